@@ -1,0 +1,1 @@
+"""Evaluation: result schema, runner, reports and metrics, imported as `mmspec.eval`."""

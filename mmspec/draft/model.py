@@ -1,0 +1,64 @@
+"""A smaller model of the same vocabulary drafts token by token (Leviathan et al. 2023)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..engine.coins import RoundCoins
+from ..engine.types import Categorical, Context, Draft, Scores, Verdict
+
+
+class TokenModel(Protocol):
+    """What the drafter needs of a model: laws of next tokens over a cache that it may rewrite."""
+
+    def start(self, rows: int) -> None:
+        """Take in the condition; every token is still to come."""
+
+    def extend(self, tokens: Tensor, start: list[int]) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]`, which stand at `start[b] + 0 .. n - 1`.
+
+        Position -1 is the condition's own last input; its token id is ignored. What the cache holds
+        from `start` on is overwritten.
+        """
+
+
+class ModelDrafter:
+    """Draws each token from the drafter's own law, after the same guidance and warpers.
+
+    The cache needs no rollback: the next draft starts writing at the first position that is new.
+    """
+
+    def __init__(self, model: TokenModel) -> None:
+        self.model = model
+        self._known: list[int] = []  # per row, positions before this one are in the model's cache
+
+    def start(self, context: Context) -> None:
+        self.model.start(context.rows)
+        self._known = [-1] * context.rows
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        depth = max(budget)
+        lengths = torch.tensor(budget, device=context.tokens.device)
+        # rows that know more than others re-read a token or two: one width for the whole batch
+        width = max(b - k for b, k in zip(context.base, self._known, strict=True))
+        start = [max(-1, b - width) for b in context.base]
+        places = torch.tensor(start, device=lengths.device)[:, None]
+        places = places + torch.arange(width, device=lengths.device)
+        inputs = context.tokens.gather(1, places.clamp_min(0))
+        tokens, laws = [], []
+        for n in range(depth):
+            laws.append(self.model.extend(inputs, start)[:, -1])
+            tokens.append(coins.draw(laws[-1], n))
+            inputs = tokens[-1][:, None]
+            start = [b + n for b in context.base]
+        self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
+        if not depth:
+            return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
+        return Draft(torch.stack(tokens, 1), lengths, Categorical(torch.stack(laws, 1)))
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        # the last emitted token is the target's own, so the cache holds at most what is before it
+        self._known = [min(b - 1, r) for b, r in zip(context.base, self._reached, strict=True)]

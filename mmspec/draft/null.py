@@ -1,0 +1,23 @@
+"""The drafter that proposes nothing: plain decoding in the same loop."""
+
+from __future__ import annotations
+
+import torch
+
+from ..engine.coins import RoundCoins
+from ..engine.types import Context, Draft, OneHot, Scores, Verdict
+
+
+class NullDrafter:
+    """Every target call yields one token, so a speed-up over it compares like with like."""
+
+    def start(self, context: Context) -> None:
+        rows, device = context.rows, context.tokens.device
+        tokens = torch.zeros(rows, 0, dtype=torch.long, device=device)
+        self._draft = Draft(tokens, torch.zeros(rows, dtype=torch.long, device=device), OneHot())
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        return self._draft
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """There is nothing to learn."""

@@ -1,0 +1,1 @@
+"""The speculate–verify engine. It knows no modality and imports no model."""

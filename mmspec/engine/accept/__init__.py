@@ -1,0 +1,1 @@
+"""Acceptance rules, one a file; `naive` holds the slow twin of each."""

@@ -1,0 +1,26 @@
+"""Greedy verification (Leviathan et al. 2023, section 2; Xia et al. 2023)."""
+
+from __future__ import annotations
+
+from ..coins import RoundCoins
+from ..types import Contract, ContractError, Draft, Scores, Verdict
+from .chain import prefix_verdict
+
+
+class GreedyRule:
+    """Keep the longest prefix that the target's argmax would have produced, then emit its argmax.
+
+    The output equals greedy decoding whatever the draft is; no coin is used. Ties go to the lower
+    id, as in `torch.argmax`.
+    """
+
+    contract: Contract = "exact-greedy"
+
+    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+        """See `AcceptanceRule.verify`; takes chains of any law."""
+        if draft.parents is not None:
+            raise ContractError("the greedy rule judges chains; this draft is a tree")
+        best = scores.probs.argmax(-1)  # [B, N + 1]
+        ok = (best[:, : draft.nodes] == draft.tokens) & draft.live()
+        accepted = ok.long().cumprod(1).sum(1)
+        return prefix_verdict(draft, accepted, best.gather(1, accepted[:, None]).squeeze(1))

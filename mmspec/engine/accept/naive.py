@@ -1,0 +1,49 @@
+"""The slow, obvious twin of every rule, one row and one token at a time, as a law.
+
+A twin does not sample: given a draft, it returns the probability of every emitted sequence, straight
+from the formula. Tests compare the enumerated law of the fast rule with it.
+"""
+
+from __future__ import annotations
+
+Law = dict[tuple[int, ...], float]
+Probs = list[float]
+
+
+def token_rule(drafted: list[int], p: list[Probs], q: list[Probs]) -> Law:
+    """Leviathan et al. 2023, algorithm 1, for one chain.
+
+    Args:
+        drafted: tokens x_1..x_n.
+        p: target laws, n + 1 of them: after the context, after x_1, … after x_n.
+        q: the laws that the tokens were drawn from, n of them.
+    """
+    law: Law = {}
+    kept = 1.0  # probability that everything so far was accepted
+    for i, x in enumerate(drafted):
+        accept = min(1.0, p[i][x] / q[i][x])  # u < p(x) / q(x)
+        residual = [max(0.0, a - b) for a, b in zip(p[i], q[i], strict=True)]  # [p − q]+
+        mass = sum(residual)
+        for y, weight in enumerate(residual):
+            if mass > 0 and accept < 1:
+                _add(law, (*drafted[:i], y), kept * (1 - accept) * weight / mass)
+        kept *= accept
+    for y, weight in enumerate(p[-1]):  # all accepted: one bonus token from p
+        _add(law, (*drafted, y), kept * weight)
+    return law
+
+
+def greedy_rule(drafted: list[int], p: list[Probs]) -> Law:
+    """Equal argmax is kept; the first unequal one is replaced by the target's argmax."""
+    emitted: list[int] = []
+    for x, probs in zip([*drafted, -1], p, strict=True):
+        best = probs.index(max(probs))
+        emitted.append(best)
+        if best != x:
+            break
+    return {tuple(emitted): 1.0}
+
+
+def _add(law: Law, outcome: tuple[int, ...], probability: float) -> None:
+    if probability > 0:
+        law[outcome] = law.get(outcome, 0.0) + probability

@@ -1,0 +1,53 @@
+"""The exact token rule: Leviathan et al. 2023 (algorithm 1), Chen et al. 2023 (algorithm 2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..coins import RoundCoins
+from ..types import Categorical, Contract, ContractError, Draft, OneHot, Scores, Verdict
+from .chain import prefix_verdict, token_probs
+
+
+class TokenRule:
+    """Accept x with probability min(1, p(x) / q(x)); after the first rejection draw [p − q]+.
+
+    When the whole draft stands, one bonus token is drawn from p. The joint law of what is emitted
+    equals the target's for any q that the draft was really drawn from.
+    """
+
+    contract: Contract = "exact"
+
+    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+        """See `AcceptanceRule.verify`; takes chains with `OneHot` or `Categorical` laws."""
+        if draft.parents is not None:
+            raise ContractError("the token rule judges chains; this draft is a tree")
+        p = scores.at_nodes(draft)  # [B, N, V]
+        px = token_probs(p, draft.tokens)  # [B, N]
+        live = draft.live()
+        q: Tensor | None = None
+        if isinstance(draft.law, OneHot):
+            ok = coins.accept(px, live)
+        elif isinstance(draft.law, Categorical):
+            q = draft.law.probs
+            ok = coins.accept(px / token_probs(q, draft.tokens), live)
+        else:
+            name = type(draft.law).__name__
+            raise ContractError(f"the token rule is exact for OneHot and Categorical, not {name}")
+        accepted = (ok & live).long().cumprod(1).sum(1)  # [B]
+
+        rows = torch.arange(len(accepted), device=accepted.device)
+        weights = scores.probs[rows, accepted]  # [B, V]: p after the kept prefix
+        if draft.nodes:
+            at = accepted.clamp_max(draft.nodes - 1)
+            drafted = (
+                torch.zeros_like(weights).scatter_(1, draft.tokens[rows, at][:, None], torch.inf)
+                if q is None
+                else q[rows, at]
+            )
+            residual = (weights - drafted).clamp_min(0)
+            # no rejection, or p = q up to rounding, where nothing is left over: p itself
+            use = (accepted < draft.lengths) & (residual.sum(-1) > 0)
+            weights = torch.where(use[:, None], residual, weights)
+        return prefix_verdict(draft, accepted, coins.draw(weights))

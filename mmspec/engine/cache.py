@@ -1,0 +1,66 @@
+"""Key/value storage of a transformer, with commit, rollback and branch gather."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class StaticCache:
+    """Keys and values of every layer in one tensor of fixed size.
+
+    `data` is `[layers, 2, R, heads, slots, head_dim]`; a row's slots `0 .. length` hold its
+    committed tokens and later ones are scratch. There is nothing to do for a commit of a chain or
+    for a rollback: the next write starts at the new length and attention never reads past what it
+    is told to. Conditional and unconditional rows of one sample are two rows here.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        rows: int,
+        heads: int,
+        slots: int,
+        head_dim: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.data = torch.zeros(layers, 2, rows, heads, slots, head_dim, dtype=dtype, device=device)
+        self._rows = torch.arange(rows, device=device)[:, None]
+
+    @property
+    def slots(self) -> int:
+        """Capacity in tokens per row."""
+        return self.data.shape[4]
+
+    def write(self, layer: int, new: Tensor, slots: int | Tensor) -> None:
+        """Store new keys and values `[2, R, heads, N, head_dim]` of one layer.
+
+        Args:
+            slots: the first slot, when all rows write to the same N slots in a row; or the slot of
+                every new token, `[R, N]`.
+        """
+        if isinstance(slots, int):
+            self.data[layer, :, :, :, slots : slots + new.shape[3]] = new
+        else:
+            # advanced indices around a slice come first: [R, N, 2, heads, head_dim]
+            self.data[layer][:, self._rows, :, slots] = new.permute(1, 3, 0, 2, 4)
+
+    def read(self, layer: int, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values `[R, heads, length, head_dim]` of one layer."""
+        keys, values = self.data[layer, :, :, :, :length]
+        return keys, values
+
+    def gather(self, source: Tensor, target: Tensor) -> None:
+        """Move entries between slots in all layers: a kept branch of a tree becomes a chain.
+
+        Args:
+            source, target: slots `[R, K]`; what a row does not move it maps onto itself.
+        """
+        kept = self.data[:, :, self._rows, :, source]  # [R, K, layers, 2, heads, head_dim]
+        self.data[:, :, self._rows, :, target] = kept
+
+    def select(self, rows: Tensor) -> None:
+        """Keep (or repeat) the given rows, in this order."""
+        self.data = self.data[:, :, rows].contiguous()
+        self._rows = torch.arange(len(rows), device=self.data.device)[:, None]

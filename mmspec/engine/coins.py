@@ -1,0 +1,114 @@
+"""All randomness of drafting and verification.
+
+A coin is a pure function of (row seed, purpose, round, index in the round); a row's round and
+index fix its absolute position. So no row's randomness depends on its neighbours, on how long
+earlier drafts were, or on which coins a rule did not need. Proposals and verification have coins
+of their own: an exact rule judges a draft by chance that the draft has never seen.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+PROPOSE, ACCEPT, RECOVER = range(3)
+_PURPOSES = 3
+_ROUNDS = 32  # coins are made for this many rounds at a time
+
+
+class RoundCoins(Protocol):
+    """The coins of one round and one side, proposal or verification."""
+
+    def accept(self, prob: Tensor, live: Tensor) -> Tensor:
+        """True with probability `prob`, per entry `[B, N]`; entries that are not live don't matter."""
+
+    def draw(self, weights: Tensor, index: int = 0) -> Tensor:
+        """Ids drawn in proportion to `weights [B, V]` or `[B, K, V]`, of shape `[B]` or `[B, K]`.
+
+        `index` numbers the first of the K draws, so that several calls in a round differ.
+        """
+
+    def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
+        """Standard normal numbers `[B, *shape]`."""
+
+
+class Coins(Protocol):
+    """Coins for a whole generation."""
+
+    def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
+        """Proposal coins and verification coins of a round."""
+
+
+class ProductionCoins:
+    """Counter-based coins: no state but the seeds.
+
+    Args:
+        seeds: one integer per row.
+        device: where the coins are needed.
+    """
+
+    def __init__(self, seeds: list[int], device: torch.device | str = "cpu") -> None:
+        wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
+        self._keys = _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
+        self._width, self._first = 64, -1
+        self._block = torch.empty(0)
+
+    def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
+        return _Proposals(self, number), _Verifications(self, number)
+
+    def uniform(self, number: int, purpose: int, start: int, count: int) -> Tensor:
+        """Uniform numbers in [0, 1) with 53 bits: `[B, count]`, float64."""
+        first = number // _ROUNDS
+        if first != self._first or start + count > self._width:
+            while start + count > self._width:
+                self._width *= 2
+            self._block, self._first = self._make(first), first
+        return self._block[:, number % _ROUNDS, purpose, start : start + count]
+
+    def _make(self, block: int) -> Tensor:
+        """Coins `[B, rounds, purposes, width]` of one block of rounds."""
+        device = self._keys.device
+        lines = torch.arange(_ROUNDS * _PURPOSES, device=device) + block * _ROUNDS * _PURPOSES
+        keys = _mix(self._keys[:, None] + _mix(lines + 1))  # [B, rounds · purposes]
+        index = torch.arange(self._width, device=device) + 1
+        bits = _mix(keys[..., None] + _mix(index))
+        numbers = ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
+        return numbers.unflatten(1, (_ROUNDS, _PURPOSES))
+
+
+class _Proposals:
+    _draws = PROPOSE
+
+    def __init__(self, coins: ProductionCoins, number: int) -> None:
+        self._coins, self._number = coins, number
+
+    def accept(self, prob: Tensor, live: Tensor) -> Tensor:
+        # strict: u = 0 must not accept a token of probability 0
+        return self._coins.uniform(self._number, ACCEPT, 0, prob.shape[1]) < prob
+
+    def draw(self, weights: Tensor, index: int = 0) -> Tensor:
+        count = weights.shape[1] if weights.ndim == 3 else 1
+        u = self._coins.uniform(self._number, self._draws, index, count)
+        total = weights.cumsum(-1, dtype=torch.float64)
+        point = (u if weights.ndim == 2 else u[..., None]) * total[..., -1:]
+        # right: the first entry whose running sum exceeds the point, never one of weight 0
+        return torch.searchsorted(total, point, right=True).squeeze(-1)
+
+    def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
+        count = torch.Size(shape).numel()
+        u = self._coins.uniform(self._number, self._draws, index, count)
+        return torch.special.ndtri(u.clamp_min(2.0**-54)).view(-1, *shape)
+
+
+class _Verifications(_Proposals):
+    _draws = RECOVER
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finalizer of splitmix64 (Steele et al. 2014) on int64; shifts are made logical."""
+    x = x * -7046029254386353131  # 0x9E3779B97F4A7C15: neighbouring counters drift apart
+    x = (x ^ ((x >> 30) & (2**34 - 1))) * -4658895280553007687  # 0xBF58476D1CE4E5B9
+    x = (x ^ ((x >> 27) & (2**37 - 1))) * -7723592293110705685  # 0x94D049BB133111EB
+    return x ^ ((x >> 31) & (2**33 - 1))

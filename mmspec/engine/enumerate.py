@@ -1,0 +1,88 @@
+"""Coins that follow every branch: the exact law of whatever the shipped code does.
+
+The code under test runs on a batch of identical rows. Each row follows its own script of outcomes;
+where the script ends, the row takes the first possible outcome and the others become rows of the
+next run. Nothing is sampled and nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from .coins import RoundCoins
+
+Outcome = TypeVar("Outcome", bound=Hashable)
+Script = tuple[int, ...]
+
+
+class EnumeratingCoins:
+    """Coins for one run over a batch of scripts; both sides share one script."""
+
+    def __init__(self, scripts: list[Script]) -> None:
+        self._scripts = scripts
+        self._taken: list[list[int]] = [[] for _ in scripts]
+        self.probability = [1.0] * len(scripts)
+        self.pending: list[Script] = []
+
+    def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
+        return self, self
+
+    def accept(self, prob: Tensor, live: Tensor) -> Tensor:
+        out = torch.zeros(prob.shape, dtype=torch.bool)
+        for row, (probs, lives) in enumerate(zip(prob.tolist(), live.tolist(), strict=True)):
+            for n, (p, alive) in enumerate(zip(probs, lives, strict=True)):
+                if alive:
+                    p = min(max(p, 0.0), 1.0)
+                    out[row, n] = bool(self._choose(row, [1 - p, p]))
+                else:
+                    out[row, n] = (row + n) % 2 == 0  # must not matter, so let it vary
+        return out
+
+    def draw(self, weights: Tensor, index: int = 0) -> Tensor:
+        rows = weights.reshape(len(weights), -1, weights.shape[-1]).tolist()
+        drawn = [[self._choose(r, w) for w in many] for r, many in enumerate(rows)]
+        return torch.tensor(drawn).view(weights.shape[:-1])
+
+    def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
+        raise TypeError("normal noise has no finite enumeration; use quadrature")
+
+    def _choose(self, row: int, weights: list[float]) -> int:
+        total = sum(weights)
+        possible = [i for i, w in enumerate(weights) if w > 0]
+        if not possible:
+            raise ValueError("all weights are zero")
+        taken, script = self._taken[row], self._scripts[row]
+        if len(taken) < len(script):
+            choice = script[len(taken)]
+        else:
+            choice = possible[0]
+            self.pending += [(*taken, other) for other in possible[1:]]
+        taken.append(choice)
+        self.probability[row] *= weights[choice] / total
+        return choice
+
+
+def enumerate_law(
+    run: Callable[[EnumeratingCoins, int], list[Outcome]], at_once: int = 4096
+) -> dict[Outcome, float]:
+    """The exact law of `run`'s outcome.
+
+    Args:
+        run: takes coins and a number of rows, runs the code on that many identical rows and
+            returns the outcome of each.
+        at_once: most rows in one run.
+    """
+    law: dict[Outcome, float] = {}
+    pending: list[Script] = [()]
+    while pending:
+        scripts, pending = pending[:at_once], pending[at_once:]
+        coins = EnumeratingCoins(scripts)
+        outcomes = run(coins, len(scripts))
+        for outcome, probability in zip(outcomes, coins.probability, strict=True):
+            law[outcome] = law.get(outcome, 0.0) + probability
+        pending += coins.pending
+    return law

@@ -1,0 +1,31 @@
+"""The heuristic schedule of transformers' assisted generation."""
+
+from __future__ import annotations
+
+from ..types import Draft, Verdict
+
+
+class HeuristicLength:
+    """+2 after a draft that was accepted whole, −1 after any other, never below 1.
+
+    transformers, `AssistedCandidateGenerator.update_candidate_strategy`
+    (`num_assistant_tokens_schedule="heuristic"`), kept per row.
+    """
+
+    def __init__(self, gamma: int, most: int) -> None:
+        self.gamma, self.most = gamma, most
+        self._budget: list[int] = []
+
+    def start(self, rows: int) -> None:
+        self._budget = [self.gamma] * rows
+
+    def budget(self) -> list[int]:
+        return list(self._budget)
+
+    def observe(self, draft: Draft, verdict: Verdict) -> None:
+        whole = (verdict.accepted == draft.lengths).tolist()
+        lengths = draft.lengths.tolist()
+        for row, (all_kept, drafted) in enumerate(zip(whole, lengths, strict=True)):
+            if drafted:  # a finished row, or one at its last token, drafted nothing
+                step = 2 if all_kept else -1
+                self._budget[row] = min(max(1, self._budget[row] + step), self.most)

@@ -1,0 +1,101 @@
+"""Counters of a generation, in the words of the field."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .types import Contract
+
+
+@dataclass
+class SpecStats:
+    """What a batch of generations took.
+
+    Attributes:
+        method, contract: what ran and what it promises.
+        calls: verify calls of the target that each row took part in (its NFE); prefill is apart.
+        drafted, accepted, emitted: tokens per row. Emitted ones include the recovered or bonus token
+            of every call.
+        judged_at, accepted_at: per draft position, how often it was reached, how often it stood.
+        target_tokens: tokens that the target processed, drafts and roots, per row.
+        seconds: wall-clock per phase: prefill, draft, target, verify, update, and what pipelines add.
+    """
+
+    method: str = "plain"
+    contract: Contract = "exact"
+    calls: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    emitted: list[int] = field(default_factory=list)
+    target_tokens: list[int] = field(default_factory=list)
+    judged_at: list[int] = field(default_factory=list)
+    accepted_at: list[int] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)  # drafted nodes of every call, widest row
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def start(self, rows: int) -> None:
+        """Zero the counters of `rows` rows."""
+        for name in ("calls", "drafted", "accepted", "emitted", "target_tokens"):
+            setattr(self, name, [0] * rows)
+
+    def observe(self, lengths: list[int], accepted: list[int], counts: list[int]) -> None:
+        """Count one round; a row with count 0 took no part in it."""
+        self.rounds.append(max(lengths))
+        grow = max(lengths) - len(self.judged_at)
+        if grow > 0:
+            self.judged_at += [0] * grow
+            self.accepted_at += [0] * grow
+        for row, (n, kept, count) in enumerate(zip(lengths, accepted, counts, strict=True)):
+            if count == 0:
+                continue
+            self.calls[row] += 1
+            self.drafted[row] += n
+            self.accepted[row] += kept
+            self.emitted[row] += count
+            self.target_tokens[row] += n + 1
+            for position in range(min(kept + 1, n)):
+                self.judged_at[position] += 1
+            for position in range(kept):
+                self.accepted_at[position] += 1
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the block to `seconds[name]`."""
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+    @property
+    def nfe(self) -> float:
+        """Mean verify calls of the target per row."""
+        return sum(self.calls) / max(1, len(self.calls))
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Mean tokens emitted per target call, the recovered or bonus token included."""
+        return sum(self.emitted) / max(1, sum(self.calls))
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """How often draft position i stood, given that those before it did."""
+        pairs = zip(self.accepted_at, self.judged_at, strict=True)
+        return [kept / judged if judged else 0.0 for kept, judged in pairs]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers for `stats.json`."""
+        return {
+            "method": self.method,
+            "contract": self.contract,
+            "nfe_per_sample": self.nfe,
+            "target_tokens_per_sample": sum(self.target_tokens) / max(1, len(self.calls)),
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "acceptance_by_position": self.acceptance_by_position,
+            "drafted": sum(self.drafted),
+            "accepted": sum(self.accepted),
+            "emitted": sum(self.emitted),
+            "seconds": self.seconds,
+        }

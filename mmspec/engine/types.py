@@ -1,0 +1,272 @@
+"""What passes between the parts of the engine: drafts, laws, scores, verdicts, and who makes them.
+
+Shapes: B rows (samples), N drafted nodes a row, V vocabulary. A chain is a tree whose every node
+has one child; its nodes stand in order, node n at position `base + n`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .coins import Coins, RoundCoins
+
+Contract = Literal["exact", "exact-greedy", "bounded", "lossy"]
+
+
+# --- laws: what each drafted node was really drawn from -------------------------------------------
+
+
+@dataclass
+class OneHot:
+    """Every node was chosen without chance: q = 1 for the drafted token."""
+
+
+@dataclass
+class Categorical:
+    """Node n was drawn from `probs[:, n]`, `[B, N, V]`; a chosen node has a one-hot row."""
+
+    probs: Tensor
+
+
+@dataclass
+class WithoutReplacement:
+    """Siblings were drawn from `probs [B, N, V]` without replacement, in node order."""
+
+    probs: Tensor
+
+
+@dataclass
+class Gaussian:
+    """Node n was drawn from a normal law with `mean` and `std`, both `[B, N, C]`."""
+
+    mean: Tensor
+    std: Tensor
+
+
+@dataclass
+class Opaque:
+    """The law is unknown or has no density: no exact rule takes such a draft."""
+
+
+Law = OneHot | Categorical | WithoutReplacement | Gaussian | Opaque
+
+
+# --- one round ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Context:
+    """Where every row stands.
+
+    Attributes:
+        tokens: output so far `[B, ≥ limit]`; row b is filled up to `lengths[b]`.
+        lengths: emitted tokens per row `[B]`.
+        base: the same numbers on the host, so that nothing else has to wait for the device.
+        limit: output tokens a row may have at most.
+        finished: rows that ended.
+        round: verify rounds so far.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    base: list[int]
+    limit: int
+    finished: list[bool]
+    round: int = 0
+
+    @classmethod
+    def empty(cls, rows: int, limit: int, device: torch.device | str = "cpu") -> Context:
+        """A context in which nothing is emitted yet."""
+        return cls(
+            torch.zeros(rows, limit, dtype=torch.long, device=device),
+            torch.zeros(rows, dtype=torch.long, device=device),
+            [0] * rows,
+            limit,
+            [limit == 0] * rows,
+        )
+
+    @property
+    def rows(self) -> int:
+        """The number of rows B."""
+        return self.tokens.shape[0]
+
+    def room(self) -> list[int]:
+        """Tokens each row may still emit."""
+        return [0 if f else self.limit - b for b, f in zip(self.base, self.finished, strict=True)]
+
+    def reserve(self, width: int) -> None:
+        """Make place for `width` more tokens in every row; filling may run past the limit."""
+        missing = max(self.base) + width - self.tokens.shape[1]
+        if missing > 0:
+            self.tokens = torch.nn.functional.pad(self.tokens, (0, missing))
+
+
+@dataclass
+class Draft:
+    """A proposal for every row.
+
+    Attributes:
+        tokens: payload `[B, N]` of token ids (vectors `[B, N, C]`, latent blocks
+            `[B, N, F, C, H, W]` for other modalities).
+        lengths: real nodes of each row `[B]`, at most N; nodes from there on are filling.
+        law: what the nodes were drawn from.
+        parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
+            chain.
+        noise: the noise the payload was made from, where a rejection re-uses it.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    law: Law
+    parents: Tensor | None = None
+    noise: Tensor | None = None
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes N."""
+        return self.tokens.shape[1]
+
+    def live(self) -> Tensor:
+        """True for real nodes, `[B, N]`."""
+        nodes = torch.arange(self.nodes, device=self.lengths.device)
+        return nodes < self.lengths[:, None]
+
+    def depths(self) -> Tensor:
+        """Offset of every node's position from the first drafted position, `[B, N]`."""
+        nodes = torch.arange(self.nodes, device=self.lengths.device)
+        if self.parents is None:
+            return nodes.expand(len(self.lengths), -1)
+        depths = torch.zeros_like(self.parents)
+        for n in range(1, self.nodes):  # parents stand before their children
+            parent = self.parents[:, n : n + 1]
+            above = depths.gather(1, parent.clamp_min(0))
+            depths[:, n : n + 1] = torch.where(parent < 0, 0, above + 1)
+        return depths
+
+    def ancestors(self) -> Tensor:
+        """`[B, N, N]`, True where node m is node n or one that node n descends from."""
+        rows, nodes = len(self.lengths), self.nodes
+        line = torch.eye(nodes, dtype=torch.bool, device=self.lengths.device).repeat(rows, 1, 1)
+        if self.parents is None:
+            return torch.ones_like(line).tril()
+        for n in range(1, nodes):
+            parent = self.parents[:, n]
+            above = line[torch.arange(rows, device=parent.device), parent.clamp_min(0)]
+            line[:, n] |= above & (parent >= 0)[:, None]
+        return line
+
+
+@dataclass
+class Scores:
+    """The target's laws `[B, N + 1, V]`: index 0 after the last committed token, n + 1 after node n."""
+
+    probs: Tensor
+
+    def at_nodes(self, draft: Draft) -> Tensor:
+        """The law `[B, N, V]` by which each node is judged: the one after its parent."""
+        if draft.parents is None:
+            return self.probs[:, : draft.nodes]
+        index = (draft.parents + 1)[..., None].expand(-1, -1, self.probs.shape[-1])
+        return self.probs.gather(1, index)
+
+
+@dataclass
+class Verdict:
+    """What became of a draft.
+
+    Attributes:
+        keep: drafted nodes that stand, `[B, N]`.
+        accepted: kept nodes per row `[B]`.
+        emitted: tokens that join the output `[B, N + 1]`: the kept ones in order, then one
+            recovered or bonus token; filling after `counts`.
+        counts: emitted tokens per row `[B]`.
+        path: kept nodes in order `[B, K]`, padded by repeating; None where node n is n-th (chains).
+        stale: cache entries to recompute `[B, N]`; None for prefix rules.
+    """
+
+    keep: Tensor
+    accepted: Tensor
+    emitted: Tensor
+    counts: Tensor
+    path: Tensor | None = None
+    stale: Tensor | None = None
+
+
+# --- the four protocols ---------------------------------------------------------------------------
+
+
+class Drafter(Protocol):
+    """Proposes continuations."""
+
+    def start(self, context: Context) -> None:
+        """Forget everything; a new batch begins."""
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        """At most `budget[b]` nodes deep for row b."""
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """Learn what became of the draft. `context` already holds the emitted tokens."""
+
+
+class Scorer(Protocol):
+    """Judges a whole draft in one parallel call."""
+
+    def score(self, context: Context, draft: Draft) -> Scores:
+        """The scores of every node of the draft."""
+
+
+class Target(Scorer, Protocol):
+    """The model whose output law is to be kept."""
+
+    def start(self, rows: int) -> None:
+        """Take in the condition (prefill) for a new batch."""
+
+    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        """Make the cache hold what was kept. `context` does not hold the emitted tokens yet."""
+
+
+class AcceptanceRule(Protocol):
+    """Decides what of a draft stands, and what is emitted after it."""
+
+    contract: Contract
+
+    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+        """The verdict on a draft, all rows at once.
+
+        Raises:
+            ContractError: the draft's law is one that this rule can't judge as its contract says.
+        """
+
+
+class DraftLength(Protocol):
+    """Says how far to speculate, row by row: a row's output must not depend on its neighbours."""
+
+    def start(self, rows: int) -> None:
+        """A new batch begins."""
+
+    def budget(self) -> list[int]:
+        """Depth of the next draft for each row."""
+
+    def observe(self, draft: Draft, verdict: Verdict) -> None:
+        """Learn from what became of the draft."""
+
+
+class ContractError(ValueError):
+    """A drafter and a rule were put together whose combination would break the rule's contract."""
+
+
+@dataclass
+class Engine:
+    """The parts that `loop.run` puts to work."""
+
+    target: Target
+    drafter: Drafter
+    rule: AcceptanceRule
+    length: DraftLength
+    coins: Coins
+    eos: int | None = field(default=None)

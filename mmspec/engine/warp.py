@@ -1,0 +1,43 @@
+"""Logits to the law that is sampled: temperature, then top-k, then top-p, then softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Warp:
+    """The warpers of transformers' `generate`, over any leading shape.
+
+    Args:
+        temperature: 0 makes the law a point mass on the largest logit (greedy).
+        top_k: keep the k largest logits, ties with the k-th included; 0 keeps all.
+        top_p: keep the smallest set of largest probabilities that reaches this mass; 1 keeps all.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Probabilities of the same shape `[..., V]`, in at least float32."""
+        if logits.dtype in (torch.float16, torch.bfloat16):
+            logits = logits.float()
+        if self.temperature == 0:
+            best = logits.argmax(-1, keepdim=True)
+            return torch.zeros_like(logits).scatter_(-1, best, 1.0)
+        if self.temperature != 1:
+            logits = logits / self.temperature
+        if 0 < self.top_k < logits.shape[-1]:
+            least = logits.topk(self.top_k, dim=-1, sorted=True).values[..., -1:]
+            logits = logits.masked_fill(logits < least, -torch.inf)
+        if self.top_p < 1:
+            ordered, order = logits.sort(-1, descending=True)
+            mass = ordered.softmax(-1)
+            before = mass.cumsum(-1) - mass  # what already stands ahead of each token
+            drop = torch.zeros_like(mass, dtype=torch.bool).scatter_(-1, order, before >= self.top_p)
+            logits = logits.masked_fill(drop, -torch.inf)
+        return logits.softmax(-1)

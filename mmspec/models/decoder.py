@@ -1,0 +1,98 @@
+"""A LlamaGen transformer as it runs at inference: few kernels a layer, over a static cache.
+
+The weights are those of `LlamaGenTransformer`, rearranged once: norms are folded into the linear
+maps behind them, projections of one input are joined. Plain and speculative decoding both run here.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..engine.cache import StaticCache
+from .linear import RowLinear
+from .llamagen import LlamaGenTransformer
+
+
+class Decoder:
+    """Cached forward passes of a transformer's weights."""
+
+    def __init__(self, model: LlamaGenTransformer) -> None:
+        config = model.config
+        self.model = model
+        self.dim, self.eps = config.dim, config.norm_eps
+        self.heads = config.n_head
+        self.kv_heads = config.n_kv_head or config.n_head
+        self.head_dim = config.dim // config.n_head
+        self.embeddings = model.tok_embeddings.weight.detach()
+        self.layers = [
+            (
+                RowLinear(layer.attention.wqkv.weight * layer.attention_norm.weight),
+                RowLinear(layer.attention.wo.weight),
+                RowLinear(
+                    torch.cat([layer.feed_forward.w1.weight, layer.feed_forward.w3.weight])
+                    * layer.ffn_norm.weight
+                ),
+                RowLinear(layer.feed_forward.w2.weight),
+            )
+            for layer in model.layers
+        ]
+        self.head = RowLinear(model.output.weight * model.norm.weight)
+
+    def cache(self, rows: int, slots: int) -> StaticCache:
+        """An empty cache for `rows` rows of at most `slots` tokens."""
+        weight = self.embeddings
+        return StaticCache(
+            len(self.layers), rows, self.kv_heads, slots, self.head_dim, weight.dtype, weight.device
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        cache: StaticCache,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        head: bool = True,
+    ) -> Tensor:
+        """Run N new inputs a row.
+
+        Args:
+            x: embedded inputs `[R, N, D]`.
+            rotary: complex factors `[N, head_dim / 2]` or `[R, N, head_dim / 2]`.
+            cache: receives the new keys and values.
+            slots: where they go, see `StaticCache.write`.
+            length: slots that attention reads.
+            mask: `[R or 1, 1, N, length]`, True where a query may read; None: everywhere.
+            head: apply the output layer.
+
+        Returns:
+            Logits `[R, N, V]`, or the last hidden state `[R, N, D]` without the head.
+        """
+        rows, n, _ = x.shape
+        heads, kv = self.heads, self.kv_heads
+        grouped = heads != kv
+        turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
+        h = x.reshape(rows * n, self.dim)
+        for layer, (wqkv, wo, w13, w2) in enumerate(self.layers):
+            qkv = wqkv(F.rms_norm(h, (self.dim,), eps=self.eps))
+            qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
+            qk = qkv[:, :, : heads + kv]
+            if qkv.dtype == torch.float32:
+                torch.view_as_complex(qk.unflatten(-1, (-1, 2))).mul_(turn)
+            else:
+                pairs = torch.view_as_complex(qk.float().unflatten(-1, (-1, 2)))
+                qk.copy_(torch.view_as_real(pairs * turn).flatten(-2))
+            new = qkv[:, :, heads:].unflatten(2, (2, kv)).permute(2, 0, 3, 1, 4)
+            cache.write(layer, new, slots)
+            keys, values = cache.read(layer, length)
+            out = F.scaled_dot_product_attention(
+                qkv[:, :, :heads].transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=grouped
+            )
+            h = wo.add(h, out.transpose(1, 2).reshape(rows * n, self.dim))
+            gate, up = w13(F.rms_norm(h, (self.dim,), eps=self.eps)).chunk(2, dim=-1)
+            h = w2.add(h, F.silu(gate) * up)
+        h = F.rms_norm(h, (self.dim,), eps=self.eps)
+        return self.head(h).view(rows, n, -1) if head else h.view(rows, n, -1)

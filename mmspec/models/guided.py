@@ -1,0 +1,141 @@
+"""A cached decoder under classifier-free guidance: tokens in, laws of the next tokens out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..engine.cache import StaticCache
+from ..engine.types import Draft
+from ..engine.warp import Warp
+from .decoder import Decoder
+
+
+class GuidedDecoder:
+    """Conditional and unconditional rows in one batch, combined before the warpers.
+
+    `l = l_u + s (l_c − l_u)`, then temperature, top-k and top-p. Row b of B samples is row b of the
+    network, its unconditional twin row B + b. The prefix is left-padded; columns that are padding in
+    every row are dropped.
+
+    Args:
+        decoder: the network.
+        prefix: embedded condition `[R, T, D]`; R = 2 B with guidance, conditional rows first.
+        prefix_mask: `[R, T]`, False where padded; the last column is always real.
+        guidance_scale: s; None: no unconditional rows.
+        warp: the warpers.
+        limit: output tokens per row.
+        grid: side of the token grid.
+        scratch: tokens that one call may add beyond the output.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prefix: Tensor,
+        prefix_mask: Tensor,
+        guidance_scale: float | None,
+        warp: Warp,
+        limit: int,
+        grid: int,
+        scratch: int,
+    ) -> None:
+        self.decoder, self.scale, self.warp = decoder, guidance_scale, warp
+        blank = int((~prefix_mask).long().cumprod(1).sum(1).min())
+        self.prefix = prefix[:, blank:]
+        self.pads = (~prefix_mask[:, blank:]).sum(1)
+        self.padded = bool(self.pads.any())
+        self.offset = self.prefix.shape[1]  # slot of output position 0
+        slots = self.offset + limit + scratch + 1
+        rotary = decoder.model.rotary(grid)[blank:]
+        # scratch slots past the grid are never kept; any rotation will do
+        self.rotary = torch.cat([rotary, rotary[-1:].expand(slots - len(rotary), -1)])
+        device = prefix.device
+        self.causal = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
+        self.keys = torch.arange(slots, device=device)
+        self.cache: StaticCache | None = None
+        self.slots = slots
+
+    def start(self, rows: int) -> None:
+        """Prefill all of the prefix but its last column, which is the first call's input."""
+        if rows * (1 if self.scale is None else 2) != len(self.prefix):
+            raise ValueError(f"{rows} rows do not match a prefix of {len(self.prefix)}")
+        if self.cache is None:
+            self.cache = self.decoder.cache(len(self.prefix), self.slots)
+        length = self.offset - 1
+        if length:
+            mask = self.causal[:length, :length]
+            if self.padded:
+                mask = mask & (self.keys[:length] >= self.pads[:, None, None])
+                # a padded query reads itself, so that its softmax is defined
+                mask = (mask | torch.eye(length, dtype=torch.bool, device=mask.device))[:, None]
+            self.decoder.forward(
+                self.prefix[:, :length], self.rotary[:length], self.cache, 0, length, mask, head=False
+            )
+
+    def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]` at positions `start[b] + 0 .. n - 1`.
+
+        Position -1 is the prefix's last column. With a tree in `draft`, the first token is the root
+        and the others its nodes: they lie in neighbouring slots, stand at their depth's position and
+        see the root's past, their ancestors and themselves.
+        """
+        assert self.cache is not None, "start() comes first"
+        rows, n = tokens.shape
+        x = self.decoder.embeddings[tokens]
+        if self.scale is not None:
+            x = torch.cat([x, x])
+        if min(start) < 0:
+            first = torch.tensor([s < 0 for s in start], device=x.device)
+            first = first.repeat(len(x) // rows)[:, None]
+            x[:, 0] = torch.where(first, self.prefix[:, -1], x[:, 0])
+        tree = draft is not None and draft.parents is not None
+        if not tree and not self.padded and min(start) == max(start):
+            slot = self.offset + start[0]
+            logits = self.decoder.forward(
+                x,
+                self.rotary[slot : slot + n],
+                self.cache,
+                slot,
+                slot + n,
+                None if n == 1 else self.causal[slot : slot + n, : slot + n],
+            )
+        else:
+            logits = self._ragged(x, start, draft if tree else None)
+        if self.scale is not None:
+            logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
+        return self.warp(logits)
+
+    def _ragged(self, x: Tensor, start: list[int], draft: Draft | None) -> Tensor:
+        """Rows at different positions, padded prefixes, or trees: every entry has its own place."""
+        assert self.cache is not None
+        copies, n = len(x) // len(start), x.shape[1]
+        first = torch.tensor(start, device=x.device).repeat(copies)[:, None] + self.offset  # [R, 1]
+        slots = first + self.keys[:n]  # [R, n]
+        length = max(start) + self.offset + n
+        keys = self.keys[:length]
+        places = slots
+        if draft is None:
+            mask = keys <= slots[..., None]  # [R, n, length]
+        else:
+            places = torch.cat([first, first + 1 + draft.depths().repeat(copies, 1)], dim=1)
+            mask = self._tree_mask(draft, first, keys).repeat(copies, 1, 1)
+        mask = (mask & (keys >= self.pads[:, None, None]))[:, None]
+        return self.decoder.forward(x, self.rotary[places], self.cache, slots, length, mask)
+
+    def _tree_mask(self, draft: Draft, first: Tensor, keys: Tensor) -> Tensor:
+        """Which keys the root and each node may read, `[B, N + 1, length]`."""
+        rows, nodes = draft.tokens.shape
+        family = torch.nn.functional.pad(draft.ancestors(), (0, 0, 1, 0))  # the root: no node
+        node = keys - first[:rows] - 1  # [B, length]: which node's slot a key is; below 0: the past
+        index = node.clamp(0, nodes - 1)[:, None].expand(-1, nodes + 1, -1)
+        past, known = (node < 0)[:, None], (node < nodes)[:, None]
+        return past | (family.gather(2, index) & known)
+
+    def keep(self, start: list[int], path: Tensor) -> None:
+        """Move the nodes of `path [B, K]` behind the root, as the chain that was kept."""
+        assert self.cache is not None
+        copies = len(self.prefix) // len(start)
+        first = torch.tensor(start, device=path.device)[:, None] + self.offset + 1
+        target = first + self.keys[: path.shape[1]]
+        self.cache.gather((first + path).repeat(copies, 1), target.repeat(copies, 1))

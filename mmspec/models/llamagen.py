@@ -1,0 +1,238 @@
+"""LlamaGen: a Llama-style transformer over VQ image tokens, under the published tensor names.
+
+Sun et al. 2024, "Autoregressive Model Beats Diffusion", section 2.2. A prefix of caption features
+(or one class embedding) is followed by the image tokens in raster order; rotary positions are 2-D
+on the grid. The module trains and holds the weights; generation runs in `decoder.Decoder`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from diffusers.configuration_utils import ConfigMixin, register_to_config
+from diffusers.models.modeling_utils import ModelMixin
+from torch import Tensor, nn
+
+
+class LlamaGenTransformer(ModelMixin, ConfigMixin):
+    """Next-token model of image token grids.
+
+    Args:
+        vocab_size: codes of the image tokenizer, V.
+        block_size: tokens of the largest grid, a square.
+        dim, n_layer, n_head, n_kv_head: sizes of the transformer, D = dim.
+        multiple_of, ffn_dim_multiplier: the SwiGLU width is 8/3 · dim, scaled, rounded up.
+        model_type: "t2i" (caption features) or "c2i" (class labels).
+        caption_dim: width of the caption features.
+        cls_token_num: prefix length T.
+        num_classes: classes of "c2i".
+        rope_base, norm_eps: as in Llama.
+        rotary_prefix: "zero" multiplies the prefix's queries and keys by 0, as the published
+            checkpoints were trained (every caption token then weighs the same); "identity"
+            leaves them as they are, so that image tokens can attend to words by content.
+    """
+
+    @register_to_config
+    def __init__(
+        self,
+        vocab_size: int = 16384,
+        block_size: int = 256,
+        dim: int = 1280,
+        n_layer: int = 36,
+        n_head: int = 20,
+        n_kv_head: int | None = None,
+        multiple_of: int = 256,
+        ffn_dim_multiplier: float | None = None,
+        model_type: Literal["t2i", "c2i"] = "t2i",
+        caption_dim: int = 2048,
+        cls_token_num: int = 120,
+        num_classes: int = 1000,
+        rope_base: float = 10000.0,
+        norm_eps: float = 1e-5,
+        rotary_prefix: Literal["zero", "identity"] = "zero",
+    ) -> None:
+        super().__init__()
+        if round(block_size**0.5) ** 2 != block_size:
+            raise ValueError(f"block_size must be a square, not {block_size}")
+        self.grid = round(block_size**0.5)
+        self.prefix_length = cls_token_num
+        kv_heads = n_kv_head or n_head
+        self.cls_embedding: nn.Module
+        if model_type == "t2i":
+            self.cls_embedding = CaptionEmbedder(caption_dim, dim, cls_token_num)
+        else:
+            self.cls_embedding = LabelEmbedder(num_classes, dim)
+        self.tok_embeddings = nn.Embedding(vocab_size, dim)
+        hidden = int(8 * dim / 3)
+        if ffn_dim_multiplier is not None:
+            hidden = int(ffn_dim_multiplier * hidden)
+        hidden = multiple_of * -(-hidden // multiple_of)
+        self.layers = nn.ModuleList(
+            Block(dim, n_head, kv_heads, hidden, norm_eps) for _ in range(n_layer)
+        )
+        self.norm = nn.RMSNorm(dim, norm_eps)
+        self.output = nn.Linear(dim, vocab_size, bias=False)
+
+    def init_weights(self, std: float = 0.02) -> None:
+        """The published initialization: normal weights, a zero output layer."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=std)
+        nn.init.zeros_(self.output.weight)
+
+    def rotary(self, grid: int | None = None) -> Tensor:
+        """Rotary factors `[T + grid², head_dim / 2]`, complex, of the prefix and a square grid."""
+        head_dim = self.config.dim // self.config.n_head
+        return rotary_2d(
+            grid or self.grid,
+            head_dim,
+            self.config.rope_base,
+            self.prefix_length,
+            self.config.rotary_prefix,
+        ).to(self.output.weight.device)
+
+    def forward(
+        self, tokens: Tensor, prefix: Tensor, prefix_mask: Tensor | None = None
+    ) -> Tensor:
+        """Logits `[B, S + 1, V]` after the prefix and after each of the tokens, without a cache.
+
+        Args:
+            tokens: image token ids `[B, S]`.
+            prefix: embedded condition `[B, T, D]`, from `cls_embedding`.
+            prefix_mask: `[B, T]`, False where the caption is padding; None: all real.
+        """
+        batch, length = prefix.shape[0], self.prefix_length + tokens.shape[1]
+        grid = round(tokens.shape[1] ** 0.5)
+        if grid * grid < tokens.shape[1]:
+            grid = self.grid
+        rotary = self.rotary(grid)[:length]
+        mask = None
+        if prefix_mask is not None:
+            mask = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()
+            mask = mask.repeat(batch, 1, 1)
+            mask[:, :, : self.prefix_length] &= prefix_mask[:, None, :]
+            mask |= torch.eye(length, dtype=torch.bool, device=tokens.device)
+            mask = mask[:, None]
+        h = torch.cat([prefix, self.tok_embeddings(tokens)], dim=1)
+        for layer in self.layers:
+            h = layer(h, rotary, mask)
+        logits: Tensor = self.output(self.norm(h[:, self.prefix_length - 1 :]))
+        return logits
+
+
+class CaptionEmbedder(nn.Module):
+    """Caption features `[B, T, caption_dim]` to the transformer's width."""
+
+    def __init__(self, caption_dim: int, dim: int, token_num: int) -> None:
+        super().__init__()
+        self.cap_proj = Projection(caption_dim, dim)
+        self.register_buffer("uncond_embedding", torch.randn(token_num, caption_dim) / caption_dim**0.5)
+
+    def forward(self, features: Tensor) -> Tensor:
+        out: Tensor = self.cap_proj(features)
+        return out
+
+    def unconditional(self, batch: int) -> Tensor:
+        """Embedded features `[B, T, D]` of "no caption"."""
+        features = self.get_buffer("uncond_embedding")
+        return self.forward(features).expand(batch, -1, -1)
+
+
+class LabelEmbedder(nn.Module):
+    """Class labels `[B]` to a prefix of length 1; label `num_classes` means "no class"."""
+
+    def __init__(self, num_classes: int, dim: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.embedding_table = nn.Embedding(num_classes + 1, dim)
+
+    def forward(self, labels: Tensor) -> Tensor:
+        out: Tensor = self.embedding_table(labels)[:, None]
+        return out
+
+    def unconditional(self, batch: int) -> Tensor:
+        """The prefix `[B, 1, D]` of "no class"."""
+        weight = self.embedding_table.weight
+        return weight[self.num_classes].expand(batch, 1, -1)
+
+
+class Projection(nn.Module):
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(in_features, out_features, bias=False)
+        self.fc2 = nn.Linear(out_features, out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+        return out
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, n_head: int, n_kv_head: int, hidden: int, eps: float) -> None:
+        super().__init__()
+        self.attention = Attention(dim, n_head, n_kv_head)
+        self.feed_forward = FeedForward(dim, hidden)
+        self.attention_norm = nn.RMSNorm(dim, eps)
+        self.ffn_norm = nn.RMSNorm(dim, eps)
+
+    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rotary, mask)
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+class Attention(nn.Module):
+    def __init__(self, dim: int, n_head: int, n_kv_head: int) -> None:
+        super().__init__()
+        self.n_head, self.n_kv_head, self.head_dim = n_head, n_kv_head, dim // n_head
+        self.wqkv = nn.Linear(dim, (n_head + 2 * n_kv_head) * self.head_dim, bias=False)
+        self.wo = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
+        heads = self.wqkv(x).unflatten(-1, (-1, self.head_dim))  # [B, S, heads, head_dim]
+        q, k, v = heads.split([self.n_head, self.n_kv_head, self.n_kv_head], dim=2)
+        q, k = rotate(q, rotary), rotate(k, rotary)
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=mask,
+            is_causal=mask is None,
+            enable_gqa=self.n_head != self.n_kv_head,
+        )
+        projected: Tensor = self.wo(out.transpose(1, 2).flatten(2))
+        return projected
+
+
+class FeedForward(nn.Module):
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.w1 = nn.Linear(dim, hidden, bias=False)
+        self.w3 = nn.Linear(dim, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.w2(F.silu(self.w1(x)) * self.w3(x))
+        return out
+
+
+def rotate(x: Tensor, rotary: Tensor) -> Tensor:
+    """Turn neighbouring pairs of `x [B, S, heads, head_dim]` by `rotary [S, head_dim / 2]`."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotary[:, None]).flatten(-2).type_as(x)
+
+
+def rotary_2d(
+    grid: int, head_dim: int, base: float, prefix: int, rotary_prefix: Literal["zero", "identity"]
+) -> Tensor:
+    """Complex factors `[prefix + grid², head_dim / 2]`: rows turn the first half, columns the rest."""
+    half = head_dim // 2
+    speeds = 1.0 / base ** (torch.arange(0, half, 2, dtype=torch.float32) / half)  # [half / 2]
+    angles = torch.outer(torch.arange(grid, dtype=torch.float32), speeds)
+    rows = angles[:, None].expand(-1, grid, -1)
+    columns = angles[None].expand(grid, -1, -1)
+    turns = torch.cat([rows, columns], dim=-1).flatten(0, 1)
+    start = torch.zeros if rotary_prefix == "zero" else torch.ones
+    image = torch.polar(torch.ones_like(turns), turns)
+    return torch.cat([start(prefix, half, dtype=image.dtype), image])

@@ -1,0 +1,74 @@
+"""Strict loading: a checkpoint fits its model tensor by tensor, or one line says what does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+M = TypeVar("M", bound=nn.Module)
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+
+
+def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.float32) -> M:
+    """A model saved by `save_pretrained`, in `dtype`, on the CPU.
+
+    Raises:
+        InputError: folder or file missing or unreadable, or a tensor missing, unexpected or of
+            another shape (the first few are named).
+    """
+    folder = Path(folder)
+    config = read_json(folder / "config.json")
+    model = cls.from_config(config)  # type: ignore[attr-defined]
+    load_strict(model, read_weights(folder), folder)
+    return model.to(dtype).eval()  # type: ignore[no-any-return]
+
+
+def load_strict(model: nn.Module, weights: dict[str, Tensor], source: str | Path) -> None:
+    """Copy `weights` into `model`; names and shapes must match exactly."""
+    expected = model.state_dict()
+    problems = [f"missing tensor {name}" for name in expected if name not in weights]
+    problems += [f"unexpected tensor {name}" for name in weights if name not in expected]
+    problems += [
+        f"tensor {name} has shape {tuple(weights[name].shape)}, expected {tuple(value.shape)}"
+        for name, value in expected.items()
+        if name in weights and weights[name].shape != value.shape
+    ]
+    if problems:
+        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+        name = type(model).__name__
+        raise InputError(f"{source} does not fit {name}: {'; '.join(problems[:3])}{more}")
+    model.load_state_dict(weights)
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder's safetensors file, or of its shards."""
+    index = folder / f"{WEIGHTS}.index.json"
+    names = [WEIGHTS]
+    if index.exists():
+        names = sorted(set(read_json(index)["weight_map"].values()))
+    weights: dict[str, Tensor] = {}
+    for name in names:
+        try:
+            weights.update(load_file(folder / name))
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"can't read weights {folder / name}: {error}") from error
+    return weights
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"can't read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path} does not hold a JSON object")
+    return value

@@ -1,0 +1,34 @@
+"""Captions to left-padded T5 features, as LlamaGen reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def encode_captions(
+    tokenizer: Any, encoder: nn.Module, captions: list[str], length: int
+) -> tuple[Tensor, Tensor]:
+    """T5 features of captions, moved to the right end of a prefix of `length`.
+
+    Returns:
+        features `[B, length, caption_dim]`, zero where padded, and the mask `[B, length]`, True
+        where a caption token stands. Captions longer than `length` are cut, as T5's tokenizer does.
+    """
+    device = next(encoder.parameters()).device
+    batch = tokenizer(
+        [caption.strip().lower() for caption in captions],
+        max_length=length,
+        padding="max_length",
+        truncation=True,
+        return_tensors="pt",
+    )
+    ids, mask = batch["input_ids"].to(device), batch["attention_mask"].to(device).bool()
+    features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    shift = length - mask.sum(-1)  # right-padded to left-padded: roll each row by its own padding
+    order = (torch.arange(length, device=device) - shift[:, None]) % length
+    features = features.gather(1, order[..., None].expand(-1, -1, features.shape[-1]))
+    mask = mask.gather(1, order)
+    return features * mask[..., None], mask

@@ -1,0 +1,198 @@
+"""Recipe of the text-to-image transformer: next-token prediction on shapes-world token grids.
+
+Trained at 8×8 tokens first, which is cheap, then continued at 16×16: the 2-D rotary positions of
+the small grid are a corner of the large one. The caption encoder, a small T5, is trained along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
+
+from ..models.llamagen import LlamaGenTransformer
+from ..models.loading import load_model
+from ..models.text import encode_captions
+from ..models.vq import VQModel
+from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
+from .card import write_card
+from .data import scene_batch
+from .muon import Muon
+from .trainer import TrainConfig
+
+PREFIX = 16
+TRANSFORMER = dict(
+    vocab_size=1024,
+    block_size=256,
+    dim=256,
+    n_layer=10,
+    n_head=4,
+    multiple_of=64,
+    ffn_dim_multiplier=0.75,
+    caption_dim=192,
+    cls_token_num=PREFIX,
+    rotary_prefix="identity",
+)
+TEXT_ENCODER = dict(
+    d_model=192,
+    d_kv=48,
+    d_ff=384,
+    num_layers=3,
+    num_heads=4,
+    feed_forward_proj="gated-gelu",
+    dropout_rate=0.0,
+    decoder_start_token_id=0,
+    pad_token_id=0,
+    eos_token_id=1,
+)
+CAPTION_DROPOUT = 0.1
+PHRASE = "a photo of "
+
+
+class TextToImage(nn.Module):
+    """The transformer and its caption encoder, trained as one."""
+
+    def __init__(self, transformer: LlamaGenTransformer, text_encoder: T5EncoderModel) -> None:
+        super().__init__()
+        self.transformer = transformer
+        self.text_encoder = text_encoder
+
+
+class ImageTargetRecipe:
+    """Trains `LlamaGenTransformer` at one resolution.
+
+    Args:
+        config: length, batch and device of the run.
+        tokenizer: folder of the trained VQ tokenizer.
+        resolution: side of the pictures in pixels, 64 or 128.
+        init: export of an earlier run whose weights to start from.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        tokenizer: Path,
+        resolution: int,
+        init: Path | None = None,
+        rate: float = 2e-3,
+    ) -> None:
+        self.config, self.resolution, self.rate = config, resolution, rate
+        self.vq = load_model(VQModel, tokenizer).to(config.device).eval()
+        self.grid = resolution // self.vq.downsample_factor
+        self.words = caption_tokenizer()
+        if init is None:
+            transformer = LlamaGenTransformer(**TRANSFORMER)  # type: ignore[arg-type]
+            transformer.init_weights()
+            text_encoder = T5EncoderModel(T5Config(vocab_size=len(self.words), **TEXT_ENCODER))
+        else:
+            transformer = load_model(LlamaGenTransformer, init / "transformer")
+            text_encoder = T5EncoderModel.from_pretrained(init / "text_encoder")
+        self.model = TextToImage(transformer.float(), text_encoder.float())
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        return hybrid_optimizers(self.model, self.rate)
+
+    def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
+        captions, tokens = self.batch(rng, "train")
+        captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in captions]
+        keep = torch.from_numpy(rng.random(len(captions)) >= CAPTION_DROPOUT)
+        loss = caption_loss(self.model, self.words, captions, tokens, keep)
+        return loss, {}
+
+    def batch(self, rng: np.random.Generator, split: Any) -> tuple[list[str], Tensor]:
+        """Captions and token grids `[B, grid²]`."""
+        captions, pixels = scene_batch(rng, self.config.batch_size, self.resolution, split)
+        with torch.no_grad():
+            return captions, self.vq.encode(pixels.to(self.config.device))
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, TextToImage)
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        captions, tokens = self.batch(rng, "held_out")
+        every, none = torch.ones(len(captions), dtype=torch.bool), torch.zeros(len(captions))
+        return {
+            "held_out_loss": float(caption_loss(model, self.words, captions, tokens, every)),
+            "held_out_loss_without_caption": float(
+                caption_loss(model, self.words, captions, tokens, none.bool())
+            ),
+        }
+
+    def export(self, model: nn.Module, out: Path, record: dict[str, Any]) -> None:
+        assert isinstance(model, TextToImage)
+        model = model.half()
+        model.transformer.register_to_config(block_size=self.grid**2)
+        model.transformer.save_pretrained(out / "model" / "transformer")
+        model.text_encoder.save_pretrained(out / "model" / "text_encoder")
+        self.words.save_pretrained(out / "model" / "tokenizer")
+        write_card(
+            out / "model" / "transformer",
+            title=f"Text-to-image transformer of the shapes world, {self.resolution} px",
+            purpose=f"draws {self.grid}×{self.grid} image tokens from a caption",
+            limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
+            "colours); other words are unknown to it",
+            record=record,
+        )
+
+
+def caption_loss(
+    model: TextToImage, words: Any, captions: list[str], tokens: Tensor, keep: Tensor
+) -> Tensor:
+    """Mean cross-entropy in nats per image token; captions with `keep` False are left out."""
+    logits = caption_logits(model, words, captions, tokens, keep)
+    return F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
+
+
+def caption_logits(
+    model: TextToImage, words: Any, captions: list[str], tokens: Tensor, keep: Tensor
+) -> Tensor:
+    """Logits `[B, S, V]` of each image token given those before it."""
+    embed = model.transformer.cls_embedding
+    length = model.transformer.prefix_length
+    features, mask = encode_captions(words, model.text_encoder, captions, length)
+    nothing = embed.get_buffer("uncond_embedding").to(features)
+    features = torch.where(keep.to(features.device)[:, None, None], features, nothing)
+    logits: Tensor = model.transformer(tokens[:, :-1], embed(features), mask)
+    return logits
+
+
+def hybrid_optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the blocks, AdamW for embeddings, heads and vectors."""
+    matrices, rest = [], []
+    for name, p in model.named_parameters():
+        inner = p.ndim == 2 and not any(
+            part in name for part in ("embed", "shared", "output", "relative_attention_bias")
+        )
+        (matrices if inner else rest).append(p)
+    return [
+        Muon(matrices, rate, weight_decay=0.01),
+        torch.optim.AdamW(rest, rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def caption_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer of the shapes world's captions, in T5's conventions."""
+    text = f"{PHRASE} an and the {' '.join(RELATIONS)} {' '.join(COLORS)} {' '.join(SHAPES)}"
+    text += f" {' '.join(PLURALS.values())} {' '.join(NUMBERS.values())}"
+    vocabulary = ["<pad>", "</s>", "<unk>", *dict.fromkeys(text.split())]
+    words = Tokenizer(
+        models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token="<unk>")
+    )
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_max_length=PREFIX,
+    )

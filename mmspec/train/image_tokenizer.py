@@ -1,0 +1,163 @@
+"""Recipe of the VQ image tokenizer: reconstruction, with the codebook kept by moving averages.
+
+The codes are the running means of the latents that fall to them (van den Oord et al. 2017,
+appendix A.1), started by k-means; a code that nothing uses is moved onto a random latent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..models.loading import load_model
+from ..models.vq import VQModel
+from .card import write_card
+from .data import scene_batch
+from .trainer import TrainConfig
+
+EMBEDDED = dict(
+    codebook_size=1024,
+    codebook_embed_dim=8,
+    codebook_show_usage=False,
+    ch=64,
+    ch_mult=(1, 2),
+    num_res_blocks=1,
+    z_channels=64,
+    patch_size=4,
+)
+
+
+class ImageTokenizerRecipe:
+    """Trains `VQModel` on shapes-world pictures of 64 and 128 pixels.
+
+    Args:
+        config: length, batch (pictures of 128 px) and device of the run.
+        init: folder of a trained tokenizer to go on from.
+        rate, commit: learning rate and weight of the commitment loss.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        init: Path | None = None,
+        rate: float = 1e-3,
+        commit: float = 0.25,
+    ) -> None:
+        self.config, self.rate, self.commit = config, rate, commit
+        self.vq = VQModel(**EMBEDDED) if init is None else load_model(VQModel, init)
+        self.free_steps = 60 if init is None else 0
+        self.model = self.vq
+        self.codebook = CodebookAverage(self.vq)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        weights = [p for n, p in self.vq.named_parameters() if n != "quantize.embedding.weight"]
+        return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-4)]
+
+    def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
+        # two batches in three at 64 px: a quarter of the cost, the same codes
+        resolution = 128 if step % 3 == 2 else 64
+        size = self.config.batch_size * (1 if resolution == 128 else 4)
+        pixels = scene_batch(rng, size, resolution)[1].to(self.config.device)
+        z = self.vq.latents(pixels)
+        # a short start without the bottleneck gives k-means latents worth clustering
+        if step < self.free_steps:
+            code, commit = z, z.new_zeros(())
+        else:
+            ids = self.codebook.update(z.detach().float(), rng)
+            code = self.vq.quantize.codebook()[ids].movedim(-1, 1)
+            commit = F.mse_loss(z, code)
+            code = z + (code - z).detach()  # straight-through
+        out = self.vq.decode_latents(code)
+        error = F.mse_loss(out, pixels)
+        edges = F.l1_loss(out.diff(dim=-1), pixels.diff(dim=-1))
+        edges = edges + F.l1_loss(out.diff(dim=-2), pixels.diff(dim=-2))
+        loss = F.l1_loss(out, pixels) + error + edges + self.commit * commit
+        return loss, {"psnr": psnr(error), "used": self.codebook.used}
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, VQModel)
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        pixels = scene_batch(rng, 96, 128, "held_out")[1].to(self.config.device)
+        tokens = model.encode(pixels)
+        out = model.decode(tokens, 16, 16).clamp(-1, 1)
+        return {
+            "held_out_psnr": psnr(F.mse_loss(out, pixels)),
+            "held_out_codes": float(tokens.unique().numel()),
+        }
+
+    def export(self, model: nn.Module, out: Path, record: dict[str, Any]) -> None:
+        assert isinstance(model, VQModel)
+        model.half().save_pretrained(out / "model")
+        write_card(
+            out / "model",
+            title="VQ image tokenizer of the shapes world",
+            purpose="turns 64 or 128 px pictures into 8×8 or 16×16 tokens of 1,024 codes and back",
+            limits="knows only shapes-world pictures; grain finer than about 4 px is smoothed away",
+            record=record,
+        )
+
+
+class CodebookAverage:
+    """Moving-average codebook updates, in place on `vq.quantize.embedding`."""
+
+    def __init__(self, vq: VQModel, decay: float = 0.98, alive: float = 0.05) -> None:
+        self.quantize = vq.quantize
+        self.decay, self.alive, self.used = decay, alive, 0.0
+        # buffers of the quantizer, so that checkpoints carry them; not part of the saved model
+        size, dim = self.quantize.embedding.weight.shape
+        self.quantize.register_buffer("_count", torch.zeros(size), persistent=False)
+        self.quantize.register_buffer("_total", torch.zeros(size, dim), persistent=False)
+        self.quantize.embedding.weight.requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, z: Tensor, rng: np.random.Generator) -> Tensor:
+        """Assign latents `[B, C, h, w]` to codes `[B, h, w]` and move the codes."""
+        flat = z.movedim(1, -1).flatten(0, -2)  # [N, C]
+        weight, count, total = (
+            self.quantize.embedding.weight,
+            self.quantize.get_buffer("_count"),
+            self.quantize.get_buffer("_total"),
+        )
+        if not count.any():
+            resumed = weight.norm(dim=-1).std() < 1e-3  # unit codes: a resumed run
+            if not resumed:
+                weight.copy_(k_means(flat, len(weight), rng))
+            count.fill_(1.0)
+            total.copy_(weight)
+        ids = self.quantize.nearest(z)
+        index = ids.flatten()
+        hits = torch.zeros_like(count).index_add_(0, index, torch.ones_like(flat[:, 0]))
+        sums = torch.zeros_like(total).index_add_(0, index, flat)
+        count.lerp_(hits, 1 - self.decay)
+        total.lerp_(sums, 1 - self.decay)
+        dead = (count < self.alive).nonzero().flatten()
+        if len(dead):
+            fresh = flat[torch.from_numpy(rng.integers(0, len(flat), len(dead))).to(flat.device)]
+            total[dead], count[dead] = fresh, 1.0
+        weight.copy_(F.normalize(total / count[:, None], dim=-1))
+        self.used = float((hits > 0).float().mean())
+        return ids
+
+
+def k_means(points: Tensor, k: int, rng: np.random.Generator, rounds: int = 10) -> Tensor:
+    """`k` centres `[k, C]` on the unit sphere by Lloyd's algorithm on `points [N, C]`."""
+    pick = torch.from_numpy(rng.choice(len(points), k, replace=len(points) < k))
+    centres = points[pick.to(points.device)]
+    for _ in range(rounds):
+        ids = (points @ centres.T).argmax(-1)
+        sums = torch.zeros_like(centres).index_add_(0, ids, points)
+        empty = sums.norm(dim=-1, keepdim=True) < 1e-6
+        centres = F.normalize(torch.where(empty, centres, sums), dim=-1)
+    return centres
+
+
+def psnr(mse: Tensor) -> float:
+    """Peak signal-to-noise ratio in dB for pixels in [-1, 1]."""
+    return float(10 * torch.log10(4 / mse.detach()))

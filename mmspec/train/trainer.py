@@ -1,0 +1,167 @@
+"""The training loop that every recipe shares: schedule, averaging, checkpoints, log, progress.
+
+A recipe says what is trained and how a loss comes about; the trainer knows nothing of either.
+Batches depend on (seed, step) alone, so a resumed run sees the data an unbroken one would have seen.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long and on what. `steps` sets the schedule; `max_minutes` only stops this run early."""
+
+    out: Path
+    steps: int
+    batch_size: int
+    seed: int = 0
+    device: str = "cpu"
+    precision: str = "float32"  # or "bfloat16": autocast, weights stay float32
+    warmup: int = 100
+    decay: float = 0.3  # the last part of the run over which the rate falls to zero
+    ema: float = 0.998
+    clip: float = 1.0
+    save_minutes: float = 3.0
+    evaluate_every: int = 500
+    max_minutes: float | None = None
+
+
+class Recipe(Protocol):
+    """What a recipe gives to the trainer."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The network whose weights are averaged, saved and exported."""
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Optimizers over `model`; their rates are scaled by the schedule."""
+
+    def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
+        """One batch drawn from `rng`: the loss and what to log beside it."""
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Held-out figures of `model` (the averaged weights)."""
+
+    def export(self, model: nn.Module, out: Path, record: dict[str, Any]) -> None:
+        """Write the trained asset and its card."""
+
+
+class Trainer:
+    """Runs a recipe: `Trainer(recipe, config).run()`."""
+
+    def __init__(self, recipe: Recipe, config: TrainConfig) -> None:
+        torch.manual_seed(config.seed)
+        self.recipe, self.config = recipe, config
+        self.model = recipe.model.to(config.device)
+        self.optimizers = list(recipe.optimizers())
+        self.rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
+        self.average = torch.optim.swa_utils.AveragedModel(
+            self.model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(config.ema),
+            use_buffers=True,
+        )
+        self.step, self.seconds = 0, 0.0
+        self.checkpoint = config.out / "checkpoint.pt"
+
+    def run(self) -> dict[str, Any]:
+        """Train to `config.steps` or the time limit; returns the record that the card shows."""
+        config = self.config
+        config.out.mkdir(parents=True, exist_ok=True)
+        if self.checkpoint.exists():
+            self.load()
+        started, saved = time.monotonic(), time.monotonic()
+        before = self.seconds
+        bar = tqdm(total=config.steps, initial=self.step, desc=config.out.name, mininterval=5)
+        figures: dict[str, float] = {}
+        with (config.out / "log.jsonl").open("a") as log:
+            while self.step < config.steps:
+                metrics = self._train_step()
+                self.seconds = before + time.monotonic() - started
+                bar.update()
+                if self.step % 20 == 0:
+                    bar.set_postfix({k: f"{v:.4g}" for k, v in metrics.items()}, refresh=False)
+                if self.step % config.evaluate_every == 0 or self.step == config.steps:
+                    figures = self.recipe.evaluate(self.average.module.eval())
+                    line = {"step": self.step, "seconds": round(self.seconds, 1), **metrics, **figures}
+                    log.write(json.dumps(line) + "\n")
+                    log.flush()
+                    bar.write(json.dumps(line))
+                if time.monotonic() - saved > 60 * config.save_minutes:
+                    self.save()
+                    saved = time.monotonic()
+                if config.max_minutes and time.monotonic() - started > 60 * config.max_minutes:
+                    break
+        bar.close()
+        self.save()
+        record = {
+            "config": {k: str(v) if isinstance(v, Path) else v for k, v in asdict(config).items()},
+            "step": self.step,
+            "minutes": round(self.seconds / 60, 1),
+            "threads": torch.get_num_threads(),
+            "device": config.device,
+            "torch": torch.__version__,
+            "held_out": figures or self.recipe.evaluate(self.average.module.eval()),
+        }
+        self.recipe.export(self.average.module.eval(), config.out, record)
+        return record
+
+    def _train_step(self) -> dict[str, float]:
+        config = self.config
+        scale = self.schedule(self.step)
+        for optimizer, rates in zip(self.optimizers, self.rates, strict=True):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * scale
+        self.model.train()
+        rng = np.random.default_rng([config.seed, self.step])
+        bf16 = config.precision == "bfloat16"
+        with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=bf16):
+            loss, metrics = self.recipe.loss(rng, self.step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
+        if not torch.isfinite(norm):
+            raise FloatingPointError(f"gradient is not finite at step {self.step}; lower the rate")
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.average.update_parameters(self.model)
+        self.step += 1
+        return {"loss": float(loss.detach()), **metrics}
+
+    def schedule(self, step: int) -> float:
+        """Linear warm-up, flat, linear decay to zero over the last `decay` of the run."""
+        config = self.config
+        left = (config.steps - step) / max(1.0, config.decay * config.steps)
+        return min(1.0, (step + 1) / max(1, config.warmup), left)
+
+    def save(self) -> None:
+        """Write everything a resumed run needs, atomically."""
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizers": [o.state_dict() for o in self.optimizers],
+        }
+        part = self.checkpoint.with_suffix(".part")
+        torch.save(state, part)
+        part.replace(self.checkpoint)
+
+    def load(self) -> None:
+        """Resume from `checkpoint.pt` in the output folder."""
+        state = torch.load(self.checkpoint, map_location=self.config.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.average.load_state_dict(state["average"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.step, self.seconds = state["step"], state["seconds"]

@@ -1,0 +1,151 @@
+"""Scenes: what is in a picture and where, drawn so that a prompt is true of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .prompts import Prompt, sample_prompt
+from .vocabulary import COLORS, SHAPES, Split, Task, held_out_color
+
+TEXTURES = ("plain", "stripes", "checks", "dots", "clouds")
+# Low-chroma middle tones: none is near one of the ten object colours.
+BACKGROUNDS = (
+    (128, 142, 156),
+    (150, 160, 150),
+    (168, 158, 146),
+    (150, 142, 160),
+    (140, 140, 140),
+    (122, 148, 150),
+)
+_SIZES = {1: (0.36, 0.54), 2: (0.30, 0.42), 3: (0.27, 0.35), 4: (0.26, 0.33)}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One object. Centre `x, y` and bounding side `size` are fractions of the picture's side."""
+
+    shape: str
+    color: str
+    x: float
+    y: float
+    size: float
+    angle: float  # degrees
+    tint: tuple[int, int, int]  # the colour as drawn, RGB 0..255
+
+
+@dataclass(frozen=True)
+class Background:
+    """A linear gradient between two tones with a texture over it."""
+
+    start: tuple[int, int, int]
+    end: tuple[int, int, int]
+    direction: float  # radians
+    texture: str
+    amplitude: float  # in RGB steps
+    period: float  # fraction of the side
+    phase: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Scene:
+    items: tuple[Item, ...]
+    background: Background
+
+
+def sample_scene(rng: np.random.Generator, prompt: Prompt, split: Split = "train") -> Scene:
+    """A scene of which `prompt` is true.
+
+    With split "train", colours that the prompt leaves open are drawn from the pairs that training
+    may show; a held-out scene draws them freely.
+    """
+    wanted = [need for need in prompt.include for _ in range(need["count"])]
+    relation = next((need["position"][0] for need in prompt.include if "position" in need), None)
+    centres, sizes = _place(rng, len(wanted), relation)
+    items = tuple(
+        _item(rng, need["class"], need.get("color"), centre, size, split)
+        for need, centre, size in zip(wanted, centres, sizes, strict=True)
+    )
+    return Scene(items, _background(rng))
+
+
+def sample(rng: np.random.Generator, task: Task, split: Split = "train") -> tuple[Prompt, Scene]:
+    """A prompt of `task` and a scene that shows it."""
+    prompt = sample_prompt(rng, task, split)
+    return prompt, sample_scene(rng, prompt, split)
+
+
+def _item(
+    rng: np.random.Generator,
+    shape: str,
+    color: str | None,
+    centre: np.ndarray,
+    size: float,
+    split: Split,
+) -> Item:
+    if shape not in SHAPES:
+        raise ValueError(f"unknown shape {shape!r}; the shapes world has {', '.join(SHAPES)}")
+    if color is None:
+        options = [c for c in COLORS if split == "held_out" or not held_out_color(shape, c)]
+        color = options[int(rng.integers(len(options)))]
+    tint = np.clip(np.array(COLORS[color]) + rng.integers(-8, 9, 3), 0, 255)
+    return Item(
+        shape,
+        color,
+        float(centre[0]),
+        float(centre[1]),
+        float(size),
+        float(rng.uniform(-8, 8)),
+        (int(tint[0]), int(tint[1]), int(tint[2])),
+    )
+
+
+def _place(
+    rng: np.random.Generator, n: int, relation: str | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres `[n, 2]` and sizes `[n]` without overlap; item 1 stands `relation` item 0."""
+    low, high = _SIZES[n]
+    while True:
+        sizes = rng.uniform(low, high, n)
+        margin = sizes / 2 + 0.02
+        centres = rng.uniform(margin[:, None], 1 - margin[:, None], (n, 2))
+        if relation is not None:
+            centres = _relate(rng, centres, sizes, relation)
+        gaps = np.abs(centres[:, None] - centres[None]).max(-1)  # boxes, Chebyshev distance
+        need = (sizes[:, None] + sizes[None]) / 2 + 0.03
+        if np.all(gaps + 9 * np.eye(n) >= need):
+            return centres, sizes
+
+
+def _relate(
+    rng: np.random.Generator, centres: np.ndarray, sizes: np.ndarray, relation: str
+) -> np.ndarray:
+    """Two centres moved so that item 1 is clearly `relation` item 0, the other axis nearly level."""
+    axis = 0 if relation in ("left of", "right of") else 1
+    order = [1, 0] if relation in ("left of", "above") else [0, 1]
+    centres = centres.copy()
+    centres[order, axis] = np.sort(centres[:, axis])
+    level = np.clip(centres[0, 1 - axis] + rng.uniform(-0.12, 0.12), 0, 1)
+    margin = sizes[1] / 2 + 0.02
+    centres[1, 1 - axis] = np.clip(level, margin, 1 - margin)
+    return centres
+
+
+def _background(rng: np.random.Generator) -> Background:
+    base = np.array(BACKGROUNDS[int(rng.integers(len(BACKGROUNDS)))])
+    tones = [
+        np.clip(base + rng.integers(-6, 7, 3) + rng.integers(-18, 19), 95, 185) for _ in range(2)
+    ]
+    start, end = ((int(t[0]), int(t[1]), int(t[2])) for t in tones)
+    return Background(
+        start,
+        end,
+        float(rng.uniform(0, 2 * np.pi)),
+        TEXTURES[int(rng.integers(len(TEXTURES)))],
+        float(rng.uniform(5, 11)),
+        float(rng.uniform(0.16, 0.3)),
+        float(rng.uniform(0, 1)),
+        int(rng.integers(2**31)),
+    )
