@@ -1,0 +1,30 @@
+"""Speculative decoding for image generation. Public names are imported when first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .registry import resolve
+
+if TYPE_CHECKING:
+    from .config import SpecConfig
+    from .pipelines.image import ImagePipeline
+
+__version__ = "0.1.0"
+__all__ = ["ImagePipeline", "SpecConfig", "__version__"]
+
+_LAZY = {
+    "ImagePipeline": "mmspec.pipelines.image:ImagePipeline",
+    "SpecConfig": "mmspec.config:SpecConfig",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = resolve(_LAZY[name])
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

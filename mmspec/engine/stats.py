@@ -62,6 +62,18 @@ class SpecStats:
             for position in range(kept):
                 self.accepted_at[position] += 1
 
+    def merge(self, other: SpecStats) -> None:
+        """Add the rows and seconds of another generation by the same method."""
+        for name in ("calls", "drafted", "accepted", "emitted", "target_tokens", "rounds"):
+            getattr(self, name).extend(getattr(other, name))
+        for name in ("judged_at", "accepted_at"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            mine += [0] * (len(theirs) - len(mine))
+            for position, count in enumerate(theirs):
+                mine[position] += count
+        for phase, seconds in other.seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the time of the block to `seconds[name]`."""

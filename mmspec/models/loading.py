@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from diffusers.models.modeling_utils import ModelMixin
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from ..errors import InputError
 
@@ -28,7 +30,32 @@ def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.floa
     config = read_json(folder / "config.json")
     model = cls.from_config(config)  # type: ignore[attr-defined]
     load_strict(model, read_weights(folder), folder)
-    return model.to(dtype).eval()  # type: ignore[no-any-return]
+    # nn.Module's own `to`: Diffusers' warns about modules that are to stay in float32, of none
+    return nn.Module.to(model, dtype).eval()
+
+
+def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+    """One component of a pipeline folder: one of our networks, or one of transformers' classes."""
+    if issubclass(kind, ModelMixin):
+        return load_model(kind, folder, dtype)
+    if not folder.is_dir():
+        raise InputError(f"no folder {folder}")
+    try:
+        if not issubclass(kind, PreTrainedModel):
+            return kind.from_pretrained(folder)
+        model, report = kind.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InputError(f"can't load {folder}: {str(error).splitlines()[0]}") from error
+    problems = [
+        f"{what.replace('_', ' ')} {name}"
+        for what in ("missing_keys", "unexpected_keys", "mismatched_keys")
+        for name in report.get(what, ())
+    ]
+    if problems:
+        raise InputError(f"{folder} does not fit {kind.__name__}: {'; '.join(problems[:3])}")
+    return model.eval()
 
 
 def load_strict(model: nn.Module, weights: dict[str, Tensor], source: str | Path) -> None:

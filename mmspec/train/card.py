@@ -1,10 +1,22 @@
-"""Model cards: what an embedded model was trained on, for how long, and what it is not good for."""
+"""Trained components as they are shipped: half-precision weights, a card, an entry in the index."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+
+def ship(pipeline: Path, name: str, component: Any) -> Path:
+    """Save a component into a pipeline folder and name it in `model_index.json`; returns its folder."""
+    folder = pipeline / name
+    folder.mkdir(parents=True, exist_ok=True)
+    component.save_pretrained(folder)
+    path = pipeline / "model_index.json"
+    index = json.loads(path.read_text()) if path.exists() else {"_class_name": "ImagePipeline"}
+    index[name] = [type(component).__module__, type(component).__name__]
+    path.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+    return folder
 
 
 def write_card(

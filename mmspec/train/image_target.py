@@ -18,19 +18,19 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
 
 from ..models.llamagen import LlamaGenTransformer
-from ..models.loading import load_model
+from ..models.loading import load_component, load_model, load_strict, read_weights
 from ..models.text import encode_captions
 from ..models.vq import VQModel
 from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
-from .card import write_card
+from .card import ship, write_card
 from .data import scene_batch
 from .muon import Muon
 from .trainer import TrainConfig
 
 PREFIX = 16
+SIBLING = 64  # px
 TRANSFORMER = dict(
     vocab_size=1024,
-    block_size=256,
     dim=256,
     n_layer=10,
     n_head=4,
@@ -70,30 +70,38 @@ class ImageTargetRecipe:
 
     Args:
         config: length, batch and device of the run.
-        tokenizer: folder of the trained VQ tokenizer.
+        pipeline: folder that holds `vq_model`. At 64 px it receives `sibling`, `text_encoder` and
+            `tokenizer`; at 128 px, where training goes on from those, `transformer`.
         resolution: side of the pictures in pixels, 64 or 128.
-        init: export of an earlier run whose weights to start from.
+        init: component to start from; None: the sibling at 128 px, nothing at 64 px.
     """
 
     def __init__(
         self,
         config: TrainConfig,
-        tokenizer: Path,
+        pipeline: Path,
         resolution: int,
-        init: Path | None = None,
-        rate: float = 2e-3,
+        init: str | None = None,
+        rate: float = 2.5e-3,
     ) -> None:
-        self.config, self.resolution, self.rate = config, resolution, rate
-        self.vq = load_model(VQModel, tokenizer).to(config.device).eval()
+        self.config, self.pipeline, self.resolution, self.rate = config, pipeline, resolution, rate
+        self.vq = load_model(VQModel, pipeline / "vq_model").to(config.device)
+        self.name = "sibling" if resolution == SIBLING else "transformer"
+        if resolution != SIBLING and init is None:
+            init = "sibling"
         self.grid = resolution // self.vq.downsample_factor
         self.words = caption_tokenizer()
+        size = {**TRANSFORMER, "block_size": self.grid**2}
+        transformer = LlamaGenTransformer(**size)
         if init is None:
-            transformer = LlamaGenTransformer(**TRANSFORMER)  # type: ignore[arg-type]
             transformer.init_weights()
             text_encoder = T5EncoderModel(T5Config(vocab_size=len(self.words), **TEXT_ENCODER))
         else:
-            transformer = load_model(LlamaGenTransformer, init / "transformer")
-            text_encoder = T5EncoderModel.from_pretrained(init / "text_encoder")
+            # the weights know no grid: those of the small one go on at the large one
+            load_strict(transformer, read_weights(pipeline / init), pipeline / init)
+            text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
+        # continuing: the caption encoder stays, so that every network of the pipeline shares it
+        text_encoder.requires_grad_(init is None)
         self.model = TextToImage(transformer.float(), text_encoder.float())
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
@@ -125,15 +133,14 @@ class ImageTargetRecipe:
             ),
         }
 
-    def export(self, model: nn.Module, out: Path, record: dict[str, Any]) -> None:
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, TextToImage)
         model = model.half()
-        model.transformer.register_to_config(block_size=self.grid**2)
-        model.transformer.save_pretrained(out / "model" / "transformer")
-        model.text_encoder.save_pretrained(out / "model" / "text_encoder")
-        self.words.save_pretrained(out / "model" / "tokenizer")
+        if self.resolution == SIBLING:
+            ship(self.pipeline, "text_encoder", model.text_encoder)
+            ship(self.pipeline, "tokenizer", self.words)
         write_card(
-            out / "model" / "transformer",
+            ship(self.pipeline, self.name, model.transformer),
             title=f"Text-to-image transformer of the shapes world, {self.resolution} px",
             purpose=f"draws {self.grid}×{self.grid} image tokens from a caption",
             limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
@@ -167,6 +174,8 @@ def hybrid_optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimiz
     """Muon for the matrices inside the blocks, AdamW for embeddings, heads and vectors."""
     matrices, rest = [], []
     for name, p in model.named_parameters():
+        if not p.requires_grad:
+            continue
         inner = p.ndim == 2 and not any(
             part in name for part in ("embed", "shared", "output", "relative_attention_bias")
         )

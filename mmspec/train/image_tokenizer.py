@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..models.loading import load_model
 from ..models.vq import VQModel
-from .card import write_card
+from .card import ship, write_card
 from .data import scene_batch
 from .trainer import TrainConfig
 
@@ -38,6 +38,7 @@ class ImageTokenizerRecipe:
 
     Args:
         config: length, batch (pictures of 128 px) and device of the run.
+        pipeline: folder that receives `vq_model`.
         init: folder of a trained tokenizer to go on from.
         rate, commit: learning rate and weight of the commitment loss.
     """
@@ -45,11 +46,12 @@ class ImageTokenizerRecipe:
     def __init__(
         self,
         config: TrainConfig,
+        pipeline: Path,
         init: Path | None = None,
         rate: float = 1e-3,
         commit: float = 0.25,
     ) -> None:
-        self.config, self.rate, self.commit = config, rate, commit
+        self.config, self.pipeline, self.rate, self.commit = config, pipeline, rate, commit
         self.vq = VQModel(**EMBEDDED) if init is None else load_model(VQModel, init)
         self.free_steps = 60 if init is None else 0
         self.model = self.vq
@@ -92,11 +94,9 @@ class ImageTokenizerRecipe:
             "held_out_codes": float(tokens.unique().numel()),
         }
 
-    def export(self, model: nn.Module, out: Path, record: dict[str, Any]) -> None:
-        assert isinstance(model, VQModel)
-        model.half().save_pretrained(out / "model")
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         write_card(
-            out / "model",
+            ship(self.pipeline, "vq_model", model.half()),
             title="VQ image tokenizer of the shapes world",
             purpose="turns 64 or 128 px pictures into 8×8 or 16×16 tokens of 1,024 codes and back",
             limits="knows only shapes-world pictures; grain finer than about 4 px is smoothed away",

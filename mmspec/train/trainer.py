@@ -21,7 +21,11 @@ from tqdm.auto import tqdm
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long and on what. `steps` sets the schedule; `max_minutes` only stops this run early."""
+    """How long and on what.
+
+    `steps` is the length; with `max_minutes` the schedule ends at whichever comes first, so that a
+    run on a slow or busy machine still decays to zero.
+    """
 
     out: Path
     steps: int
@@ -54,8 +58,8 @@ class Recipe(Protocol):
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Held-out figures of `model` (the averaged weights)."""
 
-    def export(self, model: nn.Module, out: Path, record: dict[str, Any]) -> None:
-        """Write the trained asset and its card."""
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        """Write the trained component and its card."""
 
 
 class Trainer:
@@ -80,18 +84,18 @@ class Trainer:
         config.out.mkdir(parents=True, exist_ok=True)
         if self.checkpoint.exists():
             self.load()
-        started, saved = time.monotonic(), time.monotonic()
+        started = saved = time.monotonic()
         before = self.seconds
         bar = tqdm(total=config.steps, initial=self.step, desc=config.out.name, mininterval=5)
         figures: dict[str, float] = {}
         with (config.out / "log.jsonl").open("a") as log:
-            while self.step < config.steps:
+            while self.done < 1:
                 metrics = self._train_step()
                 self.seconds = before + time.monotonic() - started
                 bar.update()
                 if self.step % 20 == 0:
                     bar.set_postfix({k: f"{v:.4g}" for k, v in metrics.items()}, refresh=False)
-                if self.step % config.evaluate_every == 0 or self.step == config.steps:
+                if self.step % config.evaluate_every == 0 or self.done >= 1:
                     figures = self.recipe.evaluate(self.average.module.eval())
                     line = {"step": self.step, "seconds": round(self.seconds, 1), **metrics, **figures}
                     log.write(json.dumps(line) + "\n")
@@ -100,8 +104,6 @@ class Trainer:
                 if time.monotonic() - saved > 60 * config.save_minutes:
                     self.save()
                     saved = time.monotonic()
-                if config.max_minutes and time.monotonic() - started > 60 * config.max_minutes:
-                    break
         bar.close()
         self.save()
         record = {
@@ -113,12 +115,12 @@ class Trainer:
             "torch": torch.__version__,
             "held_out": figures or self.recipe.evaluate(self.average.module.eval()),
         }
-        self.recipe.export(self.average.module.eval(), config.out, record)
+        self.recipe.export(self.average.module.eval(), record)
         return record
 
     def _train_step(self) -> dict[str, float]:
         config = self.config
-        scale = self.schedule(self.step)
+        scale = self.schedule()
         for optimizer, rates in zip(self.optimizers, self.rates, strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * scale
@@ -138,11 +140,17 @@ class Trainer:
         self.step += 1
         return {"loss": float(loss.detach()), **metrics}
 
-    def schedule(self, step: int) -> float:
-        """Linear warm-up, flat, linear decay to zero over the last `decay` of the run."""
+    @property
+    def done(self) -> float:
+        """The part of the run that is over, by steps or by time."""
         config = self.config
-        left = (config.steps - step) / max(1.0, config.decay * config.steps)
-        return min(1.0, (step + 1) / max(1, config.warmup), left)
+        by_time = self.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
+        return max(self.step / config.steps, by_time)
+
+    def schedule(self) -> float:
+        """Linear warm-up, flat, linear decay to zero over the last `decay` of the run."""
+        left = (1 - self.done) / max(1e-9, self.config.decay)
+        return max(0.0, min(1.0, (self.step + 1) / max(1, self.config.warmup), left))
 
     def save(self) -> None:
         """Write everything a resumed run needs, atomically."""

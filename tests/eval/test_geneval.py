@@ -53,10 +53,13 @@ def test_counting_wants_the_exact_number(seen):
 def test_surplus_fails_only_where_exclude_says_so():
     single = {"tag": "single_object", "include": [{"class": "star", "count": 1}]}
     assert score_prompt(single, [hit("star"), hit("star"), hit("ring")])[0]
-    assert not score_prompt({**single, "exclude": [{"class": "ring", "count": 1}]}, [
-        hit("star"),
-        hit("ring"),
-    ])[0]
+    assert not score_prompt(
+        {**single, "exclude": [{"class": "ring", "count": 1}]},
+        [
+            hit("star"),
+            hit("ring"),
+        ],
+    )[0]
 
 
 def test_thresholds_differ_by_task_and_are_exclusive():
@@ -101,12 +104,15 @@ def test_each_relation_holds_only_on_its_side(relation):
         )
 
 
-@pytest.mark.parametrize(("word", "sign", "axis"), [
-    ("left of", -1, 0),
-    ("right of", 1, 0),
-    ("above", -1, 1),
-    ("below", 1, 1),
-])
+@pytest.mark.parametrize(
+    ("word", "sign", "axis"),
+    [
+        ("left of", -1, 0),
+        ("right of", 1, 0),
+        ("above", -1, 1),
+        ("below", 1, 1),
+    ],
+)
 def test_each_relation_at_its_threshold(word, sign, axis):
     # Boxes of side 10: 0.1 * (10 + 10) = 2 comes off. Straight ahead, (d - 2) / d > 0.5 at d > 4.
     def placed(along: float, aside: float = 0.0) -> set[str]:

@@ -1,7 +1,9 @@
 """The rule-based detector, on rendered scenes and on what lossy pictures make of them.
 
 Measured (all objects of a scene right in shape, colour and number; 2,000 scenes, half held out):
-@@FIGURES@@
+at 128 px, clean 100.00 %, everything at once (26.8 dB PSNR) 99.85 %, each single damage 100.00 %;
+at 64 px, clean 100.00 %, compressed 99.15 %, everything at once (26.0 dB) 95.30 %, the others
+100.00 %. About 5 to 7 ms a picture on one core.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ def test_rendered_scenes_at_64_pixels():
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_pictures_at_128_pixels(name):
-    assert accuracy(240, 128, DAMAGES[name]) >= 0.97
+    assert accuracy(240, 128, DAMAGES[name]) >= 0.98
 
 
 @pytest.mark.parametrize("name", DAMAGES)

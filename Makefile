@@ -1,0 +1,39 @@
+# make picture   makes a picture from a prompt twice, plainly and speculatively, into out/
+# make test      runs every check: style, types, tests
+#
+# Each sets up .venv first if need be. PYTHON=python3.12 chooses another Python.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: picture test
+
+picture: $(READY)
+	@echo "Making a picture twice, plainly and speculatively ..."
+	@$(BIN)/mmspec generate "a photo of a red circle left of a blue square" \
+		--method sjd --compare -o out/
+	@echo "Done: the pictures, both side by side, and stats.json are in out/"
+
+test: $(READY)
+	@echo "Checking style ..."
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "Checking types ..."
+	@$(BIN)/mypy
+	@echo "Running the tests ..."
+	@$(BIN)/python -m pytest
+	@echo "Done: all checks passed"
+
+# Some systems ship Python without the pip that a new environment needs; the system's pip then
+# puts one in.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("mmspec needs Python 3.10 or newer, and $(PYTHON) is %d.%d; \
+	name another one: make PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
+	@echo "Setting up .venv; the first time this downloads PyTorch, which takes some minutes ..."
+	@$(PYTHON) -m venv .venv >/dev/null 2>&1 || \
+		{ $(PYTHON) -m venv --clear --without-pip .venv && \
+		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	@$(BIN)/python -m pip install --quiet 'pip>=21.3' # the first that knows editable pyproject.toml
+	@$(BIN)/python -m pip install --editable '.[eval,train,dev]'
+	@touch $@

@@ -1,0 +1,103 @@
+"""`mmspec generate`: the same prompt by several methods, as pictures and as a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw
+
+from ..config import SpecConfig
+from ..engine.stats import SpecStats
+from .timing import Sample, environment, paired_runs, ratio_interval
+
+
+def compare(
+    pipe: Any,
+    methods: dict[str, SpecConfig],
+    prompt: str,
+    count: int,
+    seed: int,
+    call: dict[str, Any],
+    out: Path,
+) -> dict[str, Any]:
+    """Draw `count` pictures by every method, in turn; returns what `stats.json` holds.
+
+    Writes `<method>-<seed>.png`, `stats.json` and, for several methods, `side-by-side.png`: a row
+    of pictures per method, the same seeds above each other.
+    """
+    samples = paired_runs(pipe, methods, [prompt] * count, seed, call)
+    for name, rows in samples.items():
+        for sample in rows:
+            sample.output.images[0].save(out / f"{name}-{sample.seed}.png")
+    if len(samples) > 1:
+        side_by_side(samples).save(out / "side-by-side.png")
+    record = {
+        "prompt": prompt,
+        "seed": seed,
+        "call": call,
+        "environment": environment(),
+        "methods": {name: _row(rows, samples.get("plain")) for name, rows in samples.items()},
+    }
+    part = out / "stats.json.part"
+    part.write_text(json.dumps(record, indent=2) + "\n")
+    part.replace(out / "stats.json")
+    return record
+
+
+def _row(samples: list[Sample], plain: list[Sample] | None) -> dict[str, Any]:
+    total = SpecStats(samples[0].stats.method, samples[0].stats.contract)
+    for s in samples:
+        total.merge(s.stats)
+    row: dict[str, Any] = {**total.as_dict(), "n": len(samples)}
+    row["seconds_median"] = sorted(s.seconds for s in samples)[len(samples) // 2]
+    if plain is not None and plain is not samples:
+        pairs = zip(plain, samples, strict=True)
+        ratios = [p.decode_seconds / s.decode_seconds for p, s in pairs]
+        row["speedup_median"], row["speedup_ci95"] = ratio_interval(ratios)
+    return row
+
+
+def side_by_side(samples: dict[str, list[Sample]], most: int = 8, scale: int = 2) -> Image.Image:
+    """A labelled grid: one row per method, one column per seed, the first `most` of them."""
+    rows = {name: [s.output.images[0] for s in many[:most]] for name, many in samples.items()}
+    side = max(image.width for many in rows.values() for image in many) * scale
+    label, gap, columns = 20, 6, max(map(len, rows.values()))
+    width = columns * (side + gap) + gap
+    sheet = Image.new("RGB", (width, len(rows) * (side + label + gap) + gap), "white")
+    draw = ImageDraw.Draw(sheet)
+    for r, (name, images) in enumerate(rows.items()):
+        top = gap + r * (side + label + gap)
+        stats = [s.stats for s in samples[name][:most]]
+        calls = sum(s.nfe for s in stats) / len(stats)
+        seconds = sum(s.decode_seconds for s in samples[name][:most]) / len(stats)
+        draw.text((gap, top + 3), f"{name}: {calls:.0f} target calls, {seconds:.2f} s", fill="black")
+        for c, image in enumerate(images):
+            picture = image.resize((side, side), Image.Resampling.LANCZOS)
+            sheet.paste(picture, (gap + c * (side + gap), top + label))
+    return sheet
+
+
+def print_table(methods: dict[str, dict[str, Any]]) -> None:
+    """The rows of a report or of `stats.json` as a table on standard output."""
+    head = ["method", "contract", "n", "NFE", "tokens/call", "seconds", "speed-up", "95 % interval"]
+    lines = [head]
+    for name, row in methods.items():
+        speedup, interval = row.get("speedup_median"), row.get("speedup_ci95")
+        lines.append(
+            [
+                name,
+                row["contract"],
+                str(row["n"]),
+                f"{row['nfe_per_sample']:.1f}",
+                f"{row['mean_acceptance_length']:.2f}",
+                f"{row['seconds_median']:.3f}",
+                "1 (baseline)" if speedup is None else f"{speedup:.2f}×",
+                "" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
+            ]
+        )
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    for line in lines:
+        cells = [cell.ljust(w) for cell, w in zip(line, widths, strict=True)]
+        print("  ".join(cells).rstrip())  # noqa: T201 - the command's output

@@ -1,0 +1,1 @@
+"""Networks that transformers and diffusers lack, and what makes a model a `Target`."""

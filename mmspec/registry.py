@@ -1,0 +1,50 @@
+"""Names that stand for objects, imported only when they are used."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+from .errors import InputError
+
+
+def resolve(reference: str) -> Any:
+    """The object that `"module:Object"` names."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+def check_name(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raise an `InputError` that suggests the nearest name if `name` is not known."""
+    names = list(known)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
+
+
+class Registry:
+    """Names of one kind, each with a lazy reference.
+
+    Args:
+        kind: what the names stand for, as error messages call it.
+        entries: `"module:Object"` by name.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, str]) -> None:
+        self.kind, self._entries = kind, dict(entries)
+
+    def names(self) -> list[str]:
+        """All names, in the order in which they were given."""
+        return list(self._entries)
+
+    def get(self, name: str) -> Any:
+        """The object called `name`, imported now.
+
+        Raises:
+            InputError: nothing has that name; the nearest one is suggested.
+        """
+        check_name(self.kind, name, self._entries)
+        return resolve(self._entries[name])

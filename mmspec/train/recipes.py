@@ -1,0 +1,51 @@
+"""The recipes by name, with the lengths that the embedded models were trained with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..registry import check_name
+from .image_drafter import ImageDrafterRecipe
+from .image_target import SIBLING, ImageTargetRecipe
+from .image_tokenizer import ImageTokenizerRecipe
+from .trainer import Recipe, TrainConfig, Trainer
+
+# steps and batch per stage, in the order in which they build on each other
+STAGES: dict[str, dict[str, dict[str, Any]]] = {
+    "image-tokenizer": {"vq_model": {"steps": 1600, "batch_size": 16, "ema": 0.995}},
+    "image-target": {
+        "sibling": {"steps": 1400, "batch_size": 48, "ema": 0.99},
+        "transformer": {"steps": 1600, "batch_size": 16, "ema": 0.99},
+    },
+    "image-drafter": {"drafter": {"steps": 600, "batch_size": 16, "ema": 0.99}},
+}
+
+
+def train(name: str, pipeline: Path, **overrides: Any) -> list[dict[str, Any]]:
+    """Run a recipe, stage by stage; every stage adds its component to the `pipeline` folder.
+
+    Args:
+        name: one of `STAGES`.
+        pipeline: folder that holds what the recipe builds on; checkpoints and logs go to its
+            `training` folder, and a stage that has a checkpoint there is resumed.
+        overrides: fields of `TrainConfig`; None keeps the default.
+
+    Returns:
+        The record of every stage.
+    """
+    check_name("recipe", name, STAGES)
+    records = []
+    for component, defaults in STAGES[name].items():
+        config = TrainConfig(out=pipeline / "training" / component, **defaults)
+        config = replace(config, **{k: v for k, v in overrides.items() if v is not None})
+        recipe: Recipe
+        if component == "vq_model":
+            recipe = ImageTokenizerRecipe(config, pipeline)
+        elif component == "drafter":
+            recipe = ImageDrafterRecipe(config, pipeline)
+        else:
+            recipe = ImageTargetRecipe(config, pipeline, SIBLING if component == "sibling" else 128)
+        records.append(Trainer(recipe, config).run())
+    return records

@@ -1,0 +1,1 @@
+"""Diffusers-style pipelines, one a modality. Imported as `mmspec.pipelines`."""

@@ -1,0 +1,171 @@
+"""What every speculative pipeline shares: strict loading, switching speculation, row seeds."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+
+from ..config import SpecConfig
+from ..engine.accept.greedy import GreedyRule
+from ..engine.accept.token import TokenRule
+from ..engine.length.constant import ConstantLength
+from ..engine.length.heuristic import HeuristicLength
+from ..engine.types import AcceptanceRule, DraftLength
+from ..errors import InputError
+from ..models.loading import load_component, read_json
+
+logger = logging.getLogger(__name__)
+PLAIN = SpecConfig(method="plain")
+
+
+class SpeculativePipeline(DiffusionPipeline):
+    """A Diffusers pipeline that can speculate.
+
+    Subclasses name the folder of their embedded model in `embedded` and the classes of their
+    components in `component_classes`; those in `_optional_components` may be missing.
+    """
+
+    embedded: str
+    component_classes: dict[str, Any]
+    speculation: SpecConfig = PLAIN
+    _interrupt = False
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls, path: str | Path | None = None, dtype: torch.dtype = torch.float32
+    ) -> SpeculativePipeline:
+        """Load a pipeline folder; without a path, the embedded model.
+
+        Args:
+            path: folder in Diffusers layout (`model_index.json` and a folder per component), or
+                the id of a hub repository in that layout.
+            dtype: of the weights.
+
+        Raises:
+            InputError: the folder or a file is missing or unreadable, or a tensor does not fit.
+        """
+        folder = locate(path, cls.embedded)
+        index = read_json(folder / "model_index.json")
+        if index.get("_class_name") != cls.__name__:
+            raise InputError(
+                f"{folder} holds a {index.get('_class_name')}, not a {cls.__name__}; "
+                "use the pipeline it was saved from"
+            )
+        parts: dict[str, Any] = {}
+        for name, component in cls.component_classes.items():
+            present = index.get(name, [None])[0] is not None
+            if not present and name not in cls._optional_components:
+                raise InputError(f"{folder}/model_index.json names no {name}")
+            parts[name] = load_component(component, folder / name, dtype) if present else None
+        return cls(**parts)
+
+    def save_pretrained(  # type: ignore[override]
+        self, save_directory: str | Path, max_shard_size: str = "10GB"
+    ) -> None:
+        """Write `model_index.json` and every component, as `from_pretrained` reads them.
+
+        Args:
+            save_directory: folder, made if it does not exist.
+            max_shard_size: largest weights file, as in Diffusers ("16MB").
+        """
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        index: dict[str, Any] = {"_class_name": type(self).__name__}
+        for name, component in self.components.items():
+            if component is None:
+                index[name] = [None, None]
+                continue
+            kind = type(component)
+            index[name] = [kind.__module__, kind.__name__]
+            sharded = {} if name == "tokenizer" else {"max_shard_size": max_shard_size}
+            component.save_pretrained(folder / name, **sharded)
+        (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+    def enable_speculation(self, config: SpecConfig | None = None) -> None:
+        """Speculate from now on.
+
+        Raises:
+            InputError: the configuration needs a component that this pipeline lacks.
+        """
+        config = config or SpecConfig()
+        self.check_speculation(config)
+        self.speculation = config
+
+    def disable_speculation(self) -> None:
+        """Back to plain decoding, in the same loop."""
+        self.speculation = PLAIN
+
+    def check_speculation(self, config: SpecConfig) -> None:
+        """Raise an `InputError` if `config` can't run here."""
+        if config.resolved().drafter == "model" and self.components.get("drafter") is None:
+            raise InputError(
+                f"method {config.method!r} needs a drafter and this pipeline has none; "
+                "load one or use 'sjd'"
+            )
+
+    @property
+    def interrupt(self) -> bool:
+        """True after a callback set it: generation stops at the end of the round."""
+        return self._interrupt
+
+    @interrupt.setter
+    def interrupt(self, value: bool) -> None:
+        self._interrupt = value
+
+
+def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
+    """The acceptance rule of a configuration; at temperature 0 the exact rule is the greedy one."""
+    greedy = config.resolved().rule == "greedy"
+    if greedy and temperature != 0:
+        raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
+    return GreedyRule() if temperature == 0 else TokenRule()
+
+
+def make_length(config: SpecConfig) -> DraftLength:
+    """The draft-length policy of a configuration."""
+    parts = config.resolved()
+    first = config.window if parts.drafter == "jacobi" else config.num_draft_tokens
+    if parts.length == "heuristic":
+        return HeuristicLength(config.num_draft_tokens, config.max_draft_tokens)
+    return ConstantLength(0 if parts.drafter == "null" else first)
+
+
+def row_seeds(
+    generator: torch.Generator | list[torch.Generator] | None, rows: int
+) -> list[int]:
+    """One seed per row: from one generator in turn, or the first number of each of a list.
+
+    Raises:
+        InputError: a list of another length than the rows.
+    """
+    if isinstance(generator, list):
+        if len(generator) != rows:
+            raise InputError(f"{len(generator)} generators for {rows} samples; give one each")
+        return [seed for g in generator for seed in row_seeds(g, 1)]
+    device = "cpu" if generator is None else generator.device
+    drawn = torch.randint(2**62, (rows,), generator=generator, device=device)
+    return [int(seed) for seed in drawn.tolist()]
+
+
+def locate(path: str | Path | None, embedded: str) -> Path:
+    """The folder of an embedded model, a local one, or a downloaded hub repository."""
+    if path is None:
+        return Path(__file__).resolve().parent.parent / "assets" / "models" / embedded
+    folder = Path(path)
+    if folder.exists():
+        return folder
+    if "/" in str(path) and not str(path).startswith((".", "/", "~")):
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        try:
+            return Path(snapshot_download(str(path)))
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            first = str(error).splitlines()[0]
+            raise InputError(f"no folder {path} here, and the hub did not give it: {first}") from error
+    raise InputError(f"no model folder at {path}")

@@ -1,0 +1,24 @@
+"""What the pipelines return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from diffusers.utils import BaseOutput
+
+from ..engine.stats import SpecStats
+
+
+@dataclass
+class ImageOutput(BaseOutput):
+    """Images of one call.
+
+    Attributes:
+        images: list of PIL images, an array `[B, H, W, 3]` in [0, 1] ("np"), a tensor
+            `[B, 3, H, W]` in [0, 1] ("pt"), or token ids `[B, h * w]` ("tokens").
+        stats: what the generation took.
+    """
+
+    images: Any
+    stats: SpecStats

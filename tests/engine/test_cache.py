@@ -1,0 +1,149 @@
+"""The static cache: writes, reads, branches, rows; nothing that was not written counts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.engine.cache import StaticCache
+from mmspec.engine.types import Draft, OneHot
+
+LAYERS, ROWS, HEADS, SLOTS, DIM = 2, 3, 2, 10, 4
+
+
+def filled(generator: torch.Generator) -> StaticCache:
+    cache = StaticCache(LAYERS, ROWS, HEADS, SLOTS, DIM)
+    cache.data.normal_(generator=generator)
+    return cache
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_fresh_cache():
+    cache = StaticCache(LAYERS, ROWS, HEADS, SLOTS, DIM, torch.float64)
+    assert cache.slots == SLOTS and cache.data.dtype == torch.float64
+    assert cache.data.shape == (LAYERS, 2, ROWS, HEADS, SLOTS, DIM)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_one_first_slot_equals_a_slot_per_token(generator, n):
+    new = torch.randn(2, ROWS, HEADS, n, DIM, generator=generator)
+    together, apart = filled(generator), StaticCache(LAYERS, ROWS, HEADS, SLOTS, DIM)
+    apart.data.copy_(together.data)
+    together.write(1, new, 5)
+    apart.write(1, new, torch.arange(5, 5 + n).expand(ROWS, -1))
+    assert torch.equal(together.data, apart.data)
+
+
+def test_write_per_row_by_hand(generator):
+    """Every row has slots of its own, in any order; all else stays."""
+    cache, slots = filled(generator), torch.tensor([[0, 1], [7, 3], [9, 8]])
+    truth = cache.data.clone()
+    new = torch.randn(2, ROWS, HEADS, 2, DIM, generator=generator)
+    cache.write(1, new, slots)
+    for row in range(ROWS):
+        for n in range(2):
+            truth[1, :, row, :, slots[row, n]] = new[:, row, :, n]
+    assert torch.equal(cache.data, truth)
+
+
+def test_read(generator):
+    cache = filled(generator)
+    keys, values = cache.read(1, 6)
+    assert torch.equal(keys, cache.data[1, 0, :, :, :6])
+    assert torch.equal(values, cache.data[1, 1, :, :, :6])
+
+
+def test_write_past_the_end_is_an_error(generator):
+    cache = filled(generator)
+    with pytest.raises(RuntimeError):
+        cache.write(0, torch.zeros(2, ROWS, HEADS, 3, DIM), SLOTS - 2)
+    with pytest.raises(IndexError):
+        cache.write(0, torch.zeros(2, ROWS, HEADS, 1, DIM), torch.full((ROWS, 1), SLOTS))
+
+
+def test_gather_by_hand(generator):
+    """Sources are read before any target is written, and rows differ."""
+    cache = filled(generator)
+    before = cache.data.clone()
+    source = torch.tensor([[4, 5, 6], [2, 4, 4], [3, 2, 9]])
+    target = torch.tensor([[4, 5, 6], [2, 3, 4], [2, 3, 4]])
+    cache.gather(source, target)
+    truth = before.clone()
+    for row in range(ROWS):
+        for k in range(3):
+            truth[:, :, row, :, target[row, k]] = before[:, :, row, :, source[row, k]]
+    assert torch.equal(cache.data, truth)
+
+
+def test_select(generator):
+    """Rows are dropped, repeated and put in order; later writes go to the new rows."""
+    cache = filled(generator)
+    before = cache.data.clone()
+    cache.select(torch.tensor([2, 0, 0, 1]))
+    assert torch.equal(cache.data, before[:, :, [2, 0, 0, 1]])
+    new = torch.randn(2, 4, HEADS, 1, DIM, generator=generator)
+    cache.write(0, new, torch.tensor([[1], [2], [3], [4]]))
+    for row in range(4):
+        assert torch.equal(cache.data[0, :, row, :, row + 1], new[:, row, :, 0])
+    cache.gather(torch.tensor([[1]] * 4), torch.tensor([[0]] * 4))
+    assert torch.equal(cache.data[:, :, :, :, 0], cache.data[:, :, :, :, 1])
+
+
+def test_gathered_branch_equals_recomputation(tiny_llamagen, guided_rows):
+    """A kept branch leaves the keys and values that its tokens would have had as a chain."""
+    model, generator = tiny_llamagen(), torch.Generator().manual_seed(3)
+    parents = torch.tensor([[-1, -1, 0, 1, 1, 4], [-1, 0, 0, 0, 3, 4]])
+    nodes = torch.randint(0, 16, parents.shape, generator=generator)
+    path = torch.tensor([[1, 4, 5], [0, 3, 3]])  # row 1 keeps two nodes; padded by repeating
+    tokens = torch.randint(0, 16, (2, 3), generator=generator)
+    with torch.inference_mode():
+        tree, chain = (guided_rows(model, [0, 2])[0] for _ in range(2))
+        for guided in (tree, chain):
+            guided.start(2)
+            guided.extend(tokens, [-1, -1])  # positions -1, 0, 1: the root comes next
+        root = torch.randint(0, 16, (2, 1), generator=generator)
+        draft = Draft(nodes, torch.tensor([6, 6]), OneHot(), parents)
+        tree.extend(torch.cat([root, nodes], 1), [2, 2], draft)
+        tree.keep([2, 2], path)
+        chain.extend(torch.cat([root, nodes.gather(1, path)], 1), [2, 2])
+    for row, kept in ((0, 3), (1, 2), (2, 3), (3, 2)):
+        end = tree.offset + 3 + kept
+        pad = int(tree.pads[row])
+        ours, theirs = (g.cache.data[:, :, row, :, pad:end] for g in (tree, chain))
+        assert torch.allclose(ours, theirs, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("pads", "starts", "poison"),
+    [([0, 0], [4, 4], torch.nan), ([0, 0], [6, 2], 1e6), ([0, 2], [6, 2], 1e6)],
+    ids=["even", "ragged", "padded"],
+)
+def test_nothing_unwritten_is_read(tiny_llamagen, guided_rows, pads, starts, poison):
+    """Results don't change when the cache is full of poison before use.
+
+    Rows that are behind read others' slots under a mask: what lies there must be finite (0 · nan is
+    nan), but has no weight. Where all rows are even, nothing unwritten is even read.
+    """
+    model, generator = tiny_llamagen(), torch.Generator().manual_seed(4)
+    tokens = torch.randint(0, 16, (2, 12), generator=generator)
+    steps = [([-1, -1], 1), ([0, 0], 6), (starts, 3), ([2, 2], 1), (starts, 2)]
+    parents = torch.tensor([[-1, 0, 0], [-1, -1, 1]])
+    laws = []
+    with torch.inference_mode():
+        for dirty in (False, True):
+            guided = guided_rows(model, pads)[0]
+            if dirty:
+                guided.cache = guided.decoder.cache(len(guided.prefix), guided.slots)
+                guided.cache.data.fill_(poison)
+            guided.start(2)
+            seen = [guided.extend(tokens[:, :n], start) for start, n in steps]
+            if poison == poison:
+                draft = Draft(tokens[:, 1:4], torch.tensor([3, 3]), OneHot(), parents)
+                seen.append(guided.extend(tokens[:, :4], starts, draft))
+            laws.append(torch.cat(seen, 1))
+    assert laws[0].isfinite().all()
+    assert torch.equal(*laws)

@@ -1,0 +1,330 @@
+"""The loop: ragged rows, limits, ends of sequence, interrupts, counters, draft lengths."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toys import Table, TableTarget, drafters, outputs
+
+from mmspec.draft.jacobi import JacobiDrafter
+from mmspec.draft.model import ModelDrafter
+from mmspec.draft.null import NullDrafter
+from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.length.heuristic import HeuristicLength
+from mmspec.engine.loop import advance, run
+from mmspec.engine.stats import SpecStats
+from mmspec.engine.types import Context, Draft, Engine, OneHot, Verdict
+from mmspec.models.target import TokenTarget
+
+NAMES = ["null", "model", "jacobi-random", "jacobi-previous"]
+VOCAB = 4
+TARGET, MODEL = Table(VOCAB, 40), Table(VOCAB, 41)
+
+
+def engine_of(name="model", gamma=3, seeds=(1, 2, 3), eos=None, length=None) -> Engine:
+    drafter = drafters(VOCAB, MODEL)[name]()
+    coins = ProductionCoins(list(seeds))
+    policy = length or ConstantLength(gamma)
+    return Engine(TableTarget(TARGET), drafter, TokenRule(), policy, coins, eos)
+
+
+class Recorded:
+    """A rule whose verdicts and drafts are kept for a recount."""
+
+    contract = "exact"
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[list[int], list[int]]] = []
+
+    def verify(self, draft, scores, coins):
+        verdict = TokenRule().verify(draft, scores, coins)
+        self.seen.append((draft.lengths.tolist(), verdict.accepted.tolist()))
+        return verdict
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 12])
+@pytest.mark.parametrize("gamma", [0, 1, 3, 20])
+@pytest.mark.parametrize("name", NAMES)
+def test_limit_is_reached_exactly(name, gamma, limit):
+    context = run(engine_of(name, gamma), 3, limit, SpecStats())
+    assert context.base == [limit] * 3 and context.lengths.tolist() == context.base
+    assert context.finished == [True] * 3 and context.room() == [0] * 3
+    assert all(TARGET(out[:n])[out[n]] > 0 for out in outputs(context) for n in range(limit))
+
+
+def test_limit_zero():
+    stats = SpecStats()
+    context = run(engine_of(), 2, 0, stats)
+    assert outputs(context) == [(), ()] and stats.calls == [0, 0]
+
+
+def test_draft_leaves_room_for_the_targets_own_token():
+    engine, widths = engine_of(gamma=20), []
+    engine.rule = Recorded()
+    run(engine, 3, 5, SpecStats(), lambda c: widths.append(list(c.base)))
+    before = [[0, 0, 0], *widths]
+    for (lengths, _), base in zip(engine.rule.seen, before, strict=False):
+        assert lengths == [max(0, 5 - b - 1) for b in base]
+
+
+# --- end of sequence ------------------------------------------------------------------------------
+
+
+def until(out: tuple[int, ...], eos: int) -> tuple[int, ...]:
+    return out[: out.index(eos) + 1] if eos in out else out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_end_of_sequence_only_truncates(name):
+    """Coins don't depend on the end, so each row is the run without one, cut behind the token."""
+    seeds, limit = tuple(range(12)), 9
+    free = outputs(run(engine_of(name, seeds=seeds), 12, limit, SpecStats()))
+    for eos in range(VOCAB):
+        stats = SpecStats()
+        context = run(engine_of(name, seeds=seeds, eos=eos), 12, limit, stats)
+        assert outputs(context) == [until(out, eos) for out in free]
+        assert stats.emitted == context.base
+        assert all(context.finished)
+    assert len({len(until(out, 0)) for out in free}) > 2
+
+
+def verdict_of(emitted: list[list[int]], counts: list[int]) -> Verdict:
+    width, count = len(emitted[0]), torch.tensor(counts)
+    keep = torch.arange(width - 1) < (count - 1)[:, None]
+    return Verdict(keep, count - 1, torch.tensor(emitted), count)
+
+
+def test_advance_by_hand():
+    """Rows: an accepted end, a filling one, a recovered one, none, and a row that was finished."""
+    context = Context.empty(5, 10)
+    context.finished[4] = True
+    emitted = [[5, 9, 5, 6], [5, 6, 9, 9], [5, 6, 9, 7], [5, 6, 7, 9], [9, 9, 9, 9]]
+    kept, counts = advance(context, verdict_of(emitted, [4, 2, 3, 3, 4]), eos=9)
+    assert counts == [2, 2, 3, 3, 0]
+    assert kept == [2, 1, 2, 2, 0]
+    assert outputs(context) == [(5, 9), (5, 6), (5, 6, 9), (5, 6, 7), ()]
+    assert context.finished == [True, False, True, False, True]
+    assert context.lengths.tolist() == context.base and context.round == 1
+
+
+def test_advance_overwrites_filling():
+    context = Context.empty(1, 6)
+    advance(context, verdict_of([[1, 2, 3]], [1]))
+    advance(context, verdict_of([[4, 5, 6]], [2]))
+    assert outputs(context) == [(1, 4, 5)]
+
+
+def test_advance_makes_room_for_filling():
+    """Filling may run past the limit; what was emitted stays in its place."""
+    context = Context.empty(2, 3)
+    advance(context, verdict_of([[1, 2, 3], [1, 2, 3]], [3, 2]))
+    assert context.finished == [True, False]
+    advance(context, verdict_of([[7, 7, 7, 7], [4, 8, 8, 8]], [1, 1]))
+    assert outputs(context) == [(1, 2, 3), (1, 2, 4)]
+    assert context.finished == [True, True]
+
+
+# --- ragged rows and interrupts -------------------------------------------------------------------
+
+
+def test_rows_finish_on_their_own():
+    bases, seeds = [], tuple(range(6))
+    context = run(
+        engine_of(seeds=seeds), 6, 12, SpecStats(), lambda c: bases.append((c.base, list(c.finished)))
+    )
+    assert any(len(set(base)) > 2 for base, _ in bases)
+    assert any(any(done) and not all(done) for _, done in bases)
+    for (base, done), (later, _) in zip(bases, bases[1:], strict=False):
+        for b, d, n in zip(base, done, later, strict=True):
+            assert n == b if d else n > b
+    assert all(context.finished)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_interrupt_keeps_what_was_emitted(name, rounds):
+    full = outputs(run(engine_of(name), 3, 12, SpecStats()))
+    stats = SpecStats()
+    context = run(engine_of(name), 3, 12, stats, lambda c: c.round == rounds)
+    assert context.round == rounds and stats.calls == [rounds] * 3
+    assert context.lengths.tolist() == context.base == stats.emitted
+    assert not all(context.finished) and min(context.base) >= rounds
+    for out, whole in zip(outputs(context), full, strict=True):
+        assert out == whole[: len(out)]
+
+
+def test_engine_can_run_again():
+    engine = engine_of()
+    assert outputs(run(engine, 3, 8, SpecStats())) == outputs(run(engine, 3, 8, SpecStats()))
+
+
+# --- a row does not depend on its neighbours ------------------------------------------------------
+
+LENGTHS = {"constant": lambda: ConstantLength(3), "heuristic": lambda: HeuristicLength(2, 6)}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_row_equals_itself_alone(name, length):
+    seeds, limit = list(range(50, 62)), 12
+    together = run(engine_of(name, seeds=seeds, length=LENGTHS[length]()), 12, limit, SpecStats())
+    for row, seed in enumerate(seeds):
+        alone = run(
+            engine_of(name, seeds=[seed], length=LENGTHS[length]()), 1, limit, SpecStats()
+        )
+        assert outputs(alone)[0] == outputs(together)[row]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_row_equals_itself_alone_on_a_network(tiny_llamagen, guided_rows, name, length):
+    """With captions of several lengths: the batch is left-padded where the row alone is not."""
+    model, pads, seeds = tiny_llamagen(), [0, 2, 1], [1, 2, 3]
+
+    def emitted(rows):
+        make = {
+            "null": NullDrafter,
+            "model": lambda: ModelDrafter(guided_rows(model, pads, rows, scale=1.2)[0]),
+            "jacobi-random": lambda: JacobiDrafter(16),
+            "jacobi-previous": lambda: JacobiDrafter(16, "previous"),
+        }[name]
+        target = TokenTarget(guided_rows(model, pads, rows)[0])
+        coins = ProductionCoins([seeds[r] for r in rows])
+        engine = Engine(target, make(), TokenRule(), LENGTHS[length](), coins)
+        stats = SpecStats()
+        context = run(engine, len(rows), 16, stats)
+        return outputs(context), stats
+
+    together, stats = emitted([0, 1, 2])
+    assert name == "null" or 0 < sum(stats.accepted) < sum(stats.drafted)
+    for row in range(3):
+        assert emitted([row])[0] == [together[row]]
+    assert emitted([2, 0])[0] == [together[2], together[0]]
+
+
+# --- counters -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stats_equal_a_recount(name):
+    engine, stats, bases = engine_of(name, gamma=3), SpecStats(), [[0, 0, 0]]
+    engine.rule = Recorded()
+    context = run(engine, 3, 12, stats, lambda c: bases.append(list(c.base)))
+
+    calls, drafted, accepted, processed = ([0] * 3 for _ in range(4))
+    judged_at, stood_at = [0] * 3, [0] * 3
+    for (lengths, kept), before, after in zip(engine.rule.seen, bases[:-1], bases[1:], strict=True):
+        for row in range(3):
+            if before[row] == after[row]:
+                continue
+            calls[row] += 1
+            drafted[row] += lengths[row]
+            accepted[row] += kept[row]
+            processed[row] += lengths[row] + 1
+            for node in range(lengths[row]):
+                judged_at[node] += node <= kept[row]  # reached: all before it stand
+                stood_at[node] += node < kept[row]
+    assert stats.calls == calls and stats.drafted == drafted and stats.accepted == accepted
+    assert stats.emitted == context.base == [12] * 3
+    assert [a + c for a, c in zip(accepted, calls, strict=True)] == stats.emitted
+    assert stats.target_tokens == processed
+    assert stats.rounds == [max(lengths) for lengths, _ in engine.rule.seen]
+    assert stats.nfe == sum(calls) / 3
+    assert stats.mean_acceptance_length == 36 / sum(calls)
+    if name == "null":
+        assert stats.acceptance_by_position == [] and stats.mean_acceptance_length == 1
+    else:
+        rates = [s / j if j else 0.0 for s, j in zip(stood_at, judged_at, strict=True)]
+        assert stats.acceptance_by_position == rates and 0 < rates[0] < 1
+    assert set(stats.seconds) == {"prefill", "draft", "target", "verify", "update"}
+    assert stats.as_dict()["emitted"] == 36
+
+
+def test_nothing_is_judged_after_the_end():
+    """An end of sequence among the accepted tokens is no rejection of the next one."""
+    stats = SpecStats()
+    stats.start(1)
+    context, verdict = Context.empty(1, 10), verdict_of([[5, 9, 5, 6]], [4])
+    stats.observe([3], *advance(context, verdict, eos=9))
+    assert stats.emitted == [2] and stats.accepted == [2] and stats.drafted == [3]
+    assert stats.acceptance_by_position[:2] == [1.0, 1.0]
+    assert stats.judged_at == [1, 1, 0] and stats.accepted_at == [1, 1, 0]
+
+
+def test_stats_start_anew():
+    """A second generation with the same counters is counted like the first."""
+    first, twice = SpecStats(), SpecStats()
+    run(engine_of(), 3, 8, first)
+    run(engine_of(), 3, 8, twice)
+    run(engine_of(), 3, 8, twice)
+    for name in ("calls", "drafted", "accepted", "emitted", "target_tokens"):
+        assert getattr(twice, name) == getattr(first, name)
+    assert twice.rounds == first.rounds
+    assert twice.judged_at == first.judged_at and twice.accepted_at == first.accepted_at
+
+
+# --- draft lengths --------------------------------------------------------------------------------
+
+
+def told(policy, lengths: list[int], accepted: list[int]) -> list[int]:
+    """The budgets after one verdict."""
+    width = max(lengths)
+    draft = Draft(torch.zeros(len(lengths), width).long(), torch.tensor(lengths), OneHot())
+    kept = torch.tensor(accepted)
+    empty = torch.zeros(len(lengths), width + 1).long()
+    policy.observe(draft, Verdict(empty[:, :width].bool(), kept, empty, kept + 1))
+    return policy.budget()
+
+
+def test_heuristic_by_hand():
+    """transformers: +2 when all stood, else −1 and at least 1; rows apart."""
+    policy = HeuristicLength(3, most=6)
+    policy.start(3)
+    assert policy.budget() == [3, 3, 3]
+    assert told(policy, [3, 3, 3], [3, 2, 0]) == [5, 2, 2]
+    assert told(policy, [5, 2, 2], [5, 1, 0]) == [6, 1, 1]  # at most 6
+    assert told(policy, [6, 1, 1], [5, 0, 1]) == [5, 1, 3]
+    assert told(policy, [0, 1, 3], [0, 1, 1]) == [5, 3, 2]  # row 0 drafted nothing: unchanged
+    assert told(policy, [2, 3, 2], [2, 3, 2]) == [6, 5, 4]  # a draft cut short, and whole
+
+
+def test_heuristic_equals_transformers():
+    """The same verdicts through transformers' own candidate generator."""
+    from transformers import GenerationConfig
+    from transformers.generation.candidate_generator import AssistedCandidateGenerator
+
+    theirs = AssistedCandidateGenerator.__new__(AssistedCandidateGenerator)
+    config = GenerationConfig(
+        num_assistant_tokens_schedule="heuristic", assistant_confidence_threshold=0.0
+    )
+    theirs.assistant_generation_config = theirs.generation_config = config
+    theirs.assistant_model = type("Assistant", (), {"generation_config": config})()
+    theirs.num_assistant_tokens, ours = 4.0, HeuristicLength(4, most=1000)
+    ours.start(1)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(60):
+        drafted = ours.budget()[0]
+        kept = int(torch.randint(0, drafted + 1, (), generator=generator))
+        kept = drafted if torch.rand((), generator=generator) < 0.3 else kept
+        theirs.update_candidate_strategy(None, torch.zeros(1, drafted + 1, 2), kept)
+        assert told(ours, [drafted], [kept]) == [theirs.num_assistant_tokens]
+
+
+def test_constant():
+    policy = ConstantLength(4)
+    policy.start(2)
+    assert policy.budget() == [4, 4]
+    assert told(policy, [4, 4], [0, 4]) == [4, 4]
+
+
+def test_lengths_start_anew():
+    policy = HeuristicLength(3, most=9)
+    policy.start(2)
+    told(policy, [3, 3], [3, 0])
+    policy.start(1)
+    assert policy.budget() == [3]

@@ -1,0 +1,241 @@
+"""A target small enough to enumerate: a random law of the next token for every prefix."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+
+from mmspec.draft.jacobi import JacobiDrafter
+from mmspec.draft.model import ModelDrafter
+from mmspec.draft.null import NullDrafter
+from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.coins import ACCEPT, PROPOSE, RECOVER, ProductionCoins
+from mmspec.engine.enumerate import enumerate_law
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import advance, run
+from mmspec.engine.stats import SpecStats
+from mmspec.engine.types import Categorical, Context, Draft, Engine, Scores
+from mmspec.engine.warp import Warp
+
+torch.set_num_threads(1)  # toys are too small to share
+
+PLAIN = Warp()
+
+
+class Table:
+    """Laws keyed by the prefix tuple, a pure function of (seed, prefix).
+
+    About a quarter of the entries are zero; tokens outside `support` all are.
+    """
+
+    def __init__(self, vocab: int, seed: int, warp: Warp = PLAIN, support=None) -> None:
+        self.vocab, self.seed, self.warp = vocab, seed, warp
+        self.support = set(range(vocab) if support is None else support)
+        self._laws: dict[tuple[int, ...], list[float]] = {}
+
+    def __call__(self, prefix: tuple[int, ...]) -> list[float]:
+        if prefix not in self._laws:
+            rng = np.random.default_rng([self.seed, len(prefix), *prefix])
+            logits = torch.tensor(rng.normal(0, 1.5, self.vocab))
+            absent = torch.tensor(rng.random(self.vocab) < 0.25)
+            absent[rng.choice(sorted(self.support))] = False
+            for token in set(range(self.vocab)) - self.support:
+                absent[token] = True
+            self._laws[prefix] = self.warp(logits.masked_fill(absent, -torch.inf)).tolist()
+        return self._laws[prefix]
+
+    def joint(self, limit: int, eos: int | None = None) -> dict[tuple[int, ...], float]:
+        """The law of whole outputs: `limit` tokens, or fewer when `eos` ends them."""
+        law = {(): 1.0}
+        for _ in range(limit):
+            longer: dict[tuple[int, ...], float] = {}
+            for prefix, probability in law.items():
+                if prefix and prefix[-1] == eos:
+                    longer[prefix] = probability
+                    continue
+                for token, p in enumerate(self(prefix)):
+                    if p > 0:
+                        longer[(*prefix, token)] = probability * p
+            law = longer
+        return law
+
+    def greedy(self, limit: int) -> tuple[int, ...]:
+        """Plain greedy decoding."""
+        out: tuple[int, ...] = ()
+        for _ in range(limit):
+            probs = self(out)
+            out = (*out, probs.index(max(probs)))
+        return out
+
+
+class TableTarget:
+    """A table as the engine's target, for chains."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def start(self, rows: int) -> None:
+        pass
+
+    def score(self, context: Context, draft: Draft) -> Scores:
+        assert draft.parents is None
+        laws = []
+        for tokens, base, nodes in zip(
+            context.tokens.tolist(), context.base, draft.tokens.tolist(), strict=True
+        ):
+            prefix = tuple(tokens[:base])
+            laws.append([self.table((*prefix, *nodes[:n])) for n in range(len(nodes) + 1)])
+        return Scores(torch.tensor(laws, dtype=torch.float64))
+
+    def commit(self, context, draft, verdict) -> None:
+        pass
+
+
+class TableModel:
+    """A table as a draft model. Its cache is the list of tokens that it was really shown."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def start(self, rows: int) -> None:
+        self.seen: list[list[int]] = [[] for _ in range(rows)]  # from position -1 on
+
+    def extend(self, tokens: torch.Tensor, start: list[int]) -> torch.Tensor:
+        laws = []
+        for row, (new, first) in enumerate(zip(tokens.tolist(), start, strict=True)):
+            assert -1 <= first <= len(self.seen[row]) - 1, "a gap in the cache"
+            seen = self.seen[row] = self.seen[row][: first + 1] + new
+            ends = range(first + 1, len(seen))
+            laws.append([self.table(tuple(seen[1 : end + 1])) for end in ends])
+        return torch.tensor(laws, dtype=torch.float64)
+
+
+class FixedDrafter:
+    """Drafts the same tokens and law in every round; for one-round tests."""
+
+    def __init__(self, tokens: list[int], law) -> None:
+        self.tokens, self.law = tokens, law
+
+    def start(self, context: Context) -> None:
+        pass
+
+    def propose(self, context: Context, budget: list[int], coins) -> Draft:
+        tokens = torch.tensor(self.tokens).expand(context.rows, -1)
+        return Draft(tokens, torch.tensor(budget), self.law)
+
+    def observe(self, context, draft, scores, verdict) -> None:
+        pass
+
+
+def drafters(vocab: int, model: Table) -> dict:
+    """A maker of every shipped drafter of chains."""
+    return {
+        "null": NullDrafter,
+        "model": lambda: ModelDrafter(TableModel(model)),
+        "jacobi-random": lambda: JacobiDrafter(vocab, "random"),
+        "jacobi-previous": lambda: JacobiDrafter(vocab, "previous"),
+    }
+
+
+def outputs(context: Context) -> list[tuple[int, ...]]:
+    """What every row has emitted."""
+    rows = zip(context.tokens.tolist(), context.base, strict=True)
+    return [tuple(tokens[:base]) for tokens, base in rows]
+
+
+def context_at(prefix: tuple[int, ...], rows: int, limit: int) -> Context:
+    """A context in which every row has emitted `prefix`."""
+    context = Context.empty(rows, limit)
+    context.tokens[:, : len(prefix)] = torch.tensor(prefix, dtype=torch.long)
+    context.lengths += len(prefix)
+    context.base = [len(prefix)] * rows
+    return context
+
+
+def distance(law: dict, other: dict) -> float:
+    """Total variation of two laws, which need not have the same mass."""
+    return sum(abs(law.get(x, 0.0) - other.get(x, 0.0)) for x in law.keys() | other.keys()) / 2
+
+
+def one_round(prefix, limit, target, drafter, rule, gamma, eos=None, advance=advance) -> dict:
+    """The enumerated law of the output after one shipped round behind `prefix`."""
+
+    def shipped(coins, rows):
+        context = context_at(prefix, rows, limit)
+        target.start(rows)
+        drafter.start(context)
+        proposal, verification = coins.round(0)
+        budget = [max(0, min(gamma, room - 1)) for room in context.room()]
+        draft = drafter.propose(context, budget, proposal)
+        scores = target.score(context, draft)
+        verdict = rule.verify(draft, scores, verification)
+        advance(context, verdict, eos)
+        return outputs(context)
+
+    return enumerate_law(shipped)
+
+
+def composed(limit, target, drafter, rule, gamma, eos=None, advance=advance) -> dict:
+    """One-round laws composed over prefixes to the law of whole outputs."""
+    done: dict[tuple[int, ...], float] = {}
+    by_length: list[dict[tuple[int, ...], float]] = [{} for _ in range(limit)]
+    by_length[0][()] = 1.0
+    for length in range(limit):
+        for prefix, probability in by_length[length].items():
+            step = one_round(prefix, limit, target, drafter, rule, gamma, eos, advance)
+            for out, p in step.items():
+                ended = len(out) >= limit or out[-1] == eos
+                law = done if ended else by_length[len(out)]
+                law[out] = law.get(out, 0.0) + probability * p
+    return done
+
+
+def whole_loop(limit, target, drafter, rule=None, length=None, eos=None) -> dict:
+    """The enumerated law of `loop.run` for a single row; `drafter` makes a new one per run.
+
+    One row a run: in a batch of branches a row's filling draws would depend on its neighbours.
+    """
+
+    def shipped(coins, rows):
+        assert rows == 1
+        policy = length or ConstantLength(2)
+        engine = Engine(target, drafter(), rule or TokenRule(), policy, coins, eos)
+        return outputs(run(engine, rows, limit, SpecStats()))
+
+    return enumerate_law(shipped, at_once=1)
+
+
+def one_hot(token: int, vocab: int) -> list[float]:
+    return [float(v == token) for v in range(vocab)]
+
+
+def categorical(laws: list[list[float]], vocab: int, rows: int = 1) -> Categorical:
+    """Node laws `[rows, N, V]` from plain lists."""
+    probs = torch.tensor(laws, dtype=torch.float64).view(1, len(laws), vocab)
+    return Categorical(probs.expand(rows, -1, -1))
+
+
+class GridCoins(ProductionCoins):
+    """The shipped coins, but every purpose's number runs over a grid of [0, 1): one row a point.
+
+    With laws that are multiples of the grid's step, counting rows gives the exact law.
+
+    Args:
+        step: points per purpose.
+        shared: one stream for proposals and verification, the hazard.
+    """
+
+    def __init__(self, step: int, shared: bool = False) -> None:
+        points = itertools.product(range(step), repeat=3)
+        self.points = torch.tensor(list(points), dtype=torch.float64) / step
+        self.column = {PROPOSE: 0, ACCEPT: 0 if shared else 1, RECOVER: 2}
+
+    @property
+    def rows(self) -> int:
+        return len(self.points)
+
+    def uniform(self, number, purpose, start, count):
+        assert count == 1, "one node a row"
+        return self.points[:, self.column[purpose], None]

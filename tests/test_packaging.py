@@ -1,0 +1,211 @@
+"""Wheel, sdist and editable install hold everything: code, suites, embedded models, prompts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import mmspec
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LINKED = {"mmspec.assets": "assets", "mmspec.eval": "eval", "mmspec.pipelines": "pipelines"}
+LOCAL = shutil.ignore_patterns(
+    ".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis",
+    "out", "runs", "checkpoint.*",
+)  # fmt: skip
+# planted in the copy that is built, so that each pattern has something to find
+PROBES = [
+    "assets/models/probe/transformer/weights-00001-of-00002.safetensors",
+    "assets/models/probe.json",
+    "assets/prompts/probe/prompts.jsonl",
+    "eval/suites/probe.yaml",
+]
+UNWANTED = ["assets/models/probe/checkpoint.pt", "mmspec/__pycache__/probe.pyc"]
+MEGABYTE = 10**6
+
+
+@dataclass
+class Built:
+    """A copy of the project, its wheel, and the files in wheel and sdist with their sizes."""
+
+    copy: Path
+    wheel: Path
+    in_wheel: dict[str, int]
+    in_sdist: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Built:
+    """The sdist of a copy, and the wheel that is built from that sdist alone."""
+    folder = tmp_path_factory.mktemp("packaging")
+    copy = folder / "copy"
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=LOCAL)
+    for probe in PROBES + UNWANTED:
+        path = copy / probe
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("probe")
+    call("-m", "build", "--no-isolation", "--outdir", folder / "dist", copy, cwd=folder)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    (sdist,) = (folder / "dist").glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        in_wheel = {info.filename: info.file_size for info in archive.infolist()}
+    with tarfile.open(sdist) as archive:
+        members = [m for m in archive.getmembers() if not m.isdir()]
+        in_sdist = {m.name.partition("/")[2]: m.size for m in members}
+    return Built(copy, wheel, in_wheel, in_sdist)
+
+
+def call(*command: object, cwd: Path, **env: str) -> str:
+    """The output of a Python command that succeeds."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def install(wheel: Path, target: Path) -> None:
+    """Unpack a wheel's code into a folder, with no network."""
+    options = ["--quiet", "--no-deps", "--no-index", "--no-compile", "--target", target]
+    call("-m", "pip", "install", *options, wheel, cwd=target.parent)
+
+
+def folders(holds: str) -> set[str]:
+    """Packages on disk whose folder has a file that fits the pattern `holds`."""
+    found = set()
+    for package in ["mmspec", *LINKED]:
+        top = ROOT / LINKED.get(package, package)
+        for folder, _, _ in os.walk(top):  # does not follow the links
+            if any(Path(folder).glob(holds)):
+                found.add(".".join([package, *Path(folder).relative_to(top).parts]))
+    return found
+
+
+def data(copy: Path) -> set[str]:
+    """The data files that must ship, as paths in the repository."""
+    paths = [p for top in ("models", "prompts") for p in (copy / "assets" / top).rglob("*")]
+    paths += (copy / "eval" / "suites").glob("*.yaml")
+    paths.append(copy / "mmspec" / "py.typed")
+    names = {p.relative_to(copy).as_posix() for p in paths if p.is_file() and p.name[0] != "."}
+    return names - set(UNWANTED)
+
+
+def in_package(path: str) -> str:
+    """Where a file of the repository lies in the wheel."""
+    return path if path.startswith("mmspec/") else f"mmspec/{path}"
+
+
+def test_packages_are_the_folders_on_disk():
+    packages = PROJECT["tool"]["setuptools"]["packages"]
+    assert len(packages) == len(set(packages))
+    assert set(packages) == folders("__init__.py")
+
+
+def test_every_folder_with_code_is_a_package():
+    assert folders("*.py") == folders("__init__.py")
+
+
+def test_mapping_and_links_agree():
+    mapping = {"mmspec": "mmspec", **LINKED}
+    assert PROJECT["tool"]["setuptools"]["package-dir"] == mapping
+    for package, folder in LINKED.items():
+        link = ROOT / package.replace(".", "/")
+        assert link.is_symlink()
+        assert os.readlink(link) == f"../{folder}"
+        assert link.resolve() == ROOT / folder
+
+
+def test_wheel_and_sdist_hold_all_data(built):
+    expected = data(built.copy)
+    assert expected >= set(PROBES)
+    assert expected <= set(built.in_sdist)
+    assert {in_package(name) for name in expected} <= set(built.in_wheel)
+
+
+def test_wheel_and_sdist_hold_all_code(built):
+    tops = ["mmspec", *LINKED.values()]
+    code = {
+        (Path(folder) / name).relative_to(built.copy).as_posix()
+        for top in tops
+        for folder, _, names in os.walk(built.copy / top)
+        for name in names
+        if name.endswith(".py")
+    }
+    assert "eval/__init__.py" in code
+    assert code <= set(built.in_sdist)
+    assert {in_package(name) for name in code} <= set(built.in_wheel)
+
+
+def test_wheel_holds_nothing_else_at_the_top(built):
+    tops = {name.partition("/")[0] for name in built.in_wheel}
+    assert tops == {"mmspec", f"mmspec-{mmspec.__version__}.dist-info"}
+
+
+def test_sdist_holds_the_rest_of_the_project(built):
+    rest = ["README.md", "LICENSE", "CONTRIBUTING.md", "Makefile", "pyproject.toml", ".ci/run"]
+    rest += [".gitignore", ".pre-commit-config.yaml", "tests/test_packaging.py"]
+    assert set(rest) <= set(built.in_sdist)
+
+
+def test_nothing_is_shipped_twice_or_by_mistake(built):
+    links = tuple(f"{package.replace('.', '/')}/" for package in LINKED)
+    assert not [name for name in built.in_sdist if name.startswith(links)]
+    shipped = [*built.in_sdist, *built.in_wheel]
+    assert not [name for name in shipped if name.endswith(("checkpoint.pt", ".pyc"))]
+
+
+def test_sizes(built):
+    assert max(built.in_sdist.values()) <= 16 * MEGABYTE
+    models = [n for name, n in built.in_sdist.items() if name.startswith("assets/models/")]
+    assert sum(models) < 90 * MEGABYTE
+    assert built.wheel.stat().st_size < 100 * MEGABYTE
+
+
+def test_the_wheel_works_installed(built, tmp_path):
+    target = tmp_path / "installed"
+    install(built.wheel, target)
+    code = "import mmspec, mmspec.eval, mmspec.assets; print(mmspec.__file__, mmspec.__version__)"
+    printed = call("-c", code, cwd=tmp_path, PYTHONPATH=str(target))
+    assert printed.split() == [str(target / "mmspec" / "__init__.py"), mmspec.__version__]
+    for probe in PROBES:
+        assert (target / in_package(probe)).is_file()
+    assert (target / "bin" / "mmspec").is_file()
+
+
+def test_the_editable_install_works(built, tmp_path):
+    make = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    call("-c", make, tmp_path, cwd=built.copy)
+    (wheel,) = tmp_path.glob("*.whl")
+    target = tmp_path / "installed"
+    install(wheel, target)
+    # -S: no site-packages, where an editable install of this very project would come first
+    code = f"""
+import site
+site.addsitedir({str(target)!r})
+from importlib.util import find_spec
+for package in {["mmspec", *LINKED]}:
+    print(find_spec(package).submodule_search_locations[0])
+"""
+    found = call("-S", "-c", code, cwd=tmp_path).split()
+    expected = [built.copy / LINKED.get(package, package) for package in ["mmspec", *LINKED]]
+    assert [Path(path).resolve() for path in found] == [path.resolve() for path in expected]
