@@ -72,7 +72,9 @@ def side_by_side(samples: dict[str, list[Sample]], most: int = 8, scale: int = 2
         stats = [s.stats for s in samples[name][:most]]
         calls = sum(s.nfe for s in stats) / len(stats)
         seconds = sum(s.decode_seconds for s in samples[name][:most]) / len(stats)
-        draw.text((gap, top + 3), f"{name}: {calls:.0f} target calls, {seconds:.2f} s", fill="black")
+        draw.text(
+            (gap, top + 3), f"{name}: {calls:.0f} target calls, {seconds:.2f} s", fill="black"
+        )
         for c, image in enumerate(images):
             picture = image.resize((side, side), Image.Resampling.LANCZOS)
             sheet.paste(picture, (gap + c * (side + gap), top + label))

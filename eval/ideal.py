@@ -1,8 +1,8 @@
 """The ideal speed-up: what the same calls would take if the engine itself cost nothing.
 
-`ideal = plain decode time / Σ over calls (drafter time + T(n))`, with n the drafted nodes of the call
-and its root, T and the drafter's time measured on bare forward passes outside the loop. Prefill and
-pixel decoding are left out on both sides.
+`ideal = plain decode time / Σ over calls (drafter time + T(n))`, with n the drafted nodes of the
+call and its root, T and the drafter's time measured on bare forward passes outside the loop.
+Prefill and pixel decoding are left out on both sides.
 """
 
 from __future__ import annotations

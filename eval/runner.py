@@ -116,7 +116,7 @@ def run_suite(
         model,
         {**settings, "seed": seed, "prompts": len(prompts), "batch": 1},
         environment(),
-        {who: {n: t for n, t in sorted(c.seconds.items())} for who, c in costs.items()},
+        {who: dict(sorted(c.seconds.items())) for who, c in costs.items()},
         methods,
     )
     report.write(out)
@@ -156,7 +156,8 @@ def summarize(
         judged[: len(s.judged_at)] += s.judged_at
         kept[: len(s.accepted_at)] += s.accepted_at
     ideal = [
-        p.decode_seconds / ideal_seconds(config, s.stats.rounds, costs["target"], costs.get("drafter"))
+        p.decode_seconds
+        / ideal_seconds(config, s.stats.rounds, costs["target"], costs.get("drafter"))
         for p, s in zip(plain, samples, strict=True)
     ]
     phases = {phase for s in stats for phase in s.seconds}
@@ -165,8 +166,11 @@ def summarize(
         n=n,
         nfe_per_sample=statistics.fmean(s.nfe for s in stats),
         target_tokens_per_sample=statistics.fmean(sum(s.target_tokens) for s in stats),
-        mean_acceptance_length=sum(sum(s.emitted) for s in stats) / sum(sum(s.calls) for s in stats),
-        acceptance_by_position=[float(k / j) if j else 0.0 for k, j in zip(kept, judged, strict=True)],
+        mean_acceptance_length=sum(sum(s.emitted) for s in stats)
+        / sum(sum(s.calls) for s in stats),
+        acceptance_by_position=[
+            float(k / j) if j else 0.0 for k, j in zip(kept, judged, strict=True)
+        ],
         seconds_median=statistics.median(s.seconds for s in samples),
         decode_seconds_median=statistics.median(s.decode_seconds for s in samples),
         phase_seconds={
@@ -183,9 +187,7 @@ def summarize(
     return row
 
 
-def quality_summary(
-    rows: list[tuple[str, bool]], plain: list[tuple[str, bool]]
-) -> dict[str, Any]:
+def quality_summary(rows: list[tuple[str, bool]], plain: list[tuple[str, bool]]) -> dict[str, Any]:
     """GenEval scores on the shapes world, and the paired difference to plain with its interval."""
     scores: dict[str, Any] = dict(geneval_scores(rows))
     difference = np.array([float(a[1]) - float(b[1]) for a, b in zip(rows, plain, strict=True)])

@@ -24,7 +24,7 @@ class MethodResult:
         mean_acceptance_length: tokens emitted per target call, recovered or bonus token included.
         acceptance_by_position: share of drafted tokens that stood, given those before them did.
         seconds_median: wall-clock of a whole pipeline call.
-        decode_seconds_median: of the token loop alone, without caption encoding, prefill and pixels.
+        decode_seconds_median: of the token loop alone, without captions, prefill and pixels.
         phase_seconds: mean seconds per phase.
         speedup_median, speedup_ci95: paired decode-time ratio to plain, prompt by prompt, and its
             bootstrap interval; None for the baseline itself.
@@ -93,7 +93,7 @@ class Report:
 
 
 def _check(kind: type, data: dict[str, Any], where: str) -> None:
-    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    known = {f.name for f in fields(kind)}
     wrong = sorted(known.symmetric_difference(data))
     if wrong:
         raise InputError(f"{where}: fields missing or unknown: {', '.join(wrong)}")

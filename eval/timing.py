@@ -14,8 +14,6 @@ import torch
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
 
-LOOP_PHASES = ("draft", "target", "verify", "update")
-
 
 @dataclass
 class Sample:
@@ -30,7 +28,7 @@ class Sample:
     @property
     def decode_seconds(self) -> float:
         """Seconds in the token loop."""
-        return sum(self.stats.seconds.get(phase, 0.0) for phase in LOOP_PHASES)
+        return self.stats.loop_seconds
 
 
 def paired_runs(

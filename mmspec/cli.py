@@ -48,7 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
     generate.set_defaults(run=_generate)
     generate.add_argument("prompt")
     _add_model(generate)
-    generate.add_argument("--method", default="draft", help=f"{', '.join(METHODS)} (default: draft)")
+    generate.add_argument(
+        "--method", default="draft", help=f"{', '.join(METHODS)} (default: draft)"
+    )
     generate.add_argument("--compare", action="store_true", help="also draw plainly, in pairs")
     generate.add_argument("-n", "--num-images", type=int, help="default: 1, with --compare 4")
     generate.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
@@ -62,7 +64,9 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("--rule", help="in place of the method's own")
     generate.add_argument("--length", help="in place of the method's own")
     generate.add_argument("--jacobi-init", help=", ".join(JACOBI_INITS))
-    generate.add_argument("-o", "--out", type=Path, default=Path("out"), help="folder (default: out)")
+    generate.add_argument(
+        "-o", "--out", type=Path, default=Path("out"), help="folder (default: out)"
+    )
     generate.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
     evaluate = commands.add_parser("eval", help="measure methods over a suite")
@@ -78,6 +82,10 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--seed", type=int, default=0)
     run.add_argument("-o", "--out", type=Path, required=True)
     run.add_argument("--json", action="store_true", help="print the report, not a table")
+    bench = actions.add_parser("bench", help="benchmark the plain loop, verification and start-up")
+    bench.set_defaults(run=_eval_bench)
+    _add_model(bench)
+    bench.add_argument("--samples", type=int, default=10)
     listing = actions.add_parser("ls", help="list the suites")
     listing.set_defaults(run=_eval_ls)
     listing.add_argument("--json", action="store_true")
@@ -188,6 +196,10 @@ def _eval_run(args: argparse.Namespace) -> int:
     out, pipe = _folder(args.out), _pipeline(args)
     call = {"height": args.size} if args.size is not None else {}
     with tqdm(desc=suite.name, unit="sample") as bar:
+
+        def progress(done: int) -> None:
+            bar.update(done - bar.n)
+
         report = run_suite(
             suite,
             pipe,
@@ -197,7 +209,7 @@ def _eval_run(args: argparse.Namespace) -> int:
             args.seed,
             call,
             args.model or "embedded",
-            lambda done: None if bar.update(done - bar.n) else None,
+            progress,
         )
     rows = asdict(report)
     if args.json:
@@ -205,6 +217,15 @@ def _eval_run(args: argparse.Namespace) -> int:
     else:
         print_table(rows["methods"])
         print(f"report.json and samples.jsonl are in {out}/")
+    return 0
+
+
+def _eval_bench(args: argparse.Namespace) -> int:
+    from .eval.benchmarks import run_benchmarks
+
+    if args.samples < 1:
+        raise InputError(f"--samples must be at least 1, not {args.samples}")
+    print(json.dumps(run_benchmarks(_pipeline(args), args.samples), indent=2))
     return 0
 
 
@@ -235,7 +256,9 @@ def _train(args: argparse.Namespace) -> int:
 
 def _ls(args: argparse.Namespace) -> int:
     if args.what == "methods":
-        rows = {name: f"{m.summary} ({m.drafter}, {m.rule}, {m.length})" for name, m in METHODS.items()}
+        rows = {
+            name: f"{m.summary} ({m.drafter}, {m.rule}, {m.length})" for name, m in METHODS.items()
+        }
         return _print_names(rows, args.json)
     folder = Path(__file__).resolve().parent / "assets" / "models"
     models = {p.parent.name: str(p.parent) for p in sorted(folder.glob("*/model_index.json"))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from .errors import InputError
 from .registry import check_name
@@ -26,7 +27,8 @@ METHODS: dict[str, Method] = {
 DRAFTERS = ("null", "model", "jacobi")
 RULES = ("token", "greedy")
 LENGTHS = ("constant", "heuristic")
-JACOBI_INITS = ("random", "previous")
+JacobiInit = Literal["random", "previous"]
+JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class SpecConfig:
     num_draft_tokens: int = 4
     max_draft_tokens: int = 16
     window: int = 16
-    jacobi_init: str = "random"
+    jacobi_init: JacobiInit = "random"
 
     def __post_init__(self) -> None:
         check_name("method", self.method, METHODS)

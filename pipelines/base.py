@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from diffusers import DiffusionPipeline
@@ -19,7 +18,6 @@ from ..engine.types import AcceptanceRule, DraftLength
 from ..errors import InputError
 from ..models.loading import load_component, read_json
 
-logger = logging.getLogger(__name__)
 PLAIN = SpecConfig(method="plain")
 
 
@@ -31,12 +29,12 @@ class SpeculativePipeline(DiffusionPipeline):
     """
 
     embedded: str
-    component_classes: dict[str, Any]
+    component_classes: ClassVar[dict[str, Any]]
     speculation: SpecConfig = PLAIN
     _interrupt = False
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]
+    def from_pretrained(
         cls, path: str | Path | None = None, dtype: torch.dtype = torch.float32
     ) -> SpeculativePipeline:
         """Load a pipeline folder; without a path, the embedded model.
@@ -64,9 +62,7 @@ class SpeculativePipeline(DiffusionPipeline):
             parts[name] = load_component(component, folder / name, dtype) if present else None
         return cls(**parts)
 
-    def save_pretrained(  # type: ignore[override]
-        self, save_directory: str | Path, max_shard_size: str = "10GB"
-    ) -> None:
+    def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
         """Write `model_index.json` and every component, as `from_pretrained` reads them.
 
         Args:
@@ -135,9 +131,7 @@ def make_length(config: SpecConfig) -> DraftLength:
     return ConstantLength(0 if parts.drafter == "null" else first)
 
 
-def row_seeds(
-    generator: torch.Generator | list[torch.Generator] | None, rows: int
-) -> list[int]:
+def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: int) -> list[int]:
     """One seed per row: from one generator in turn, or the first number of each of a list.
 
     Raises:
@@ -167,5 +161,7 @@ def locate(path: str | Path | None, embedded: str) -> Path:
             return Path(snapshot_download(str(path)))
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
             first = str(error).splitlines()[0]
-            raise InputError(f"no folder {path} here, and the hub did not give it: {first}") from error
+            raise InputError(
+                f"no folder {path} here, and the hub did not give it: {first}"
+            ) from error
     raise InputError(f"no model folder at {path}")

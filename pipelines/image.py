@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
-from ..config import SpecConfig
 from ..draft.jacobi import JacobiDrafter
 from ..draft.model import ModelDrafter
 from ..draft.null import NullDrafter
@@ -31,6 +31,7 @@ from ..models.vq import VQModel
 from .base import SpeculativePipeline, locate, make_length, make_rule, row_seeds
 from .output import ImageOutput
 
+logger = logging.getLogger(__name__)
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
 
@@ -46,8 +47,8 @@ class ImagePipeline(SpeculativePipeline):
     """
 
     embedded = "image"
-    _optional_components = ["drafter", "sibling"]
-    component_classes = {
+    _optional_components: ClassVar = ["drafter", "sibling"]
+    component_classes: ClassVar = {
         "transformer": LlamaGenTransformer,
         "vq_model": VQModel,
         "text_encoder": T5EncoderModel,
@@ -80,6 +81,7 @@ class ImagePipeline(SpeculativePipeline):
                 f"({transformer.config.vocab_size})"
             )
         self._decoders: dict[int, Decoder] = {}
+        self._plain_seconds: dict[tuple[int, int], float] = {}
 
     @property
     def default_size(self) -> int:
@@ -118,14 +120,16 @@ class ImagePipeline(SpeculativePipeline):
             output_type: "pil", "np", "pt" or "tokens".
             return_dict: an `ImageOutput`, else the tuple (images, stats).
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …})`
-                after every verify round; set `pipe.interrupt = True` in it to stop: what is not drawn
-                then is filled with token 0.
+                after every verify round; set `pipe.interrupt = True` in it to stop: what is not
+                drawn then is filled with token 0.
 
         Raises:
             InputError: an argument is out of range or does not fit the model.
         """
         captions = [prompt] if isinstance(prompt, str) else list(prompt)
-        self.check_inputs(captions, guidance_scale, temperature, top_k, top_p, num_images_per_prompt)
+        self.check_inputs(
+            captions, guidance_scale, temperature, top_k, top_p, num_images_per_prompt
+        )
         if output_type not in ("pil", "np", "pt", "tokens"):
             raise InputError(f"output_type must be pil, np, pt or tokens, not {output_type!r}")
         transformer, grid = self._choose(height, width)
@@ -154,6 +158,7 @@ class ImagePipeline(SpeculativePipeline):
 
             context = run(engine, rows, limit, stats, on_round, self.device)
 
+        self._warn_if_slower(engine, stats)
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn
         with stats.phase("decode"):
@@ -170,7 +175,7 @@ class ImagePipeline(SpeculativePipeline):
         num_images_per_prompt: int,
     ) -> None:
         """One clear line for every argument out of range."""
-        if not captions or any(not isinstance(c, str) or not c.strip() for c in captions):
+        if not captions or not all(c.strip() for c in captions):
             raise InputError("the prompt is empty; say what to draw")
         for name, value, low, high in (
             ("guidance_scale", guidance_scale, 0, 100),
@@ -189,15 +194,16 @@ class ImagePipeline(SpeculativePipeline):
         width = width or height
         factor = self.vq_model.downsample_factor
         if height != width or height % factor or height < factor:
-            raise InputError(f"pictures are square, a multiple of {factor} px; not {height}×{width}")
+            raise InputError(
+                f"pictures are square, a multiple of {factor} px; not {height}×{width}"
+            )
         grid = height // factor
         if self.sibling is not None and grid == self.sibling.grid:
             return self.sibling, grid
         if grid != self.transformer.grid:
             sizes = [n.grid * factor for n in (self.sibling, self.transformer) if n is not None]
-            raise InputError(
-                f"this model draws {' or '.join(f'{s}×{s}' for s in sizes)} px, not {height}×{width}"
-            )
+            known = " or ".join(f"{s}×{s}" for s in sizes)
+            raise InputError(f"this model draws {known} px, not {height}×{width}")
         return self.transformer, grid
 
     def _condition(
@@ -221,7 +227,9 @@ class ImagePipeline(SpeculativePipeline):
                     else list(negative_prompt)
                 )
                 if len(negative) != len(captions):
-                    raise InputError(f"{len(negative)} negative prompts for {len(captions)} prompts")
+                    raise InputError(
+                        f"{len(negative)} negative prompts for {len(captions)} prompts"
+                    )
                 without, without_mask = encode_captions(
                     self.tokenizer, self.text_encoder, negative, length
                 )
@@ -260,8 +268,7 @@ class ImagePipeline(SpeculativePipeline):
             self.check_speculation(config)
             drafter = ModelDrafter(guided(self.drafter))
         elif config.drafter == "jacobi":
-            init = "previous" if config.jacobi_init == "previous" else "random"
-            drafter = JacobiDrafter(transformer.config.vocab_size, init)
+            drafter = JacobiDrafter(transformer.config.vocab_size, config.jacobi_init)
         return Engine(
             TokenTarget(guided(transformer)),
             drafter,
@@ -269,6 +276,24 @@ class ImagePipeline(SpeculativePipeline):
             make_length(config),
             ProductionCoins(seeds, self.device),
         )
+
+    def _warn_if_slower(self, engine: Engine, stats: SpecStats) -> None:
+        """Say so when speculation took longer than plain decoding would have."""
+        if isinstance(engine.drafter, NullDrafter) or not stats.emitted:
+            return
+        assert isinstance(engine.target, TokenTarget)
+        model = engine.target.model
+        key = (id(model.decoder), len(model.prefix))
+        if key not in self._plain_seconds:
+            self._plain_seconds[key] = model.seconds_per_call()
+        plain = max(stats.emitted) * self._plain_seconds[key]
+        if stats.loop_seconds > plain:
+            logger.warning(
+                "speculation (%s) took %.2f s where plain decoding takes about %.2f s here",
+                stats.method,
+                stats.loop_seconds,
+                plain,
+            )
 
     def _decoder(self, network: LlamaGenTransformer) -> Decoder:
         """The network's inference form, made again if its weights were moved or cast."""

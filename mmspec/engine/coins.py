@@ -22,7 +22,7 @@ class RoundCoins(Protocol):
     """The coins of one round and one side, proposal or verification."""
 
     def accept(self, prob: Tensor, live: Tensor) -> Tensor:
-        """True with probability `prob`, per entry `[B, N]`; entries that are not live don't matter."""
+        """True with probability `prob`, per entry `[B, N]`; what is not live does not matter."""
 
     def draw(self, weights: Tensor, index: int = 0) -> Tensor:
         """Ids drawn in proportion to `weights [B, V]` or `[B, K, V]`, of shape `[B]` or `[B, K]`.
@@ -75,7 +75,8 @@ class ProductionCoins:
         index = torch.arange(self._width, device=device) + 1
         bits = _mix(keys[..., None] + _mix(index))
         numbers = ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
-        return numbers.unflatten(1, (_ROUNDS, _PURPOSES))
+        coins: Tensor = numbers.unflatten(1, (_ROUNDS, _PURPOSES))
+        return coins
 
 
 class _Proposals:
@@ -99,7 +100,8 @@ class _Proposals:
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         count = torch.Size(shape).numel()
         u = self._coins.uniform(self._number, self._draws, index, count)
-        return torch.special.ndtri(u.clamp_min(2.0**-54)).view(-1, *shape)
+        noise: Tensor = torch.special.ndtri(u.clamp_min(2.0**-54))
+        return noise.view(-1, *shape)
 
 
 class _Verifications(_Proposals):

@@ -43,7 +43,9 @@ def run(
         proposal, verification = engine.coins.round(context.round)
         with stats.phase("draft"):
             # one token of every round comes from the target itself, so a draft leaves room for it
-            budget = [min(b, room - 1) for b, room in zip(length.budget(), context.room(), strict=True)]
+            budget = [
+                min(b, room - 1) for b, room in zip(length.budget(), context.room(), strict=True)
+            ]
             draft = drafter.propose(context, [max(0, b) for b in budget], proposal)
         with stats.phase("target"):
             scores = target.score(context, draft)

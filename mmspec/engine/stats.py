@@ -18,11 +18,11 @@ class SpecStats:
     Attributes:
         method, contract: what ran and what it promises.
         calls: verify calls of the target that each row took part in (its NFE); prefill is apart.
-        drafted, accepted, emitted: tokens per row. Emitted ones include the recovered or bonus token
-            of every call.
+        drafted, accepted, emitted: tokens per row; emitted ones include the recovered or bonus
+            token of every call.
         judged_at, accepted_at: per draft position, how often it was reached, how often it stood.
         target_tokens: tokens that the target processed, drafts and roots, per row.
-        seconds: wall-clock per phase: prefill, draft, target, verify, update, and what pipelines add.
+        seconds: wall-clock per phase: prefill, draft, target, verify, update, the pipeline's own.
     """
 
     method: str = "plain"
@@ -80,6 +80,11 @@ class SpecStats:
         started = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+    @property
+    def loop_seconds(self) -> float:
+        """Seconds in the loop, without prefill and what the pipeline does around it."""
+        return sum(self.seconds.get(p, 0.0) for p in ("draft", "target", "verify", "update"))
 
     @property
     def nfe(self) -> float:

@@ -163,7 +163,7 @@ class Draft:
 
 @dataclass
 class Scores:
-    """The target's laws `[B, N + 1, V]`: index 0 after the last committed token, n + 1 after node n."""
+    """The target's laws `[B, N + 1, V]`: 0 after the last committed token, n + 1 after node n."""
 
     probs: Tensor
 

@@ -38,6 +38,8 @@ class Warp:
             ordered, order = logits.sort(-1, descending=True)
             mass = ordered.softmax(-1)
             before = mass.cumsum(-1) - mass  # what already stands ahead of each token
-            drop = torch.zeros_like(mass, dtype=torch.bool).scatter_(-1, order, before >= self.top_p)
+            drop = torch.zeros_like(mass, dtype=torch.bool).scatter_(
+                -1, order, before >= self.top_p
+            )
             logits = logits.masked_fill(drop, -torch.inf)
         return logits.softmax(-1)

@@ -12,7 +12,19 @@ from torch import Tensor
 
 from ..engine.cache import StaticCache
 from .linear import RowLinear
-from .llamagen import LlamaGenTransformer
+from .llamagen import Block, LlamaGenTransformer
+
+
+def _arrange(block: Block) -> tuple[RowLinear, RowLinear, RowLinear, RowLinear]:
+    """Query-key-value, output, gate-and-up and down projections of one block."""
+    attention, mlp = block.attention, block.feed_forward
+    gate_up = torch.cat([mlp.w1.weight, mlp.w3.weight])
+    return (
+        RowLinear(attention.wqkv.weight * block.attention_norm.weight),
+        RowLinear(attention.wo.weight),
+        RowLinear(gate_up * block.ffn_norm.weight),
+        RowLinear(mlp.w2.weight),
+    )
 
 
 class Decoder:
@@ -26,18 +38,7 @@ class Decoder:
         self.kv_heads = config.n_kv_head or config.n_head
         self.head_dim = config.dim // config.n_head
         self.embeddings = model.tok_embeddings.weight.detach()
-        self.layers = [
-            (
-                RowLinear(layer.attention.wqkv.weight * layer.attention_norm.weight),
-                RowLinear(layer.attention.wo.weight),
-                RowLinear(
-                    torch.cat([layer.feed_forward.w1.weight, layer.feed_forward.w3.weight])
-                    * layer.ffn_norm.weight
-                ),
-                RowLinear(layer.feed_forward.w2.weight),
-            )
-            for layer in model.layers
-        ]
+        self.layers = [_arrange(block) for block in model.layers if isinstance(block, Block)]
         self.head = RowLinear(model.output.weight * model.norm.weight)
 
     def cache(self, rows: int, slots: int) -> StaticCache:

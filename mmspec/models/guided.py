@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import Tensor
 
@@ -15,8 +17,8 @@ class GuidedDecoder:
     """Conditional and unconditional rows in one batch, combined before the warpers.
 
     `l = l_u + s (l_c − l_u)`, then temperature, top-k and top-p. Row b of B samples is row b of the
-    network, its unconditional twin row B + b. The prefix is left-padded; columns that are padding in
-    every row are dropped.
+    network, its unconditional twin row B + b. The prefix is left-padded; columns that are padding
+    in every row are dropped.
 
     Args:
         decoder: the network.
@@ -40,7 +42,7 @@ class GuidedDecoder:
         grid: int,
         scratch: int,
     ) -> None:
-        self.decoder, self.scale, self.warp = decoder, guidance_scale, warp
+        self.decoder, self.scale, self.warp, self.limit = decoder, guidance_scale, warp, limit
         blank = int((~prefix_mask).long().cumprod(1).sum(1).min())
         self.prefix = prefix[:, blank:]
         self.pads = (~prefix_mask[:, blank:]).sum(1)
@@ -70,15 +72,21 @@ class GuidedDecoder:
                 # a padded query reads itself, so that its softmax is defined
                 mask = (mask | torch.eye(length, dtype=torch.bool, device=mask.device))[:, None]
             self.decoder.forward(
-                self.prefix[:, :length], self.rotary[:length], self.cache, 0, length, mask, head=False
+                self.prefix[:, :length],
+                self.rotary[:length],
+                self.cache,
+                0,
+                length,
+                mask,
+                head=False,
             )
 
     def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
         """Laws `[B, n, V]` after each of `tokens [B, n]` at positions `start[b] + 0 .. n - 1`.
 
         Position -1 is the prefix's last column. With a tree in `draft`, the first token is the root
-        and the others its nodes: they lie in neighbouring slots, stand at their depth's position and
-        see the root's past, their ancestors and themselves.
+        and the others its nodes: they lie in neighbouring slots, stand at their depth's position
+        and see the root's past, their ancestors and themselves.
         """
         assert self.cache is not None, "start() comes first"
         rows, n = tokens.shape
@@ -131,6 +139,17 @@ class GuidedDecoder:
         index = node.clamp(0, nodes - 1)[:, None].expand(-1, nodes + 1, -1)
         past, known = (node < 0)[:, None], (node < nodes)[:, None]
         return past | (family.gather(2, index) & known)
+
+    def seconds_per_call(self, repeats: int = 7) -> float:
+        """Median wall-clock of a call with one token a row, in a scratch slot past the output."""
+        rows = len(self.prefix) // (1 if self.scale is None else 2)
+        tokens = torch.zeros(rows, 1, dtype=torch.long, device=self.prefix.device)
+        times = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            self.extend(tokens, [self.limit] * rows)[0, 0, 0].item()  # wait for the device
+            times.append(time.perf_counter() - started)
+        return sorted(times)[repeats // 2]
 
     def keep(self, start: list[int], path: Tensor) -> None:
         """Move the nodes of `path [B, K]` behind the root, as the chain that was kept."""

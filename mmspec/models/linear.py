@@ -1,4 +1,4 @@
-"""One linear map for few rows: the layout is picked by row count, since `F.linear` repacks its weight.
+"""A linear map for few rows: `F.linear` repacks its weight in every call, so the layout is picked.
 
 Measured on two cores in float32 (48 weights of 1536 × 512, milliseconds for one pass over all):
 1 row 18 → 11, 8 rows 42 → 18, 16 rows 60 → 18, 32 rows 80 → 30. On CUDA this is `F.linear`.
@@ -14,7 +14,7 @@ _NARROW = 400  # below this width x @ Wᵀ is best at every row count
 
 
 class RowLinear:
-    """`x @ weightᵀ` for inference; `weight` is `[out, in]`, copied into the layout that is needed."""
+    """`x @ weightᵀ` for inference; `weight [out, in]` is copied into the layout that is needed."""
 
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight.detach().contiguous()

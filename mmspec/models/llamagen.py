@@ -93,9 +93,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             self.config.rotary_prefix,
         ).to(self.output.weight.device)
 
-    def forward(
-        self, tokens: Tensor, prefix: Tensor, prefix_mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, prefix: Tensor, prefix_mask: Tensor | None = None) -> Tensor:
         """Logits `[B, S + 1, V]` after the prefix and after each of the tokens, without a cache.
 
         Args:
@@ -128,7 +126,9 @@ class CaptionEmbedder(nn.Module):
     def __init__(self, caption_dim: int, dim: int, token_num: int) -> None:
         super().__init__()
         self.cap_proj = Projection(caption_dim, dim)
-        self.register_buffer("uncond_embedding", torch.randn(token_num, caption_dim) / caption_dim**0.5)
+        self.register_buffer(
+            "uncond_embedding", torch.randn(token_num, caption_dim) / caption_dim**0.5
+        )
 
     def forward(self, features: Tensor) -> Tensor:
         out: Tensor = self.cap_proj(features)
@@ -178,8 +178,9 @@ class Block(nn.Module):
         self.ffn_norm = nn.RMSNorm(dim, eps)
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rotary, mask)
-        return x + self.feed_forward(self.ffn_norm(x))
+        h: Tensor = x + self.attention(self.attention_norm(x), rotary, mask)
+        out: Tensor = h + self.feed_forward(self.ffn_norm(h))
+        return out
 
 
 class Attention(nn.Module):
@@ -226,7 +227,7 @@ def rotate(x: Tensor, rotary: Tensor) -> Tensor:
 def rotary_2d(
     grid: int, head_dim: int, base: float, prefix: int, rotary_prefix: Literal["zero", "identity"]
 ) -> Tensor:
-    """Complex factors `[prefix + grid², head_dim / 2]`: rows turn the first half, columns the rest."""
+    """Complex factors `[prefix + grid², head_dim / 2]`: rows turn one half, columns the other."""
     half = head_dim // 2
     speeds = 1.0 / base ** (torch.arange(0, half, 2, dtype=torch.float32) / half)  # [half / 2]
     angles = torch.outer(torch.arange(grid, dtype=torch.float32), speeds)

@@ -28,10 +28,18 @@ def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.floa
     """
     folder = Path(folder)
     config = read_json(folder / "config.json")
-    model = cls.from_config(config)  # type: ignore[attr-defined]
+    model: M = cls.from_config(config)  # type: ignore[attr-defined]
     load_strict(model, read_weights(folder), folder)
-    # nn.Module's own `to`: Diffusers' warns about modules that are to stay in float32, of none
-    return nn.Module.to(model, dtype).eval()
+    return cast(model, dtype)
+
+
+def cast(model: M, dtype: torch.dtype) -> M:
+    """The model in `dtype`, ready for inference.
+
+    By nn.Module's own `to`: Diffusers' warns about modules that are to stay in float32, of none.
+    """
+    loaded: M = nn.Module.to(model, dtype).eval()
+    return loaded
 
 
 def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .llamagen import LlamaGenTransformer
-from .loading import load_strict
+from .loading import cast, load_strict
 from .vq import VQModel
 
 # sizes of the released text-to-image models by their width
@@ -54,7 +54,7 @@ def load_llamagen(path: str | Path, dtype: torch.dtype = torch.float32) -> Llama
         raise InputError(f"{path}: no released text-to-image model is {dim} wide")
     # the grid is not stored: 256 px was trained as stage 1, 512 px as stage 2, f = 16
     grid = 32 if "512" in Path(path).name else 16
-    model = LlamaGenTransformer(
+    model: LlamaGenTransformer = LlamaGenTransformer(
         vocab_size=vocab_size,
         block_size=grid**2,
         dim=dim,
@@ -63,7 +63,7 @@ def load_llamagen(path: str | Path, dtype: torch.dtype = torch.float32) -> Llama
         **T2I_SIZES[dim],
     )
     load_strict(model, weights, path)
-    return torch.nn.Module.to(model, dtype).eval()
+    return cast(model, dtype)
 
 
 def load_vq(path: str | Path, dtype: torch.dtype = torch.float32) -> VQModel:
@@ -74,6 +74,6 @@ def load_vq(path: str | Path, dtype: torch.dtype = torch.float32) -> VQModel:
     """
     weights = read_checkpoint(path)
     eight = not any(name.startswith("encoder.conv_blocks.4.") for name in weights)
-    model = VQModel(ch_mult=(1, 2, 2, 4) if eight else (1, 1, 2, 2, 4))
+    model: VQModel = VQModel(ch_mult=(1, 2, 2, 4) if eight else (1, 1, 2, 2, 4))
     load_strict(model, weights, path)
-    return torch.nn.Module.to(model, dtype).eval()
+    return cast(model, dtype)

@@ -98,7 +98,12 @@ class VectorQuantizer(nn.Module):
 
 class Encoder(nn.Module):
     def __init__(
-        self, in_channels: int, ch: int, ch_mult: Sequence[int], num_res_blocks: int, z_channels: int
+        self,
+        in_channels: int,
+        ch: int,
+        ch_mult: Sequence[int],
+        num_res_blocks: int,
+        z_channels: int,
     ) -> None:
         super().__init__()
         self.conv_in = nn.Conv2d(in_channels, ch, 3, padding=1)
@@ -106,10 +111,9 @@ class Encoder(nn.Module):
         width = ch
         for level, mult in enumerate(ch_mult):
             last = level == len(ch_mult) - 1
-            block, width = _level(width, ch * mult, num_res_blocks, attention=last)
-            if not last:
-                block.downsample = _Resample(width, up=False)
-            self.conv_blocks.append(block)
+            resample = None if last else "downsample"
+            self.conv_blocks.append(Level(width, ch * mult, num_res_blocks, last, resample))
+            width = ch * mult
         self.mid = _middle(width)
         self.norm_out = _norm(width)
         self.conv_out = nn.Conv2d(width, z_channels, 3, padding=1)
@@ -117,9 +121,7 @@ class Encoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv_in(x)
         for block in self.conv_blocks:
-            h = _run_level(block, h)
-            if hasattr(block, "downsample"):
-                h = block.downsample(h)
+            h = block(h)
         for layer in self.mid:
             h = layer(h)
         out: Tensor = self.conv_out(F.silu(self.norm_out(h)))
@@ -128,7 +130,12 @@ class Encoder(nn.Module):
 
 class Decoder(nn.Module):
     def __init__(
-        self, out_channels: int, ch: int, ch_mult: Sequence[int], num_res_blocks: int, z_channels: int
+        self,
+        out_channels: int,
+        ch: int,
+        ch_mult: Sequence[int],
+        num_res_blocks: int,
+        z_channels: int,
     ) -> None:
         super().__init__()
         width = ch * ch_mult[-1]
@@ -136,11 +143,10 @@ class Decoder(nn.Module):
         self.mid = _middle(width)
         self.conv_blocks = nn.ModuleList()
         for level in reversed(range(len(ch_mult))):
-            first = level == len(ch_mult) - 1
-            block, width = _level(width, ch * ch_mult[level], num_res_blocks + 1, attention=first)
-            if level > 0:
-                block.upsample = _Resample(width, up=True)
-            self.conv_blocks.append(block)
+            first, out = level == len(ch_mult) - 1, ch * ch_mult[level]
+            resample = "upsample" if level > 0 else None
+            self.conv_blocks.append(Level(width, out, num_res_blocks + 1, first, resample))
+            width = out
         self.norm_out = _norm(width)
         self.conv_out = nn.Conv2d(width, out_channels, 3, padding=1)
 
@@ -149,9 +155,7 @@ class Decoder(nn.Module):
         for layer in self.mid:
             h = layer(h)
         for block in self.conv_blocks:
-            h = _run_level(block, h)
-            if hasattr(block, "upsample"):
-                h = block.upsample(h)
+            h = block(h)
         out: Tensor = self.conv_out(F.silu(self.norm_out(h)))
         return out
 
@@ -160,21 +164,28 @@ def _norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(32, channels, eps=1e-6)
 
 
-def _level(width: int, out: int, n: int, attention: bool) -> tuple[nn.Module, int]:
-    """One resolution: `n` residual blocks, each followed by attention where asked."""
-    block = nn.Module()
-    block.res = nn.ModuleList(ResnetBlock(width if i == 0 else out, out) for i in range(n))
-    block.attn = nn.ModuleList(AttnBlock(out) for _ in range(n if attention else 0))
-    return block, out
+class Level(nn.Module):
+    """One resolution: residual blocks, each followed by attention where asked, then a resampler."""
 
+    def __init__(
+        self, in_channels: int, out_channels: int, n: int, attention: bool, resample: str | None
+    ) -> None:
+        super().__init__()
+        widths = [in_channels] + [out_channels] * (n - 1)
+        self.res = nn.ModuleList(ResnetBlock(width, out_channels) for width in widths)
+        self.attn = nn.ModuleList(AttnBlock(out_channels) for _ in range(n if attention else 0))
+        self.resample = resample  # the published name of the resampler: "downsample" or "upsample"
+        if resample is not None:
+            self.add_module(resample, _Resample(out_channels, up=resample == "upsample"))
 
-def _run_level(block: nn.Module, h: Tensor) -> Tensor:
-    attn: nn.ModuleList = block.attn  # type: ignore[assignment]
-    for i, res in enumerate(block.res):  # type: ignore[arg-type]
-        h = res(h)
-        if len(attn):
-            h = attn[i](h)
-    return h
+    def forward(self, h: Tensor) -> Tensor:
+        for i, res in enumerate(self.res):
+            h = res(h)
+            if len(self.attn):
+                h = self.attn[i](h)
+        if self.resample is not None:
+            h = self.get_submodule(self.resample)(h)
+        return h
 
 
 def _middle(width: int) -> nn.ModuleList:
@@ -196,7 +207,8 @@ class ResnetBlock(nn.Module):
         h = self.conv2(F.silu(self.norm2(h)))
         if hasattr(self, "nin_shortcut"):
             x = self.nin_shortcut(x)
-        return x + h
+        out: Tensor = x + h
+        return out
 
 
 class AttnBlock(nn.Module):
@@ -212,7 +224,8 @@ class AttnBlock(nn.Module):
         h = self.norm(x)
         q, k, v = (f(h).flatten(2).transpose(1, 2) for f in (self.q, self.k, self.v))  # [B, hw, C]
         h = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
-        return x + self.proj_out(h)
+        out: Tensor = x + self.proj_out(h)
+        return out
 
 
 class _Resample(nn.Module):

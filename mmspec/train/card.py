@@ -8,7 +8,7 @@ from typing import Any
 
 
 def ship(pipeline: Path, name: str, component: Any) -> Path:
-    """Save a component into a pipeline folder and name it in `model_index.json`; returns its folder."""
+    """Save a component into a pipeline folder and its `model_index.json`; returns its folder."""
     folder = pipeline / name
     folder.mkdir(parents=True, exist_ok=True)
     component.save_pretrained(folder)
@@ -24,14 +24,15 @@ def write_card(
 ) -> None:
     """Write `README.md` and `training.json` beside the weights."""
     config = record["config"]
+    where = f"{record['device']} ({record['threads']} threads), torch {record['torch']}"
     held_out = "\n".join(f"- {name}: {value:.4g}" for name, value in record["held_out"].items())
     text = f"""# {title}
 
 {purpose[0].upper() + purpose[1:]}.
 
-- data: the procedural shapes world (`mmspec.worlds.shapes`), drawn afresh for every batch, seed {config["seed"]}
+- data: the procedural shapes world, drawn afresh for every batch, seed {config["seed"]}
 - steps: {record["step"]} of {config["steps"]}, batch {config["batch_size"]}, {config["precision"]}
-- time: {record["minutes"]} minutes on {record["device"]} ({record["threads"]} threads), torch {record["torch"]}
+- time: {record["minutes"]} minutes on {where}
 - weights: exponential moving average ({config["ema"]}), stored in half precision
 
 Held-out figures (combinations that training never shows):

@@ -1,7 +1,7 @@
 """Recipe of the image drafter: the target's guided law, distilled into a far cheaper transformer.
 
-What a drafter is worth is its acceptance, E[accept] = Σ min(p, q) = 1 − TV(p, q), so the loss is the
-total variation itself beside the divergence that gets it started. Both laws are taken after
+What a drafter is worth is its acceptance, E[accept] = Σ min(p, q) = 1 − TV(p, q), so the loss is
+the total variation itself beside the divergence that gets it started. Both laws are taken after
 guidance, as in decoding; p after top-k as well.
 """
 
@@ -26,7 +26,7 @@ from .data import scene_batch
 from .image_target import TRANSFORMER, hybrid_optimizers
 from .trainer import TrainConfig
 
-DRAFTER = {**TRANSFORMER, "dim": 256, "n_layer": 1, "n_head": 4, "ffn_dim_multiplier": 0.75}
+DRAFTER = {**TRANSFORMER, "n_layer": 2}
 
 
 class ImageDrafterRecipe:
@@ -53,9 +53,11 @@ class ImageDrafterRecipe:
         device, f32 = config.device, torch.float32
         self.vq = load_model(VQModel, pipeline / "vq_model").to(device)
         self.teacher = load_model(LlamaGenTransformer, pipeline / "transformer").to(device)
-        self.text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", f32).to(device)
+        self.text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", f32).to(
+            device
+        )
         self.words = load_component(PreTrainedTokenizerFast, pipeline / "tokenizer", f32)
-        self.student = LlamaGenTransformer(**DRAFTER)  # type: ignore[arg-type]
+        self.student = LlamaGenTransformer(**DRAFTER)
         self.student.init_weights()
         self.model = self.student
 
@@ -68,7 +70,9 @@ class ImageDrafterRecipe:
         divergence = -(p * log_q).sum(-1).mean()  # the entropy of p is constant
         return variation + 0.3 * divergence, {"acceptance": 1 - float(variation.detach())}
 
-    def laws(self, student: nn.Module, rng: np.random.Generator, split: Any) -> tuple[Tensor, Tensor]:
+    def laws(
+        self, student: nn.Module, rng: np.random.Generator, split: Any
+    ) -> tuple[Tensor, Tensor]:
         """The target's laws p and the student's log q, both `[B, S, V]`, on fresh scenes."""
         device = self.config.device
         captions, pixels = scene_batch(rng, self.config.batch_size, 128, split)
@@ -104,7 +108,7 @@ class ImageDrafterRecipe:
         write_card(
             ship(self.pipeline, "drafter", model.half()),
             title="Image drafter of the shapes world",
-            purpose="drafts 16×16 image tokens for the embedded target, one layer deep",
+            purpose="drafts 16×16 image tokens for the embedded target, two layers deep",
             limits="distilled at guidance 2 and top-k 100: elsewhere it is accepted less often; "
             "pictures of its own are poor",
             record=record,

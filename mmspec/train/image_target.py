@@ -172,7 +172,8 @@ def caption_logits(
 
 def hybrid_optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the blocks, AdamW for embeddings, heads and vectors."""
-    matrices, rest = [], []
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, p in model.named_parameters():
         if not p.requires_grad:
             continue
@@ -191,9 +192,7 @@ def caption_tokenizer() -> PreTrainedTokenizerFast:
     text = f"{PHRASE} an and the {' '.join(RELATIONS)} {' '.join(COLORS)} {' '.join(SHAPES)}"
     text += f" {' '.join(PLURALS.values())} {' '.join(NUMBERS.values())}"
     vocabulary = ["<pad>", "</s>", "<unk>", *dict.fromkeys(text.split())]
-    words = Tokenizer(
-        models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token="<unk>")
-    )
+    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]

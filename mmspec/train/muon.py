@@ -59,4 +59,5 @@ def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:
     for _ in range(steps):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
+    out: Tensor = x.T if tall else x
+    return out

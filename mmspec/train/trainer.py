@@ -1,7 +1,7 @@
 """The training loop that every recipe shares: schedule, averaging, checkpoints, log, progress.
 
 A recipe says what is trained and how a loss comes about; the trainer knows nothing of either.
-Batches depend on (seed, step) alone, so a resumed run sees the data an unbroken one would have seen.
+Batches depend on (seed, step) alone, so a resumed run sees the data of an unbroken one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Trainer:
         self.optimizers = list(recipe.optimizers())
         self.rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.average = torch.optim.swa_utils.AveragedModel(
-            self.model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(config.ema),
+            self.model,
+            multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(config.ema),
             use_buffers=True,
         )
         self.step, self.seconds = 0, 0.0
@@ -97,7 +98,12 @@ class Trainer:
                     bar.set_postfix({k: f"{v:.4g}" for k, v in metrics.items()}, refresh=False)
                 if self.step % config.evaluate_every == 0 or self.done >= 1:
                     figures = self.recipe.evaluate(self.average.module.eval())
-                    line = {"step": self.step, "seconds": round(self.seconds, 1), **metrics, **figures}
+                    line = {
+                        "step": self.step,
+                        "seconds": round(self.seconds, 1),
+                        **metrics,
+                        **figures,
+                    }
                     log.write(json.dumps(line) + "\n")
                     log.flush()
                     bar.write(json.dumps(line))
@@ -129,7 +135,7 @@ class Trainer:
         bf16 = config.precision == "bfloat16"
         with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=bf16):
             loss, metrics = self.recipe.loss(rng, self.step)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
         if not torch.isfinite(norm):
             raise FloatingPointError(f"gradient is not finite at step {self.step}; lower the rate")

@@ -1,1 +1,1 @@
-"""Procedural data with exact ground truth: what the embedded models are trained on and judged by."""
+"""Procedural data with exact ground truth, on which embedded models are trained and judged."""

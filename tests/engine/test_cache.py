@@ -24,7 +24,8 @@ def generator() -> torch.Generator:
 
 def test_fresh_cache():
     cache = StaticCache(LAYERS, ROWS, HEADS, SLOTS, DIM, torch.float64)
-    assert cache.slots == SLOTS and cache.data.dtype == torch.float64
+    assert cache.slots == SLOTS
+    assert cache.data.dtype == torch.float64
     assert cache.data.shape == (LAYERS, 2, ROWS, HEADS, SLOTS, DIM)
 
 

@@ -41,7 +41,10 @@ def numbers(seeds, rounds=32, purposes=range(_PURPOSES), width=64) -> torch.Tens
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 100), st.integers(0, _PURPOSES - 1), st.integers(0, 90), st.integers(1, 90)
+            st.integers(0, 100),
+            st.integers(0, _PURPOSES - 1),
+            st.integers(0, 90),
+            st.integers(1, 90),
         ),
         min_size=1,
         max_size=6,
@@ -75,7 +78,7 @@ def test_growth_keeps_earlier_numbers():
 
 def test_all_numbers_differ():
     """Purposes, rounds across a block's border, indices and seeds."""
-    some = torch.cat([numbers([0, 1, -1, 2**63, 10**30], rounds=70).flatten()])
+    some = numbers([0, 1, -1, 2**63, 10**30], rounds=70).flatten()
     assert len(some.unique()) == len(some)
 
 
@@ -132,7 +135,8 @@ def test_accept_and_draw_differ(side):
 
 def test_uniform():
     flat = numbers(list(range(16))).flatten()
-    assert 0 <= flat.min() and flat.max() < 1
+    assert flat.min() >= 0
+    assert flat.max() < 1
     assert stats.kstest(flat.numpy(), "uniform").pvalue > 1e-4
     # the last bits too, which a test on values can't see
     low = (flat * 2**53).long() % 256
@@ -218,7 +222,8 @@ coins_of = st.one_of(
 def test_draw_never_returns_weight_zero(weights, u, dtype):
     row = torch.tensor([[0.0, *weights, 0.0, 0.0]], dtype=dtype)
     token = Constant(u).round(0)[1].draw(row).item()
-    assert 0 <= token < row.shape[1] and row[0, token] > 0
+    assert 0 <= token < row.shape[1]
+    assert row[0, token] > 0
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["proposal", "verification"])
@@ -227,7 +232,8 @@ def test_draw_inverts_the_running_sum(side):
     weights = torch.tensor([0, 3, 0, 1, 4, 0, 2, 0], dtype=torch.float64)  # need not sum to 1
     points = 1000
     tokens = [
-        Constant((k + 0.5) / points).round(0)[side].draw(weights[None]).item() for k in range(points)
+        Constant((k + 0.5) / points).round(0)[side].draw(weights[None]).item()
+        for k in range(points)
     ]
     counts = torch.tensor(tokens).bincount(minlength=8)
     assert counts.tolist() == (weights * points / weights.sum()).tolist()
@@ -286,7 +292,8 @@ def test_enumerated_entries_that_are_not_live():
     out = coins.accept(prob, live)
     assert out[:, 0].tolist() == [False, False, True, True]
     assert set(out[:, 1].tolist()) == {False, True}
-    assert coins.probability == [0.5] * 4 and coins.pending == []
+    assert coins.probability == [0.5] * 4
+    assert coins.pending == []
 
 
 def test_enumeration_refuses_what_it_cannot_follow():
@@ -312,4 +319,5 @@ def test_enumeration_refuses_branches_that_lean_on_their_batch():
 
 
 def test_purposes():
-    assert len({PROPOSE, ACCEPT, RECOVER}) == 3 and max(PROPOSE, ACCEPT, RECOVER) < _PURPOSES
+    assert len({PROPOSE, ACCEPT, RECOVER}) == 3
+    assert max(PROPOSE, ACCEPT, RECOVER) < _PURPOSES

@@ -26,7 +26,9 @@ class NoCoins:
 
 
 def emitted(drafted: list[list[int]], p: list, lengths: list[int], law=None) -> list[tuple]:
-    draft = Draft(torch.tensor(drafted).long().view(len(p), -1), torch.tensor(lengths), law or OneHot())
+    draft = Draft(
+        torch.tensor(drafted).long().view(len(p), -1), torch.tensor(lengths), law or OneHot()
+    )
     verdict = GreedyRule().verify(draft, Scores(torch.tensor(p, dtype=torch.float64)), NoCoins())
     assert torch.equal(verdict.keep.sum(1), verdict.accepted)
     assert torch.equal(verdict.counts, verdict.accepted + 1)
@@ -80,7 +82,9 @@ def test_trees_are_refused():
 
 
 @pytest.mark.parametrize("name", ["null", "model", "jacobi-random", "jacobi-previous", "fixed"])
-@pytest.mark.parametrize("length", [ConstantLength(3), HeuristicLength(2, 6)], ids=["3", "heuristic"])
+@pytest.mark.parametrize(
+    "length", [ConstantLength(3), HeuristicLength(2, 6)], ids=["3", "heuristic"]
+)
 def test_whole_loop_is_greedy_decoding(name, length):
     target, vocab, limit = Table(4, 30), 4, 12
     # the target itself drafts in "model": some drafts stand, sampled ones often don't

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from toys import Table, TableTarget, drafters, outputs
@@ -52,15 +54,18 @@ class Recorded:
 @pytest.mark.parametrize("name", NAMES)
 def test_limit_is_reached_exactly(name, gamma, limit):
     context = run(engine_of(name, gamma), 3, limit, SpecStats())
-    assert context.base == [limit] * 3 and context.lengths.tolist() == context.base
-    assert context.finished == [True] * 3 and context.room() == [0] * 3
+    assert context.base == [limit] * 3
+    assert context.lengths.tolist() == context.base
+    assert context.finished == [True] * 3
+    assert context.room() == [0] * 3
     assert all(TARGET(out[:n])[out[n]] > 0 for out in outputs(context) for n in range(limit))
 
 
 def test_limit_zero():
     stats = SpecStats()
     context = run(engine_of(), 2, 0, stats)
-    assert outputs(context) == [(), ()] and stats.calls == [0, 0]
+    assert outputs(context) == [(), ()]
+    assert stats.calls == [0, 0]
 
 
 def test_draft_leaves_room_for_the_targets_own_token():
@@ -109,7 +114,8 @@ def test_advance_by_hand():
     assert kept == [2, 1, 2, 2, 0]
     assert outputs(context) == [(5, 9), (5, 6), (5, 6, 9), (5, 6, 7), ()]
     assert context.finished == [True, False, True, False, True]
-    assert context.lengths.tolist() == context.base and context.round == 1
+    assert context.lengths.tolist() == context.base
+    assert context.round == 1
 
 
 def test_advance_overwrites_filling():
@@ -135,11 +141,15 @@ def test_advance_makes_room_for_filling():
 def test_rows_finish_on_their_own():
     bases, seeds = [], tuple(range(6))
     context = run(
-        engine_of(seeds=seeds), 6, 12, SpecStats(), lambda c: bases.append((c.base, list(c.finished)))
+        engine_of(seeds=seeds),
+        6,
+        12,
+        SpecStats(),
+        lambda c: bases.append((c.base, list(c.finished))),
     )
     assert any(len(set(base)) > 2 for base, _ in bases)
     assert any(any(done) and not all(done) for _, done in bases)
-    for (base, done), (later, _) in zip(bases, bases[1:], strict=False):
+    for (base, done), (later, _) in pairwise(bases):
         for b, d, n in zip(base, done, later, strict=True):
             assert n == b if d else n > b
     assert all(context.finished)
@@ -151,9 +161,11 @@ def test_interrupt_keeps_what_was_emitted(name, rounds):
     full = outputs(run(engine_of(name), 3, 12, SpecStats()))
     stats = SpecStats()
     context = run(engine_of(name), 3, 12, stats, lambda c: c.round == rounds)
-    assert context.round == rounds and stats.calls == [rounds] * 3
+    assert context.round == rounds
+    assert stats.calls == [rounds] * 3
     assert context.lengths.tolist() == context.base == stats.emitted
-    assert not all(context.finished) and min(context.base) >= rounds
+    assert not all(context.finished)
+    assert min(context.base) >= rounds
     for out, whole in zip(outputs(context), full, strict=True):
         assert out == whole[: len(out)]
 
@@ -165,19 +177,38 @@ def test_engine_can_run_again():
 
 # --- a row does not depend on its neighbours ------------------------------------------------------
 
-LENGTHS = {"constant": lambda: ConstantLength(3), "heuristic": lambda: HeuristicLength(2, 6)}
+
+class Alternating(ConstantLength):
+    """Speculates now and then: rounds without any draft lie between drafts."""
+
+    def start(self, rows):
+        self.rounds, self._rows = 0, rows
+
+    def budget(self):
+        return [(3, 0, 0, 1, 0, 0, 0, 2)[self.rounds % 8]] * self._rows
+
+    def observe(self, draft, verdict):
+        self.rounds += 1
+
+
+LENGTHS = {
+    "constant": lambda: ConstantLength(3),
+    "heuristic": lambda: HeuristicLength(2, 6),
+    "alternating": lambda: Alternating(0),
+}
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", NAMES)
-def test_row_equals_itself_alone(name, length):
-    seeds, limit = list(range(50, 62)), 12
-    together = run(engine_of(name, seeds=seeds, length=LENGTHS[length]()), 12, limit, SpecStats())
-    for row, seed in enumerate(seeds):
-        alone = run(
-            engine_of(name, seeds=[seed], length=LENGTHS[length]()), 1, limit, SpecStats()
-        )
-        assert outputs(alone)[0] == outputs(together)[row]
+@pytest.mark.parametrize("eos", [None, 0])
+def test_row_equals_itself_alone(name, length, eos):
+    def emitted(seeds):
+        engine = engine_of(name, seeds=seeds, eos=eos, length=LENGTHS[length]())
+        return outputs(run(engine, len(seeds), 14, SpecStats()))
+
+    seeds = list(range(50, 62))
+    together = emitted(seeds)
+    assert together == [emitted([seed])[0] for seed in seeds]
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -229,7 +260,9 @@ def test_stats_equal_a_recount(name):
             for node in range(lengths[row]):
                 judged_at[node] += node <= kept[row]  # reached: all before it stand
                 stood_at[node] += node < kept[row]
-    assert stats.calls == calls and stats.drafted == drafted and stats.accepted == accepted
+    assert stats.calls == calls
+    assert stats.drafted == drafted
+    assert stats.accepted == accepted
     assert stats.emitted == context.base == [12] * 3
     assert [a + c for a, c in zip(accepted, calls, strict=True)] == stats.emitted
     assert stats.target_tokens == processed
@@ -237,10 +270,12 @@ def test_stats_equal_a_recount(name):
     assert stats.nfe == sum(calls) / 3
     assert stats.mean_acceptance_length == 36 / sum(calls)
     if name == "null":
-        assert stats.acceptance_by_position == [] and stats.mean_acceptance_length == 1
+        assert stats.acceptance_by_position == []
+        assert stats.mean_acceptance_length == 1
     else:
         rates = [s / j if j else 0.0 for s, j in zip(stood_at, judged_at, strict=True)]
-        assert stats.acceptance_by_position == rates and 0 < rates[0] < 1
+        assert stats.acceptance_by_position == rates
+        assert 0 < rates[0] < 1
     assert set(stats.seconds) == {"prefill", "draft", "target", "verify", "update"}
     assert stats.as_dict()["emitted"] == 36
 
@@ -251,9 +286,12 @@ def test_nothing_is_judged_after_the_end():
     stats.start(1)
     context, verdict = Context.empty(1, 10), verdict_of([[5, 9, 5, 6]], [4])
     stats.observe([3], *advance(context, verdict, eos=9))
-    assert stats.emitted == [2] and stats.accepted == [2] and stats.drafted == [3]
+    assert stats.emitted == [2]
+    assert stats.accepted == [2]
+    assert stats.drafted == [3]
     assert stats.acceptance_by_position[:2] == [1.0, 1.0]
-    assert stats.judged_at == [1, 1, 0] and stats.accepted_at == [1, 1, 0]
+    assert stats.judged_at == [1, 1, 0]
+    assert stats.accepted_at == [1, 1, 0]
 
 
 def test_stats_start_anew():
@@ -265,7 +303,8 @@ def test_stats_start_anew():
     for name in ("calls", "drafted", "accepted", "emitted", "target_tokens"):
         assert getattr(twice, name) == getattr(first, name)
     assert twice.rounds == first.rounds
-    assert twice.judged_at == first.judged_at and twice.accepted_at == first.accepted_at
+    assert twice.judged_at == first.judged_at
+    assert twice.accepted_at == first.accepted_at
 
 
 # --- draft lengths --------------------------------------------------------------------------------

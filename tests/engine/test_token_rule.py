@@ -95,9 +95,7 @@ def rule_law(drafted, p, law, rule=None, filling=0) -> dict:
         assert torch.equal(verdict.counts, verdict.accepted + 1)
         return [
             tuple(tokens[:count])
-            for tokens, count in zip(
-                verdict.emitted.tolist(), verdict.counts.tolist(), strict=True
-            )
+            for tokens, count in zip(verdict.emitted.tolist(), verdict.counts.tolist(), strict=True)
         ]
 
     return enumerate_law(verify)
@@ -132,7 +130,8 @@ def test_naive_by_hand():
 
 
 @pytest.mark.parametrize(
-    "law", [Opaque(), WithoutReplacement(torch.ones(1, 1, 2)), Gaussian(torch.ones(1), torch.ones(1))]
+    "law",
+    [Opaque(), WithoutReplacement(torch.ones(1, 1, 2)), Gaussian(torch.ones(1), torch.ones(1))],
 )
 def test_other_laws_are_refused(law):
     with pytest.raises(ContractError, match=type(law).__name__):
@@ -150,6 +149,7 @@ def test_trees_are_refused():
 
 WARPERS = [
     Warp(),
+    Warp(temperature=0),
     Warp(temperature=0.6),
     Warp(top_k=2),
     Warp(top_p=0.7),

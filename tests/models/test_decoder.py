@@ -72,10 +72,26 @@ def test_ragged_chunks_equal_training_forward(tiny_llamagen, guided_rows, pads, 
         guided.extend(tokens[:, :11], [-1] * 3)  # what it leaves in the cache is overwritten
         for start in ([-1, -1, -1], [2, 0, 3], [4, 1, 6], [6, -1, 9], [3, 2, 9]):
             n = 4
-            chunk = torch.stack([tokens.roll(1, 1)[b, s + 1 : s + 1 + n] for b, s in enumerate(start)])
+            chunk = torch.stack(
+                [tokens.roll(1, 1)[b, s + 1 : s + 1 + n] for b, s in enumerate(start)]
+            )
             laws = guided.extend(chunk, start)
             wanted = torch.stack([truth[b, s + 1 : s + 1 + n] for b, s in enumerate(start)])
             assert close(laws, wanted)
+
+
+@pytest.mark.parametrize("start", [[0, 0], [0, 3]], ids=["even", "ragged"])
+def test_prefix_of_one_column(tiny_llamagen, guided_rows, start):
+    """As with a class label: there is nothing to prefill."""
+    model, tokens = tiny_llamagen(prefix=1), random_tokens(2, 15)
+    with torch.inference_mode():
+        guided, prefix, mask = guided_rows(model, [0, 0])
+        truth = training_laws(model, prefix, mask, tokens, 2.0)
+        guided.start(2)
+        assert close(guided.extend(tokens.roll(1, 1)[:, :4], [-1, -1]), truth[:, :4])
+        chunk = torch.stack([tokens[b, s : s + 5] for b, s in enumerate(start)])
+        wanted = torch.stack([truth[b, s + 1 : s + 6] for b, s in enumerate(start)])
+        assert close(guided.extend(chunk, start), wanted)
 
 
 def test_twin_rows_may_be_padded_differently(tiny_llamagen, guided_rows):
@@ -95,7 +111,8 @@ def test_warpers_come_after_guidance(tiny_llamagen, guided_rows):
         truth = training_laws(model, prefix, mask, tokens, 2.0, warp)
         guided.start(2)
         laws = guided.extend(tokens.roll(1, 1)[:, :9], [-1] * 2)
-    assert close(laws, truth[:, :9]) and (laws == 0).any()
+    assert close(laws, truth[:, :9])
+    assert (laws == 0).any()
 
 
 @pytest.mark.parametrize("limit", [15, 10, 4, 1])
@@ -194,7 +211,8 @@ def test_chain_is_a_tree_of_single_children():
     assert torch.equal(laws.at_nodes(chain), laws.at_nodes(tree))
     assert chain.live().tolist() == [[True] * 5, [True] * 3 + [False] * 2]
     empty = Draft(tokens[:, :0], lengths * 0, OneHot())
-    assert empty.depths().shape == (2, 0) and empty.ancestors().shape == (2, 0, 0)
+    assert empty.depths().shape == (2, 0)
+    assert empty.ancestors().shape == (2, 0, 0)
 
 
 TREES = torch.tensor([[-1, -1, 0, 0, 1, 3, 5], [-1, 0, 1, 1, 1, 0, -1], [-1, 0, 1, 2, 3, 4, 5]])
@@ -300,7 +318,8 @@ def test_row_linear_equals_linear(shape, dtype):
         before = residual.clone()
         truth = F.linear(x.double(), weight.detach().double())
         out, added = linear(x), linear.add(residual, x)
-        assert out.dtype == added.dtype == dtype and out.shape == (rows, shape[0])
+        assert out.dtype == added.dtype == dtype
+        assert out.shape == (rows, shape[0])
         assert not out.requires_grad
         assert close(out.double(), truth, tolerance)
         assert close(added.double(), residual.double() + truth, tolerance)

@@ -1,7 +1,7 @@
 """The slow, obvious twin of every rule, one row and one token at a time, as a law.
 
-A twin does not sample: given a draft, it returns the probability of every emitted sequence, straight
-from the formula. Tests compare the enumerated law of the fast rule with it.
+A twin does not sample: given a draft, it returns the probability of every emitted sequence,
+straight from the formula. Tests compare the enumerated law of the fast rule with it.
 """
 
 from __future__ import annotations

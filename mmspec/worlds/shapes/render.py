@@ -41,7 +41,9 @@ def outline(shape: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
     if shape == "star":
         radii = (1.08, 0.45) * 5
         turn = [math.pi * (k / 5 - 0.5) for k in range(10)]
-        points = [(r * math.cos(a), r * math.sin(a) + 0.06) for r, a in zip(radii, turn, strict=True)]
+        points = [
+            (r * math.cos(a), r * math.sin(a) + 0.06) for r, a in zip(radii, turn, strict=True)
+        ]
         return [np.array(points)], []
     if shape == "heart":
         t = np.linspace(0, 2 * np.pi, 60, endpoint=False)
@@ -97,10 +99,11 @@ def _texture(background: Background, x: np.ndarray, y: np.ndarray) -> np.ndarray
         along = math.cos(background.phase * 6) * x + math.sin(background.phase * 6) * y
         return np.asarray(np.sin(frequency * along + phase))
     if background.texture == "checks":
-        return np.tanh(4 * np.sin(frequency * x + phase) * np.sin(frequency * y + phase))
+        waves = np.sin(frequency * x + phase) * np.sin(frequency * y + phase)
+        return np.asarray(np.tanh(4 * waves))
     if background.texture == "dots":
         bumps = np.sin(frequency * x + phase) * np.sin(frequency * y + phase)
-        return 2 * np.clip(bumps, 0, 1) - 0.5
+        return np.asarray(2 * np.clip(bumps, 0, 1) - 0.5)
     if background.texture == "clouds":
         grain = np.random.default_rng(background.seed).uniform(0, 255, (7, 7)).astype(np.float32)
         cloud = Image.fromarray(grain).resize(x.shape, Image.Resampling.BICUBIC)

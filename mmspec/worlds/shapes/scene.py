@@ -102,9 +102,7 @@ def _item(
     )
 
 
-def _place(
-    rng: np.random.Generator, n: int, relation: str | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _place(rng: np.random.Generator, n: int, relation: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Centres `[n, 2]` and sizes `[n]` without overlap; item 1 stands `relation` item 0."""
     low, high = _SIZES[n]
     while True:
@@ -122,7 +120,7 @@ def _place(
 def _relate(
     rng: np.random.Generator, centres: np.ndarray, sizes: np.ndarray, relation: str
 ) -> np.ndarray:
-    """Two centres moved so that item 1 is clearly `relation` item 0, the other axis nearly level."""
+    """Two centres, item 1 clearly `relation` item 0 and the other axis nearly level."""
     axis = 0 if relation in ("left of", "right of") else 1
     order = [1, 0] if relation in ("left of", "above") else [0, 1]
     centres = centres.copy()

@@ -54,7 +54,7 @@ def held_out_count(shape: str, count: int) -> bool:
 
 
 def held_out_relation(a: str, relation: str, b: str) -> bool:
-    """A fifth of the statements "a <relation> b": never in a training caption, in neither direction.
+    """A fifth of the statements "a <relation> b": in no training caption, in neither direction.
 
     "a right of b" is the same statement as "b left of a", so both are brought to one form first.
     """

@@ -1,0 +1,138 @@
+"""Benchmarks of the house itself: is the plain loop honest, and does the package start quickly?"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ..config import SpecConfig
+from ..engine.coins import ProductionCoins
+from ..engine.warp import Warp
+from ..models.llamagen import LlamaGenTransformer
+from .ideal import measure_forward, median_seconds
+from .timing import environment, paired_runs, ratio_interval
+
+PROMPT = "a photo of a red circle left of a blue square"
+
+
+def run_benchmarks(pipe: Any, samples: int = 10) -> dict[str, Any]:
+    """All benchmarks; the figures that a report on this machine can lean on."""
+    return {
+        "environment": environment(),
+        "start_up": start_up(),
+        "plain_loop": plain_loop(pipe, samples),
+        "against_transformers": against_transformers(pipe, samples),
+        "verification_cost": verification_cost(pipe),
+    }
+
+
+def start_up(repeats: int = 5) -> dict[str, float]:
+    """Median seconds of `import mmspec` and of `mmspec --help`, in fresh processes."""
+    commands = {
+        "import_seconds": [sys.executable, "-c", "import mmspec"],
+        "help_seconds": [sys.executable, "-m", "mmspec", "--help"],
+    }
+    return {
+        name: median_seconds(lambda c=command: _run(c), repeats)  # type: ignore[misc]
+        for name, command in commands.items()
+    }
+
+
+def plain_loop(pipe: Any, samples: int) -> dict[str, float]:
+    """The plain loop over its bound: tokens × (bare cached forward + sampling)."""
+    runs = paired_runs(pipe, {"plain": SpecConfig(method="plain")}, [PROMPT] * samples, 0, {})
+    grid = pipe.transformer.grid
+    forward = measure_forward(pipe._decoder(pipe.transformer), 2, grid, 1)
+    sampling = sampling_seconds(pipe.transformer.config.vocab_size)
+    loop = statistics.median(s.decode_seconds for s in runs["plain"])
+    return {
+        "loop_seconds": loop,
+        "forward_seconds": forward,
+        "sampling_seconds": sampling,
+        "loop_over_bound": loop / (grid * grid * (forward + sampling)),
+    }
+
+
+@torch.inference_mode()
+def sampling_seconds(vocab_size: int) -> float:
+    """Guidance, warpers and one draw for one row."""
+    logits, warp = torch.randn(2, 1, vocab_size), Warp(1.0, 100, 1.0)
+    coins = ProductionCoins([0])
+    coins.uniform(0, 0, 0, 1)
+
+    def sample() -> None:
+        _, verification = coins.round(0)
+        verification.draw(warp(torch.lerp(logits[1:], logits[:1], 2.0))[:, -1])
+
+    return median_seconds(sample, 200)
+
+
+def against_transformers(pipe: Any, samples: int) -> dict[str, Any]:
+    """Paired ratio: transformers' `generate` with a static cache over our plain loop.
+
+    The model is a LlamaForCausalLM of the target's sizes with random weights: a speed does not
+    depend on them. Both run two rows (ours: guidance), the same prefix and number of tokens.
+    """
+    model: LlamaGenTransformer = pipe.transformer
+    config = model.config
+    layer: Any = model.layers[0]
+    grid, prefix = model.grid, model.prefix_length
+    llama = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.dim,
+            intermediate_size=layer.feed_forward.w1.out_features,
+            num_hidden_layers=config.n_layer,
+            num_attention_heads=config.n_head,
+            max_position_embeddings=prefix + grid * grid,
+        )
+    ).eval()
+    ids = torch.zeros(2, prefix, dtype=torch.long)
+    ours, theirs = [], []
+    for i in range(-1, samples):
+        run = paired_runs(
+            pipe, {"plain": SpecConfig(method="plain")}, [PROMPT], i + 1, {}, warmup=0
+        )
+        started = time.perf_counter()
+        llama.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            top_k=100,
+            min_new_tokens=grid * grid,
+            max_new_tokens=grid * grid,
+            cache_implementation="static",
+            pad_token_id=0,
+            eos_token_id=None,
+        )
+        seconds = time.perf_counter() - started
+        if i >= 0:
+            ours.append(run["plain"][0].decode_seconds)
+            theirs.append(seconds)
+    median, interval = ratio_interval([t / o for t, o in zip(theirs, ours, strict=True)])
+    return {"ratio_median": median, "ratio_ci95": interval}
+
+
+def verification_cost(
+    pipe: Any, tokens: tuple[int, ...] = (1, 2, 4, 5, 8, 16, 17, 32)
+) -> dict[str, Any]:
+    """T(n) / T(1) of the target with guidance, and the drafter's cost c = T_drafter(1) / T(1)."""
+    network, grid = pipe.transformer, pipe.transformer.grid
+    costs = {n: measure_forward(pipe._decoder(network), 2, grid, n) for n in tokens}
+    out: dict[str, Any] = {
+        "target_seconds": costs[1],
+        "relative": {n: t / costs[1] for n, t in costs.items()},
+    }
+    if pipe.drafter is not None:
+        out["drafter"] = measure_forward(pipe._decoder(pipe.drafter), 2, grid, 1) / costs[1]
+    return out
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True)
