@@ -29,6 +29,7 @@ def run_benchmarks(pipe: Any, samples: int = 10) -> dict[str, Any]:
         "plain_loop": plain_loop(pipe, samples),
         "against_transformers": against_transformers(pipe, samples),
         "verification_cost": verification_cost(pipe),
+        "plain_32x32_untrained": larger_grid(pipe),
     }
 
 
@@ -48,7 +49,7 @@ def plain_loop(pipe: Any, samples: int) -> dict[str, float]:
     """The plain loop over its bound: tokens × (bare cached forward + sampling)."""
     runs = paired_runs(pipe, {"plain": SpecConfig(method="plain")}, [PROMPT] * samples, 0, {})
     grid = pipe.transformer.grid
-    forward = measure_forward(pipe._decoder(pipe.transformer), 2, grid, 1)
+    forward = measure_forward(pipe.decoder(pipe.transformer), 2, grid, 1)
     sampling = sampling_seconds(pipe.transformer.config.vocab_size)
     loop = statistics.median(s.decode_seconds for s in runs["plain"])
     return {
@@ -124,14 +125,28 @@ def verification_cost(
 ) -> dict[str, Any]:
     """T(n) / T(1) of the target with guidance, and the drafter's cost c = T_drafter(1) / T(1)."""
     network, grid = pipe.transformer, pipe.transformer.grid
-    costs = {n: measure_forward(pipe._decoder(network), 2, grid, n) for n in tokens}
+    costs = {n: measure_forward(pipe.decoder(network), 2, grid, n) for n in tokens}
     out: dict[str, Any] = {
         "target_seconds": costs[1],
         "relative": {n: t / costs[1] for n, t in costs.items()},
     }
     if pipe.drafter is not None:
-        out["drafter"] = measure_forward(pipe._decoder(pipe.drafter), 2, grid, 1) / costs[1]
+        out["drafter"] = measure_forward(pipe.decoder(pipe.drafter), 2, grid, 1) / costs[1]
     return out
+
+
+def larger_grid(pipe: Any, grid: int = 32, samples: int = 3) -> dict[str, Any]:
+    """Plain seconds and calls at a grid the target was never trained on: a cost, no picture."""
+    config = {**pipe.transformer.config, "block_size": grid**2}
+    network: Any = LlamaGenTransformer.from_config(config)
+    network.load_state_dict(pipe.transformer.state_dict())
+    large = type(pipe)(network.eval(), pipe.vq_model, pipe.text_encoder, pipe.tokenizer)
+    large.set_progress_bar_config(disable=True)
+    runs = paired_runs(large, {"plain": SpecConfig(method="plain")}, [PROMPT] * samples, 0, {})
+    return {
+        "seconds_median": statistics.median(s.seconds for s in runs["plain"]),
+        "nfe_per_sample": runs["plain"][0].stats.nfe,
+    }
 
 
 def _run(command: list[str]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
-from ..engine.stats import SpecStats
 from .timing import Sample, environment, paired_runs, ratio_interval
 
 
@@ -28,6 +28,7 @@ def compare(
     of pictures per method, the same seeds above each other.
     """
     samples = paired_runs(pipe, methods, [prompt] * count, seed, call)
+    out.mkdir(parents=True, exist_ok=True)
     for name, rows in samples.items():
         for sample in rows:
             sample.output.images[0].save(out / f"{name}-{sample.seed}.png")
@@ -47,11 +48,9 @@ def compare(
 
 
 def _row(samples: list[Sample], plain: list[Sample] | None) -> dict[str, Any]:
-    total = SpecStats(samples[0].stats.method, samples[0].stats.contract)
-    for s in samples:
-        total.merge(s.stats)
+    total = samples[0].stats.merged([s.stats for s in samples[1:]])
     row: dict[str, Any] = {**total.as_dict(), "n": len(samples)}
-    row["seconds_median"] = sorted(s.seconds for s in samples)[len(samples) // 2]
+    row["seconds_median"] = statistics.median(s.seconds for s in samples)
     if plain is not None and plain is not samples:
         pairs = zip(plain, samples, strict=True)
         ratios = [p.decode_seconds / s.decode_seconds for p, s in pairs]
@@ -94,8 +93,8 @@ def print_table(methods: dict[str, dict[str, Any]]) -> None:
                 str(row["n"]),
                 f"{row['nfe_per_sample']:.1f}",
                 f"{row['mean_acceptance_length']:.2f}",
-                f"{row['seconds_median']:.3f}",
-                "1 (baseline)" if speedup is None else f"{speedup:.2f}×",
+                "" if row["seconds_median"] is None else f"{row['seconds_median']:.3f}",
+                "" if speedup is None else f"{speedup:.2f}×",
                 "" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
             ]
         )

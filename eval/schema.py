@@ -23,7 +23,7 @@ class MethodResult:
         target_tokens_per_sample: tokens the target processed in them.
         mean_acceptance_length: tokens emitted per target call, recovered or bonus token included.
         acceptance_by_position: share of drafted tokens that stood, given those before them did.
-        seconds_median: wall-clock of a whole pipeline call.
+        seconds_median: wall-clock of a whole pipeline call at batch 1; None in quality suites.
         decode_seconds_median: of the token loop alone, without captions, prefill and pixels.
         phase_seconds: mean seconds per phase.
         speedup_median, speedup_ci95: paired decode-time ratio to plain, prompt by prompt, and its
@@ -31,6 +31,7 @@ class MethodResult:
         speedup_end_to_end_median: the same for whole calls.
         ideal_speedup: plain decode time over the bare forward passes that this method needed.
         engine_efficiency: measured over ideal.
+        quality: scores per task and overall, and the paired difference to plain.
     """
 
     contract: str
@@ -39,8 +40,8 @@ class MethodResult:
     target_tokens_per_sample: float
     mean_acceptance_length: float
     acceptance_by_position: list[float]
-    seconds_median: float
-    decode_seconds_median: float
+    seconds_median: float | None
+    decode_seconds_median: float | None
     phase_seconds: dict[str, float]
     speedup_median: float | None = None
     speedup_ci95: tuple[float, float] | None = None
@@ -52,13 +53,24 @@ class MethodResult:
 
 @dataclass
 class Report:
-    """One evaluation run."""
+    """One evaluation run.
+
+    Attributes:
+        suite, pipeline, model: what ran.
+        settings: call arguments, seed, number of prompts, batch.
+        environment: versions, processor, threads.
+        target_entropy: nats per token after guidance and warpers, mean over the target's own
+            output: how hard its tokens are to guess.
+        costs: seconds of bare forward passes by network and number of tokens a row.
+        methods: the rows by method.
+    """
 
     suite: str
     pipeline: str
     model: str
     settings: dict[str, Any]
     environment: dict[str, Any]
+    target_entropy: float
     costs: dict[str, Any]
     methods: dict[str, MethodResult]
     version: int = VERSION
@@ -88,7 +100,13 @@ class Report:
         _check(cls, data, str(path))
         for name, row in data["methods"].items():
             _check(MethodResult, row, f"{path}: method {name}")
+            if row["speedup_ci95"] is not None:  # JSON has no tuples, and no integer keys
+                row["speedup_ci95"] = tuple(row["speedup_ci95"])
             data["methods"][name] = MethodResult(**row)
+        data["costs"] = {
+            who: {int(n): seconds for n, seconds in by_width.items()}
+            for who, by_width in data["costs"].items()
+        }
         return cls(**data)
 
 

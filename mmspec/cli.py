@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_sampling(generate)
     for knob, text in (
         ("--num-draft-tokens", "tokens a draft model proposes per round"),
+        ("--max-draft-tokens", "most that a length policy may ask for"),
         ("--window", "positions of a Jacobi window"),
     ):
         generate.add_argument(knob, type=int, help=text)
@@ -79,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--methods", default=",".join(METHODS), help="comma-separated")
     run.add_argument("--limit", type=int, help="most prompts")
     run.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
-    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--seed", type=_seed, default=0)
     run.add_argument("-o", "--out", type=Path, required=True)
     run.add_argument("--json", action="store_true", help="print the report, not a table")
     bench = actions.add_parser("bench", help="benchmark the plain loop, verification and start-up")
@@ -98,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("--steps", int),
         ("--batch-size", int),
         ("--max-minutes", float),
-        ("--seed", int),
+        ("--seed", _seed),
     ):
         train.add_argument(option, type=kind)
     train.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -111,13 +113,19 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _seed(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) < 2**63:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2**63 - 1, not {text!r}")
+
+
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="pipeline folder or hub id (default: the embedded model)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=_seed, default=0)
     parser.add_argument("--guidance", type=float, default=2.0, help="guidance scale")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-k", type=int, default=100)
@@ -125,7 +133,8 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def _spec_config(args: argparse.Namespace) -> SpecConfig:
-    knobs = ("num_draft_tokens", "window", "drafter", "rule", "length", "jacobi_init")
+    knobs = ("num_draft_tokens", "max_draft_tokens", "window")
+    knobs += ("drafter", "rule", "length", "jacobi_init")
     given = {k: getattr(args, k) for k in knobs if getattr(args, k) is not None}
     return SpecConfig(method=args.method, **given)
 
@@ -147,7 +156,8 @@ def _check_device(device: str) -> None:
     import torch
 
     try:
-        torch.empty(0, device=device)
+        if torch.empty(0, device=device).is_meta:
+            raise RuntimeError("it holds no numbers")
     except (RuntimeError, AssertionError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"device {device!r} can't be used: {first}") from error
@@ -195,7 +205,8 @@ def _eval_run(args: argparse.Namespace) -> int:
         raise InputError(f"--limit must be at least 1, not {args.limit}")
     out, pipe = _folder(args.out), _pipeline(args)
     call = {"height": args.size} if args.size is not None else {}
-    with tqdm(desc=suite.name, unit="sample") as bar:
+    # the delay: bad input is one line on stderr, without a bar above it
+    with tqdm(desc=suite.name, unit="sample", delay=1) as bar:
 
         def progress(done: int) -> None:
             bar.update(done - bar.n)
@@ -240,6 +251,10 @@ def _train(args: argparse.Namespace) -> int:
     from .train.recipes import train
 
     _check_device(args.device)
+    for option in ("steps", "batch_size", "max_minutes"):
+        value = getattr(args, option)
+        if value is not None and not 0 < value < float("inf"):
+            raise InputError(f"--{option.replace('_', '-')} must be above 0, not {value}")
     records = train(
         args.recipe,
         _folder(args.pipeline),
@@ -276,14 +291,20 @@ def _print_names(rows: dict[str, str], as_json: bool) -> int:
 
 
 def _folder(path: Path) -> Path:
-    """The folder, made if need be, before any long work."""
+    """The path of a folder that can be written to: tried before any long work, leaving no trace."""
+    made: list[Path] = []
     try:
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         probe = path / ".mmspec-write-test"
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise InputError(f"can't write to {path}: {error.strerror}") from error
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
     return path
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from diffusers import DiffusionPipeline
 
+from .. import assets
 from ..config import SpecConfig
 from ..engine.accept.greedy import GreedyRule
 from ..engine.accept.token import TokenRule
@@ -56,7 +57,7 @@ class SpeculativePipeline(DiffusionPipeline):
             )
         parts: dict[str, Any] = {}
         for name, component in cls.component_classes.items():
-            present = index.get(name, [None])[0] is not None
+            present = (index.get(name) or [None])[0] is not None
             if not present and name not in cls._optional_components:
                 raise InputError(f"{folder}/model_index.json names no {name}")
             parts[name] = load_component(component, folder / name, dtype) if present else None
@@ -79,6 +80,8 @@ class SpeculativePipeline(DiffusionPipeline):
             kind = type(component)
             index[name] = [kind.__module__, kind.__name__]
             sharded = {} if name == "tokenizer" else {"max_shard_size": max_shard_size}
+            for stale in (folder / name).glob("*.safetensors.index.json"):
+                stale.unlink()  # the shards of an earlier save go, their index would stay
             component.save_pretrained(folder / name, **sharded)
         (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
 
@@ -149,7 +152,7 @@ def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: i
 def locate(path: str | Path | None, embedded: str) -> Path:
     """The folder of an embedded model, a local one, or a downloaded hub repository."""
     if path is None:
-        return Path(__file__).resolve().parent.parent / "assets" / "models" / embedded
+        return Path(assets.__file__).resolve().parent / "models" / embedded
     folder = Path(path)
     if folder.exists():
         return folder

@@ -75,12 +75,15 @@ class ImagePipeline(SpeculativePipeline):
             drafter=drafter,
             sibling=sibling,
         )
-        if drafter is not None and drafter.config.vocab_size != transformer.config.vocab_size:
-            raise InputError(
-                f"the drafter's vocabulary ({drafter.config.vocab_size}) is not the target's "
-                f"({transformer.config.vocab_size})"
-            )
-        self._decoders: dict[int, Decoder] = {}
+        for name, network in (("drafter", drafter), ("sibling", sibling)):
+            for field in ("vocab_size", "cls_token_num", "caption_dim"):
+                wanted = transformer.config[field]
+                if network is not None and network.config[field] != wanted:
+                    raise InputError(
+                        f"the {name}'s {field} ({network.config[field]}) is not the target's "
+                        f"({wanted})"
+                    )
+        self._decoders: dict[int, tuple[object, Decoder]] = {}
         self._plain_seconds: dict[tuple[int, int], float] = {}
 
     @property
@@ -132,7 +135,7 @@ class ImagePipeline(SpeculativePipeline):
         )
         if output_type not in ("pil", "np", "pt", "tokens"):
             raise InputError(f"output_type must be pil, np, pt or tokens, not {output_type!r}")
-        transformer, grid = self._choose(height, width)
+        transformer, grid = self.network(height, width)
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = SpecStats()
@@ -179,19 +182,47 @@ class ImagePipeline(SpeculativePipeline):
             raise InputError("the prompt is empty; say what to draw")
         for name, value, low, high in (
             ("guidance_scale", guidance_scale, 0, 100),
-            ("temperature", temperature, 0, 100),
             ("top_k", top_k, 0, 2**31),
             ("num_images_per_prompt", num_images_per_prompt, 1, 1024),
         ):
             if not low <= value <= high:
                 raise InputError(f"{name} must be from {low} to {high}, not {value}")
+        # a smaller temperature would overflow the logits
+        if temperature != 0 and not 1e-6 <= temperature <= 100:
+            raise InputError(f"temperature must be 0 or from 1e-6 to 100, not {temperature}")
         if not 0 < top_p <= 1:
             raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")
 
-    def _choose(self, height: int | None, width: int | None) -> tuple[LlamaGenTransformer, int]:
+    @torch.inference_mode()
+    def token_laws(
+        self,
+        prompt: list[str],
+        tokens: Tensor,
+        guidance_scale: float = 2.0,
+        temperature: float = 1.0,
+        top_k: int = 100,
+        top_p: float = 1.0,
+        height: int | None = None,
+        width: int | None = None,
+    ) -> Tensor:
+        """The target's laws `[B, S, V]` at each of `tokens [B, S]`, given those before it.
+
+        Arguments as in `__call__`, one caption per row.
+        """
+        network, grid = self.network(height, width)
+        features, mask = self._condition(prompt, None, guidance_scale, 1)
+        scale = guidance_scale if guidance_scale != 1 else None
+        warp = Warp(temperature, top_k, top_p)
+        model = self._guided(network, features, mask, scale, warp, grid, scratch=1)
+        model.start(len(prompt))
+        inputs = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
+        return model.extend(inputs, [-1] * len(prompt))
+
+    def network(self, height: int | None, width: int | None) -> tuple[LlamaGenTransformer, int]:
         """The network and the grid side for a picture of `height` by `width` pixels."""
-        height = height or width or self.default_size
-        width = width or height
+        if height is None:
+            height = self.default_size if width is None else width
+        width = height if width is None else width
         factor = self.vq_model.downsample_factor
         if height != width or height % factor or height < factor:
             raise InputError(
@@ -252,16 +283,7 @@ class ImagePipeline(SpeculativePipeline):
         config = self.speculation.resolved()
 
         def guided(network: LlamaGenTransformer) -> GuidedDecoder:
-            return GuidedDecoder(
-                self._decoder(network),
-                network.cls_embedding(features),
-                mask,
-                scale,
-                warp,
-                grid * grid,
-                grid,
-                config.most_drafted + 1,
-            )
+            return self._guided(network, features, mask, scale, warp, grid, config.most_drafted + 1)
 
         drafter: Drafter = NullDrafter()
         if config.drafter == "model":
@@ -276,6 +298,21 @@ class ImagePipeline(SpeculativePipeline):
             make_length(config),
             ProductionCoins(seeds, self.device),
         )
+
+    def _guided(
+        self,
+        network: LlamaGenTransformer,
+        features: Tensor,
+        mask: Tensor,
+        scale: float | None,
+        warp: Warp,
+        grid: int,
+        scratch: int,
+    ) -> GuidedDecoder:
+        """A network with a cache of its own, under guidance and warpers."""
+        prefix = network.cls_embedding(features)
+        decoder, limit = self.decoder(network), grid * grid
+        return GuidedDecoder(decoder, prefix, mask, scale, warp, limit, grid, scratch)
 
     def _warn_if_slower(self, engine: Engine, stats: SpecStats) -> None:
         """Say so when speculation took longer than plain decoding would have."""
@@ -295,20 +332,26 @@ class ImagePipeline(SpeculativePipeline):
                 plain,
             )
 
-    def _decoder(self, network: LlamaGenTransformer) -> Decoder:
-        """The network's inference form, made again if its weights were moved or cast."""
-        weight = network.tok_embeddings.weight
+    def decoder(self, network: LlamaGenTransformer) -> Decoder:
+        """The network's inference form, made again if its weights were moved, cast or edited.
+
+        Edits through `.data` go unnoticed, as in autograd.
+        """
+        weights = [
+            (p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters()
+        ]
         found = self._decoders.get(id(network))
-        if found is None or found.embeddings.data_ptr() != weight.data_ptr():
-            found = self._decoders[id(network)] = Decoder(network)
-        return found
+        if found is None or found[0] != weights:
+            found = self._decoders[id(network)] = weights, Decoder(network)
+        return found[1]
 
     def _pictures(self, tokens: Tensor, grid: int, output_type: OutputType) -> Any:
-        if output_type == "tokens":
-            return tokens
-        pixels = self.vq_model.decode(tokens, grid, grid).float().clamp(-1, 1) / 2 + 0.5
-        if output_type == "pt":
-            return pixels
+        pixels = tokens
+        if output_type != "tokens":
+            pixels = self.vq_model.decode(tokens, grid, grid).float().clamp(-1, 1) / 2 + 0.5
+        if output_type in ("tokens", "pt"):
+            with torch.inference_mode(False):  # a normal tensor, which its owner may edit
+                return pixels.clone()
         array = pixels.permute(0, 2, 3, 1).cpu().numpy()
         return array if output_type == "np" else self.numpy_to_pil(array)
 

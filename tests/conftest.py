@@ -1,4 +1,4 @@
-"""Shared by all tests: helper modules on the path, and a small random image transformer."""
+"""Shared by all tests: helper modules on the path, small random networks and pipelines."""
 
 from __future__ import annotations
 
@@ -85,3 +85,61 @@ def guided_rows():
         return guided, prefix, mask
 
     return build
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory) -> Path:
+    """A saved `ImagePipeline` of random weights: 4×4 tokens (32 px), 2×2 by its sibling (16 px)."""
+    import torch
+    from transformers import T5Config, T5EncoderModel
+
+    from mmspec import ImagePipeline
+    from mmspec.models.llamagen import LlamaGenTransformer
+    from mmspec.models.vq import VQModel
+    from mmspec.train.image_target import TEXT_ENCODER, caption_tokenizer
+
+    words = caption_tokenizer()
+
+    def network(grid: int, layers: int = 2) -> LlamaGenTransformer:
+        model = LlamaGenTransformer(
+            vocab_size=128,
+            block_size=grid * grid,
+            dim=32,
+            n_layer=layers,
+            n_head=2,
+            multiple_of=16,
+            caption_dim=32,
+            cls_token_num=16,
+            rotary_prefix="identity",
+        )
+        for weight in model.parameters():
+            torch.nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.3)
+        # laws that lean on place and caption more than on the last token: drafts have a chance
+        model.tok_embeddings.weight.data.mul_(0.2)
+        return model.eval()
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        size = {**TEXT_ENCODER, "d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 1}
+        target, drafter = network(4), network(4, layers=1)
+        shared = drafter.state_dict().keys()  # the target without its last layer
+        drafter.load_state_dict({name: target.state_dict()[name] for name in shared})
+        pipe = ImagePipeline(
+            target,
+            VQModel(
+                codebook_size=128,
+                codebook_show_usage=False,
+                ch=32,
+                ch_mult=(1, 1),
+                num_res_blocks=1,
+                z_channels=32,
+                patch_size=4,
+            ).eval(),
+            T5EncoderModel(T5Config(vocab_size=len(words), **size)).eval(),
+            words,
+            drafter=drafter,
+            sibling=network(2),
+        )
+        folder = tmp_path_factory.mktemp("tiny") / "image"
+        pipe.save_pretrained(folder)
+    return folder

@@ -62,8 +62,14 @@ class SpecStats:
             for position in range(kept):
                 self.accepted_at[position] += 1
 
-    def merge(self, other: SpecStats) -> None:
-        """Add the rows and seconds of another generation by the same method."""
+    def merged(self, others: list[SpecStats]) -> SpecStats:
+        """These counters and those of other generations by the same method, as one."""
+        total = SpecStats(self.method, self.contract)
+        for stats in (self, *others):
+            total._add(stats)
+        return total
+
+    def _add(self, other: SpecStats) -> None:
         for name in ("calls", "drafted", "accepted", "emitted", "target_tokens", "rounds"):
             getattr(self, name).extend(getattr(other, name))
         for name in ("judged_at", "accepted_at"):

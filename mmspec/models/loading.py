@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.utils import logging
 
 from ..errors import InputError
 
@@ -28,7 +29,11 @@ def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.floa
     """
     folder = Path(folder)
     config = read_json(folder / "config.json")
-    model: M = cls.from_config(config)  # type: ignore[attr-defined]
+    try:
+        model: M = cls.from_config(config)  # type: ignore[attr-defined]
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{folder}/config.json is no {cls.__name__}: {first}") from error
     load_strict(model, read_weights(folder), folder)
     return cast(model, dtype)
 
@@ -48,18 +53,28 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         return load_model(kind, folder, dtype)
     if not folder.is_dir():
         raise InputError(f"no folder {folder}")
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # what does not fit is reported below
     try:
         if not issubclass(kind, PreTrainedModel):
             return kind.from_pretrained(folder)
         model, report = kind.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, output_loading_info=True
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(f"can't load {folder}: {str(error).splitlines()[0]}") from error
-    problems = [
-        f"{what.replace('_', ' ')} {name}"
-        for what in ("missing_keys", "unexpected_keys", "mismatched_keys")
-        for name in report.get(what, ())
+    except Exception as error:  # the library raises what its parsers raise
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"can't load {folder}: {first}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    problems = [f"missing tensor {name}" for name in sorted(report["missing_keys"])]
+    problems += [f"unexpected tensor {name}" for name in sorted(report["unexpected_keys"])]
+    problems += [
+        f"tensor {name} has shape {tuple(found)}, expected {tuple(wanted)}"
+        for name, found, wanted in sorted(report["mismatched_keys"])
     ]
     if problems:
         raise InputError(f"{folder} does not fit {kind.__name__}: {'; '.join(problems[:3])}")
@@ -88,7 +103,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     index = folder / f"{WEIGHTS}.index.json"
     names = [WEIGHTS]
     if index.exists():
-        names = sorted(set(read_json(index)["weight_map"].values()))
+        shards = read_json(index).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):
+            raise InputError(f"{index} holds no weight_map")
+        names = sorted(set(shards.values()))
     weights: dict[str, Tensor] = {}
     for name in names:
         try:

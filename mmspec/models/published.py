@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +26,27 @@ T2I_SIZES: dict[int, dict[str, int]] = {1280: {"n_layer": 36, "n_head": 20}}
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
-    """The state dict of a released `.pt` file."""
+    """The state dict of a released `.pt` file; no code in it is ever run."""
     try:
-        data: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        raise InputError(f"can't read checkpoint {path}: {str(error).splitlines()[0]}") from error
+        # the authors' training scripts store their arguments beside the weights
+        with torch.serialization.safe_globals([Namespace]):
+            data: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"code ({code[1]})" if code else "something"
+        raise InputError(f"{path} holds {what} beside tensors and is not loaded") from error
+    except (OSError, RuntimeError) as error:
+        first = str(error).splitlines()[0]
+        if "mmap can only be used" in first:
+            first = "not a file of torch.save in its zip format"
+        raise InputError(f"can't read checkpoint {path}: {first}") from error
     for key in ("model", "module", "state_dict"):
         if isinstance(data, dict) and key in data:
             data = data[key]
             break
-    if not isinstance(data, dict) or not all(isinstance(v, Tensor) for v in data.values()):
+    if not isinstance(data, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in data.items()
+    ):
         raise InputError(f"{path} holds no state dict of tensors")
     return data
 
@@ -49,7 +62,12 @@ def load_llamagen(path: str | Path, dtype: torch.dtype = torch.float32) -> Llama
         vocab_size, dim = weights["tok_embeddings.weight"].shape
         tokens, caption_dim = weights["cls_embedding.uncond_embedding"].shape
     except KeyError as error:
-        raise InputError(f"{path} is no LlamaGen text-to-image checkpoint: no {error}") from error
+        raise InputError(
+            f"{path} is no LlamaGen text-to-image checkpoint: missing tensor {error.args[0]}"
+        ) from error
+    except ValueError as error:
+        wrong = "tok_embeddings.weight or cls_embedding.uncond_embedding is no matrix"
+        raise InputError(f"{path}: {wrong}") from error
     if dim not in T2I_SIZES:
         raise InputError(f"{path}: no released text-to-image model is {dim} wide")
     # the grid is not stored: 256 px was trained as stage 1, 512 px as stage 2, f = 16

@@ -253,6 +253,8 @@ def test_draw_of_a_large_vocabulary():
     assert Constant(BELOW_ONE).round(0)[1].draw(weights).item() == 199_999
     middle = Constant(0.5).round(0)[1].draw(weights).item()
     assert abs(middle - 100_000) <= 1
+    rare = torch.tensor([[1.0, 2.0**-26]])  # 1 + 2⁻²⁶ is 1 in float32
+    assert Constant(BELOW_ONE).round(0)[1].draw(rare).item() == 1
 
 
 # --- enumerating coins ----------------------------------------------------------------------------

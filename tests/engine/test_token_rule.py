@@ -129,6 +129,14 @@ def test_naive_by_hand():
     assert close(law, truth)
 
 
+def test_nothing_left_over_after_a_rejection():
+    """p = q up to rounding: a rejection has no residual to draw from, so p itself is drawn."""
+    p = [0.25 * (1 - 1e-12), 0.75 * (1 - 1e-12)]
+    law = rule_law([1], [p, [0.5, 0.5]], categorical([[0.25, 0.75]], 2))
+    assert close(law, {(1, 0): 0.5, (1, 1): 0.5})
+    assert law[(0,)] == pytest.approx(1e-12 * 0.25, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "law",
     [Opaque(), WithoutReplacement(torch.ones(1, 1, 2)), Gaussian(torch.ones(1), torch.ones(1))],
