@@ -27,7 +27,7 @@ METHODS: dict[str, Method] = {
 DRAFTERS = ("null", "model", "jacobi")
 RULES = ("token", "greedy")
 LENGTHS = ("constant", "heuristic")
-JacobiInit = Literal["random", "previous"]
+JacobiInit = Literal["uniform", "previous"]
 JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
 
 
@@ -54,7 +54,7 @@ class SpecConfig:
     num_draft_tokens: int = 4
     max_draft_tokens: int = 16
     window: int = 16
-    jacobi_init: JacobiInit = "random"
+    jacobi_init: JacobiInit = "previous"
 
     def __post_init__(self) -> None:
         check_name("method", self.method, METHODS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..engine.coins import RoundCoins
@@ -20,12 +19,13 @@ class JacobiDrafter:
 
     Args:
         vocab_size: V.
-        init: how a position enters the window. "random" draws a token uniformly and records it as
-            chosen (one-hot q), as the paper does; "previous" draws it from the last law of the
-            window, which neighbouring image tokens often share.
+        init: the law from which a position that enters the window is drawn: "uniform", or
+            "previous", the last law that the target gave, which neighbouring image tokens often
+            share. (The paper takes a random token as chosen, q = 1, which accepts it with
+            probability p(x); with q = 1/V it is accepted with min(1, V p(x)), as exactly.)
     """
 
-    def __init__(self, vocab_size: int, init: Literal["random", "previous"] = "random") -> None:
+    def __init__(self, vocab_size: int, init: Literal["uniform", "previous"] = "previous") -> None:
         self.vocab_size, self.init = vocab_size, init
         self._laws: Tensor | None = None  # [B, K, V] laws of the next positions, K may be 0
 
@@ -35,26 +35,21 @@ class JacobiDrafter:
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         width, rows, device = max(budget), context.rows, context.tokens.device
         lengths = torch.tensor(budget, device=device)
-        uniform = torch.full((), 1 / self.vocab_size, device=device)
+        uniform = torch.full((), 1 / self.vocab_size, dtype=torch.float64, device=device)
         if self._laws is None:
             laws = uniform.expand(rows, width, self.vocab_size)
-            known = torch.zeros(rows, width, dtype=torch.bool, device=device)
         else:
             # position j of the window was scored at index shift + j, if the last call reached it
-            scored = self._laws.shape[1]
             index = self._shift[:, None] + torch.arange(width, device=device)
-            known = index < scored
-            index = index.clamp_max(scored - 1)[..., None].expand(-1, -1, self.vocab_size)
+            known = index < self._scored[:, None]
+            index = torch.minimum(index, self._scored[:, None] - 1)
+            index = index[..., None].expand(-1, -1, self.vocab_size)
             laws = self._laws.gather(1, index)
-            if self.init == "random":
+            if self.init == "uniform":
                 laws = torch.where(known[..., None], laws, uniform)
-        if not width:
-            return Draft(context.tokens[:, :0], lengths, Categorical(laws))
-        tokens = coins.draw(laws)
-        if self.init == "random":
-            chosen = F.one_hot(tokens, self.vocab_size).to(laws.dtype)
-            laws = torch.where(known[..., None], laws, chosen)
+        tokens = coins.draw(laws) if width else context.tokens[:, :0]
         return Draft(tokens, lengths, Categorical(laws))
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._laws, self._shift = scores.probs, verdict.accepted + 1
+        self._scored = draft.lengths + 1  # laws behind filling nodes are not the row's own

@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-PROPOSE, ACCEPT, RECOVER = range(3)
-_PURPOSES = 3
+PROPOSE, ACCEPT, RECOVER, PROPOSE_ACCEPT = range(4)
+_PURPOSES = 4
 _ROUNDS = 32  # coins are made for this many rounds at a time
 
 
@@ -80,14 +80,14 @@ class ProductionCoins:
 
 
 class _Proposals:
-    _draws = PROPOSE
+    _draws, _accepts = PROPOSE, PROPOSE_ACCEPT
 
     def __init__(self, coins: ProductionCoins, number: int) -> None:
         self._coins, self._number = coins, number
 
     def accept(self, prob: Tensor, live: Tensor) -> Tensor:
         # strict: u = 0 must not accept a token of probability 0
-        return self._coins.uniform(self._number, ACCEPT, 0, prob.shape[1]) < prob
+        return self._coins.uniform(self._number, self._accepts, 0, prob.shape[1]) < prob
 
     def draw(self, weights: Tensor, index: int = 0) -> Tensor:
         count = weights.shape[1] if weights.ndim == 3 else 1
@@ -105,7 +105,7 @@ class _Proposals:
 
 
 class _Verifications(_Proposals):
-    _draws = RECOVER
+    _draws, _accepts = RECOVER, ACCEPT
 
 
 def _mix(x: Tensor) -> Tensor:

@@ -28,6 +28,11 @@ class EnumeratingCoins:
         self.probability = [1.0] * len(scripts)
         self.pending: list[Script] = []
 
+    def followed(self) -> bool:
+        """Whether every row tossed as often as its script says."""
+        pairs = zip(self._taken, self._scripts, strict=True)
+        return all(len(taken) >= len(script) for taken, script in pairs)
+
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
         return self, self
 
@@ -82,6 +87,8 @@ def enumerate_law(
         scripts, pending = pending[:at_once], pending[at_once:]
         coins = EnumeratingCoins(scripts)
         outcomes = run(coins, len(scripts))
+        if not coins.followed():
+            raise RuntimeError("a row's coins depend on its neighbours: enumerate with at_once=1")
         for outcome, probability in zip(outcomes, coins.probability, strict=True):
             law[outcome] = law.get(outcome, 0.0) + probability
         pending += coins.pending

@@ -72,8 +72,8 @@ def advance(
     """
     counts, accepted = verdict.counts, verdict.accepted
     if eos is not None:
-        ends = verdict.emitted == eos
-        first = torch.where(ends.any(1), ends.long().argmax(1) + 1, counts)
+        ended = verdict.emitted == eos
+        first = torch.where(ended.any(1), ended.long().argmax(1) + 1, counts)
         counts = torch.minimum(counts, first)
         accepted = torch.minimum(accepted, counts)
     if any(context.finished):
@@ -84,11 +84,13 @@ def advance(
     places = context.lengths[:, None] + torch.arange(width, device=counts.device)
     context.tokens.scatter_(1, places, verdict.emitted)
     context.lengths = context.lengths + counts
-    # the one synchronization of a round: how far each row came
-    kept, emitted, last = torch.stack([accepted, counts, context.lengths]).tolist()
-    context.base = last
-    for row in range(context.rows):
-        ended = eos is not None and emitted[row] and context.tokens[row, last[row] - 1] == eos
-        context.finished[row] = context.finished[row] or last[row] >= context.limit or bool(ended)
+    last = context.tokens.gather(1, (context.lengths - 1).clamp_min(0)[:, None])[:, 0]
+    # the one synchronization of a round: how far each row came, and on what token
+    kept, emitted, context.base, ends = torch.stack(
+        [accepted, counts, context.lengths, last]
+    ).tolist()
+    for row, (count, base, token) in enumerate(zip(emitted, context.base, ends, strict=True)):
+        if base >= context.limit or (count and token == eos):
+            context.finished[row] = True
     context.round += 1
     return kept, emitted

@@ -41,6 +41,7 @@ class SpecStats:
         """Zero the counters of `rows` rows."""
         for name in ("calls", "drafted", "accepted", "emitted", "target_tokens"):
             setattr(self, name, [0] * rows)
+        self.judged_at, self.accepted_at, self.rounds = [], [], []
 
     def observe(self, lengths: list[int], accepted: list[int], counts: list[int]) -> None:
         """Count one round; a row with count 0 took no part in it."""
@@ -57,7 +58,7 @@ class SpecStats:
             self.accepted[row] += kept
             self.emitted[row] += count
             self.target_tokens[row] += n + 1
-            for position in range(min(kept + 1, n)):
+            for position in range(min(count, n)):
                 self.judged_at[position] += 1
             for position in range(kept):
                 self.accepted_at[position] += 1

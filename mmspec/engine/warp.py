@@ -39,7 +39,7 @@ class Warp:
             mass = ordered.softmax(-1)
             before = mass.cumsum(-1) - mass  # what already stands ahead of each token
             drop = torch.zeros_like(mass, dtype=torch.bool).scatter_(
-                -1, order, before >= self.top_p
+                -1, order, (before >= self.top_p) & (before > 0)
             )
             logits = logits.masked_fill(drop, -torch.inf)
         return logits.softmax(-1)

@@ -51,7 +51,8 @@ class GuidedDecoder:
         slots = self.offset + limit + scratch + 1
         rotary = decoder.model.rotary(grid)[blank:]
         # scratch slots past the grid are never kept; any rotation will do
-        self.rotary = torch.cat([rotary, rotary[-1:].expand(slots - len(rotary), -1)])
+        beyond = max(0, slots - len(rotary))
+        self.rotary = torch.cat([rotary[:slots], rotary[-1:].expand(beyond, -1)])
         device = prefix.device
         self.causal = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
         self.keys = torch.arange(slots, device=device)
@@ -97,7 +98,7 @@ class GuidedDecoder:
             first = torch.tensor([s < 0 for s in start], device=x.device)
             first = first.repeat(len(x) // rows)[:, None]
             x[:, 0] = torch.where(first, self.prefix[:, -1], x[:, 0])
-        tree = draft is not None and draft.parents is not None
+        tree = draft is not None and draft.parents is not None and draft.nodes > 0
         if not tree and not self.padded and min(start) == max(start):
             slot = self.offset + start[0]
             logits = self.decoder.forward(

@@ -93,18 +93,22 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             self.config.rotary_prefix,
         ).to(self.output.weight.device)
 
-    def forward(self, tokens: Tensor, prefix: Tensor, prefix_mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        prefix: Tensor,
+        prefix_mask: Tensor | None = None,
+        grid: int | None = None,
+    ) -> Tensor:
         """Logits `[B, S + 1, V]` after the prefix and after each of the tokens, without a cache.
 
         Args:
             tokens: image token ids `[B, S]`.
             prefix: embedded condition `[B, T, D]`, from `cls_embedding`.
             prefix_mask: `[B, T]`, False where the caption is padding; None: all real.
+            grid: side of the token grid; None: `block_size`'s.
         """
         batch, length = prefix.shape[0], self.prefix_length + tokens.shape[1]
-        grid = round(tokens.shape[1] ** 0.5)
-        if grid * grid < tokens.shape[1]:
-            grid = self.grid
         rotary = self.rotary(grid)[:length]
         mask = None
         if prefix_mask is not None:

@@ -81,7 +81,7 @@ def test_trees_are_refused():
         GreedyRule().verify(tree, Scores(torch.full((1, 3, 2), 0.5)), NoCoins())
 
 
-@pytest.mark.parametrize("name", ["null", "model", "jacobi-random", "jacobi-previous", "fixed"])
+@pytest.mark.parametrize("name", ["null", "model", "jacobi-uniform", "jacobi-previous", "fixed"])
 @pytest.mark.parametrize(
     "length", [ConstantLength(3), HeuristicLength(2, 6)], ids=["3", "heuristic"]
 )

@@ -20,7 +20,7 @@ from mmspec.engine.stats import SpecStats
 from mmspec.engine.types import Context, Draft, Engine, OneHot, Verdict
 from mmspec.models.target import TokenTarget
 
-NAMES = ["null", "model", "jacobi-random", "jacobi-previous"]
+NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous"]
 VOCAB = 4
 TARGET, MODEL = Table(VOCAB, 40), Table(VOCAB, 41)
 
@@ -221,7 +221,7 @@ def test_row_equals_itself_alone_on_a_network(tiny_llamagen, guided_rows, name, 
         make = {
             "null": NullDrafter,
             "model": lambda: ModelDrafter(guided_rows(model, pads, rows, scale=1.2)[0]),
-            "jacobi-random": lambda: JacobiDrafter(16),
+            "jacobi-uniform": lambda: JacobiDrafter(16, "uniform"),
             "jacobi-previous": lambda: JacobiDrafter(16, "previous"),
         }[name]
         target = TokenTarget(guided_rows(model, pads, rows)[0])
@@ -236,6 +236,29 @@ def test_row_equals_itself_alone_on_a_network(tiny_llamagen, guided_rows, name, 
     for row in range(3):
         assert emitted([row])[0] == [together[row]]
     assert emitted([2, 0])[0] == [together[2], together[0]]
+
+
+class Once(ProductionCoins):
+    """The shipped coins, none of which may be tossed twice."""
+
+    def __init__(self, seeds):
+        super().__init__(seeds)
+        self.tossed = set()
+
+    def uniform(self, number, purpose, start, count):
+        coins = {(number, purpose, index) for index in range(start, start + count)}
+        assert not coins & self.tossed
+        self.tossed |= coins
+        return super().uniform(number, purpose, start, count)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_coin_is_tossed_twice(name):
+    """Neither by a node and the next, nor by a drafter and the rule."""
+    engine = engine_of(name)
+    engine.coins = Once([1, 2, 3])
+    run(engine, 3, 12, SpecStats())
+    assert engine.coins.tossed
 
 
 # --- counters -------------------------------------------------------------------------------------

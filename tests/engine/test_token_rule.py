@@ -203,7 +203,7 @@ def test_joint_law_with_end_of_sequence():
     assert distance(model_law(target, model, eos=1), truth) < EXACT
 
 
-@pytest.mark.parametrize("init", ["random", "previous"])
+@pytest.mark.parametrize("init", ["uniform", "previous"])
 def test_jacobi_joint_law_from_rounds(init):
     """The drafter's state, the window's laws, is part of the kernel: (prefix, last draft, kept)."""
     vocab, window, limit = 3, 2, 4
@@ -256,7 +256,7 @@ def jacobi_round(table, prefix, before, window, limit, init) -> dict:
 # --- the whole loop, enumerated -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["null", "model", "jacobi-random", "jacobi-previous"])
+@pytest.mark.parametrize("name", ["null", "model", "jacobi-uniform", "jacobi-previous"])
 def test_joint_law_of_the_whole_loop(name):
     for vocab, limit in ((2, 4), (3, 3)):
         target = Table(vocab, 7)
@@ -265,7 +265,7 @@ def test_joint_law_of_the_whole_loop(name):
         assert distance(law, target.joint(limit)) < EXACT
 
 
-@pytest.mark.parametrize("name", ["model", "jacobi-random"])
+@pytest.mark.parametrize("name", ["model", "jacobi-uniform"])
 def test_joint_law_when_the_draft_length_adapts(name):
     """The length depends on what was accepted before, which must not colour what comes."""
     target = Table(2, 7)
@@ -311,7 +311,7 @@ class _Side:
         return out
 
 
-@pytest.mark.parametrize("name", ["null", "model", "jacobi-random", "jacobi-previous"])
+@pytest.mark.parametrize("name", ["null", "model", "jacobi-uniform", "jacobi-previous"])
 def test_row_keeps_its_law_among_ragged_neighbours(name):
     """The enumerated row stands between two that come along at their own pace."""
     target, row, limit = Table(2, 7), 1, 3

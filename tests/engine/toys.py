@@ -134,7 +134,7 @@ def drafters(vocab: int, model: Table) -> dict:
     return {
         "null": NullDrafter,
         "model": lambda: ModelDrafter(TableModel(model)),
-        "jacobi-random": lambda: JacobiDrafter(vocab, "random"),
+        "jacobi-uniform": lambda: JacobiDrafter(vocab, "uniform"),
         "jacobi-previous": lambda: JacobiDrafter(vocab, "previous"),
     }
 

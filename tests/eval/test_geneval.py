@@ -162,7 +162,8 @@ def test_a_failed_anchor_fails_the_position():
     assert not correct and "no anchor" in reason
     prompt = beside("left of")
     prompt["include"][0]["color"] = "blue"
-    assert not score_prompt(prompt, [star, hit("ring", "red", around(90, 50))])[0]
+    correct, reason = score_prompt(prompt, [star, hit("ring", "red", around(90, 50))])
+    assert not correct and "no anchor" in reason
     assert score_prompt(prompt, [star, hit("ring", "blue", around(90, 50))])[0]
 
 

@@ -23,9 +23,11 @@ def token_rule(drafted: list[int], p: list[Probs], q: list[Probs]) -> Law:
     for i, x in enumerate(drafted):
         accept = min(1.0, p[i][x] / q[i][x])  # u < p(x) / q(x)
         residual = [max(0.0, a - b) for a, b in zip(p[i], q[i], strict=True)]  # [p − q]+
+        if sum(residual) == 0:  # p = q: a rejection has probability 0, up to rounding
+            residual = p[i]
         mass = sum(residual)
         for y, weight in enumerate(residual):
-            if mass > 0 and accept < 1:
+            if accept < 1:
                 _add(law, (*drafted[:i], y), kept * (1 - accept) * weight / mass)
         kept *= accept
     for y, weight in enumerate(p[-1]):  # all accepted: one bonus token from p

@@ -17,7 +17,7 @@ class HeuristicLength:
         self._budget: list[int] = []
 
     def start(self, rows: int) -> None:
-        self._budget = [self.gamma] * rows
+        self._budget = [min(self.gamma, self.most)] * rows
 
     def budget(self) -> list[int]:
         return list(self._budget)

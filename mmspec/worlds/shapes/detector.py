@@ -25,8 +25,6 @@ Seed = tuple[Array, int]  # inner pixels [H, W] of an object, index of its colou
 
 _SIDE = 128  # every picture is brought to this side first; lengths below are in its pixels
 _MIN_SHARE = 0.4  # of the object's colour in a pixel of the object, the rest being background
-_MIN_CORE_SHARE = 0.55  # the same, on average inside the object
-_MIN_OFFSET = 36.0  # from the background in RGB; its texture reaches 29, the palest white 66
 _MIN_CORE = 16  # pixels of one colour that can seed an object
 _MIN_AREA = 60.0  # anything smaller is a blotch
 _MAX_SPAN = 96  # anything larger is a flooded picture: the largest object spans 77
@@ -63,11 +61,11 @@ def detect(picture: Array) -> list[Detection]:
     scale = max(picture.shape[:2]) / _SIDE
     pixels = _resized(picture, scale)
     background = _background(pixels)
-    labels, strength = _label_colors(pixels, background)
-    apart = _seeds(labels, strength)
-    joined = _joined(apart, strength)
+    labels, foreground = _label_colors(pixels, background)
+    apart = _seeds(labels, foreground)
+    joined = _joined(apart, foreground)
     readings = [apart, joined] if len(joined) < len(apart) else [apart]
-    found = [_detections(pixels, background, strength > 0, seeds, scale) for seeds in readings]
+    found = [_detections(pixels, background, foreground, seeds, scale) for seeds in readings]
     best = max(found, key=lambda hits: sum(hit.confidence for hit in hits) / max(len(hits), 1))
     return sorted(best, key=lambda hit: -hit.confidence)
 
@@ -102,7 +100,7 @@ def _background(pixels: Array) -> Array:
 
 
 def _label_colors(pixels: Array, background: Array) -> tuple[Array, Array]:
-    """Palette colour of each pixel and its share in the pixel, 0 where that is background.
+    """Palette colour of each pixel, and where there is enough of it not to be background.
 
     A blurred or washed pixel lies between the background and its colour, so the colour is the one
     whose segment from the background passes nearest (white over grey would else look pink).
@@ -115,13 +113,12 @@ def _label_colors(pixels: Array, background: Array) -> tuple[Array, Array]:
     near = np.clip(share, _MIN_SHARE, 1)
     gap = near * (near * length - 2 * along)  # squared distance to the segment, less |offset|^2
     labels = gap.argmin(-1)
-    best = share[np.arange(len(flat)), labels]
-    strong = (best > _MIN_SHARE) & ((offset**2).sum(-1) > _MIN_OFFSET**2)
+    foreground = share[np.arange(len(flat)), labels] > _MIN_SHARE
     shape = pixels.shape[:2]
-    return labels.reshape(shape), (best * strong).reshape(shape)
+    return labels.reshape(shape), foreground.reshape(shape)
 
 
-def _seeds(labels: Array, strength: Array) -> list[Seed]:
+def _seeds(labels: Array, foreground: Array) -> list[Seed]:
     """Masks `[H, W]` of the inner pixels of each object, with the index of its colour.
 
     Eroding first removes the rim, whose mixed pixels look like a third colour, and cuts thin
@@ -129,13 +126,11 @@ def _seeds(labels: Array, strength: Array) -> list[Seed]:
     """
     from scipy import ndimage
 
-    core = ndimage.binary_erosion(strength > 0, iterations=2, border_value=1)
+    core = ndimage.binary_erosion(foreground, iterations=2, border_value=1)
     parts, count = ndimage.label(core)
     seeds: list[Seed] = []
     for part in range(1, count + 1):
         inside = parts == part
-        if strength[inside].mean() < _MIN_CORE_SHARE:  # a blotch
-            continue
         sizes = np.bincount(labels[inside], minlength=len(_NAMES))
         large = np.flatnonzero(sizes > max(_MIN_CORE * 3, 0.2 * sizes.sum()))
         if len(large) < 2:
@@ -149,11 +144,11 @@ def _seeds(labels: Array, strength: Array) -> list[Seed]:
     return seeds
 
 
-def _joined(seeds: list[Seed], strength: Array) -> list[Seed]:
+def _joined(seeds: list[Seed], foreground: Array) -> list[Seed]:
     """The seeds with those of one connected body united: blotches may have cut one object."""
     from scipy import ndimage
 
-    bodies, _ = ndimage.label(strength > 0)
+    bodies, _ = ndimage.label(foreground)
     groups: dict[int, list[Seed]] = {}
     for mask, color in seeds:
         groups.setdefault(int(bodies[mask][0]), []).append((mask, color))

@@ -1,0 +1,128 @@
+"""The embedded image model as it is shipped: whole, small, documented, and drawing."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from mmspec import ImagePipeline, SpecConfig
+from mmspec.cli import main
+from mmspec.eval.metrics.geneval import score_prompt
+from mmspec.models.llamagen import LlamaGenTransformer
+from mmspec.pipelines.base import locate
+from mmspec.train.image_target import caption_tokenizer
+from mmspec.worlds.shapes import TASKS, render, sample
+from mmspec.worlds.shapes.detector import detect
+
+FOLDER = locate(None, ImagePipeline.embedded)
+NETWORKS = ["vq_model", "transformer", "sibling", "drafter"]
+PROMPT = "a photo of a red circle left of a blue square"
+MEGABYTE = 10**6
+
+
+@pytest.fixture(scope="module")
+def pipe() -> ImagePipeline:
+    pipe = ImagePipeline.from_pretrained()
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def test_files_fit_into_a_wheel():
+    sizes = {path: path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()}
+    assert sizes
+    assert max(sizes.values()) <= 16 * MEGABYTE
+    assert sum(sizes.values()) <= 90 * MEGABYTE
+    assert {path.suffix for path in sizes} <= {".json", ".safetensors", ".md"}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_documented(name):
+    record = json.loads((FOLDER / name / "training.json").read_text())
+    assert record["step"] > 0
+    assert record["minutes"] > 0
+    assert record["held_out"]
+    assert all(math.isfinite(value) for value in record["held_out"].values())
+    card = (FOLDER / name / "README.md").read_text()
+    for word in ("data:", "steps:", "time:", "Held-out", "Not good for"):
+        assert word in card
+    for path in (FOLDER / name).glob("*.safetensors"):
+        assert {value.dtype for value in load_file(path).values()} == {torch.float16}
+
+
+def test_components(pipe):
+    assert all(part is not None for part in pipe.components.values())
+    assert (pipe.transformer.grid, pipe.sibling.grid, pipe.drafter.grid) == (16, 8, 16)
+    assert pipe.default_size == 128
+    assert pipe.vq_model.config.codebook_size == pipe.transformer.config.vocab_size
+    assert pipe.tokenizer.get_vocab() == caption_tokenizer().get_vocab()
+
+
+def test_drafter_costs_an_eighth_at_most(pipe):
+    """Multiplications a token: every matrix behind the embeddings."""
+
+    def cost(network: LlamaGenTransformer) -> int:
+        weights = [*network.layers.parameters(), network.output.weight]
+        return sum(weight.numel() for weight in weights if weight.ndim == 2)
+
+    assert cost(pipe.drafter) <= cost(pipe.transformer) / 8
+
+
+def test_draws(pipe):
+    large = pipe([PROMPT, "a photo of three stars"], generator=torch.Generator().manual_seed(0))
+    assert [image.size for image in large.images] == [(128, 128)] * 2
+    assert all(np.asarray(image).std() > 5 for image in large.images)
+    assert pipe(PROMPT, height=64).images[0].size == (64, 64)
+
+
+def test_greedy_methods_agree():
+    pipe = ImagePipeline.from_pretrained(dtype=torch.float64)
+    pipe.set_progress_bar_config(disable=True)
+    tokens, calls = {}, {}
+    for method in ("plain", "draft", "sjd"):
+        pipe.enable_speculation(SpecConfig(method=method))
+        out = pipe([PROMPT, "a photo of a green heart"], temperature=0, output_type="tokens")
+        tokens[method], calls[method] = out.images, out.stats.nfe
+    assert torch.equal(tokens["draft"], tokens["plain"])
+    assert torch.equal(tokens["sjd"], tokens["plain"])
+    assert calls["plain"] == 256 > max(calls["draft"], calls["sjd"])
+    assert len(tokens["plain"].unique()) > 10
+
+
+def test_example_command(tmp_path, capsys):
+    command = ["generate", PROMPT, "--method", "sjd", "--compare", "-n", "1", "-o", str(tmp_path)]
+    assert main(command) == 0
+    files = ["plain-0.png", "side-by-side.png", "sjd-0.png", "stats.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert Image.open(tmp_path / "sjd-0.png").size == (128, 128)
+    methods = json.loads((tmp_path / "stats.json").read_text())["methods"]
+    assert methods["plain"]["nfe_per_sample"] == 256
+    assert methods["sjd"]["contract"] == "exact"
+    assert methods["sjd"]["nfe_per_sample"] < 256 / 1.5
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == list(methods)
+
+
+def test_listed(capsys):
+    assert main(["ls", "models", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["image"].endswith("image")
+
+
+@torch.inference_mode()
+def test_tokenizer_keeps_what_the_detector_sees(pipe):
+    """The ceiling of every quality figure: held-out scenes, encoded and decoded, are judged."""
+    rng = np.random.default_rng(7)
+    prompts, scenes = zip(*(sample(rng, TASKS[i % 6], "held_out") for i in range(60)), strict=True)
+    pixels = torch.from_numpy(np.stack([render(scene, 128) for scene in scenes]))
+    pixels = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
+    decoded = pipe.vq_model.decode(pipe.vq_model.encode(pixels), 16, 16)
+    pictures = ((decoded.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
+    right = [
+        score_prompt(prompt.metadata(), detect(picture))[0]
+        for prompt, picture in zip(prompts, pictures, strict=True)
+    ]
+    assert np.mean(right) >= 0.90
