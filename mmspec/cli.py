@@ -133,8 +133,8 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def _spec_config(args: argparse.Namespace) -> SpecConfig:
-    knobs = ("num_draft_tokens", "max_draft_tokens", "window")
-    knobs += ("drafter", "rule", "length", "jacobi_init")
+    knobs = ["num_draft_tokens", "max_draft_tokens", "window"]
+    knobs += ["drafter", "rule", "length", "jacobi_init"]
     given = {k: getattr(args, k) for k in knobs if getattr(args, k) is not None}
     return SpecConfig(method=args.method, **given)
 

@@ -145,7 +145,7 @@ def test_generate_json(generate, tmp_path):
 def test_knobs_reach_the_engine(generate):
     out = generate("--json", "--num-draft-tokens", 20, "--max-draft-tokens", 30)[1]
     assert len(json.loads(out)["methods"]["draft"]["acceptance_by_position"]) == 15
-    out = generate("--json", "--method", "sjd", "--window", 2, "--jacobi-init", "previous")[1]
+    out = generate("--json", "--method", "sjd", "--window", 2, "--jacobi-init", "uniform")[1]
     assert len(json.loads(out)["methods"]["sjd"]["acceptance_by_position"]) == 2
     out = generate("--json", "--drafter", "null", "--length", "heuristic", "--rule", "token")[1]
     assert json.loads(out)["methods"]["draft"]["drafted"] == 0
@@ -248,7 +248,7 @@ def test_eval_adds_the_baseline_and_prints_json(evaluate, tmp_path):
         (["--drafter", "modle"], ["did you mean 'model'"]),
         (["--rule", "tokens"], ["did you mean 'token'"]),
         (["--length", "constnt"], ["did you mean 'constant'"]),
-        (["--jacobi-init", "randm"], ["did you mean 'random'"]),
+        (["--jacobi-init", "unifrm"], ["did you mean 'uniform'"]),
         (["--rule", "greedy"], ["temperature 0"]),
         (["--guidance", "-1"], ["guidance_scale", "-1"]),
         (["--guidance", "nan"], ["guidance_scale", "nan"]),

@@ -54,8 +54,8 @@ class ImageTokenizerRecipe:
         self.config, self.pipeline, self.rate, self.commit = config, pipeline, rate, commit
         self.vq = VQModel(**EMBEDDED) if init is None else load_model(VQModel, init)
         self.free_steps = 60 if init is None else 0
-        self.model = self.vq
-        self.codebook = CodebookAverage(self.vq)
+        self.codebook = CodebookAverage(self.vq, started=init is not None)
+        self.model = nn.ModuleDict({"vq": self.vq, "codebook": self.codebook})
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         weights = [p for n, p in self.vq.named_parameters() if n != "quantize.embedding.weight"]
@@ -71,7 +71,7 @@ class ImageTokenizerRecipe:
         if step < self.free_steps:
             code, commit = z, z.new_zeros(())
         else:
-            ids = self.codebook.update(z.detach().float(), rng)
+            ids = self.codebook.update(self.vq, z.detach().float(), rng)
             code = self.vq.quantize.codebook()[ids].movedim(-1, 1)
             commit = F.mse_loss(z, code)
             code = z + (code - z).detach()  # straight-through
@@ -84,11 +84,11 @@ class ImageTokenizerRecipe:
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, VQModel)
+        vq = self.trained(model)
         rng = np.random.default_rng([self.config.seed, 10**6])
         pixels = scene_batch(rng, 96, 128, "held_out")[1].to(self.config.device)
-        tokens = model.encode(pixels)
-        out = model.decode(tokens, 16, 16).clamp(-1, 1)
+        tokens = vq.encode(pixels)
+        out = vq.decode(tokens, 16, 16).clamp(-1, 1)
         return {
             "held_out_psnr": psnr(F.mse_loss(out, pixels)),
             "held_out_codes": float(tokens.unique().numel()),
@@ -96,42 +96,51 @@ class ImageTokenizerRecipe:
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         write_card(
-            ship(self.pipeline, "vq_model", model.half()),
+            ship(self.pipeline, "vq_model", self.trained(model).half()),
             title="VQ image tokenizer of the shapes world",
             purpose="turns 64 or 128 px pictures into 8×8 or 16×16 tokens of 1,024 codes and back",
             limits="knows only shapes-world pictures; grain finer than about 4 px is smoothed away",
             record=record,
         )
 
+    @staticmethod
+    def trained(model: nn.Module) -> VQModel:
+        """The tokenizer inside what the trainer averages."""
+        vq = model.get_submodule("vq")
+        assert isinstance(vq, VQModel)
+        return vq
 
-class CodebookAverage:
-    """Moving-average codebook updates, in place on `vq.quantize.embedding`."""
 
-    def __init__(self, vq: VQModel, decay: float = 0.98, alive: float = 0.05) -> None:
-        self.quantize = vq.quantize
+class CodebookAverage(nn.Module):
+    """Moving-average codebook updates: hits `count [V]` and latent sums `total [V, C]` per code.
+
+    Args:
+        vq: the tokenizer whose codes it moves, in place.
+        started: the codes are trained ones; otherwise the first latents set them by k-means.
+    """
+
+    count: Tensor
+    total: Tensor
+
+    def __init__(
+        self, vq: VQModel, started: bool, decay: float = 0.98, alive: float = 0.05
+    ) -> None:
+        super().__init__()
         self.decay, self.alive, self.used = decay, alive, 0.0
-        # buffers of the quantizer, so that checkpoints carry them; not part of the saved model
-        size, dim = self.quantize.embedding.weight.shape
-        self.quantize.register_buffer("_count", torch.zeros(size), persistent=False)
-        self.quantize.register_buffer("_total", torch.zeros(size, dim), persistent=False)
-        self.quantize.embedding.weight.requires_grad_(False)
+        weight = vq.quantize.embedding.weight.requires_grad_(False)
+        self.register_buffer("count", torch.full((len(weight),), float(started)))
+        self.register_buffer("total", weight.detach() * float(started))
 
     @torch.no_grad()
-    def update(self, z: Tensor, rng: np.random.Generator) -> Tensor:
+    def update(self, vq: VQModel, z: Tensor, rng: np.random.Generator) -> Tensor:
         """Assign latents `[B, C, h, w]` to codes `[B, h, w]` and move the codes."""
         flat = z.movedim(1, -1).flatten(0, -2)  # [N, C]
-        weight, count, total = (
-            self.quantize.embedding.weight,
-            self.quantize.get_buffer("_count"),
-            self.quantize.get_buffer("_total"),
-        )
+        weight, count, total = vq.quantize.embedding.weight, self.count, self.total
         if not count.any():
-            resumed = weight.norm(dim=-1).std() < 1e-3  # unit codes: a resumed run
-            if not resumed:
-                weight.copy_(k_means(flat, len(weight), rng))
+            weight.copy_(k_means(flat, len(weight), rng))
             count.fill_(1.0)
             total.copy_(weight)
-        ids = self.quantize.nearest(z)
+        ids = vq.quantize.nearest(z)
         index = ids.flatten()
         hits = torch.zeros_like(count).index_add_(0, index, torch.ones_like(flat[:, 0]))
         sums = torch.zeros_like(total).index_add_(0, index, flat)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..registry import check_name
 from .image_drafter import ImageDrafterRecipe
 from .image_target import SIBLING, ImageTargetRecipe
@@ -40,6 +42,7 @@ def train(name: str, pipeline: Path, **overrides: Any) -> list[dict[str, Any]]:
     for component, defaults in STAGES[name].items():
         config = TrainConfig(out=pipeline / "training" / component, **defaults)
         config = replace(config, **{k: v for k, v in overrides.items() if v is not None})
+        torch.manual_seed(config.seed)  # of the first weights; batches have seeds of their own
         recipe: Recipe
         if component == "vq_model":
             recipe = ImageTokenizerRecipe(config, pipeline)

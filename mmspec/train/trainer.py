@@ -66,7 +66,6 @@ class Trainer:
     """Runs a recipe: `Trainer(recipe, config).run()`."""
 
     def __init__(self, recipe: Recipe, config: TrainConfig) -> None:
-        torch.manual_seed(config.seed)
         self.recipe, self.config = recipe, config
         self.model = recipe.model.to(config.device)
         self.optimizers = list(recipe.optimizers())

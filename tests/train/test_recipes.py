@@ -49,7 +49,7 @@ class Toy:
         return self.scale * error, {"error": float(error.detach())}
 
     def evaluate(self, model):
-        return {"held_out": float(model(torch.ones(1, 6)).sum())}
+        return {"held_out": float(model(torch.ones(1, 6)).sum().detach())}
 
     def export(self, model, record):
         self.exported = {k: v.clone() for k, v in model.state_dict().items()}
@@ -166,10 +166,12 @@ def test_gradient_that_is_not_finite(config, scale):
 
 
 def test_gradients_are_clipped(config):
-    small, large = (Trainer(Toy(loss=s), replace(config, clip=0.1)) for s in (1.0, 1e3))
+    small, large = (Trainer(Toy(loss=s), config) for s in (1e3, 1e5))
     for trainer in (small, large):
         trainer._train_step()
-    for ours, theirs in zip(small.model.parameters(), large.model.parameters(), strict=True):
+    # the last layer's: before batch statistics a bias has no gradient but noise
+    ends = (trainer.model[2].parameters() for trainer in (small, large))
+    for ours, theirs in zip(*ends, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-4)
 
 
@@ -255,17 +257,17 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
 def test_codes_are_running_means(tiny):
     """Against the two recursions of van den Oord et al., code by code."""
     vq = image_tokenizer.VQModel(**image_tokenizer.EMBEDDED)
-    book, rng = CodebookAverage(vq, decay=0.9, alive=0.0), np.random.default_rng(0)
+    book, rng = CodebookAverage(vq, started=False, decay=0.9, alive=0.0), np.random.default_rng(0)
     generator = torch.Generator().manual_seed(0)
     count = total = None
     for _ in range(3):
         z = F.normalize(torch.randn(4, 8, 4, 4, generator=generator), dim=1)
         before = vq.quantize.embedding.weight.clone()
-        ids = book.update(z, rng)
+        ids = book.update(vq, z, rng)
         flat = z.movedim(1, -1).flatten(0, 2)
         if count is None:  # started by k-means, each code counting once
             assert not torch.allclose(before, vq.quantize.embedding.weight)
-            count, total = torch.ones(64), book.quantize.get_buffer("_total").clone()
+            count, total = torch.ones(64), book.total.clone()
             sums = torch.stack([flat[ids.flatten() == code].sum(0) for code in range(64)])
             total = (total - 0.1 * sums) / 0.9
         else:
@@ -286,10 +288,10 @@ def nearest(z, codes):
 
 def test_dead_codes_move_to_latents(tiny):
     vq = image_tokenizer.VQModel(**image_tokenizer.EMBEDDED)
-    book, rng = CodebookAverage(vq, decay=0.5), np.random.default_rng(0)
+    book, rng = CodebookAverage(vq, started=False, decay=0.5), np.random.default_rng(0)
     point = F.normalize(torch.ones(1, 8, 1, 1), dim=1).expand(4, 8, 4, 4)
     for _ in range(6):
-        book.update(point + 1e-3 * torch.randn(4, 8, 4, 4), rng)
+        book.update(vq, point + 1e-3 * torch.randn(4, 8, 4, 4), rng)
     gap = (vq.quantize.embedding.weight - point[0, :, 0, 0]).norm(dim=-1)
     assert gap.max() < 0.05
 
@@ -469,13 +471,12 @@ def test_recipes_need_what_comes_before(tmp_path, tiny):
         recipes.train("image-draft", tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="recipes.train seeds after the weights were drawn")
 def test_seed_covers_the_first_weights(tmp_path, tiny, monkeypatch):
     drawn = []
 
     class Seen:
         def __init__(self, recipe, config):
-            drawn.append(recipe.model.encoder.conv_in.weight.detach().clone())
+            drawn.append(recipe.vq.encoder.conv_in.weight.detach().clone())
 
         def run(self):
             return {}
@@ -489,7 +490,6 @@ def test_seed_covers_the_first_weights(tmp_path, tiny, monkeypatch):
     assert not torch.equal(drawn[0], drawn[2])
 
 
-@pytest.mark.xfail(strict=True, reason="_count and _total are not persistent")
 def test_resumed_tokenizer_keeps_its_running_means(tmp_path, tiny):
     config = TrainConfig(tmp_path, 200, 2)
     first = Trainer(recipe_of("vq_model", tmp_path, config), config)
@@ -497,6 +497,6 @@ def test_resumed_tokenizer_keeps_its_running_means(tmp_path, tiny):
     first.save()
     second = Trainer(recipe_of("vq_model", tmp_path, config), config)
     second.load()
-    for name in ("_count", "_total"):
-        ours, theirs = (t.recipe.vq.quantize.get_buffer(name) for t in (first, second))
+    for name in ("count", "total"):
+        ours, theirs = (t.recipe.codebook.get_buffer(name) for t in (first, second))
         assert torch.equal(ours, theirs)

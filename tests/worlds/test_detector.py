@@ -1,9 +1,18 @@
 """The rule-based detector, on rendered scenes and on what lossy pictures make of them.
 
-Measured (all objects of a scene right in shape, colour and number; 2,000 scenes, half held out):
-at 128 px, clean 100.00 %, everything at once (26.8 dB PSNR) 99.85 %, each single damage 100.00 %;
-at 64 px, clean 100.00 %, compressed 99.15 %, everything at once (26.0 dB) 95.30 %, the others
-100.00 %. About 5 to 7 ms a picture on one core.
+Measured: every object of a scene right in shape, colour and number, and nothing else above a
+confidence of 0.3; 2,000 scenes of all tasks and both splits; the damages are those below.
+
+| picture                       | 128 px   | 64 px    |
+| clean                         | 100.00 % | 100.00 % |
+| blurred, rescaled,            |          |          |
+| stained, washed               | 100.00 % | 100.00 % |
+| compressed                    | 100.00 % |  99.15 % |
+| faded                         |  99.85 % |  99.85 % |
+| everything (about 26 dB PSNR) | 100.00 % |  95.95 % |
+
+About 6 ms a picture on one core. The thresholds were chosen on other scenes with the same kinds of
+damage, so expect a little less of a real decoder.
 """
 
 from __future__ import annotations
@@ -96,6 +105,7 @@ def accuracy(count: int, side: int, damage=lambda picture, rng: picture, floor=0
     return right / count
 
 
+@pytest.mark.slow
 def test_rendered_scenes_at_128_pixels():
     assert accuracy(2000, 128) >= 0.99
 

@@ -125,10 +125,9 @@ def _relate(
     order = [1, 0] if relation in ("left of", "above") else [0, 1]
     centres = centres.copy()
     centres[order, axis] = np.sort(centres[:, axis])
-    level = np.clip(centres[0, 1 - axis] + rng.uniform(-0.12, 0.12), 0, 1)
-    margin = sizes[1] / 2 + 0.02
-    centres[1, 1 - axis] = np.clip(level, margin, 1 - margin)
-    return centres
+    centres[1, 1 - axis] = centres[0, 1 - axis] + rng.uniform(-0.12, 0.12)
+    margin = (sizes / 2 + 0.02)[:, None]  # the two may have traded places along the axis
+    return np.clip(centres, margin, 1 - margin)
 
 
 def _background(rng: np.random.Generator) -> Background:
