@@ -38,7 +38,10 @@ class BareCosts:
 
 @torch.inference_mode()
 def measure_forward(decoder: Decoder, rows: int, grid: int, n: int, repeats: int = 15) -> float:
-    """Mean over five cache lengths of the median seconds of one forward pass."""
+    """Mean seconds of one forward pass, over five cache lengths.
+
+    The mean and not the median: a generation is a sum, slow calls included.
+    """
     model: LlamaGenTransformer = decoder.model
     prefix, limit = model.prefix_length, grid * grid
     cache = decoder.cache(rows, prefix + limit + n)
@@ -54,12 +57,12 @@ def measure_forward(decoder: Decoder, rows: int, grid: int, n: int, repeats: int
         def forward(slot: int = slot, mask: Any = mask) -> None:
             decoder.forward(x, rotary[slot : slot + n], cache, slot, slot + n, mask)
 
-        means.append(median_seconds(forward, repeats))
+        means.append(statistics.fmean(call_seconds(forward, repeats)))
     return statistics.fmean(means)
 
 
-def median_seconds(call: Callable[[], None], repeats: int) -> float:
-    """Median seconds of a call, after three that don't count."""
+def call_seconds(call: Callable[[], None], repeats: int) -> list[float]:
+    """Seconds of each of `repeats` calls, after three that don't count."""
     cuda = torch.cuda.is_available()
     times = []
     for i in range(repeats + 3):
@@ -71,7 +74,7 @@ def median_seconds(call: Callable[[], None], repeats: int) -> float:
             torch.cuda.synchronize()
         if i >= 3:
             times.append(time.perf_counter() - started)
-    return statistics.median(times)
+    return times
 
 
 def ideal_seconds(

@@ -41,9 +41,10 @@ def measure_quality(
                 some = prompts[first : first + batch]
                 seeds = range(seed + first, seed + first + len(some))
                 generators = [torch.Generator().manual_seed(s) for s in seeds]
-                out = pipe([p.prompt for p in some], generator=generators, **call)
-                parts.append(out.stats)
-                for prompt, s, image in zip(some, seeds, out.images, strict=True):
+                texts = [p.prompt for p in some]
+                images, stats = pipe(texts, generator=generators, return_dict=False, **call)
+                parts.append(stats)
+                for prompt, s, image in zip(some, seeds, images, strict=True):
                     right, reason = judge(prompt, image)
                     correct[name].append(right)
                     line = {"method": name, "tag": prompt.tag, "prompt": prompt.prompt, "seed": s}
@@ -51,7 +52,7 @@ def measure_quality(
             totals[name] = parts[0].merged(parts[1:])
     finally:
         pipe.enable_speculation(before)
-    tags = [p.tag for p in prompts]
+    tags: list[str] = [p.tag for p in prompts]
     return {
         name: MethodResult(
             contract=total.contract,
@@ -97,7 +98,9 @@ def target_entropy(
     before = pipe.speculation
     pipe.disable_speculation()
     try:
-        tokens = pipe(texts, generator=generators, output_type="tokens", **call).images
+        tokens, _ = pipe(
+            texts, generator=generators, output_type="tokens", return_dict=False, **call
+        )
     finally:
         pipe.enable_speculation(before)
     laws = pipe.token_laws(texts, tokens, **call)

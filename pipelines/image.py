@@ -84,6 +84,7 @@ class ImagePipeline(SpeculativePipeline):
                         f"({wanted})"
                     )
         self._decoders: dict[int, tuple[object, Decoder]] = {}
+        self._told: set[str] = set()
         self._plain_seconds: dict[tuple[int, int], float] = {}
 
     @property
@@ -193,7 +194,7 @@ class ImagePipeline(SpeculativePipeline):
         if not 0 < top_p <= 1:
             raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def token_laws(
         self,
         prompt: list[str],
@@ -315,7 +316,7 @@ class ImagePipeline(SpeculativePipeline):
         return GuidedDecoder(decoder, prefix, mask, scale, warp, limit, grid, scratch)
 
     def _warn_if_slower(self, engine: Engine, stats: SpecStats) -> None:
-        """Say so when speculation took longer than plain decoding would have."""
+        """Say so, once a method, when speculation took longer than plain decoding would have."""
         if isinstance(engine.drafter, NullDrafter) or not stats.emitted:
             return
         assert isinstance(engine.target, TokenTarget)
@@ -324,7 +325,8 @@ class ImagePipeline(SpeculativePipeline):
         if key not in self._plain_seconds:
             self._plain_seconds[key] = model.seconds_per_call()
         plain = max(stats.emitted) * self._plain_seconds[key]
-        if stats.loop_seconds > plain:
+        if stats.loop_seconds > plain and stats.method not in self._told:
+            self._told.add(stats.method)
             logger.warning(
                 "speculation (%s) took %.2f s where plain decoding takes about %.2f s here",
                 stats.method,

@@ -11,6 +11,8 @@ def ship(pipeline: Path, name: str, component: Any) -> Path:
     """Save a component into a pipeline folder and its `model_index.json`; returns its folder."""
     folder = pipeline / name
     folder.mkdir(parents=True, exist_ok=True)
+    for shard in folder.glob("*.safetensors*"):  # of an earlier save, cut up in another way
+        shard.unlink()
     component.save_pretrained(folder)
     path = pipeline / "model_index.json"
     index = json.loads(path.read_text()) if path.exists() else {"_class_name": "ImagePipeline"}

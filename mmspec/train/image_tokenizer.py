@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -106,9 +106,8 @@ class ImageTokenizerRecipe:
     @staticmethod
     def trained(model: nn.Module) -> VQModel:
         """The tokenizer inside what the trainer averages."""
-        vq = model.get_submodule("vq")
-        assert isinstance(vq, VQModel)
-        return vq
+        vq: Any = model.get_submodule("vq")
+        return cast(VQModel, vq)
 
 
 class CodebookAverage(nn.Module):

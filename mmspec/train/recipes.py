@@ -21,7 +21,7 @@ STAGES: dict[str, dict[str, dict[str, Any]]] = {
         "sibling": {"steps": 1400, "batch_size": 48, "ema": 0.99},
         "transformer": {"steps": 1600, "batch_size": 16, "ema": 0.99},
     },
-    "image-drafter": {"drafter": {"steps": 600, "batch_size": 16, "ema": 0.99}},
+    "image-drafter": {"drafter": {"steps": 1000, "batch_size": 8, "ema": 0.99, "warmup": 20}},
 }
 
 

@@ -112,7 +112,7 @@ class Trainer:
         bar.close()
         self.save()
         record = {
-            "config": {k: str(v) if isinstance(v, Path) else v for k, v in asdict(config).items()},
+            "config": {k: v for k, v in asdict(config).items() if not isinstance(v, Path)},
             "step": self.step,
             "minutes": round(self.seconds / 60, 1),
             "threads": torch.get_num_threads(),

@@ -286,6 +286,22 @@ def nearest(z, codes):
     return torch.cdist(z.movedim(1, -1).flatten(0, 2), codes).argmin(-1).view(len(z), 4, 4)
 
 
+def test_trained_codes_are_kept(tiny):
+    """Going on from a trained tokenizer: no k-means, the codes move from where they are."""
+    vq = image_tokenizer.VQModel(**image_tokenizer.EMBEDDED)
+    codes = vq.quantize.embedding.weight
+    codes.data.copy_(F.normalize(codes.data, dim=-1))
+    before = codes.detach().clone()
+    book = CodebookAverage(vq, started=True, decay=0.9, alive=0.0)
+    z = F.normalize(torch.randn(2, 8, 4, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+    ids = book.update(vq, z, np.random.default_rng(0))
+    assert torch.equal(ids, nearest(z, before))
+    idle = torch.ones(64, dtype=torch.bool)
+    idle[ids.unique()] = False
+    assert torch.allclose(codes[idle], before[idle], atol=1e-6)
+    assert not torch.allclose(codes[~idle], before[~idle], atol=1e-3)
+
+
 def test_dead_codes_move_to_latents(tiny):
     vq = image_tokenizer.VQModel(**image_tokenizer.EMBEDDED)
     book, rng = CodebookAverage(vq, started=False, decay=0.5), np.random.default_rng(0)
@@ -406,7 +422,7 @@ def test_gradient_reaches_every_weight(trained, tiny, tmp_path, name, step):
                 nn.init.normal_(weight, std=0.1)
     loss, metrics = recipe.loss(np.random.default_rng(0), step)
     loss.backward()
-    assert all(np.isfinite([float(loss), *metrics.values()]))
+    assert all(np.isfinite([float(loss.detach()), *metrics.values()]))
     moved = [p for o in recipe.optimizers() for group in o.param_groups for p in group["params"]]
     wanted = {key: p for key, p in recipe.model.named_parameters() if p.requires_grad}
     assert {id(p) for p in moved} == {id(p) for p in wanted.values()}
@@ -461,7 +477,7 @@ def test_drafter_loss_is_total_variation_of_guided_laws(trained, tiny, tmp_path)
     overlap = torch.minimum(p, log_q.exp()).sum(-1).mean()
     assert metrics["acceptance"] == pytest.approx(float(overlap), abs=1e-5)
     cross = -(p * log_q).sum(-1).mean()
-    assert float(loss) == pytest.approx(float(1 - overlap + 0.3 * cross), abs=1e-4)
+    assert float(loss) == pytest.approx(float(1 - overlap + cross), abs=1e-4)
 
 
 def test_recipes_need_what_comes_before(tmp_path, tiny):

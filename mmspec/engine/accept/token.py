@@ -23,6 +23,8 @@ class TokenRule:
         """See `AcceptanceRule.verify`; takes chains with `OneHot` or `Categorical` laws."""
         if draft.parents is not None:
             raise ContractError("the token rule judges chains; this draft is a tree")
+        if not draft.nodes:  # plain decoding: one token from p
+            return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         p = scores.at_nodes(draft)  # [B, N, V]
         px = token_probs(p, draft.tokens)  # [B, N]
         live = draft.live()
@@ -39,15 +41,14 @@ class TokenRule:
 
         rows = torch.arange(len(accepted), device=accepted.device)
         weights = scores.probs[rows, accepted]  # [B, V]: p after the kept prefix
-        if draft.nodes:
-            at = accepted.clamp_max(draft.nodes - 1)
-            drafted = (
-                torch.zeros_like(weights).scatter_(1, draft.tokens[rows, at][:, None], torch.inf)
-                if q is None
-                else q[rows, at]
-            )
-            residual = (weights - drafted).clamp_min(0)
-            # no rejection, or p = q up to rounding, where nothing is left over: p itself
-            use = (accepted < draft.lengths) & (residual.sum(-1) > 0)
-            weights = torch.where(use[:, None], residual, weights)
+        at = accepted.clamp_max(draft.nodes - 1)
+        drafted = (
+            torch.zeros_like(weights).scatter_(1, draft.tokens[rows, at][:, None], torch.inf)
+            if q is None
+            else q[rows, at]
+        )
+        residual = (weights - drafted).clamp_min(0)
+        # no rejection, or p = q up to rounding, where nothing is left over: p itself
+        use = (accepted < draft.lengths) & (residual.sum(-1) > 0)
+        weights = torch.where(use[:, None], residual, weights)
         return prefix_verdict(draft, accepted, coins.draw(weights))

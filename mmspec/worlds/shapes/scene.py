@@ -127,7 +127,7 @@ def _relate(
     centres[order, axis] = np.sort(centres[:, axis])
     centres[1, 1 - axis] = centres[0, 1 - axis] + rng.uniform(-0.12, 0.12)
     margin = (sizes / 2 + 0.02)[:, None]  # the two may have traded places along the axis
-    return np.clip(centres, margin, 1 - margin)
+    return np.asarray(np.clip(centres, margin, 1 - margin))
 
 
 def _background(rng: np.random.Generator) -> Background:
