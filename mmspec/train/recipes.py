@@ -1,4 +1,4 @@
-"""The recipes by name, with the lengths that the embedded models were trained with."""
+"""The recipes by name, with default lengths; a model's card says what it was trained with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STAGES: dict[str, dict[str, dict[str, Any]]] = {
     "image-tokenizer": {"vq_model": {"steps": 1600, "batch_size": 16, "ema": 0.995}},
     "image-target": {
         "sibling": {"steps": 1400, "batch_size": 48, "ema": 0.99},
-        "transformer": {"steps": 1600, "batch_size": 16, "ema": 0.99},
+        "transformer": {"steps": 1600, "batch_size": 24, "ema": 0.99},
     },
     "image-drafter": {"drafter": {"steps": 1000, "batch_size": 8, "ema": 0.99, "warmup": 20}},
 }
