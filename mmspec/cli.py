@@ -96,6 +96,8 @@ def build_parser() -> argparse.ArgumentParser:
     train.set_defaults(run=_train)
     train.add_argument("recipe", help="image-tokenizer, image-target or image-drafter")
     train.add_argument("--pipeline", type=Path, default=Path("runs/image"), help="pipeline folder")
+    train.add_argument("--stage", help="run only this stage: sibling or transformer")
+    train.add_argument("--init", help="component to start from; the stage's own trains it further")
     for option, kind in (
         ("--steps", int),
         ("--batch-size", int),
@@ -258,6 +260,8 @@ def _train(args: argparse.Namespace) -> int:
     records = train(
         args.recipe,
         _folder(args.pipeline),
+        stage=args.stage,
+        init=args.init,
         steps=args.steps,
         batch_size=args.batch_size,
         max_minutes=args.max_minutes,

@@ -116,7 +116,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             mask = mask.repeat(batch, 1, 1)
             mask[:, :, : self.prefix_length] &= prefix_mask[:, None, :]
             mask |= torch.eye(length, dtype=torch.bool, device=tokens.device)
-            mask = mask[:, None]
+            mask = torch.where(mask, 0.0, -torch.inf)[:, None]
         h = torch.cat([prefix, self.tok_embeddings(tokens)], dim=1)
         for layer in self.layers:
             h = layer(h, rotary, mask)
@@ -196,18 +196,24 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
         heads = self.wqkv(x).unflatten(-1, (-1, self.head_dim))  # [B, S, heads, head_dim]
-        q, k, v = heads.split([self.n_head, self.n_kv_head, self.n_kv_head], dim=2)
-        q, k = rotate(q, rotary), rotate(k, rotary)
-        out = F.scaled_dot_product_attention(
-            q.transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            attn_mask=mask,
-            is_causal=mask is None,
-            enable_gqa=self.n_head != self.n_kv_head,
-        )
+        turned, v = heads.split([self.n_head + self.n_kv_head, self.n_kv_head], dim=2)
+        q, k = rotate(turned, rotary).split([self.n_head, self.n_kv_head], dim=2)
+        out = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
         projected: Tensor = self.wo(out.transpose(1, 2).flatten(2))
         return projected
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of `[B, heads, S, head_dim]`; `mask [B, 1, S, S]` is added, None means causal."""
+    if mask is not None:
+        mask = mask.to(q.dtype)
+    if mask is not None and q.device.type == "cpu" and q.requires_grad and q.shape == k.shape:
+        # training on a CPU: the fused kernel's backward costs three times these products
+        scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-1, -2)) + mask
+        return scores.softmax(-1) @ v
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=q.shape != k.shape
+    )
 
 
 class FeedForward(nn.Module):

@@ -24,18 +24,19 @@ def ship(pipeline: Path, name: str, component: Any) -> Path:
 def write_card(
     folder: Path, *, title: str, purpose: str, limits: str, record: dict[str, Any]
 ) -> None:
-    """Write `README.md` and `training.json` beside the weights."""
-    config = record["config"]
-    where = f"{record['device']} ({record['threads']} threads), torch {record['torch']}"
+    """Write `README.md` and `training.json` beside the weights.
+
+    `record` is the trainer's; a run that started from trained weights has theirs under `before`.
+    """
+    record = {"component": folder.name, **record}
     held_out = "\n".join(f"- {name}: {value:.4g}" for name, value in record["held_out"].items())
     text = f"""# {title}
 
 {purpose[0].upper() + purpose[1:]}.
 
-- data: the procedural shapes world, drawn afresh for every batch, seed {config["seed"]}
-- steps: {record["step"]} of {config["steps"]}, batch {config["batch_size"]}, {config["precision"]}
-- time: {record["minutes"]} minutes on {where}
-- weights: exponential moving average ({config["ema"]}), stored in half precision
+- data: the procedural shapes world, drawn afresh for every batch
+{_runs(record)}
+- weights: exponential moving average ({record["config"]["ema"]}), stored in half precision
 
 Held-out figures (combinations that training never shows):
 {held_out}
@@ -44,3 +45,26 @@ Not good for: {limits}.
 """
     folder.joinpath("README.md").write_text(text)
     folder.joinpath("training.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """What `write_card` recorded of a component, None if it has no record."""
+    path = folder / "training.json"
+    if not path.exists():
+        return None
+    return {"component": folder.name, **json.loads(path.read_text())}
+
+
+def _runs(record: dict[str, Any] | None) -> str:
+    """A line for every run that led to these weights, the first one first."""
+    lines: list[str] = []
+    while record:
+        config = record["config"]
+        lines.append(
+            f"- trained as `{record['component']}`: {record['step']} of {config['steps']} steps, "
+            f"batch {config['batch_size']}, {config['precision']}, seed {config['seed']}, "
+            f"{record['minutes']} minutes on {record['device']} ({record['threads']} threads), "
+            f"torch {record['torch']}"
+        )
+        record = record.get("before")
+    return "\n".join(reversed(lines))

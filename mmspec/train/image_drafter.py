@@ -70,7 +70,7 @@ class ImageDrafterRecipe:
         self.model = self.student
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate)
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
 
     def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
         p, log_q = self.laws(self.student, rng, "train")

@@ -22,7 +22,7 @@ from ..models.loading import load_component, load_model, load_strict, read_weigh
 from ..models.text import encode_captions
 from ..models.vq import VQModel
 from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
-from .card import ship, write_card
+from .card import read_record, ship, write_card
 from .data import scene_batch
 from .muon import Muon
 from .trainer import TrainConfig
@@ -73,7 +73,7 @@ class ImageTargetRecipe:
         pipeline: folder that holds `vq_model`. At 64 px it receives `sibling`, `text_encoder` and
             `tokenizer`; at 128 px, where training goes on from those, `transformer`.
         resolution: side of the pictures in pixels, 64 or 128.
-        init: component to start from; None: the sibling at 128 px, nothing at 64 px.
+        init: component whose weights to start from; None: the sibling at 128 px, none at 64 px.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class ImageTargetRecipe:
             init = "sibling"
         self.grid = resolution // self.vq.downsample_factor
         self.words = caption_tokenizer()
+        self.before = read_record(pipeline / init) if init else None
         size = {**TRANSFORMER, "block_size": self.grid**2}
         transformer = LlamaGenTransformer(**size)
         if init is None:
@@ -100,12 +101,12 @@ class ImageTargetRecipe:
             # the weights know no grid: those of the small one go on at the large one
             load_strict(transformer, read_weights(pipeline / init), pipeline / init)
             text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
-        # continuing: the caption encoder stays, so that every network of the pipeline shares it
-        text_encoder.requires_grad_(init is None)
+        # trained at 64 px only, then left alone, so that every network of the pipeline shares it
+        text_encoder.requires_grad_(resolution == SIBLING)
         self.model = TextToImage(transformer.float(), text_encoder.float())
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate)
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
 
     def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
         captions, tokens = self.batch(rng, "train")
@@ -145,7 +146,7 @@ class ImageTargetRecipe:
             purpose=f"draws {self.grid}×{self.grid} image tokens from a caption",
             limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
             "colours); other words are unknown to it",
-            record=record,
+            record={**record, "before": self.before},
         )
 
 
@@ -170,7 +171,7 @@ def caption_logits(
     return logits
 
 
-def hybrid_optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
+def hybrid_optimizers(model: nn.Module, rate: float, precision: str) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the blocks, AdamW for embeddings, heads and vectors."""
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
@@ -182,7 +183,7 @@ def hybrid_optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimiz
         )
         (matrices if inner else rest).append(p)
     return [
-        Muon(matrices, rate, weight_decay=0.01),
+        Muon(matrices, rate, weight_decay=0.01, dtype=getattr(torch, precision)),
         torch.optim.AdamW(rest, rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..errors import InputError
 from ..registry import check_name
 from .image_drafter import ImageDrafterRecipe
 from .image_target import SIBLING, ImageTargetRecipe
@@ -25,21 +26,37 @@ STAGES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def train(name: str, pipeline: Path, **overrides: Any) -> list[dict[str, Any]]:
+def train(
+    name: str,
+    pipeline: Path,
+    *,
+    stage: str | None = None,
+    init: str | None = None,
+    **overrides: Any,
+) -> list[dict[str, Any]]:
     """Run a recipe, stage by stage; every stage adds its component to the `pipeline` folder.
 
     Args:
         name: one of `STAGES`.
         pipeline: folder that holds what the recipe builds on; checkpoints and logs go to its
             `training` folder, and a stage that has a checkpoint there is resumed.
+        stage: the one stage to run; None: all of them.
+        init: component of the folder whose weights an `image-target` stage starts from, such as
+            its own, to train it further; None: see `ImageTargetRecipe`.
         overrides: fields of `TrainConfig`; None keeps the default.
 
     Returns:
         The record of every stage.
     """
     check_name("recipe", name, STAGES)
+    stages = STAGES[name]
+    if stage is not None:
+        check_name("stage", stage, stages)
+        stages = {stage: stages[stage]}
+    if init is not None and (name != "image-target" or stage is None):
+        raise InputError("a component to start from (init) is for one stage of image-target")
     records = []
-    for component, defaults in STAGES[name].items():
+    for component, defaults in stages.items():
         config = TrainConfig(out=pipeline / "training" / component, **defaults)
         config = replace(config, **{k: v for k, v in overrides.items() if v is not None})
         torch.manual_seed(config.seed)  # of the first weights; batches have seeds of their own
@@ -49,6 +66,7 @@ def train(name: str, pipeline: Path, **overrides: Any) -> list[dict[str, Any]]:
         elif component == "drafter":
             recipe = ImageDrafterRecipe(config, pipeline)
         else:
-            recipe = ImageTargetRecipe(config, pipeline, SIBLING if component == "sibling" else 128)
+            resolution = SIBLING if component == "sibling" else 128
+            recipe = ImageTargetRecipe(config, pipeline, resolution, init)
         records.append(Trainer(recipe, config).run())
     return records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli import main
 from mmspec.errors import InputError
 from mmspec.train import image_drafter, image_target, image_tokenizer, recipes
+from mmspec.train import muon as muon_module
 from mmspec.train.data import scene_batch
 from mmspec.train.image_target import caption_tokenizer, hybrid_optimizers
 from mmspec.train.image_tokenizer import CodebookAverage, k_means, psnr
@@ -38,7 +40,7 @@ class Toy:
         self.exported: dict[str, torch.Tensor] = {}
 
     def optimizers(self):
-        return hybrid_optimizers(self.model, 0.05)
+        return hybrid_optimizers(self.model, 0.05, "float32")
 
     def loss(self, rng, step):
         if step == self.fail_at:
@@ -436,7 +438,7 @@ def test_gradient_reaches_every_weight(trained, tiny, tmp_path, name, step):
 def test_matrices_of_the_blocks_go_to_muon(trained, tiny, tmp_path):
     config = TrainConfig(tmp_path, 100, 4)
     model = recipe_of("sibling", trained[0], config).model
-    muon, adam = hybrid_optimizers(model, 1e-3)
+    muon, adam = hybrid_optimizers(model, 1e-3, "float32")
     assert (type(muon), type(adam)) == (Muon, torch.optim.AdamW)
     names = {id(p): name for name, p in model.named_parameters()}
     inner, rest = (
@@ -478,6 +480,52 @@ def test_drafter_loss_is_total_variation_of_guided_laws(trained, tiny, tmp_path)
     assert metrics["acceptance"] == pytest.approx(float(overlap), abs=1e-5)
     cross = -(p * log_q).sum(-1).mean()
     assert float(loss) == pytest.approx(float(1 - overlap + cross), abs=1e-4)
+
+
+def test_stage_trains_further_and_its_card_tells_all(trained, tiny, tmp_path):
+    folder = tmp_path / "image"
+    shutil.copytree(trained[0], folder, ignore=shutil.ignore_patterns("training"))
+    before = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
+    options = ["--stage", "transformer", "--init", "transformer", "--seed", "7"]
+    options += ["--steps", "1", "--batch-size", "2", "--pipeline", str(folder)]
+    assert main(["train", "image-target", *options]) == 0
+    after = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
+    shifts = [float((after[key] - before[key]).abs().max()) for key in before]
+    assert 0 < max(shifts) < 0.05  # one step from where it stood, not from anew
+    record = json.loads((folder / "transformer" / "training.json").read_text())
+    runs = [record, record["before"], record["before"]["before"]]
+    assert [r["component"] for r in runs] == ["transformer", "transformer", "sibling"]
+    assert [r["config"]["seed"] for r in runs] == [7, 0, 0]
+    assert runs[2]["before"] is None
+    lines = (folder / "transformer" / "README.md").read_text().splitlines()
+    told = [line for line in lines if line.startswith("- trained as")]
+    assert [line.split("`")[1] for line in told] == ["sibling", "transformer", "transformer"]
+    assert "seed 7" in told[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("image-target", {"stage": "siblings"}, "did you mean 'sibling'"),
+        ("image-target", {"init": "sibling"}, "one stage of image-target"),
+        ("image-drafter", {"stage": "drafter", "init": "drafter"}, "one stage of image-target"),
+        ("image-target", {"stage": "transformer", "init": "no-such"}, "no-such"),
+    ],
+)
+def test_start_that_cannot_be(trained, tiny, name, options, match):
+    with pytest.raises(InputError, match=match):
+        recipes.train(name, trained[0], steps=1, **options)
+
+
+def test_muon_iterates_in_the_precision_of_the_run(monkeypatch):
+    seen = []
+    monkeypatch.setattr(muon_module, "orthogonalize", lambda g: seen.append(g.dtype) or g)
+    model = nn.Sequential(nn.Linear(4, 4))
+    for precision in ("float32", "bfloat16"):
+        model[0].weight.grad = torch.ones(4, 4)
+        hybrid_optimizers(model, 1e-3, precision)[0].step()
+    assert seen == [torch.float32, torch.bfloat16]
+    assert model[0].weight.dtype == torch.float32
 
 
 def test_recipes_need_what_comes_before(tmp_path, tiny):
