@@ -102,6 +102,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("--steps", int),
         ("--batch-size", int),
         ("--max-minutes", float),
+        ("--workers", int),
         ("--seed", _seed),
     ):
         train.add_argument(option, type=kind)
@@ -253,6 +254,8 @@ def _train(args: argparse.Namespace) -> int:
     from .train.recipes import train
 
     _check_device(args.device)
+    if args.workers is not None and args.workers < 0:
+        raise InputError(f"--workers must be 0 or more, not {args.workers}")
     for option in ("steps", "batch_size", "max_minutes"):
         value = getattr(args, option)
         if value is not None and not 0 < value < float("inf"):
@@ -265,6 +268,7 @@ def _train(args: argparse.Namespace) -> int:
         steps=args.steps,
         batch_size=args.batch_size,
         max_minutes=args.max_minutes,
+        workers=args.workers,
         seed=args.seed,
         device=args.device,
         precision=args.precision,

@@ -8,6 +8,7 @@ guidance, as in decoding; p after top-k as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..models.loading import load_component, load_model
 from ..models.text import encode_captions
 from ..models.vq import VQModel
 from .card import ship, write_card
-from .data import scene_batch
+from .data import draw_scenes, scene_batch
 from .image_target import TRANSFORMER, hybrid_optimizers
 from .trainer import TrainConfig
 
@@ -57,6 +58,7 @@ class ImageDrafterRecipe:
         rate: float = 3e-3,
     ) -> None:
         self.config, self.pipeline, self.rate, self.scale = config, pipeline, rate, guidance_scale
+        self.draw = partial(draw_scenes, config.batch_size, 128)
         self.warp = Warp(1.0, top_k, 1.0)
         device, f32 = config.device, torch.float32
         self.vq = load_model(VQModel, pipeline / "vq_model").to(device)
@@ -72,18 +74,18 @@ class ImageDrafterRecipe:
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
 
-    def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
-        p, log_q = self.laws(self.student, rng, "train")
+    def loss(
+        self, batch: Any, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        p, log_q = self.laws(self.student, batch)
         variation = (p - log_q.exp()).abs().sum(-1).mean() / 2
         divergence = -(p * log_q).sum(-1).mean()  # the entropy of p is constant
         return variation + divergence, {"acceptance": 1 - float(variation.detach())}
 
-    def laws(
-        self, student: nn.Module, rng: np.random.Generator, split: Any
-    ) -> tuple[Tensor, Tensor]:
-        """The target's laws p and the student's log q, both `[B, S, V]`, on fresh scenes."""
+    def laws(self, student: nn.Module, batch: tuple[list[str], Tensor]) -> tuple[Tensor, Tensor]:
+        """The target's laws p and the student's log q, both `[B, S, V]`, on a batch of scenes."""
         device = self.config.device
-        captions, pixels = scene_batch(rng, self.config.batch_size, 128, split)
+        captions, pixels = batch
         with torch.no_grad():
             tokens = self.vq.encode(pixels.to(device)).repeat(2, 1)
             length = self.teacher.prefix_length
@@ -101,7 +103,7 @@ class ImageDrafterRecipe:
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         rng = np.random.default_rng([self.config.seed, 10**6])
-        p, log_q = self.laws(model, rng, "held_out")
+        p, log_q = self.laws(model, scene_batch(rng, self.config.batch_size, 128, "held_out"))
         warped = self.warp(log_q)
         return {
             "held_out_acceptance": float(torch.minimum(p, warped).sum(-1).mean()),

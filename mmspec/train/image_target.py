@@ -7,6 +7,7 @@ the small grid are a corner of the large one. The caption encoder, a small T5, i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..models.text import encode_captions
 from ..models.vq import VQModel
 from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
 from .card import read_record, ship, write_card
-from .data import scene_batch
+from .data import draw_scenes, scene_batch
 from .muon import Muon
 from .trainer import TrainConfig
 
@@ -85,6 +86,7 @@ class ImageTargetRecipe:
         rate: float = 2.5e-3,
     ) -> None:
         self.config, self.pipeline, self.resolution, self.rate = config, pipeline, resolution, rate
+        self.draw = partial(draw_scenes, config.batch_size, resolution)
         self.vq = load_model(VQModel, pipeline / "vq_model").to(config.device)
         self.name = "sibling" if resolution == SIBLING else "transformer"
         if resolution != SIBLING and init is None:
@@ -108,16 +110,18 @@ class ImageTargetRecipe:
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
 
-    def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
-        captions, tokens = self.batch(rng, "train")
+    def loss(
+        self, batch: Any, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        captions, tokens = self.encoded(batch)
         captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in captions]
         keep = torch.from_numpy(rng.random(len(captions)) >= CAPTION_DROPOUT)
         loss = caption_loss(self.model, self.words, captions, tokens, keep)
         return loss, {}
 
-    def batch(self, rng: np.random.Generator, split: Any) -> tuple[list[str], Tensor]:
-        """Captions and token grids `[B, grid²]`."""
-        captions, pixels = scene_batch(rng, self.config.batch_size, self.resolution, split)
+    def encoded(self, batch: tuple[list[str], Tensor]) -> tuple[list[str], Tensor]:
+        """Captions and token grids `[B, grid²]` of a batch of scenes."""
+        captions, pixels = batch
         with torch.no_grad():
             return captions, self.vq.encode(pixels.to(self.config.device))
 
@@ -125,7 +129,8 @@ class ImageTargetRecipe:
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, TextToImage)
         rng = np.random.default_rng([self.config.seed, 10**6])
-        captions, tokens = self.batch(rng, "held_out")
+        scenes = scene_batch(rng, self.config.batch_size, self.resolution, "held_out")
+        captions, tokens = self.encoded(scenes)
         every, none = torch.ones(len(captions), dtype=torch.bool), torch.zeros(len(captions))
         return {
             "held_out_loss": float(caption_loss(model, self.words, captions, tokens, every)),

@@ -7,6 +7,7 @@ appendix A.1), started by k-means; a code that nothing uses is moved onto a rand
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,6 +53,7 @@ class ImageTokenizerRecipe:
         commit: float = 0.25,
     ) -> None:
         self.config, self.pipeline, self.rate, self.commit = config, pipeline, rate, commit
+        self.draw = partial(_draw, config.batch_size)
         self.vq = VQModel(**EMBEDDED) if init is None else load_model(VQModel, init)
         self.free_steps = 60 if init is None else 0
         self.codebook = CodebookAverage(self.vq, started=init is not None)
@@ -61,11 +63,10 @@ class ImageTokenizerRecipe:
         weights = [p for n, p in self.vq.named_parameters() if n != "quantize.embedding.weight"]
         return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-4)]
 
-    def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
-        # two batches in three at 64 px: a quarter of the cost, the same codes
-        resolution = 128 if step % 3 == 2 else 64
-        size = self.config.batch_size * (1 if resolution == 128 else 4)
-        pixels = scene_batch(rng, size, resolution)[1].to(self.config.device)
+    def loss(
+        self, batch: Tensor, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        pixels = batch.to(self.config.device)
         z = self.vq.latents(pixels)
         # a short start without the bottleneck gives k-means latents worth clustering
         if step < self.free_steps:
@@ -108,6 +109,13 @@ class ImageTokenizerRecipe:
         """The tokenizer inside what the trainer averages."""
         vq: Any = model.get_submodule("vq")
         return cast(VQModel, vq)
+
+
+def _draw(size: int, rng: np.random.Generator, step: int) -> Tensor:
+    # two batches in three at 64 px: a quarter of the cost, the same codes
+    if step % 3 == 2:
+        return scene_batch(rng, size, 128)[1]
+    return scene_batch(rng, 4 * size, 64)[1]
 
 
 class CodebookAverage(nn.Module):

@@ -1,14 +1,15 @@
 """The training loop that every recipe shares: schedule, averaging, checkpoints, log, progress.
 
 A recipe says what is trained and how a loss comes about; the trainer knows nothing of either.
-Batches depend on (seed, step) alone, so a resumed run sees the data of an unbroken one.
+Batches depend on (seed, step) alone, so a resumed run sees the data of an unbroken one, whatever
+the number of processes that draw them.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
 
@@ -40,6 +42,10 @@ class TrainConfig:
     save_minutes: float = 3.0
     evaluate_every: int = 500
     max_minutes: float | None = None
+    workers: int = 0  # processes that draw batches ahead; a GPU outruns one
+
+
+Draw = Callable[[np.random.Generator, int], Any]
 
 
 class Recipe(Protocol):
@@ -49,17 +55,33 @@ class Recipe(Protocol):
     def model(self) -> nn.Module:
         """The network whose weights are averaged, saved and exported."""
 
+    @property
+    def draw(self) -> Draw:
+        """Draws the data of a step; can be pickled, and needs no weights."""
+
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         """Optimizers over `model`; their rates are scaled by the schedule."""
 
-    def loss(self, rng: np.random.Generator, step: int) -> tuple[Tensor, dict[str, float]]:
-        """One batch drawn from `rng`: the loss and what to log beside it."""
+    def loss(
+        self, batch: Any, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The loss on what `draw` gave, and what to log beside it; `rng` is for other chance."""
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Held-out figures of `model` (the averaged weights)."""
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         """Write the trained component and its card."""
+
+
+class Batches(Dataset[Any]):
+    """The data of every step."""
+
+    def __init__(self, draw: Draw, seed: int) -> None:
+        self.draw, self.seed = draw, seed
+
+    def __getitem__(self, step: int) -> Any:
+        return self.draw(np.random.default_rng([self.seed, step]), step)
 
 
 class Trainer:
@@ -86,11 +108,12 @@ class Trainer:
             self.load()
         started = saved = time.monotonic()
         before = self.seconds
+        batches = self._batches()
         bar = tqdm(total=config.steps, initial=self.step, desc=config.out.name, mininterval=5)
         figures: dict[str, float] = {}
         with (config.out / "log.jsonl").open("a") as log:
             while self.done < 1:
-                metrics = self._train_step()
+                metrics = self._train_step(next(batches))
                 self.seconds = before + time.monotonic() - started
                 bar.update()
                 if self.step % 20 == 0:
@@ -123,17 +146,27 @@ class Trainer:
         self.recipe.export(self.average.module.eval(), record)
         return record
 
-    def _train_step(self) -> dict[str, float]:
+    def _batches(self) -> Iterator[Any]:
+        config = self.config
+        loader: DataLoader[Any] = DataLoader(
+            Batches(self.recipe.draw, config.seed),
+            batch_size=None,  # a step's data is a batch already
+            sampler=range(self.step, config.steps),
+            num_workers=config.workers,
+        )
+        return iter(loader)
+
+    def _train_step(self, batch: Any) -> dict[str, float]:
         config = self.config
         scale = self.schedule()
         for optimizer, rates in zip(self.optimizers, self.rates, strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * scale
         self.model.train()
-        rng = np.random.default_rng([config.seed, self.step])
+        rng = np.random.default_rng([config.seed, self.step, 1])
         bf16 = config.precision == "bfloat16"
         with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=bf16):
-            loss, metrics = self.recipe.loss(rng, self.step)
+            loss, metrics = self.recipe.loss(batch, rng, self.step)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
         if not torch.isfinite(norm):

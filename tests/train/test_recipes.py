@@ -28,6 +28,10 @@ from mmspec.worlds.shapes import TASKS, sample_prompt
 # --- the trainer ----------------------------------------------------------------------------------
 
 
+def draw_numbers(rng, step):
+    return torch.from_numpy(rng.standard_normal((16, 6))).float()
+
+
 class Toy:
     """A small network with batch statistics, so that weights and buffers are at stake."""
 
@@ -42,11 +46,15 @@ class Toy:
     def optimizers(self):
         return hybrid_optimizers(self.model, 0.05, "float32")
 
-    def loss(self, rng, step):
+    @property
+    def draw(self):
+        return draw_numbers
+
+    def loss(self, batch, rng, step):
         if step == self.fail_at:
             raise KeyboardInterrupt
         self.seen.append(self.model[0].weight.detach().clone())
-        x = torch.from_numpy(rng.standard_normal((16, 6))).float()
+        x = batch + 0.1 * torch.from_numpy(rng.standard_normal((16, 6))).float()
         error = F.mse_loss(self.model(x), x[:, :3].sin())
         return self.scale * error, {"error": float(error.detach())}
 
@@ -89,6 +97,16 @@ def test_resumed_run_is_bit_identical(config, tmp_path):
     ]
     assert losses[0] == losses[1]
     assert len(losses[0]) == 3
+
+
+def test_workers_draw_the_same_batches(config):
+    alone, helped = Trainer(Toy(), config), Trainer(Toy(), replace(config, workers=2))
+    alone.run()
+    helped.checkpoint = config.out / "other.pt"
+    helped.run()
+    assert helped.step == alone.step == 12
+    for ours, theirs in zip(everything(alone), everything(helped), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_finished_run_is_only_exported_again(config):
@@ -142,7 +160,7 @@ def test_schedule(config):
 
 def test_rates_follow_the_schedule(config):
     trainer = Trainer(Toy(), config)
-    trainer._train_step()
+    trainer._train_step(next(trainer._batches()))
     assert [g["lr"] for o in trainer.optimizers for g in o.param_groups] == [0.05 / 3] * 2
 
 
@@ -170,7 +188,7 @@ def test_gradient_that_is_not_finite(config, scale):
 def test_gradients_are_clipped(config):
     small, large = (Trainer(Toy(loss=s), config) for s in (1e3, 1e5))
     for trainer in (small, large):
-        trainer._train_step()
+        trainer._train_step(next(trainer._batches()))
     # the last layer's: before batch statistics a bias has no gradient but noise
     ends = (trainer.model[2].parameters() for trainer in (small, large))
     for ours, theirs in zip(*ends, strict=True):
@@ -336,13 +354,15 @@ def test_tokenizer_knows_every_caption():
 
 
 def test_batches_are_balanced_and_seeded():
-    captions, pixels = scene_batch(np.random.default_rng(5), 12, 64)
-    again = scene_batch(np.random.default_rng(5), 12, 64)
+    captions, pixels = scene_batch(np.random.default_rng(5), 17, 64)
+    again = scene_batch(np.random.default_rng(5), 17, 64)
     assert captions == again[0]
     assert torch.equal(pixels, again[1])
-    assert pixels.shape == (12, 3, 64, 64)
+    assert pixels.shape == (17, 3, 64, 64)
     assert -1 <= pixels.amin() < -0.5 < 0.5 < pixels.amax() <= 1
-    assert sum(" and " in caption for caption in captions) == 4  # two tasks in six, twice
+    assert sum(" and " in caption for caption in captions) == 7  # of 17: three and four
+    shown = scene_batch(np.random.default_rng(5), 12, 64, "held_out")[0]
+    assert sum(" and " in caption for caption in shown) == 4  # two tasks in six, twice
 
 
 # --- the image recipes ----------------------------------------------------------------------------
@@ -422,7 +442,8 @@ def test_gradient_reaches_every_weight(trained, tiny, tmp_path, name, step):
         for key, weight in recipe.model.named_parameters():
             if key.endswith("output.weight"):  # zero at first, which would hide all behind it
                 nn.init.normal_(weight, std=0.1)
-    loss, metrics = recipe.loss(np.random.default_rng(0), step)
+    rng = np.random.default_rng(0)
+    loss, metrics = recipe.loss(recipe.draw(rng, step), rng, step)
     loss.backward()
     assert all(np.isfinite([float(loss.detach()), *metrics.values()]))
     moved = [p for o in recipe.optimizers() for group in o.param_groups for p in group["params"]]
@@ -471,8 +492,9 @@ def test_drafter_loss_is_total_variation_of_guided_laws(trained, tiny, tmp_path)
     recipe = recipe_of("drafter", trained[0], TrainConfig(tmp_path, 100, 3))
     nn.init.normal_(recipe.student.output.weight, std=0.1)
     with torch.no_grad():
-        p, log_q = recipe.laws(recipe.student, np.random.default_rng(1), "train")
-        loss, metrics = recipe.loss(np.random.default_rng(1), 0)
+        batch = recipe.draw(np.random.default_rng(1), 0)
+        p, log_q = recipe.laws(recipe.student, batch)
+        loss, metrics = recipe.loss(batch, np.random.default_rng(1), 0)
     assert p.shape == log_q.shape == (3, 256, 64)
     for law in (p, log_q.exp()):
         assert torch.allclose(law.sum(-1), torch.ones(3, 256), atol=1e-5)
@@ -557,7 +579,8 @@ def test_seed_covers_the_first_weights(tmp_path, tiny, monkeypatch):
 def test_resumed_tokenizer_keeps_its_running_means(tmp_path, tiny):
     config = TrainConfig(tmp_path, 200, 2)
     first = Trainer(recipe_of("vq_model", tmp_path, config), config)
-    first.recipe.loss(np.random.default_rng(0), 60)
+    rng = np.random.default_rng(0)
+    first.recipe.loss(first.recipe.draw(rng, 60), rng, 60)
     first.save()
     second = Trainer(recipe_of("vq_model", tmp_path, config), config)
     second.load()
