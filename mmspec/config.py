@@ -23,9 +23,11 @@ METHODS: dict[str, Method] = {
     "plain": Method("null", "token", "constant", "one token a target call: the baseline"),
     "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
     "sjd": Method("jacobi", "token", "constant", "the target drafts a window itself (Jacobi)"),
+    "scd": Method("coupled-jacobi", "token", "constant", "Jacobi whose tokens stay put (coupled)"),
 }
-DRAFTERS = ("null", "model", "jacobi")
-RULES = ("token", "greedy")
+DRAFTERS = ("null", "model", "jacobi", "coupled-jacobi")
+WINDOWED = ("jacobi", "coupled-jacobi")
+RULES = ("token", "block", "greedy")
 LENGTHS = ("constant", "heuristic")
 JacobiInit = Literal["uniform", "previous"]
 JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
@@ -90,4 +92,9 @@ class SpecConfig:
             return 0
         if parts.length == "heuristic":
             return self.max_draft_tokens
-        return self.window if parts.drafter == "jacobi" else self.num_draft_tokens
+        return self.first_drafted
+
+    @property
+    def first_drafted(self) -> int:
+        """What the first round drafts: a window, or γ tokens."""
+        return self.window if self.resolved().drafter in WINDOWED else self.num_draft_tokens

@@ -11,6 +11,7 @@ from diffusers import DiffusionPipeline
 
 from .. import assets
 from ..config import SpecConfig
+from ..engine.accept.block import BlockRule
 from ..engine.accept.greedy import GreedyRule
 from ..engine.accept.token import TokenRule
 from ..engine.length.constant import ConstantLength
@@ -122,16 +123,17 @@ def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
     greedy = config.resolved().rule == "greedy"
     if greedy and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
-    return GreedyRule() if temperature == 0 else TokenRule()
+    if temperature == 0:
+        return GreedyRule()
+    return BlockRule() if config.resolved().rule == "block" else TokenRule()
 
 
 def make_length(config: SpecConfig) -> DraftLength:
     """The draft-length policy of a configuration."""
     parts = config.resolved()
-    first = config.window if parts.drafter == "jacobi" else config.num_draft_tokens
     if parts.length == "heuristic":
         return HeuristicLength(config.num_draft_tokens, config.max_draft_tokens)
-    return ConstantLength(0 if parts.drafter == "null" else first)
+    return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)
 
 
 def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: int) -> list[int]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
+from ..draft.coupled import CoupledJacobiDrafter
 from ..draft.jacobi import JacobiDrafter
 from ..draft.model import ModelDrafter
 from ..draft.null import NullDrafter
@@ -33,6 +34,8 @@ from .output import ImageOutput
 
 logger = logging.getLogger(__name__)
 OutputType = Literal["pil", "np", "pt", "tokens"]
+
+JACOBI = {"jacobi": JacobiDrafter, "coupled-jacobi": CoupledJacobiDrafter}
 
 
 class ImagePipeline(SpeculativePipeline):
@@ -290,8 +293,9 @@ class ImagePipeline(SpeculativePipeline):
         if config.drafter == "model":
             self.check_speculation(config)
             drafter = ModelDrafter(guided(self.drafter))
-        elif config.drafter == "jacobi":
-            drafter = JacobiDrafter(transformer.config.vocab_size, config.jacobi_init)
+        elif config.drafter in JACOBI:
+            kind = JACOBI[config.drafter]
+            drafter = kind(transformer.config.vocab_size, config.jacobi_init)
         return Engine(
             TokenTarget(guided(transformer)),
             drafter,

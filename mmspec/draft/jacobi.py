@@ -27,6 +27,7 @@ class JacobiDrafter:
 
     def __init__(self, vocab_size: int, init: Literal["uniform", "previous"] = "previous") -> None:
         self.vocab_size, self.init = vocab_size, init
+        self._uniform = torch.tensor(1 / vocab_size, dtype=torch.float64)
         self._laws: Tensor | None = None  # [B, K, V] laws of the next positions, K may be 0
 
     def start(self, context: Context) -> None:
@@ -35,20 +36,25 @@ class JacobiDrafter:
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         width, rows, device = max(budget), context.rows, context.tokens.device
         lengths = torch.tensor(budget, device=device)
-        uniform = torch.full((), 1 / self.vocab_size, dtype=torch.float64, device=device)
+        uniform, index = self._uniform.to(device), None
         if self._laws is None:
             laws = uniform.expand(rows, width, self.vocab_size)
         else:
             # position j of the window was scored at index shift + j, if the last call reached it
             index = self._shift[:, None] + torch.arange(width, device=device)
-            known = index < self._scored[:, None]
-            index = torch.minimum(index, self._scored[:, None] - 1)
-            index = index[..., None].expand(-1, -1, self.vocab_size)
-            laws = self._laws.gather(1, index)
+            last = torch.minimum(index, self._scored[:, None] - 1)
+            laws = self._laws.gather(1, last[..., None].expand(-1, -1, self.vocab_size))
             if self.init == "uniform":
-                laws = torch.where(known[..., None], laws, uniform)
-        tokens = coins.draw(laws) if width else context.tokens[:, :0]
+                laws = torch.where((index == last)[..., None], laws, uniform)
+        tokens = self.redraw(laws, index, coins) if width else context.tokens[:, :0]
         return Draft(tokens, lengths, Categorical(laws))
+
+    def redraw(self, laws: Tensor, index: Tensor | None, coins: RoundCoins) -> Tensor:
+        """Tokens `[B, W]` of the window, each from its law in `laws [B, W, V]`.
+
+        `index [B, W]` is where each position stood in the last window; None: there was none.
+        """
+        return coins.draw(laws)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._laws, self._shift = scores.probs, verdict.accepted + 1

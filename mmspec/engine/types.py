@@ -180,19 +180,20 @@ class Verdict:
     """What became of a draft.
 
     Attributes:
-        keep: drafted nodes that stand, `[B, N]`.
         accepted: kept nodes per row `[B]`.
         emitted: tokens that join the output `[B, N + 1]`: the kept ones in order, then one
             recovered or bonus token; filling after `counts`.
         counts: emitted tokens per row `[B]`.
+        keep: drafted nodes that stand `[B, N]`; None for prefix rules on chains, where they are the
+            first `accepted`.
         path: kept nodes in order `[B, K]`, padded by repeating; None where node n is n-th (chains).
         stale: cache entries to recompute `[B, N]`; None for prefix rules.
     """
 
-    keep: Tensor
     accepted: Tensor
     emitted: Tensor
     counts: Tensor
+    keep: Tensor | None = None
     path: Tensor | None = None
     stale: Tensor | None = None
 

@@ -30,7 +30,6 @@ def emitted(drafted: list[list[int]], p: list, lengths: list[int], law=None) -> 
         torch.tensor(drafted).long().view(len(p), -1), torch.tensor(lengths), law or OneHot()
     )
     verdict = GreedyRule().verify(draft, Scores(torch.tensor(p, dtype=torch.float64)), NoCoins())
-    assert torch.equal(verdict.keep.sum(1), verdict.accepted)
     assert torch.equal(verdict.counts, verdict.accepted + 1)
     rows = zip(verdict.emitted.tolist(), verdict.counts.tolist(), strict=True)
     return [tuple(tokens[:count]) for tokens, count in rows]
@@ -81,7 +80,9 @@ def test_trees_are_refused():
         GreedyRule().verify(tree, Scores(torch.full((1, 3, 2), 0.5)), NoCoins())
 
 
-@pytest.mark.parametrize("name", ["null", "model", "jacobi-uniform", "jacobi-previous", "fixed"])
+@pytest.mark.parametrize(
+    "name", ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled", "fixed"]
+)
 @pytest.mark.parametrize(
     "length", [ConstantLength(3), HeuristicLength(2, 6)], ids=["3", "heuristic"]
 )

@@ -8,6 +8,7 @@ import pytest
 import torch
 from toys import Table, TableTarget, drafters, outputs
 
+from mmspec.draft.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi import JacobiDrafter
 from mmspec.draft.model import ModelDrafter
 from mmspec.draft.null import NullDrafter
@@ -20,7 +21,7 @@ from mmspec.engine.stats import SpecStats
 from mmspec.engine.types import Context, Draft, Engine, OneHot, Verdict
 from mmspec.models.target import TokenTarget
 
-NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous"]
+NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled"]
 VOCAB = 4
 TARGET, MODEL = Table(VOCAB, 40), Table(VOCAB, 41)
 
@@ -99,9 +100,8 @@ def test_end_of_sequence_only_truncates(name):
 
 
 def verdict_of(emitted: list[list[int]], counts: list[int]) -> Verdict:
-    width, count = len(emitted[0]), torch.tensor(counts)
-    keep = torch.arange(width - 1) < (count - 1)[:, None]
-    return Verdict(keep, count - 1, torch.tensor(emitted), count)
+    count = torch.tensor(counts)
+    return Verdict(count - 1, torch.tensor(emitted), count)
 
 
 def test_advance_by_hand():
@@ -223,6 +223,7 @@ def test_row_equals_itself_alone_on_a_network(tiny_llamagen, guided_rows, name, 
             "model": lambda: ModelDrafter(guided_rows(model, pads, rows, scale=1.2)[0]),
             "jacobi-uniform": lambda: JacobiDrafter(16, "uniform"),
             "jacobi-previous": lambda: JacobiDrafter(16, "previous"),
+            "coupled": lambda: CoupledJacobiDrafter(16),
         }[name]
         target = TokenTarget(guided_rows(model, pads, rows)[0])
         coins = ProductionCoins([seeds[r] for r in rows])
@@ -339,7 +340,7 @@ def told(policy, lengths: list[int], accepted: list[int]) -> list[int]:
     draft = Draft(torch.zeros(len(lengths), width).long(), torch.tensor(lengths), OneHot())
     kept = torch.tensor(accepted)
     empty = torch.zeros(len(lengths), width + 1).long()
-    policy.observe(draft, Verdict(empty[:, :width].bool(), kept, empty, kept + 1))
+    policy.observe(draft, Verdict(kept, empty, kept + 1))
     return policy.budget()
 
 

@@ -10,18 +10,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import (
+    EXACT,
     FixedDrafter,
     GridCoins,
     Table,
     TableModel,
     TableTarget,
     categorical,
+    chains,
+    close,
     composed,
     context_at,
     distance,
     drafters,
     one_hot,
     outputs,
+    rule_law,
     whole_loop,
 )
 
@@ -49,60 +53,9 @@ from mmspec.engine.types import (
 )
 from mmspec.engine.warp import Warp
 
-EXACT = 1e-9
 SEEN = 1e-3
 
 # --- fast = naive ---------------------------------------------------------------------------------
-
-
-@st.composite
-def probs(draw, vocab: int) -> list[float]:
-    """A law, often with zeros or all on one token."""
-    weights = draw(st.lists(st.integers(0, 6), min_size=vocab, max_size=vocab).filter(any))
-    scale = draw(st.lists(st.floats(0.1, 1.0), min_size=vocab, max_size=vocab))
-    mixed = [w * s for w, s in zip(weights, scale, strict=True)]
-    return [w / sum(mixed) for w in mixed]
-
-
-@st.composite
-def chains(draw):
-    """(vocab, drafted, p, q): q may equal p, overlap nowhere, or be one-hot."""
-    vocab, nodes = draw(st.integers(3, 5)), draw(st.integers(0, 3))
-    p = [draw(probs(vocab)) for _ in range(nodes + 1)]
-    q, drafted = [], []
-    for n in range(nodes):
-        kind = draw(st.sampled_from(["any", "any", "equal", "one-hot"]))
-        if kind == "one-hot":
-            q.append(one_hot(draw(st.integers(0, vocab - 1)), vocab))
-        else:
-            q.append(p[n] if kind == "equal" else draw(probs(vocab)))
-        drafted.append(draw(st.sampled_from([x for x in range(vocab) if q[n][x] > 0])))
-    return vocab, drafted, p, q
-
-
-def rule_law(drafted, p, law, rule=None, filling=0) -> dict:
-    """The enumerated law of what one verdict emits; `filling` nodes follow the real ones."""
-
-    def verify(coins, rows):
-        nodes = torch.tensor([*drafted, *[0] * filling]).long().expand(rows, -1)
-        draft = Draft(nodes, torch.full((rows,), len(drafted)), law)
-        laws = torch.tensor(p + p[-1:] * filling, dtype=torch.float64).expand(rows, -1, -1)
-        if isinstance(law, Categorical):
-            draft.law = Categorical(law.probs.expand(rows, -1, -1))
-        verdict = (rule or TokenRule()).verify(draft, Scores(laws), coins.round(0)[1])
-        kept = verdict.keep.sum(1)
-        assert torch.equal(kept, verdict.accepted)
-        assert torch.equal(verdict.counts, verdict.accepted + 1)
-        return [
-            tuple(tokens[:count])
-            for tokens, count in zip(verdict.emitted.tolist(), verdict.counts.tolist(), strict=True)
-        ]
-
-    return enumerate_law(verify)
-
-
-def close(law: dict, other: dict) -> bool:
-    return all(abs(law.get(x, 0) - other.get(x, 0)) < EXACT for x in law.keys() | other.keys())
 
 
 @settings(max_examples=120, deadline=None, derandomize=True)
@@ -111,7 +64,7 @@ def test_law_equals_naive(chain, filling):
     vocab, drafted, p, q = chain
     # filling nodes carry a q of zero: px / qx is not a number there and must not matter
     law = categorical(q + [[0.0] * vocab] * filling, vocab)
-    assert close(rule_law(drafted, p, law, filling=filling), naive.token_rule(drafted, p, q))
+    assert close(rule_law(drafted, p, law, TokenRule(), filling), naive.token_rule(drafted, p, q))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -119,7 +72,7 @@ def test_law_equals_naive(chain, filling):
 def test_one_hot_law_equals_naive(chain):
     vocab, drafted, p, _ = chain
     truth = naive.token_rule(drafted, p, [one_hot(x, vocab) for x in drafted])
-    assert close(rule_law(drafted, p, OneHot()), truth)
+    assert close(rule_law(drafted, p, OneHot(), TokenRule()), truth)
 
 
 def test_naive_by_hand():
@@ -132,7 +85,7 @@ def test_naive_by_hand():
 def test_nothing_left_over_after_a_rejection():
     """p = q up to rounding: a rejection has no residual to draw from, so p itself is drawn."""
     p = [0.25 * (1 - 1e-12), 0.75 * (1 - 1e-12)]
-    law = rule_law([1], [p, [0.5, 0.5]], categorical([[0.25, 0.75]], 2))
+    law = rule_law([1], [p, [0.5, 0.5]], categorical([[0.25, 0.75]], 2), TokenRule())
     assert close(law, {(1, 0): 0.5, (1, 1): 0.5})
     assert law[(0,)] == pytest.approx(1e-12 * 0.25, rel=1e-3)
 
@@ -143,7 +96,7 @@ def test_nothing_left_over_after_a_rejection():
 )
 def test_other_laws_are_refused(law):
     with pytest.raises(ContractError, match=type(law).__name__):
-        rule_law([0], [[0.5, 0.5]] * 2, law)
+        rule_law([0], [[0.5, 0.5]] * 2, law, TokenRule())
 
 
 def test_trees_are_refused():
@@ -256,7 +209,7 @@ def jacobi_round(table, prefix, before, window, limit, init) -> dict:
 # --- the whole loop, enumerated -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["null", "model", "jacobi-uniform", "jacobi-previous"])
+@pytest.mark.parametrize("name", ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled"])
 def test_joint_law_of_the_whole_loop(name):
     for vocab, limit in ((2, 4), (3, 3)):
         target = Table(vocab, 7)
@@ -311,7 +264,7 @@ class _Side:
         return out
 
 
-@pytest.mark.parametrize("name", ["null", "model", "jacobi-uniform", "jacobi-previous"])
+@pytest.mark.parametrize("name", ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled"])
 def test_row_keeps_its_law_among_ragged_neighbours(name):
     """The enumerated row stands between two that come along at their own pace."""
     target, row, limit = Table(2, 7), 1, 3

@@ -6,7 +6,9 @@ import itertools
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
 
+from mmspec.draft.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi import JacobiDrafter
 from mmspec.draft.model import ModelDrafter
 from mmspec.draft.null import NullDrafter
@@ -22,6 +24,7 @@ from mmspec.engine.warp import Warp
 torch.set_num_threads(1)  # toys are too small to share
 
 PLAIN = Warp()
+EXACT = 1e-9
 
 
 class Table:
@@ -136,6 +139,7 @@ def drafters(vocab: int, model: Table) -> dict:
         "model": lambda: ModelDrafter(TableModel(model)),
         "jacobi-uniform": lambda: JacobiDrafter(vocab, "uniform"),
         "jacobi-previous": lambda: JacobiDrafter(vocab, "previous"),
+        "coupled": lambda: CoupledJacobiDrafter(vocab),
     }
 
 
@@ -239,3 +243,54 @@ class GridCoins(ProductionCoins):
     def uniform(self, number, purpose, start, count):
         assert count == 1, "one node a row"
         return self.points[:, self.column[purpose], None]
+
+
+# --- random chains and the law of one verdict -----------------------------------------------------
+
+
+@st.composite
+def probs(draw, vocab: int) -> list[float]:
+    """A law, often with zeros or all on one token."""
+    weights = draw(st.lists(st.integers(0, 6), min_size=vocab, max_size=vocab).filter(any))
+    scale = draw(st.lists(st.floats(0.1, 1.0), min_size=vocab, max_size=vocab))
+    mixed = [w * s for w, s in zip(weights, scale, strict=True)]
+    return [w / sum(mixed) for w in mixed]
+
+
+@st.composite
+def chains(draw):
+    """(vocab, drafted, p, q): q may equal p, overlap nowhere, or be one-hot."""
+    vocab, nodes = draw(st.integers(3, 5)), draw(st.integers(0, 3))
+    p = [draw(probs(vocab)) for _ in range(nodes + 1)]
+    q, drafted = [], []
+    for n in range(nodes):
+        kind = draw(st.sampled_from(["any", "any", "equal", "one-hot"]))
+        if kind == "one-hot":
+            q.append(one_hot(draw(st.integers(0, vocab - 1)), vocab))
+        else:
+            q.append(p[n] if kind == "equal" else draw(probs(vocab)))
+        drafted.append(draw(st.sampled_from([x for x in range(vocab) if q[n][x] > 0])))
+    return vocab, drafted, p, q
+
+
+def rule_law(drafted, p, law, rule, filling=0) -> dict:
+    """The enumerated law of what one verdict emits; `filling` nodes follow the real ones."""
+
+    def verify(coins, rows):
+        nodes = torch.tensor([*drafted, *[0] * filling]).long().expand(rows, -1)
+        draft = Draft(nodes, torch.full((rows,), len(drafted)), law)
+        laws = torch.tensor(p + p[-1:] * filling, dtype=torch.float64).expand(rows, -1, -1)
+        if isinstance(law, Categorical):
+            draft.law = Categorical(law.probs.expand(rows, -1, -1))
+        verdict = rule.verify(draft, Scores(laws), coins.round(0)[1])
+        assert torch.equal(verdict.counts, verdict.accepted + 1)
+        return [
+            tuple(tokens[:count])
+            for tokens, count in zip(verdict.emitted.tolist(), verdict.counts.tolist(), strict=True)
+        ]
+
+    return enumerate_law(verify)
+
+
+def close(law: dict, other: dict) -> bool:
+    return all(abs(law.get(x, 0) - other.get(x, 0)) < EXACT for x in law.keys() | other.keys())

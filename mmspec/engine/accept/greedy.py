@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..coins import RoundCoins
 from ..types import Contract, ContractError, Draft, Scores, Verdict
-from .chain import prefix_verdict
+from .chain import accepted_prefix, prefix_verdict
 
 
 class GreedyRule:
@@ -21,6 +21,5 @@ class GreedyRule:
         if draft.parents is not None:
             raise ContractError("the greedy rule judges chains; this draft is a tree")
         best = scores.probs.argmax(-1)  # [B, N + 1]
-        ok = (best[:, : draft.nodes] == draft.tokens) & draft.live()
-        accepted = ok.long().cumprod(1).sum(1)
+        accepted = accepted_prefix(best[:, : draft.nodes] == draft.tokens, draft)
         return prefix_verdict(draft, accepted, best.gather(1, accepted[:, None]).squeeze(1))

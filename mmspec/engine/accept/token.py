@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..coins import RoundCoins
 from ..types import Categorical, Contract, ContractError, Draft, OneHot, Scores, Verdict
-from .chain import prefix_verdict, token_probs
+from .chain import accepted_prefix, pick, prefix_verdict, token_probs
 
 
 class TokenRule:
@@ -37,17 +37,14 @@ class TokenRule:
         else:
             name = type(draft.law).__name__
             raise ContractError(f"the token rule is exact for OneHot and Categorical, not {name}")
-        accepted = (ok & live).long().cumprod(1).sum(1)  # [B]
+        accepted = accepted_prefix(ok, draft)
 
-        rows = torch.arange(len(accepted), device=accepted.device)
-        weights = scores.probs[rows, accepted]  # [B, V]: p after the kept prefix
+        weights = pick(scores.probs, accepted)  # [B, V]: p after the kept prefix
         at = accepted.clamp_max(draft.nodes - 1)
-        drafted = (
-            torch.zeros_like(weights).scatter_(1, draft.tokens[rows, at][:, None], torch.inf)
-            if q is None
-            else q[rows, at]
-        )
-        residual = (weights - drafted).clamp_min(0)
+        if q is None:
+            residual = weights.scatter(1, draft.tokens.gather(1, at[:, None]), 0.0)
+        else:
+            residual = (weights - pick(q, at)).clamp_min_(0)
         # no rejection, or p = q up to rounding, where nothing is left over: p itself
         use = (accepted < draft.lengths) & (residual.sum(-1) > 0)
         weights = torch.where(use[:, None], residual, weights)

@@ -1,0 +1,53 @@
+"""Jacobi drafting whose tokens stay put: successive laws are coupled (MC-SJD, SCD 2025)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..engine.accept.chain import token_probs
+from ..engine.coins import RoundCoins
+from ..engine.types import Categorical, Context, Draft, Scores, Verdict
+from .jacobi import JacobiDrafter
+
+
+class CoupledJacobiDrafter(JacobiDrafter):
+    """A Jacobi window that redraws a token only as far as its law has moved.
+
+    A token x drawn from q moves to the new law p by maximal coupling: it stays with probability
+    min(1, p(x) / q(x)) and is otherwise drawn from [p − q]+. So it follows p exactly, and the
+    context of the tokens behind it changes as rarely as it can.
+
+    Args:
+        vocab_size, init: see `JacobiDrafter`.
+    """
+
+    def __init__(self, vocab_size: int, init: Literal["uniform", "previous"] = "previous") -> None:
+        super().__init__(vocab_size, init)
+        self._last: Draft | None = None
+
+    def start(self, context: Context) -> None:
+        super().start(context)
+        self._last = None
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        super().observe(context, draft, scores, verdict)
+        self._last = draft
+
+    def redraw(self, laws: Tensor, index: Tensor | None, coins: RoundCoins) -> Tensor:
+        last = self._last
+        if last is None or index is None or not last.nodes:
+            return super().redraw(laws, index, coins)
+        assert isinstance(last.law, Categorical)
+        stood = index < last.lengths[:, None]  # [B, W]: had a token in the last window
+        index = index.clamp_max(last.nodes - 1)
+        q = last.law.probs.gather(1, index[..., None].expand(-1, -1, self.vocab_size))
+        old = last.tokens.gather(1, index)
+        stays = coins.accept(token_probs(laws, old) / token_probs(q, old), stood) & stood
+        residual = (laws - q).clamp_min(0)
+        # nothing is left over where p = q up to rounding: then p itself
+        moved = stood & (residual.sum(-1) > 0)
+        drawn = coins.draw(torch.where(moved[..., None], residual, laws))
+        return torch.where(stays, old, drawn)

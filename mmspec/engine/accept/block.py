@@ -1,0 +1,63 @@
+"""Block verification: the draft is judged as a whole (Sun et al. 2024, algorithm 2)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from ..coins import RoundCoins
+from ..types import Categorical, Contract, ContractError, Draft, OneHot, Scores, Verdict
+from .chain import pick, prefix_verdict, token_probs
+
+
+class BlockRule:
+    """Keep the longest prefix i of the chain whose coin says so; exact, and never worse than token.
+
+    With r_0 = 1 and r_i = min(1, r_{i−1} p_i(x_i) / q_i(x_i)), the coin of prefix i < γ shows
+
+        h_i = R_i / (R_i + 1 − r_i),  R_i = Σ_x [r_i p_{i+1}(x) − q_{i+1}(x)]+,  and h_γ = r_γ.
+
+    Then one token is drawn from [r_i p_{i+1} − q_{i+1}]+, or from p after a whole draft.
+    """
+
+    contract: Contract = "exact"
+
+    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+        """See `AcceptanceRule.verify`; takes chains with `OneHot` or `Categorical` laws.
+
+        For a one-hot draft block and token verification are the same law.
+        """
+        if draft.parents is not None:
+            raise ContractError("the block rule judges chains; this draft is a tree")
+        if not draft.nodes:
+            return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
+        p = scores.probs.double()
+        if isinstance(draft.law, OneHot):
+            q = F.one_hot(draft.tokens, p.shape[-1]).double()
+        elif isinstance(draft.law, Categorical):
+            q = draft.law.probs.double()
+        else:
+            name = type(draft.law).__name__
+            raise ContractError(f"the block rule is exact for OneHot and Categorical, not {name}")
+        moved = (token_probs(p[:, :-1], draft.tokens) / token_probs(q, draft.tokens)).log()
+        total = moved.cumsum(1)  # [B, N]: log of the product of ratios
+        r = (total - total.cummax(1).values.clamp_min(0)).exp()  # r_1 … r_N
+        r = torch.cat([torch.ones_like(r[:, :1]), r], dim=1)  # r_0 … r_N
+
+        live = draft.live()
+        left = (r[:, :-1, None] * p[:, :-1] - q).clamp_min(0)  # [B, N, V], of prefixes 0 … N − 1
+        # no law follows the row's last node: its filling says nothing
+        mass = torch.where(live, left.sum(-1), 0.0)[:, 1:]
+        short = 1 - r[:, 1:-1]
+        h = torch.where(mass + short > 0, mass / (mass + short), 1.0)
+        h = torch.cat([h, r[:, -1:]], dim=1)
+        last = torch.arange(1, draft.nodes + 1, device=h.device) == draft.lengths[:, None]
+        h = torch.where(last, r[:, 1:], h)
+        ok = coins.accept(h, live) & live
+        place = torch.arange(1, draft.nodes + 1, device=h.device)
+        accepted = (ok * place).amax(1)
+
+        rest = pick(left, accepted.clamp_max(draft.nodes - 1))
+        use = (accepted < draft.lengths) & (rest.sum(-1) > 0)
+        weights = torch.where(use[:, None], rest, pick(p, accepted))
+        return prefix_verdict(draft, accepted, coins.draw(weights))
