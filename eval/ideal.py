@@ -47,7 +47,7 @@ def measure_forward(decoder: Decoder, rows: int, grid: int, n: int, repeats: int
     cache = decoder.cache(rows, prefix + limit + n)
     rotary = model.rotary(grid)
     rotary = torch.cat([rotary, rotary[-1:].expand(n, -1)])
-    causal = torch.ones(len(rotary), len(rotary), dtype=torch.bool).tril().to(rotary.device)
+    causal = torch.full((len(rotary), len(rotary)), -torch.inf, device=rotary.device).triu(1)
     x = decoder.embeddings[torch.zeros(rows, n, dtype=torch.long, device=rotary.device)]
     means = []
     for part in (0.1, 0.3, 0.5, 0.7, 0.9):

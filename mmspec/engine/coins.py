@@ -52,7 +52,7 @@ class ProductionCoins:
     def __init__(self, seeds: list[int], device: torch.device | str = "cpu") -> None:
         wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
         self._keys = _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
-        self._width, self._first = 64, -1
+        self._width, self._first = 16, -1
         self._block = torch.empty(0)
 
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:

@@ -71,9 +71,11 @@ def advance(
     a row's count are filling that the next round overwrites.
     """
     counts, accepted = verdict.counts, verdict.accepted
+    over = torch.zeros_like(counts)
     if eos is not None:
-        ended = verdict.emitted == eos
-        first = torch.where(ended.any(1), ended.long().argmax(1) + 1, counts)
+        ends = verdict.emitted == eos
+        first = torch.where(ends.any(1), ends.long().argmax(1) + 1, counts + 1)
+        over = (first <= counts).long()
         counts = torch.minimum(counts, first)
         accepted = torch.minimum(accepted, counts)
     if any(context.finished):
@@ -84,13 +86,12 @@ def advance(
     places = context.lengths[:, None] + torch.arange(width, device=counts.device)
     context.tokens.scatter_(1, places, verdict.emitted)
     context.lengths = context.lengths + counts
-    last = context.tokens.gather(1, (context.lengths - 1).clamp_min(0)[:, None])[:, 0]
-    # the one synchronization of a round: how far each row came, and on what token
-    kept, emitted, context.base, ends = torch.stack(
-        [accepted, counts, context.lengths, last]
+    # the one synchronization of a round: how far each row came, and whether it is over
+    kept, emitted, context.base, ended = torch.stack(
+        [accepted, counts, context.lengths, over]
     ).tolist()
-    for row, (count, base, token) in enumerate(zip(emitted, context.base, ends, strict=True)):
-        if base >= context.limit or (count and token == eos):
+    for row, (base, end) in enumerate(zip(context.base, ended, strict=True)):
+        if base >= context.limit or end:
             context.finished[row] = True
     context.round += 1
     return kept, emitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +33,7 @@ class Warp:
         if self.temperature != 1:
             logits = logits / self.temperature
         if 0 < self.top_k < logits.shape[-1]:
-            least = logits.topk(self.top_k, dim=-1, sorted=True).values[..., -1:]
+            least = _largest(logits, self.top_k)
             logits = logits.masked_fill(logits < least, -torch.inf)
         if self.top_p < 1:
             ordered, order = logits.sort(-1, descending=True)
@@ -43,3 +44,10 @@ class Warp:
             )
             logits = logits.masked_fill(drop, -torch.inf)
         return logits.softmax(-1)
+
+
+def _largest(x: Tensor, k: int) -> Tensor:
+    """The k-th largest entry of each row of `x [..., V]`: `[..., 1]`."""
+    if x.device.type == "cpu":  # a partition takes half as long as the sorted top k
+        return torch.from_numpy(np.partition(x.detach().numpy(), -k, axis=-1)[..., -k, None])
+    return x.topk(k, dim=-1, sorted=True).values[..., -1:]

@@ -66,7 +66,8 @@ class Decoder:
             cache: receives the new keys and values.
             slots: where they go, see `StaticCache.write`.
             length: slots that attention reads.
-            mask: `[R or 1, 1, N, length]`, True where a query may read; None: everywhere.
+            mask: `[R or 1, 1, N, length]` or `[N, length]`, added to the attention scores; None: a
+                query reads everything.
             head: apply the output layer.
 
         Returns:
@@ -92,8 +93,8 @@ class Decoder:
             out = F.scaled_dot_product_attention(
                 qkv[:, :, :heads].transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=grouped
             )
-            h = wo.add(h, out.transpose(1, 2).reshape(rows * n, self.dim))
+            h = h + wo(out.transpose(1, 2).reshape(rows * n, self.dim))
             gate, up = w13(F.rms_norm(h, (self.dim,), eps=self.eps)).chunk(2, dim=-1)
-            h = w2.add(h, F.silu(gate) * up)
+            h = h + w2(F.silu(gate) * up)
         h = F.rms_norm(h, (self.dim,), eps=self.eps)
         return self.head(h).view(rows, n, -1) if head else h.view(rows, n, -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..engine.cache import StaticCache
@@ -54,7 +55,8 @@ class GuidedDecoder:
         beyond = max(0, slots - len(rotary))
         self.rotary = torch.cat([rotary[:slots], rotary[-1:].expand(beyond, -1)])
         device = prefix.device
-        self.causal = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
+        allowed = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
+        self.causal = additive(allowed, prefix.dtype)
         self.keys = torch.arange(slots, device=device)
         self.cache: StaticCache | None = None
         self.slots = slots
@@ -69,9 +71,10 @@ class GuidedDecoder:
         if length:
             mask = self.causal[:length, :length]
             if self.padded:
-                mask = mask & (self.keys[:length] >= self.pads[:, None, None])
+                keys = self.keys[:length]
                 # a padded query reads itself, so that its softmax is defined
-                mask = (mask | torch.eye(length, dtype=torch.bool, device=mask.device))[:, None]
+                real = (keys >= self.pads[:, None, None]) | (keys == keys[:, None])
+                mask = (mask + additive(real, mask.dtype))[:, None]
             self.decoder.forward(
                 self.prefix[:, :length],
                 self.rotary[:length],
@@ -91,9 +94,8 @@ class GuidedDecoder:
         """
         assert self.cache is not None, "start() comes first"
         rows, n = tokens.shape
-        x = self.decoder.embeddings[tokens]
-        if self.scale is not None:
-            x = torch.cat([x, x])
+        ids = tokens if self.scale is None else torch.cat([tokens, tokens])
+        x = F.embedding(ids, self.decoder.embeddings)
         if min(start) < 0:
             first = torch.tensor([s < 0 for s in start], device=x.device)
             first = first.repeat(len(x) // rows)[:, None]
@@ -129,13 +131,13 @@ class GuidedDecoder:
         else:
             places = torch.cat([first, first + 1 + draft.depths().repeat(copies, 1)], dim=1)
             mask = self._tree_mask(draft, first, keys).repeat(copies, 1, 1)
-        mask = (mask & (keys >= self.pads[:, None, None]))[:, None]
+        mask = additive(mask & (keys >= self.pads[:, None, None]), x.dtype)[:, None]
         return self.decoder.forward(x, self.rotary[places], self.cache, slots, length, mask)
 
     def _tree_mask(self, draft: Draft, first: Tensor, keys: Tensor) -> Tensor:
         """Which keys the root and each node may read, `[B, N + 1, length]`."""
         rows, nodes = draft.tokens.shape
-        family = torch.nn.functional.pad(draft.ancestors(), (0, 0, 1, 0))  # the root: no node
+        family = F.pad(draft.ancestors(), (0, 0, 1, 0))  # the root: no node
         node = keys - first[:rows] - 1  # [B, length]: which node's slot a key is; below 0: the past
         index = node.clamp(0, nodes - 1)[:, None].expand(-1, nodes + 1, -1)
         past, known = (node < 0)[:, None], (node < nodes)[:, None]
@@ -159,3 +161,8 @@ class GuidedDecoder:
         first = torch.tensor(start, device=path.device)[:, None] + self.offset + 1
         target = first + self.keys[: path.shape[1]]
         self.cache.gather((first + path).repeat(copies, 1), target.repeat(copies, 1))
+
+
+def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask to add to attention scores: 0 where `allowed`, minus infinity elsewhere."""
+    return torch.zeros_like(allowed, dtype=dtype).masked_fill_(~allowed, -torch.inf)

@@ -1,7 +1,8 @@
-"""A linear map for few rows: `F.linear` repacks its weight in every call, so the layout is picked.
+"""A linear map for few rows: on a CPU `F.linear` packs its weight anew in every call.
 
-Measured on two cores in float32 (48 weights of 1536 × 512, milliseconds for one pass over all):
-1 row 18 → 11, 8 rows 42 → 18, 16 rows 60 → 18, 32 rows 80 → 30. On CUDA this is `F.linear`.
+Packed once for oneDNN, sixteen rows cost 1.8 of one. Microseconds on two cores with AVX-512 in
+float32, 1024 × 256: 2 rows 43 → 24, 10 rows 116 → 34, 26 rows 161 → 56, 64 rows 252 → 104, each
+against `x @ Wᵀ` with Wᵀ stored, itself twice as fast as `F.linear` there.
 """
 
 from __future__ import annotations
@@ -10,30 +11,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_NARROW = 400  # below this width x @ Wᵀ is best at every row count
-
 
 class RowLinear:
-    """`x @ weightᵀ` for inference; `weight [out, in]` is copied into the layout that is needed."""
+    """`x @ weightᵀ` for inference, `weight [out, in]`; where nothing can be packed, `F.linear`."""
 
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight.detach().contiguous()
-        self.cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
-        self.narrow = weight.shape[1] < _NARROW
-        self.transposed = self.weight.T.contiguous() if self.cpu else self.weight.T
-        if self.cpu and self.narrow:
-            self.weight = self.transposed.T  # one copy is enough
+        self.packed = (
+            weight.device.type == "cpu"
+            and weight.dtype == torch.float32
+            and torch.backends.mkldnn.is_available()
+        )
+        if self.packed:  # the operators that torch.compile's CPU backend puts in for a linear layer
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x [M, in]` to `[M, out]`."""
-        if not self.cpu:
+        if not self.packed:
             return F.linear(x, self.weight)
-        if self.narrow or x.shape[0] <= 2 or x.shape[0] > 48:
-            return x @ self.transposed
-        return (self.weight @ x.T).T
-
-    def add(self, residual: Tensor, x: Tensor) -> Tensor:
-        """`residual + x @ weightᵀ` in one call where the layout allows."""
-        if self.cpu and not self.narrow and 2 < x.shape[0] <= 48:
-            return residual + self(x)
-        return torch.addmm(residual, x, self.transposed)
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
+        return out
