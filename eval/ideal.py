@@ -82,7 +82,17 @@ def ideal_seconds(
 ) -> float:
     """Seconds of the bare passes behind a generation whose calls drafted `rounds` nodes each."""
     total = sum(target(n + 1) for n in rounds)
-    if config.resolved().drafter == "model" and drafter is not None:
+    if drafter is None:
+        return total
+    if config.resolved().drafter == "model":
         # the first pass of a draft reads the last token or two, the others one each
         total += sum(drafter(1) * n for n in rounds)
+    if config.resolved().drafter == "tree":
+        # one pass a level; all but the first read the root and the tree so far
+        levels = [
+            SpecConfig("tree", tree_widths=config.tree_widths[:n]).tree_nodes
+            for n in range(1, len(config.tree_widths))
+        ]
+        total += sum(drafter(1) for n in rounds if n)
+        total += sum(drafter(1 + size) for n in rounds for size in levels if size < n)
     return total

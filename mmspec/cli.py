@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__
-from .config import JACOBI_INITS, METHODS, SpecConfig
+from .config import JACOBI_INITS, METHODS, SIBLINGS, SpecConfig
 from .errors import InputError
 from .registry import check_name
 
@@ -66,6 +66,8 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("--rule", help="in place of the method's own")
     generate.add_argument("--length", help="in place of the method's own")
     generate.add_argument("--jacobi-init", help=", ".join(JACOBI_INITS))
+    generate.add_argument("--tree-widths", type=_widths, help="such as 3,2,1: children by level")
+    generate.add_argument("--siblings", help=", ".join(SIBLINGS))
     generate.add_argument(
         "-o", "--out", type=Path, default=Path("out"), help="folder (default: out)"
     )
@@ -122,6 +124,13 @@ def _seed(text: str) -> int:
     raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2**63 - 1, not {text!r}")
 
 
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(width) for width in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be integers such as 3,2,1, not {text!r}") from None
+
+
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="pipeline folder or hub id (default: the embedded model)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -137,7 +146,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def _spec_config(args: argparse.Namespace) -> SpecConfig:
     knobs = ["num_draft_tokens", "max_draft_tokens", "window"]
-    knobs += ["drafter", "rule", "length", "jacobi_init"]
+    knobs += ["drafter", "rule", "length", "jacobi_init", "tree_widths", "siblings"]
     given = {k: getattr(args, k) for k in knobs if getattr(args, k) is not None}
     return SpecConfig(method=args.method, **given)
 

@@ -22,14 +22,17 @@ class Method:
 METHODS: dict[str, Method] = {
     "plain": Method("null", "token", "constant", "one token a target call: the baseline"),
     "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
+    "tree": Method("tree", "recursive", "constant", "a smaller model drafts a tree"),
     "sjd": Method("jacobi", "token", "constant", "the target drafts a window itself (Jacobi)"),
     "scd": Method("coupled-jacobi", "token", "constant", "Jacobi whose tokens stay put (coupled)"),
 }
-DRAFTERS = ("null", "model", "jacobi", "coupled-jacobi")
+DRAFTERS = ("null", "model", "tree", "jacobi", "coupled-jacobi")
 WINDOWED = ("jacobi", "coupled-jacobi")
-RULES = ("token", "block", "greedy")
+RULES = ("token", "block", "recursive", "greedy")
 LENGTHS = ("constant", "heuristic")
 JacobiInit = Literal["uniform", "previous"]
+Siblings = Literal["without-replacement", "independent", "top"]
+SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
 JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
 
 
@@ -44,6 +47,8 @@ class SpecConfig:
         max_draft_tokens: most tokens that a length policy may ask for.
         window: positions in a Jacobi window (W); the paper takes 16, fewer cost less on a CPU.
         jacobi_init: how a position enters the window, see `JacobiDrafter`.
+        tree_widths: children of a tree's nodes, level by level: (3, 2) makes 3 + 6 nodes.
+        siblings: how they come about, see `TreeDrafter`.
 
     Raises:
         InputError: a name is unknown or a number out of range.
@@ -57,6 +62,8 @@ class SpecConfig:
     max_draft_tokens: int = 16
     window: int = 12
     jacobi_init: JacobiInit = "previous"
+    tree_widths: tuple[int, ...] = (3, 2, 1, 1)
+    siblings: Siblings = "without-replacement"
 
     def __post_init__(self) -> None:
         check_name("method", self.method, METHODS)
@@ -64,6 +71,8 @@ class SpecConfig:
             if (name := getattr(self, part)) is not None:
                 check_name(part, name, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
+        check_name("siblings", self.siblings, SIBLINGS)
+        self._check_tree()
         for knob, most in (("num_draft_tokens", 64), ("max_draft_tokens", 64), ("window", 256)):
             value = getattr(self, knob)
             if not isinstance(value, int) or not 1 <= value <= most:
@@ -73,6 +82,28 @@ class SpecConfig:
                 f"num_draft_tokens ({self.num_draft_tokens}) is larger than max_draft_tokens "
                 f"({self.max_draft_tokens})"
             )
+
+    def _check_tree(self) -> None:
+        widths = self.tree_widths
+        if not widths or not all(isinstance(w, int) and w >= 1 for w in widths):
+            raise InputError(f"tree_widths must be integers of 1 or more, not {widths!r}")
+        if self.tree_nodes > 256:
+            raise InputError(f"tree_widths make {self.tree_nodes} nodes; at most 256 are drafted")
+        preset = METHODS[self.method]
+        rule = self.rule or preset.rule
+        if (self.drafter or preset.drafter) == "tree" and rule != "recursive":
+            raise InputError(
+                f"rule {rule!r} judges chains and drafter 'tree' drafts trees; use 'recursive'"
+            )
+
+    @property
+    def tree_nodes(self) -> int:
+        """Nodes of a tree of `tree_widths`."""
+        level, nodes = 1, 0
+        for width in self.tree_widths:
+            level *= width
+            nodes += level
+        return nodes
 
     def resolved(self) -> SpecConfig:
         """The same with drafter, rule and length filled in from the preset."""
@@ -86,15 +117,20 @@ class SpecConfig:
 
     @property
     def most_drafted(self) -> int:
-        """The largest draft that this configuration can ask for."""
+        """Nodes of the largest draft that this configuration can ask for."""
         parts = self.resolved()
         if parts.drafter == "null":
             return 0
+        if parts.drafter == "tree":
+            return self.tree_nodes
         if parts.length == "heuristic":
             return self.max_draft_tokens
         return self.first_drafted
 
     @property
     def first_drafted(self) -> int:
-        """What the first round drafts: a window, or γ tokens."""
-        return self.window if self.resolved().drafter in WINDOWED else self.num_draft_tokens
+        """How far ahead the first round drafts: a window, the tree's levels, or γ tokens."""
+        drafter = self.resolved().drafter
+        if drafter == "tree":
+            return len(self.tree_widths)
+        return self.window if drafter in WINDOWED else self.num_draft_tokens

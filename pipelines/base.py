@@ -13,6 +13,7 @@ from .. import assets
 from ..config import SpecConfig
 from ..engine.accept.block import BlockRule
 from ..engine.accept.greedy import GreedyRule
+from ..engine.accept.recursive import RecursiveRule
 from ..engine.accept.token import TokenRule
 from ..engine.length.constant import ConstantLength
 from ..engine.length.heuristic import HeuristicLength
@@ -102,7 +103,10 @@ class SpeculativePipeline(DiffusionPipeline):
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""
-        if config.resolved().drafter == "model" and self.components.get("drafter") is None:
+        if (
+            config.resolved().drafter in ("model", "tree")
+            and self.components.get("drafter") is None
+        ):
             raise InputError(
                 f"method {config.method!r} needs a drafter and this pipeline has none; "
                 "load one or use 'sjd'"
@@ -123,6 +127,8 @@ def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
     greedy = config.resolved().rule == "greedy"
     if greedy and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
+    if config.resolved().rule == "recursive":
+        return RecursiveRule()  # at temperature 0 laws are one-hot, and so it is greedy
     if temperature == 0:
         return GreedyRule()
     return BlockRule() if config.resolved().rule == "block" else TokenRule()

@@ -15,6 +15,7 @@ from ..draft.coupled import CoupledJacobiDrafter
 from ..draft.jacobi import JacobiDrafter
 from ..draft.model import ModelDrafter
 from ..draft.null import NullDrafter
+from ..draft.tree import TreeDrafter
 from ..engine.coins import ProductionCoins
 from ..engine.loop import run
 from ..engine.stats import SpecStats
@@ -290,9 +291,14 @@ class ImagePipeline(SpeculativePipeline):
             return self._guided(network, features, mask, scale, warp, grid, config.most_drafted + 1)
 
         drafter: Drafter = NullDrafter()
-        if config.drafter == "model":
+        if config.drafter in ("model", "tree"):
             self.check_speculation(config)
-            drafter = ModelDrafter(guided(self.drafter))
+            model = guided(self.drafter)
+            drafter = (
+                ModelDrafter(model)
+                if config.drafter == "model"
+                else TreeDrafter(model, config.tree_widths, config.siblings)
+            )
         elif config.drafter in JACOBI:
             kind = JACOBI[config.drafter]
             drafter = kind(transformer.config.vocab_size, config.jacobi_init)

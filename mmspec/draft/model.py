@@ -17,12 +17,26 @@ class TokenModel(Protocol):
     def start(self, rows: int) -> None:
         """Take in the condition; every token is still to come."""
 
-    def extend(self, tokens: Tensor, start: list[int]) -> Tensor:
+    def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
         """Laws `[B, n, V]` after each of `tokens [B, n]`, which stand at `start[b] + 0 .. n - 1`.
 
-        Position -1 is the condition's own last input; its token id is ignored. What the cache holds
+        With a tree in `draft`, the first token is its root and the others are its nodes. Position
+        -1 is the condition's own last input; its token id is ignored. What the cache holds
         from `start` on is overwritten.
         """
+
+
+def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
+    """The committed tokens `[B, n]` that a model has not read yet, and the first one's position.
+
+    Row b has read the positions before `known[b]`. Rows that know more than others re-read a token
+    or two: one width for the whole batch.
+    """
+    width = max(b - k for b, k in zip(context.base, known, strict=True))
+    start = [max(-1, b - width) for b in context.base]
+    places = torch.tensor(start, device=context.tokens.device)[:, None]
+    places = places + torch.arange(width, device=places.device)
+    return context.tokens.gather(1, places.clamp_min(0)), start
 
 
 class ModelDrafter:
@@ -42,12 +56,7 @@ class ModelDrafter:
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         depth = max(budget)
         lengths = torch.tensor(budget, device=context.tokens.device)
-        # rows that know more than others re-read a token or two: one width for the whole batch
-        width = max(b - k for b, k in zip(context.base, self._known, strict=True))
-        start = [max(-1, b - width) for b in context.base]
-        places = torch.tensor(start, device=lengths.device)[:, None]
-        places = places + torch.arange(width, device=lengths.device)
-        inputs = context.tokens.gather(1, places.clamp_min(0))
+        inputs, start = catch_up(context, self._known)
         tokens, laws = [], []
         for n in range(depth):
             laws.append(self.model.extend(inputs, start)[:, -1])

@@ -118,6 +118,7 @@ class Draft:
         parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
             chain.
         noise: the noise the payload was made from, where a rejection re-uses it.
+        bounds: of a tree, what the host knows of its shape: levels and most children of a node.
     """
 
     tokens: Tensor
@@ -125,6 +126,19 @@ class Draft:
     law: Law
     parents: Tensor | None = None
     noise: Tensor | None = None
+    bounds: tuple[int, int] | None = None
+
+    @property
+    def levels(self) -> int:
+        """No node is deeper than this many steps below the last committed token."""
+        return self.bounds[0] if self.bounds else self.nodes
+
+    @property
+    def most_children(self) -> int:
+        """No node has more children than this."""
+        if self.parents is None:
+            return 1
+        return self.bounds[1] if self.bounds else self.nodes
 
     @property
     def nodes(self) -> int:
@@ -141,12 +155,7 @@ class Draft:
         nodes = torch.arange(self.nodes, device=self.lengths.device)
         if self.parents is None:
             return nodes.expand(len(self.lengths), -1)
-        depths = torch.zeros_like(self.parents)
-        for n in range(1, self.nodes):  # parents stand before their children
-            parent = self.parents[:, n : n + 1]
-            above = depths.gather(1, parent.clamp_min(0))
-            depths[:, n : n + 1] = torch.where(parent < 0, 0, above + 1)
-        return depths
+        return self.ancestors().sum(-1) - 1
 
     def ancestors(self) -> Tensor:
         """`[B, N, N]`, True where node m is node n or one that node n descends from."""
@@ -154,10 +163,10 @@ class Draft:
         line = torch.eye(nodes, dtype=torch.bool, device=self.lengths.device).repeat(rows, 1, 1)
         if self.parents is None:
             return torch.ones_like(line).tril()
-        for n in range(1, nodes):
-            parent = self.parents[:, n]
-            above = line[torch.arange(rows, device=parent.device), parent.clamp_min(0)]
-            line[:, n] |= above & (parent >= 0)[:, None]
+        index = self.parents.clamp_min(0)[..., None].expand(-1, -1, nodes)
+        below = (self.parents >= 0)[..., None]
+        for _ in range(self.levels - 1):  # every pass reaches one level further up
+            line = line | (line.gather(1, index) & below)
         return line
 
 

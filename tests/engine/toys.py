@@ -73,8 +73,16 @@ class Table:
         return out
 
 
+def paths_to(nodes: list[int], parents: list[int] | None) -> list[tuple[int, ...]]:
+    """The tokens drafted up to the root and up to every node."""
+    paths: list[tuple[int, ...]] = [()]
+    for n, token in enumerate(nodes):
+        paths.append((*paths[n if parents is None else parents[n] + 1], token))
+    return paths
+
+
 class TableTarget:
-    """A table as the engine's target, for chains."""
+    """A table as the engine's target, for chains and trees."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -83,13 +91,13 @@ class TableTarget:
         pass
 
     def score(self, context: Context, draft: Draft) -> Scores:
-        assert draft.parents is None
         laws = []
         for tokens, base, nodes in zip(
             context.tokens.tolist(), context.base, draft.tokens.tolist(), strict=True
         ):
-            prefix = tuple(tokens[:base])
-            laws.append([self.table((*prefix, *nodes[:n])) for n in range(len(nodes) + 1)])
+            parents = draft.parents[len(laws)].tolist() if draft.parents is not None else None
+            paths = paths_to(nodes, parents)
+            laws.append([self.table((*tokens[:base], *path)) for path in paths])
         return Scores(torch.tensor(laws, dtype=torch.float64))
 
     def commit(self, context, draft, verdict) -> None:
@@ -105,13 +113,23 @@ class TableModel:
     def start(self, rows: int) -> None:
         self.seen: list[list[int]] = [[] for _ in range(rows)]  # from position -1 on
 
-    def extend(self, tokens: torch.Tensor, start: list[int]) -> torch.Tensor:
+    def extend(self, tokens: torch.Tensor, start: list[int], draft=None) -> torch.Tensor:
+        if draft is not None:
+            return self._tree(tokens, start, draft)
         laws = []
         for row, (new, first) in enumerate(zip(tokens.tolist(), start, strict=True)):
             assert -1 <= first <= len(self.seen[row]) - 1, "a gap in the cache"
             seen = self.seen[row] = self.seen[row][: first + 1] + new
             ends = range(first + 1, len(seen))
             laws.append([self.table(tuple(seen[1 : end + 1])) for end in ends])
+        return torch.tensor(laws, dtype=torch.float64)
+
+    def _tree(self, tokens: torch.Tensor, start: list[int], draft) -> torch.Tensor:
+        laws = []
+        for row, (root, *nodes) in enumerate(tokens.tolist()):
+            seen = self.seen[row] = [*self.seen[row][: start[row] + 1], root]
+            paths = paths_to(nodes, draft.parents[row].tolist())
+            laws.append([self.table((*seen[1:], *path)) for path in paths])
         return torch.tensor(laws, dtype=torch.float64)
 
 

@@ -16,7 +16,7 @@ from mmspec.models.decoder import Decoder
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.text import encode_captions
 
-METHODS = ["plain", "draft", "sjd"]
+METHODS = ["plain", "draft", "tree", "sjd", "scd"]
 PROMPT = "a photo of a red circle"
 PROMPTS = [PROMPT, "a photo of three stars", "a photo of a blue square left of a white ring"]
 
@@ -449,6 +449,13 @@ def test_speculation_on_and_off(pipe):
         {"method": "sjd", "jacobi_init": "uniform"},
         {"method": "sjd", "length": "heuristic"},
         {"method": "draft", "drafter": "null"},
+        {"method": "draft", "rule": "block"},
+        {"method": "draft", "rule": "recursive"},
+        {"method": "scd", "rule": "block", "window": 5},
+        {"method": "tree", "tree_widths": (1,)},
+        {"method": "tree", "tree_widths": (2, 2, 3), "siblings": "top"},
+        {"method": "tree", "siblings": "independent"},
+        {"method": "tree", "length": "heuristic"},
     ],
     ids=str,
 )
@@ -470,6 +477,24 @@ def test_draft_needs_a_drafter(pipe):
             alone.enable_speculation(config)
     assert alone.speculation.method == "plain"
     alone.enable_speculation(SpecConfig(method="sjd"))
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"method": "tree", "rule": "token"}, "judges chains"),
+        ({"method": "tree", "rule": "greedy"}, "judges chains"),
+        ({"drafter": "tree"}, "judges chains"),
+        ({"method": "tree", "tree_widths": ()}, "1 or more"),
+        ({"method": "tree", "tree_widths": (2, 0)}, "1 or more"),
+        ({"method": "tree", "tree_widths": (8, 8, 8)}, "584 nodes"),
+        ({"method": "tree", "siblings": "topp"}, "did you mean 'top'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_go_together(knobs, message):
+    with pytest.raises(InputError, match=message):
+        SpecConfig(**knobs)
 
 
 def test_greedy_rule_needs_temperature_0(pipe):

@@ -62,6 +62,46 @@ def block_rule(drafted: list[int], p: list[Probs], q: list[Probs]) -> Law:
     return law
 
 
+def recursive_rule(
+    drafted: list[int],
+    parents: list[int],
+    p: list[Probs],
+    q: list[Probs],
+    replacement: bool = True,
+) -> Law:
+    """Recursive rejection on a tree (Jeon et al. 2024, algorithm 1; Chen et al. 2024, Sequoia).
+
+    Args:
+        drafted, parents: token and parent (-1: the root) of every node.
+        p: target laws, n + 1 of them: behind the root and behind every node.
+        q: the law that each node and its siblings were drawn from.
+        replacement: False takes the tokens of elder siblings out of q.
+    """
+
+    def behind(node: int) -> Law:
+        law: Law = {}
+        left, fallen = p[node + 1], 1.0
+        gone: set[int] = set()
+        for child in (n for n, parent in enumerate(parents) if parent == node):
+            x = drafted[child]
+            draw = [0.0 if y in gone else b for y, b in enumerate(q[child])]
+            draw = [b / sum(draw) if sum(draw) else 0.0 for b in draw]
+            stands = min(1.0, left[x] / draw[x]) if draw[x] else 0.0  # u < p(x) / q(x)
+            for tail, probability in behind(child).items():
+                _add(law, (x, *tail), fallen * stands * probability)
+            fallen *= 1 - stands
+            residual = [max(0.0, a - b) for a, b in zip(left, draw, strict=True)]
+            if sum(residual):
+                left = [a / sum(residual) for a in residual]  # p ← norm([p − q]+)
+            if not replacement:
+                gone.add(x)
+        for y, weight in enumerate(left):
+            _add(law, (y,), fallen * weight)
+        return law
+
+    return behind(-1)
+
+
 def greedy_rule(drafted: list[int], p: list[Probs]) -> Law:
     """Equal argmax is kept; the first unequal one is replaced by the target's argmax."""
     emitted: list[int] = []
