@@ -89,10 +89,7 @@ def ideal_seconds(
         total += sum(drafter(1) * n for n in rounds)
     if config.resolved().drafter == "tree":
         # one pass a level; all but the first read the root and the tree so far
-        levels = [
-            SpecConfig("tree", tree_widths=config.tree_widths[:n]).tree_nodes
-            for n in range(1, len(config.tree_widths))
-        ]
+        levels = [config.nodes(n) for n in range(1, len(config.tree_widths))]
         total += sum(drafter(1) for n in rounds if n)
         total += sum(drafter(1 + size) for n in rounds for size in levels if size < n)
     return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from .errors import InputError
 from .registry import check_name
@@ -23,13 +23,18 @@ METHODS: dict[str, Method] = {
     "plain": Method("null", "token", "constant", "one token a target call: the baseline"),
     "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
     "tree": Method("tree", "recursive", "constant", "a smaller model drafts a tree"),
+    "prompt-lookup": Method("lookup", "token", "constant", "copies what followed the same tokens"),
+    "token-recycling": Method(
+        "recycling", "recursive", "constant", "a tree of the target's earlier runners-up"
+    ),
     "sjd": Method("jacobi", "token", "constant", "the target drafts a window itself (Jacobi)"),
     "scd": Method("coupled-jacobi", "token", "constant", "Jacobi whose tokens stay put (coupled)"),
 }
-DRAFTERS = ("null", "model", "tree", "jacobi", "coupled-jacobi")
+DRAFTERS = ("null", "model", "tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
+TREES = ("tree", "recycling")
 WINDOWED = ("jacobi", "coupled-jacobi")
-RULES = ("token", "block", "recursive", "greedy")
-LENGTHS = ("constant", "heuristic")
+RULES = ("token", "block", "recursive", "k-seq", "greedy")
+LENGTHS = ("constant", "heuristic", "goodput")
 JacobiInit = Literal["uniform", "previous"]
 Siblings = Literal["without-replacement", "independent", "top"]
 SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
@@ -84,26 +89,36 @@ class SpecConfig:
             )
 
     def _check_tree(self) -> None:
-        widths = self.tree_widths
+        widths: Any = self.tree_widths
         if not widths or not all(isinstance(w, int) and w >= 1 for w in widths):
             raise InputError(f"tree_widths must be integers of 1 or more, not {widths!r}")
-        if self.tree_nodes > 256:
-            raise InputError(f"tree_widths make {self.tree_nodes} nodes; at most 256 are drafted")
+        nodes = self.tree_nodes(len(widths))
+        if nodes > 256:
+            raise InputError(f"tree_widths make {nodes} nodes; at most 256 are drafted")
         preset = METHODS[self.method]
-        rule = self.rule or preset.rule
-        if (self.drafter or preset.drafter) == "tree" and rule != "recursive":
+        rule, drafter = self.rule or preset.rule, self.drafter or preset.drafter
+        if drafter in TREES and rule not in ("recursive", "k-seq"):
             raise InputError(
-                f"rule {rule!r} judges chains and drafter 'tree' drafts trees; use 'recursive'"
+                f"rule {rule!r} judges chains and drafter {drafter!r} drafts trees; use 'recursive'"
+            )
+        independent = drafter in ("model", *WINDOWED) or self.siblings == "independent"
+        if rule == "k-seq" and (not independent or drafter in ("recycling", "lookup")):
+            raise InputError(
+                "rule 'k-seq' judges siblings that were drawn independently; use siblings "
+                "'independent' with drafter 'tree', or rule 'recursive'"
             )
 
-    @property
-    def tree_nodes(self) -> int:
-        """Nodes of a tree of `tree_widths`."""
+    def tree_nodes(self, levels: int) -> int:
+        """Nodes in the first levels of a tree of `tree_widths`."""
         level, nodes = 1, 0
-        for width in self.tree_widths:
+        for width in self.tree_widths[:levels]:
             level *= width
             nodes += level
         return nodes
+
+    def nodes(self, depth: int) -> int:
+        """Nodes of a draft that goes `depth` tokens ahead."""
+        return self.tree_nodes(depth) if self.resolved().drafter in TREES else depth
 
     def resolved(self) -> SpecConfig:
         """The same with drafter, rule and length filled in from the preset."""
@@ -118,19 +133,24 @@ class SpecConfig:
     @property
     def most_drafted(self) -> int:
         """Nodes of the largest draft that this configuration can ask for."""
+        return self.nodes(self.deepest)
+
+    @property
+    def deepest(self) -> int:
+        """How far ahead this configuration may draft."""
         parts = self.resolved()
         if parts.drafter == "null":
             return 0
-        if parts.drafter == "tree":
-            return self.tree_nodes
-        if parts.length == "heuristic":
-            return self.max_draft_tokens
-        return self.first_drafted
+        if parts.length == "constant" or parts.drafter in TREES:
+            return self.first_drafted
+        if parts.length == "goodput" and parts.drafter in WINDOWED:
+            return self.window
+        return self.max_draft_tokens
 
     @property
     def first_drafted(self) -> int:
         """How far ahead the first round drafts: a window, the tree's levels, or γ tokens."""
         drafter = self.resolved().drafter
-        if drafter == "tree":
+        if drafter in TREES:
             return len(self.tree_widths)
         return self.window if drafter in WINDOWED else self.num_draft_tokens

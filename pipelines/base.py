@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,9 +14,11 @@ from .. import assets
 from ..config import SpecConfig
 from ..engine.accept.block import BlockRule
 from ..engine.accept.greedy import GreedyRule
+from ..engine.accept.kseq import KSeqRule
 from ..engine.accept.recursive import RecursiveRule
 from ..engine.accept.token import TokenRule
 from ..engine.length.constant import ConstantLength
+from ..engine.length.goodput import GoodputLength
 from ..engine.length.heuristic import HeuristicLength
 from ..engine.types import AcceptanceRule, DraftLength
 from ..errors import InputError
@@ -127,16 +130,21 @@ def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
     greedy = config.resolved().rule == "greedy"
     if greedy and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
-    if config.resolved().rule == "recursive":
-        return RecursiveRule()  # at temperature 0 laws are one-hot, and so it is greedy
+    rule = config.resolved().rule
+    if rule == "recursive":
+        return RecursiveRule()  # at temperature 0 laws are one-hot, and so these two are greedy
+    if rule == "k-seq":
+        return KSeqRule()
     if temperature == 0:
         return GreedyRule()
-    return BlockRule() if config.resolved().rule == "block" else TokenRule()
+    return BlockRule() if rule == "block" else TokenRule()
 
 
-def make_length(config: SpecConfig) -> DraftLength:
-    """The draft-length policy of a configuration."""
+def make_length(config: SpecConfig, seconds: Callable[[int], float]) -> DraftLength:
+    """The draft-length policy of a configuration; `seconds` of a round by how far it drafts."""
     parts = config.resolved()
+    if parts.length == "goodput":
+        return GoodputLength(seconds, config.deepest)
     if parts.length == "heuristic":
         return HeuristicLength(config.num_draft_tokens, config.max_draft_tokens)
     return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)

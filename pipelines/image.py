@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -13,8 +14,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
 from ..draft.coupled import CoupledJacobiDrafter
 from ..draft.jacobi import JacobiDrafter
+from ..draft.lookup import PromptLookupDrafter
 from ..draft.model import ModelDrafter
 from ..draft.null import NullDrafter
+from ..draft.recycling import RecyclingDrafter
 from ..draft.tree import TreeDrafter
 from ..engine.coins import ProductionCoins
 from ..engine.loop import run
@@ -31,12 +34,11 @@ from ..models.target import TokenTarget
 from ..models.text import encode_captions
 from ..models.vq import VQModel
 from .base import SpeculativePipeline, locate, make_length, make_rule, row_seeds
+from .costs import Costs
 from .output import ImageOutput
 
 logger = logging.getLogger(__name__)
 OutputType = Literal["pil", "np", "pt", "tokens"]
-
-JACOBI = {"jacobi": JacobiDrafter, "coupled-jacobi": CoupledJacobiDrafter}
 
 
 class ImagePipeline(SpeculativePipeline):
@@ -89,7 +91,7 @@ class ImagePipeline(SpeculativePipeline):
                     )
         self._decoders: dict[int, tuple[object, Decoder]] = {}
         self._told: set[str] = set()
-        self._plain_seconds: dict[tuple[int, int], float] = {}
+        self._costs = Costs()
 
     @property
     def default_size(self) -> int:
@@ -290,6 +292,8 @@ class ImagePipeline(SpeculativePipeline):
         def guided(network: LlamaGenTransformer) -> GuidedDecoder:
             return self._guided(network, features, mask, scale, warp, grid, config.most_drafted + 1)
 
+        target, model = guided(transformer), None
+        vocab = transformer.config.vocab_size
         drafter: Drafter = NullDrafter()
         if config.drafter in ("model", "tree"):
             self.check_speculation(config)
@@ -299,14 +303,19 @@ class ImagePipeline(SpeculativePipeline):
                 if config.drafter == "model"
                 else TreeDrafter(model, config.tree_widths, config.siblings)
             )
-        elif config.drafter in JACOBI:
-            kind = JACOBI[config.drafter]
-            drafter = kind(transformer.config.vocab_size, config.jacobi_init)
+        elif config.drafter == "lookup":
+            drafter = PromptLookupDrafter()
+        elif config.drafter == "recycling":
+            drafter = RecyclingDrafter(vocab, config.tree_widths)
+        elif config.drafter == "jacobi":
+            drafter = JacobiDrafter(vocab, config.jacobi_init)
+        elif config.drafter == "coupled-jacobi":
+            drafter = CoupledJacobiDrafter(vocab, config.jacobi_init)
         return Engine(
-            TokenTarget(guided(transformer)),
+            TokenTarget(target),
             drafter,
             make_rule(config, warp.temperature),
-            make_length(config),
+            make_length(config, partial(self._costs.round, config, target, model)),
             ProductionCoins(seeds, self.device),
         )
 
@@ -331,10 +340,7 @@ class ImagePipeline(SpeculativePipeline):
             return
         assert isinstance(engine.target, TokenTarget)
         model = engine.target.model
-        key = (id(model.decoder), len(model.prefix))
-        if key not in self._plain_seconds:
-            self._plain_seconds[key] = model.seconds_per_call()
-        plain = max(stats.emitted) * self._plain_seconds[key]
+        plain = max(stats.emitted) * self._costs.call(model)
         if stats.loop_seconds > plain and stats.method not in self._told:
             self._told.add(stats.method)
             logger.warning(

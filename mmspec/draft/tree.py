@@ -10,10 +10,11 @@ from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Law, OneHot, Scores, Verdict
 from ..engine.types import WithoutReplacement as Without
 from .model import TokenModel, catch_up
+from .shape import TreeShape
 
 
 class TreeDrafter:
-    """Every node of level d gets `widths[d]` children.
+    """The draft model says what may follow every node of the tree.
 
     Args:
         model: the draft model; its cache holds committed tokens, the tree is read anew per level.
@@ -28,7 +29,7 @@ class TreeDrafter:
         widths: tuple[int, ...],
         siblings: Siblings = "without-replacement",
     ) -> None:
-        self.model, self.widths, self.siblings = model, widths, siblings
+        self.model, self.shape, self.siblings = model, TreeShape(widths), siblings
         self._known: list[int] = []
 
     def start(self, context: Context) -> None:
@@ -36,51 +37,24 @@ class TreeDrafter:
         self._known = [-1] * context.rows
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        widths, device, rows = self.widths[: max(budget)], context.tokens.device, context.rows
-        if not widths:
-            return Draft(
-                context.tokens[:, :0],
-                torch.zeros(rows, dtype=torch.long, device=device),
-                Categorical(torch.zeros(0)),
-            )
-        inputs, start = catch_up(context, self._known)
-        self._known = list(context.base)
-        laws = self.model.extend(inputs, start)[:, -1:]  # [B, M, V]: of the level's parents
-        root = inputs[:, -1:]
-        draft = Draft(root[:, :0], context.lengths * 0, OneHot(), context.tokens[:, :0])
-        above = torch.full((1,), -1, device=device)  # the level's parents
-        node_laws: list[Tensor] = []
-        drawn = 0
+        tokens = context.tokens[:, :0]
+        laws: list[Tensor] = []
+        widths, ends = self.shape.widths[: max(budget)], self.shape.ends
+        if widths:
+            inputs, start = catch_up(context, self._known)
+            self._known = list(context.base)
+            above = self.model.extend(inputs, start)[:, -1:]  # [B, M, V]: of the level's parents
         for level, width in enumerate(widths):
-            chosen = self._siblings(laws, width, coins, drawn)  # [B, M, width]
-            drawn += chosen.shape[1] * width
-            node_laws.append(laws.repeat_interleave(width, 1))
-            parents = above.repeat_interleave(width).expand(rows, -1)
-            draft = self._grown(draft, chosen.flatten(1), parents, level + 1)
-            above = torch.arange(draft.nodes - parents.shape[1], draft.nodes, device=device)
+            chosen = self._siblings(above, width, coins, ends[level])
+            laws.append(above.repeat_interleave(width, 1))
+            tokens = torch.cat([tokens, chosen.flatten(1)], dim=1)
             if level + 1 < len(widths):
-                places = [b - 1 for b in context.base]
-                tree = torch.cat([root, draft.tokens], dim=1)
-                laws = self.model.extend(tree, places, draft)[:, above + 1]
-        draft.law = self._law(torch.cat(node_laws, 1))
-        draft.lengths = self._real(budget, device)
-        return draft
-
-    def _grown(self, draft: Draft, tokens: Tensor, parents: Tensor, levels: int) -> Draft:
-        """The draft with one more level."""
-        assert draft.parents is not None
-        tokens = torch.cat([draft.tokens, tokens], dim=1)
-        lengths = torch.full_like(draft.lengths, tokens.shape[1])
-        parents = torch.cat([draft.parents, parents], dim=1)
-        return Draft(tokens, lengths, OneHot(), parents, bounds=(levels, max(self.widths)))
-
-    def _real(self, budget: list[int], device: torch.device) -> Tensor:
-        """Nodes `[B]` that lie within each row's depth; levels stand one after the other."""
-        sizes, level = [0], 1
-        for width in self.widths:
-            level *= width
-            sizes.append(sizes[-1] + level)
-        return torch.tensor([sizes[min(b, len(self.widths))] for b in budget], device=device)
+                tree = torch.cat([inputs[:, -1:], tokens], dim=1)
+                drafted = self.shape.draft(tokens, OneHot())
+                scored = self.model.extend(tree, [b - 1 for b in context.base], drafted)
+                above = scored[:, ends[level] + 1 :]
+        law = self._law(torch.cat(laws, 1) if laws else torch.zeros(0))
+        return self.shape.draft(tokens, law, budget)
 
     def _siblings(self, laws: Tensor, width: int, coins: RoundCoins, drawn: int) -> Tensor:
         """Children `[B, M, width]` of nodes with the given laws `[B, M, V]`."""
@@ -102,5 +76,5 @@ class TreeDrafter:
         return Without(laws) if self.siblings == "without-replacement" else Categorical(laws)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        # what the tree left in the cache stands behind the last committed token of its time
+        # the tree's own entries stand behind the last token that was committed before it
         self._known = [min(k, b - 1) for k, b in zip(self._known, context.base, strict=True)]

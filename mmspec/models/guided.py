@@ -143,14 +143,20 @@ class GuidedDecoder:
         past, known = (node < 0)[:, None], (node < nodes)[:, None]
         return past | (family.gather(2, index) & known)
 
-    def seconds_per_call(self, repeats: int = 7) -> float:
-        """Median wall-clock of a call with one token a row, in a scratch slot past the output."""
+    def seconds_per_call(self, tokens: int = 1, repeats: int = 7) -> float:
+        """Median wall-clock of a call with `tokens` new tokens a row, in the output's last slots.
+
+        They must be free: this is for before or after a generation.
+        """
         rows = len(self.prefix) // (1 if self.scale is None else 2)
-        tokens = torch.zeros(rows, 1, dtype=torch.long, device=self.prefix.device)
+        if self.cache is None:
+            self.start(rows)
+        inputs = torch.zeros(rows, tokens, dtype=torch.long, device=self.prefix.device)
+        first = max(0, self.slots - self.offset - tokens)
         times = []
         for _ in range(repeats):
             started = time.perf_counter()
-            self.extend(tokens, [self.limit] * rows)[0, 0, 0].item()  # wait for the device
+            self.extend(inputs, [first] * rows)[0, 0, 0].item()  # wait for the device
             times.append(time.perf_counter() - started)
         return sorted(times)[repeats // 2]
 

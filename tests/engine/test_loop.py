@@ -10,6 +10,7 @@ from toys import Table, TableTarget, drafters, outputs
 
 from mmspec.draft.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi import JacobiDrafter
+from mmspec.draft.lookup import PromptLookupDrafter
 from mmspec.draft.model import ModelDrafter
 from mmspec.draft.null import NullDrafter
 from mmspec.engine.accept.token import TokenRule
@@ -21,7 +22,7 @@ from mmspec.engine.stats import SpecStats
 from mmspec.engine.types import Context, Draft, Engine, OneHot, Verdict
 from mmspec.models.target import TokenTarget
 
-NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled"]
+NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled", "lookup"]
 VOCAB = 4
 TARGET, MODEL = Table(VOCAB, 40), Table(VOCAB, 41)
 
@@ -224,6 +225,7 @@ def test_row_equals_itself_alone_on_a_network(tiny_llamagen, guided_rows, name, 
             "jacobi-uniform": lambda: JacobiDrafter(16, "uniform"),
             "jacobi-previous": lambda: JacobiDrafter(16, "previous"),
             "coupled": lambda: CoupledJacobiDrafter(16),
+            "lookup": PromptLookupDrafter,
         }[name]
         target = TokenTarget(guided_rows(model, pads, rows)[0])
         coins = ProductionCoins([seeds[r] for r in rows])
@@ -233,7 +235,8 @@ def test_row_equals_itself_alone_on_a_network(tiny_llamagen, guided_rows, name, 
         return outputs(context), stats
 
     together, stats = emitted([0, 1, 2])
-    assert name == "null" or 0 < sum(stats.accepted) < sum(stats.drafted)
+    rarely = name in ("null", "lookup")
+    assert rarely or 0 < sum(stats.accepted) < sum(stats.drafted)
     for row in range(3):
         assert emitted([row])[0] == [together[row]]
     assert emitted([2, 0])[0] == [together[2], together[0]]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mmspec.draft.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi import JacobiDrafter
+from mmspec.draft.lookup import PromptLookupDrafter
 from mmspec.draft.model import ModelDrafter
 from mmspec.draft.null import NullDrafter
 from mmspec.engine.accept.token import TokenRule
@@ -158,6 +159,7 @@ def drafters(vocab: int, model: Table) -> dict:
         "jacobi-uniform": lambda: JacobiDrafter(vocab, "uniform"),
         "jacobi-previous": lambda: JacobiDrafter(vocab, "previous"),
         "coupled": lambda: CoupledJacobiDrafter(vocab),
+        "lookup": lambda: PromptLookupDrafter(2),
     }
 
 

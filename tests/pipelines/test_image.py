@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from mmspec import ImagePipeline, SpecConfig
+from mmspec.config import METHODS as PRESETS
 from mmspec.errors import InputError
 from mmspec.models.decoder import Decoder
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.text import encode_captions
 
-METHODS = ["plain", "draft", "tree", "sjd", "scd"]
+METHODS = list(PRESETS)
 PROMPT = "a photo of a red circle"
 PROMPTS = [PROMPT, "a photo of three stars", "a photo of a blue square left of a white ring"]
 
@@ -456,6 +457,12 @@ def test_speculation_on_and_off(pipe):
         {"method": "tree", "tree_widths": (2, 2, 3), "siblings": "top"},
         {"method": "tree", "siblings": "independent"},
         {"method": "tree", "length": "heuristic"},
+        {"method": "tree", "length": "goodput"},
+        {"method": "tree", "rule": "k-seq", "siblings": "independent"},
+        {"method": "draft", "length": "goodput"},
+        {"method": "scd", "length": "goodput"},
+        {"method": "prompt-lookup", "length": "goodput", "rule": "block"},
+        {"method": "token-recycling", "tree_widths": (2, 1)},
     ],
     ids=str,
 )
@@ -485,6 +492,12 @@ def test_draft_needs_a_drafter(pipe):
         ({"method": "tree", "rule": "token"}, "judges chains"),
         ({"method": "tree", "rule": "greedy"}, "judges chains"),
         ({"drafter": "tree"}, "judges chains"),
+        ({"method": "token-recycling", "rule": "block"}, "judges chains"),
+        ({"method": "tree", "rule": "k-seq"}, "drawn independently"),
+        (
+            {"method": "token-recycling", "rule": "k-seq", "siblings": "independent"},
+            "independently",
+        ),
         ({"method": "tree", "tree_widths": ()}, "1 or more"),
         ({"method": "tree", "tree_widths": (2, 0)}, "1 or more"),
         ({"method": "tree", "tree_widths": (8, 8, 8)}, "584 nodes"),
@@ -506,7 +519,7 @@ def test_greedy_rule_needs_temperature_0(pipe):
 
 @pytest.mark.parametrize(("seconds", "warnings"), [(0.0, 1), (1e9, 0)])
 def test_slower_than_plain_is_said(pipe, caplog, monkeypatch, seconds, warnings):
-    monkeypatch.setattr(GuidedDecoder, "seconds_per_call", lambda self: seconds)
+    monkeypatch.setattr(GuidedDecoder, "seconds_per_call", lambda self, tokens: seconds)
     with caplog.at_level(logging.WARNING, "mmspec"):
         draw(pipe)
         assert not caplog.records

@@ -1,0 +1,75 @@
+"""Goodput: draft as far as expected tokens per second still grow (SmartSpec, Liu et al. 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..types import Draft, Verdict
+
+_PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds that outweighs
+_DECAY = 0.95  # of what was seen, per round
+_PATIENCE = 8  # rounds of plain decoding before the first new try
+
+
+class GoodputLength:
+    """Chooses γ per row to maximize E[tokens] / seconds; 0 where drafting does not pay.
+
+    How often position i stands, given that those before it did, is a running average of the row's
+    own rounds, so E[tokens] = 1 + a_1 + a_1 a_2 + … A row that draws nothing learns nothing: it
+    tries again after a number of rounds that doubles with every failure.
+
+    Args:
+        seconds: of a round that drafts n tokens, drafting included; measured by the caller.
+        most: largest γ.
+    """
+
+    def __init__(self, seconds: Callable[[int], float], most: int) -> None:
+        self.most = most
+        self.seconds = [seconds(n) for n in range(most + 1)]
+        self._rows: list[_Row] = []
+
+    def start(self, rows: int) -> None:
+        self._rows = [_Row(self.most) for _ in range(rows)]
+
+    def budget(self) -> list[int]:
+        return [row.choose(self.seconds) for row in self._rows]
+
+    def observe(self, draft: Draft, verdict: Verdict) -> None:
+        drafted, kept = draft.lengths.tolist(), verdict.accepted.tolist()
+        for row, n, accepted in zip(self._rows, drafted, kept, strict=True):
+            row.learn(min(n, draft.levels), accepted)
+
+
+class _Row:
+    """What one row has seen."""
+
+    def __init__(self, most: int) -> None:
+        self.stood, self.judged = [0.0] * most, [0.0] * most
+        self.idle, self.patience = 0, _PATIENCE
+
+    def choose(self, seconds: list[float]) -> int:
+        best, rate = 0, 1 / seconds[0]
+        tokens = reach = 1.0
+        stands = _PRIOR
+        for n, (stood, judged) in enumerate(zip(self.stood, self.judged, strict=True), start=1):
+            # where little was seen, a position is thought to be like the one before it
+            stands = (stood + _WEIGHT * stands) / (judged + _WEIGHT)
+            reach *= stands
+            tokens += reach
+            if tokens / seconds[n] > rate:
+                best, rate = n, tokens / seconds[n]
+        if best:
+            return best
+        self.idle += 1
+        return 1 if self.idle > self.patience else 0
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        if not drafted:
+            return
+        for position in range(min(accepted + 1, drafted)):
+            stood = float(position < accepted)
+            self.stood[position] = _DECAY * self.stood[position] + stood
+            self.judged[position] = _DECAY * self.judged[position] + 1
+        if self.idle:
+            self.patience = _PATIENCE if accepted else 2 * self.patience
+            self.idle = 0

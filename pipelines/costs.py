@@ -1,0 +1,50 @@
+"""What a call of a model costs on this machine, measured when it is first asked for."""
+
+from __future__ import annotations
+
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from ..config import SpecConfig
+from ..models.decoder import Decoder
+from ..models.guided import GuidedDecoder
+
+_MEASURED = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)  # new tokens a row; between them: a line
+
+
+class Costs:
+    """Seconds of calls by network, rows and new tokens a row."""
+
+    def __init__(self) -> None:
+        self._seconds: WeakKeyDictionary[Decoder, dict[tuple[int, int], float]] = (
+            WeakKeyDictionary()
+        )
+
+    def call(self, model: GuidedDecoder, tokens: int = 1) -> float:
+        """Seconds of one call with `tokens` new tokens a row."""
+        above = next(n for n in _MEASURED if n >= tokens)
+        if above == tokens:
+            return self._measured(model, tokens)
+        below = max(n for n in _MEASURED if n < tokens)
+        low, high = self._measured(model, below), self._measured(model, above)
+        return low + (high - low) * (tokens - below) / (above - below)
+
+    def round(
+        self, config: SpecConfig, target: GuidedDecoder, drafter: GuidedDecoder | None, depth: int
+    ) -> float:
+        """Seconds of a round that drafts `depth` tokens deep."""
+        seconds = self.call(target, config.nodes(depth) + 1)
+        if drafter is None or not depth:
+            return seconds
+        drafts = partial(self.call, drafter)
+        if config.resolved().drafter != "tree":
+            return seconds + depth * drafts()
+        # one call a level; all but the first read the root and the tree so far
+        return seconds + sum(drafts(config.nodes(level) + 1) for level in range(depth))
+
+    def _measured(self, model: GuidedDecoder, tokens: int) -> float:
+        known = self._seconds.setdefault(model.decoder, {})
+        key = (len(model.prefix), tokens)
+        if key not in known:
+            known[key] = model.seconds_per_call(tokens)
+        return known[key]

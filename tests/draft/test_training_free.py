@@ -1,0 +1,116 @@
+"""Drafters that need no training: what they propose, against slow references."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import EXACT, Table, TableTarget, context_at, distance, outputs, whole_loop
+
+from mmspec.draft.lookup import PromptLookupDrafter
+from mmspec.draft.recycling import RecyclingDrafter
+from mmspec.engine.accept.recursive import RecursiveRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.stats import SpecStats
+from mmspec.engine.types import Context, Draft, Engine
+
+COINS = ProductionCoins([0]).round(0)[0]
+
+
+def looked_up(text: list[int], longest: int, shortest: int, budget: int) -> list[int]:
+    """What follows the latest earlier occurrence of the longest matching suffix."""
+    for n in range(longest, shortest - 1, -1):
+        for j in range(len(text) - 1, n - 1, -1):
+            if len(text) >= n and text[j - n : j] == text[-n:]:
+                return text[j : j + budget]
+    return []
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.lists(st.lists(st.integers(0, 2), max_size=9), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 4),
+)
+def test_lookup_equals_a_search(texts, longest, shortest, budget):
+    shortest = min(longest, shortest)
+    context = Context.empty(len(texts), 12)
+    for row, text in enumerate(texts):
+        context.tokens[row, : len(text)] = torch.tensor(text, dtype=torch.long)
+    context.lengths = torch.tensor([len(text) for text in texts])
+    context.base = context.lengths.tolist()
+    draft = PromptLookupDrafter(longest, shortest).propose(context, [budget] * len(texts), COINS)
+    for row, text in enumerate(texts):
+        drafted = draft.tokens[row, : draft.lengths[row]].tolist()
+        assert drafted == looked_up(text, longest, shortest, budget)
+
+
+def test_lookup_copies_from_the_prompt():
+    drafter = PromptLookupDrafter(prompt=torch.tensor([[5, 6, 7, 8]]))
+    draft = drafter.propose(context_at((1, 6), 1, 10), [3], COINS)
+    assert draft.tokens[0, : draft.lengths[0]].tolist() == [7, 8, 1]
+
+
+def test_recycling_joint_law():
+    for vocab, limit in ((2, 4), (3, 3)):
+        target = Table(vocab, 7)
+        law = whole_loop(
+            limit,
+            TableTarget(target),
+            lambda vocab=vocab: RecyclingDrafter(vocab, (2, 1)),
+            rule=RecursiveRule(),
+        )
+        assert distance(law, target.joint(limit)) < EXACT
+
+
+class Watched(RecyclingDrafter):
+    """Compares its table with one that is kept the slow way."""
+
+    def start(self, context: Context) -> None:
+        super().start(context)
+        self.seen: list[dict[int, list[int]]] = [{} for _ in range(context.rows)]
+
+    def propose(self, context, budget, coins) -> Draft:
+        draft = super().propose(context, budget, coins)
+        for row, count in enumerate(draft.lengths.tolist()):
+            token = int(context.tokens[row, context.base[row] - 1])
+            expected: list[int] = []
+            level = [token]
+            for width in self.shape.widths:
+                level = [x for t in level for x in self.seen[row].get(t, [0, 0, 0])[:width]]
+                expected += level
+            assert draft.tokens[row, :count].tolist() == expected[:count]
+        self.bases = list(context.base)
+        return draft
+
+    def observe(self, context, draft, scores, verdict) -> None:
+        super().observe(context, draft, scores, verdict)
+        for row, base in enumerate(self.bases):
+            if context.base[row] == base:
+                continue  # a finished row
+            tokens = draft.tokens[row, : draft.lengths[row]].tolist()
+            root = [int(context.tokens[row, base - 1])] if base else [None]
+            for n, token in enumerate([*root, *tokens]):
+                if token is not None:
+                    best = scores.probs[row, n].topk(3).indices
+                    self.seen[row][token] = best.tolist()
+
+
+def test_recycling_remembers_the_last_runners_up():
+    target = TableTarget(Table(6, 3))
+    engine = Engine(
+        target,
+        Watched(6, (3, 2)),
+        RecursiveRule(),
+        ConstantLength(2),
+        ProductionCoins(list(range(8))),
+    )
+    stats = SpecStats()
+    together = outputs(run(engine, 8, 14, stats))
+    assert sum(stats.accepted) > 0
+    for row in range(8):
+        engine.coins = ProductionCoins([row])
+        assert outputs(run(engine, 1, 14, SpecStats())) == [together[row]]

@@ -1,0 +1,97 @@
+"""The goodput policy: its choice against brute force, its retreat, the law it must not touch."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+import torch
+from toys import EXACT, Table, TableTarget, distance, drafters, whole_loop
+
+from mmspec.engine.length.goodput import _PATIENCE, _PRIOR, _WEIGHT, GoodputLength, _Row
+from mmspec.engine.types import Draft, OneHot, Verdict
+
+
+def told(policy: GoodputLength, drafted: list[int], accepted: list[int]) -> None:
+    width, kept = max(drafted), torch.tensor(accepted)
+    draft = Draft(torch.zeros(len(drafted), width).long(), torch.tensor(drafted), OneHot())
+    policy.observe(draft, Verdict(kept, torch.zeros(len(drafted), width + 1).long(), kept + 1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_choice_has_the_best_rate(seed):
+    rng = random.Random(seed)
+    row, seconds = _Row(6), [1 + 0.4 * n * rng.random() for n in range(7)]
+    row.judged = [rng.uniform(1, 9) for _ in range(6)]
+    row.stood = [j * rng.random() for j in row.judged]
+
+    def rate(n: int) -> float:
+        tokens = reach = 1.0
+        stands = _PRIOR
+        for i in range(n):
+            stands = (row.stood[i] + _WEIGHT * stands) / (row.judged[i] + _WEIGHT)
+            reach *= stands
+            tokens += reach
+        return tokens / seconds[n]
+
+    best = max(range(7), key=rate)
+    assert row.choose(seconds) == best
+
+
+def test_free_drafts_that_stand_are_as_long_as_they_may_be():
+    policy = GoodputLength(lambda n: 1 + 0.01 * n, 8)
+    policy.start(1)
+    for _ in range(20):
+        told(policy, policy.budget(), policy.budget())
+    assert policy.budget() == [8]
+
+
+def test_useless_drafts_are_given_up_and_tried_again_ever_more_rarely():
+    policy = GoodputLength(lambda n: 1 + 0.2 * n, 8)
+    policy.start(1)
+    drafted = []
+    for _ in range(400):
+        (n,) = policy.budget()
+        drafted.append(n)
+        told(policy, [n], [0])
+    tries = [i for i, n in enumerate(drafted) if n]
+    retreat = drafted.index(0)
+    assert retreat < 12
+    later = [i for i in tries if i > retreat]
+    gaps = [b - a for a, b in pairwise(later)]
+    assert all(drafted[i] == 1 for i in later)
+    assert gaps == [_PATIENCE * 2**k + 1 for k in range(1, len(gaps) + 1)]
+    extra = sum(0.2 * n for n in drafted)
+    assert extra < 0.03 * len(drafted)  # what finding out has cost
+
+
+def test_useful_drafts_are_found_again():
+    policy = GoodputLength(lambda n: 1 + 0.1 * n, 4)
+    policy.start(1)
+    for stands in [False] * 60 + [True] * 200:
+        (n,) = policy.budget()
+        told(policy, [n], [n if stands else 0])
+    assert policy.budget() == [4]
+
+
+def test_rows_choose_for_themselves():
+    policy = GoodputLength(lambda n: 1 + 0.3 * n, 6)
+    policy.start(2)
+    for _ in range(30):
+        budget = policy.budget()
+        told(policy, budget, [budget[0], 0])
+    assert policy.budget()[0] == 6
+    assert policy.budget()[1] <= 1
+
+
+@pytest.mark.parametrize("name", ["model", "jacobi-previous", "coupled"])
+def test_joint_law(name):
+    target = Table(2, 7)
+    law = whole_loop(
+        4,
+        TableTarget(target),
+        drafters(2, Table(2, 8))[name],
+        length=GoodputLength(lambda n: 1 + 0.3 * n, 3),
+    )
+    assert distance(law, target.joint(4)) < EXACT
