@@ -82,7 +82,7 @@ class Decoder:
             qkv = wqkv(F.rms_norm(h, (self.dim,), eps=self.eps))
             qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
             qk = qkv[:, :, : heads + kv]
-            if qkv.dtype == torch.float32:
+            if qkv.dtype in (torch.float32, torch.float64):
                 torch.view_as_complex(qk.unflatten(-1, (-1, 2))).mul_(turn)
             else:
                 pairs = torch.view_as_complex(qk.float().unflatten(-1, (-1, 2)))

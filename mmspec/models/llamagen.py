@@ -230,7 +230,8 @@ class FeedForward(nn.Module):
 
 def rotate(x: Tensor, rotary: Tensor) -> Tensor:
     """Turn neighbouring pairs of `x [B, S, heads, head_dim]` by `rotary [S, head_dim / 2]`."""
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    exact = x if x.dtype == torch.float64 else x.float()
+    pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * rotary[:, None]).flatten(-2).type_as(x)
 
 

@@ -30,7 +30,8 @@ def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.floa
     folder = Path(folder)
     config = read_json(folder / "config.json")
     try:
-        model: M = cls.from_config(config)  # type: ignore[attr-defined]
+        with torch.device("meta"):  # no weights are drawn that are then overwritten
+            model: M = cls.from_config(config)  # type: ignore[attr-defined]
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"{folder}/config.json is no {cls.__name__}: {first}") from error
@@ -82,7 +83,7 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
 
 
 def load_strict(model: nn.Module, weights: dict[str, Tensor], source: str | Path) -> None:
-    """Copy `weights` into `model`; names and shapes must match exactly."""
+    """Put `weights` into `model`, in their own dtype; names and shapes must match exactly."""
     expected = model.state_dict()
     problems = [f"missing tensor {name}" for name in expected if name not in weights]
     problems += [f"unexpected tensor {name}" for name in weights if name not in expected]
@@ -95,7 +96,7 @@ def load_strict(model: nn.Module, weights: dict[str, Tensor], source: str | Path
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         name = type(model).__name__
         raise InputError(f"{source} does not fit {name}: {'; '.join(problems[:3])}{more}")
-    model.load_state_dict(weights)
+    model.load_state_dict(weights, assign=True)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

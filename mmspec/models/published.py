@@ -72,14 +72,15 @@ def load_llamagen(path: str | Path, dtype: torch.dtype = torch.float32) -> Llama
         raise InputError(f"{path}: no released text-to-image model is {dim} wide")
     # the grid is not stored: 256 px was trained as stage 1, 512 px as stage 2, f = 16
     grid = 32 if "512" in Path(path).name else 16
-    model: LlamaGenTransformer = LlamaGenTransformer(
-        vocab_size=vocab_size,
-        block_size=grid**2,
-        dim=dim,
-        caption_dim=caption_dim,
-        cls_token_num=tokens,
-        **T2I_SIZES[dim],
-    )
+    with torch.device("meta"):
+        model: LlamaGenTransformer = LlamaGenTransformer(
+            vocab_size=vocab_size,
+            block_size=grid**2,
+            dim=dim,
+            caption_dim=caption_dim,
+            cls_token_num=tokens,
+            **T2I_SIZES[dim],
+        )
     load_strict(model, weights, path)
     return cast(model, dtype)
 
@@ -92,6 +93,7 @@ def load_vq(path: str | Path, dtype: torch.dtype = torch.float32) -> VQModel:
     """
     weights = read_checkpoint(path)
     eight = not any(name.startswith("encoder.conv_blocks.4.") for name in weights)
-    model: VQModel = VQModel(ch_mult=(1, 2, 2, 4) if eight else (1, 1, 2, 2, 4))
+    with torch.device("meta"):
+        model: VQModel = VQModel(ch_mult=(1, 2, 2, 4) if eight else (1, 1, 2, 2, 4))
     load_strict(model, weights, path)
     return cast(model, dtype)
