@@ -19,21 +19,46 @@ from ..config import SpecConfig
 from ..models.decoder import Decoder
 from ..models.llamagen import LlamaGenTransformer
 
+_ANCHORS = (1, 3, 5, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257)
+
 
 @dataclass
 class BareCosts:
-    """Seconds of bare cached forward passes of one network, by the number of new tokens a row."""
+    """Seconds of bare cached forward passes of one network, by the number of new tokens a row.
+
+    Measured where `_ANCHORS` says, on a line between. A machine's speed drifts, so `renew` forgets
+    what was measured; `seconds` holds the means of all that ever was.
+    """
 
     decoder: Decoder
     rows: int
     grid: int
-    seconds: dict[int, float] = field(default_factory=dict)
+    measured: dict[int, list[float]] = field(default_factory=dict)
+    _now: dict[int, float] = field(default_factory=dict)
+
+    def renew(self) -> None:
+        """Measure anew when asked the next time."""
+        self._now.clear()
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """Mean seconds by tokens a row."""
+        return {n: statistics.fmean(times) for n, times in self.measured.items()}
 
     def __call__(self, n: int) -> float:
         """Mean seconds of a forward pass of `n` tokens a row, over the lengths of a generation."""
-        if n not in self.seconds:
-            self.seconds[n] = measure_forward(self.decoder, self.rows, self.grid, n)
-        return self.seconds[n]
+        above = next(anchor for anchor in _ANCHORS if anchor >= n)
+        if above == n:
+            return self._at(n)
+        below = max(anchor for anchor in _ANCHORS if anchor < n)
+        low, high = self._at(below), self._at(above)
+        return low + (high - low) * (n - below) / (above - below)
+
+    def _at(self, n: int) -> float:
+        if n not in self._now:
+            self._now[n] = measure_forward(self.decoder, self.rows, self.grid, n, repeats=3)
+            self.measured.setdefault(n, []).append(self._now[n])
+        return self._now[n]
 
 
 @torch.inference_mode()

@@ -31,8 +31,15 @@ def measure_speed(
         on_line: receives what `samples.jsonl` says of every sample.
     """
 
+    costs = bare_costs(pipe, call)
+
     def on_sample(name: str, sample: Sample) -> None:
         sample.output = None  # pictures would pile up
+        for bare in costs.values():
+            bare.renew()
+        sample.bare_seconds = ideal_seconds(
+            configs[name], sample.stats.rounds, costs["target"], costs.get("drafter")
+        )
         on_line(
             {
                 "method": name,
@@ -40,6 +47,7 @@ def measure_speed(
                 "seed": sample.seed,
                 "seconds": sample.seconds,
                 "decode_seconds": sample.decode_seconds,
+                "bare_seconds": sample.bare_seconds,
                 "nfe": sample.stats.nfe,
                 "mean_acceptance_length": sample.stats.mean_acceptance_length,
                 "phase_seconds": sample.stats.seconds,
@@ -48,11 +56,7 @@ def measure_speed(
 
     texts = [p.prompt for p in prompts]
     samples = paired_runs(pipe, configs, texts, seed, call, on_sample=on_sample)
-    costs = bare_costs(pipe, call)
-    rows = {
-        name: summarize(name, configs[name], many, samples["plain"], costs)
-        for name, many in samples.items()
-    }
+    rows = {name: summarize(name, many, samples["plain"]) for name, many in samples.items()}
     return rows, costs
 
 
@@ -66,22 +70,12 @@ def bare_costs(pipe: ImagePipeline, call: dict[str, Any]) -> dict[str, BareCosts
     return costs
 
 
-def summarize(
-    name: str,
-    config: SpecConfig,
-    samples: list[Sample],
-    plain: list[Sample],
-    costs: dict[str, BareCosts],
-) -> MethodResult:
+def summarize(name: str, samples: list[Sample], plain: list[Sample]) -> MethodResult:
     """One method's row of the report."""
     stats = [s.stats for s in samples]
     total = stats[0].merged(stats[1:])
     pairs = list(zip(plain, samples, strict=True))
-    ideal = statistics.median(
-        p.decode_seconds
-        / ideal_seconds(config, s.stats.rounds, costs["target"], costs.get("drafter"))
-        for p, s in pairs
-    )
+    ideal = statistics.median(p.decode_seconds / s.bare_seconds for p, s in pairs)
     measured, interval = ratio_interval([p.decode_seconds / s.decode_seconds for p, s in pairs])
     row = MethodResult(
         contract=total.contract,

@@ -24,6 +24,7 @@ class Sample:
     seconds: float
     stats: SpecStats
     output: Any
+    bare_seconds: float = 0.0  # of its forward passes alone, measured beside it
 
     @property
     def decode_seconds(self) -> float:

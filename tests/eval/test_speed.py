@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.config import METHODS, SpecConfig
+from mmspec.config import SpecConfig
 from mmspec.engine.stats import SpecStats
 from mmspec.errors import InputError
 from mmspec.eval.compare import _row
-from mmspec.eval.ideal import call_seconds, ideal_seconds
+from mmspec.eval.ideal import BareCosts, call_seconds, ideal_seconds
 from mmspec.eval.quality import summarize_quality
 from mmspec.eval.runner import PROMPTS, load_prompts, load_suite, parse_methods
 from mmspec.eval.schema import VERSION, MethodResult, Report
@@ -157,7 +157,7 @@ class FakePipe:
         return SimpleNamespace(stats=SpecStats(self.speculation.method))
 
 
-CONFIGS = {name: SpecConfig(method=name) for name in METHODS}
+CONFIGS = {name: SpecConfig(method=name) for name in ("plain", "draft", "sjd")}
 
 
 def test_methods_take_turns_on_the_same_seeds():
@@ -179,7 +179,7 @@ def test_methods_take_turns_on_the_same_seeds():
     first = [r[0][0] for r in rounds[2:]]
     assert first == ["plain", "draft", "sjd", "plain"]  # nobody always goes first
     assert told == [case for r in rounds[2:] for case in r]
-    assert list(samples) == list(METHODS)
+    assert list(samples) == list(CONFIGS)
     for name, rows in samples.items():
         assert [(s.prompt, s.seed) for s in rows] == [("a", 10), ("b", 11), ("c", 12), ("d", 13)]
         assert {s.stats.method for s in rows} == {name}
@@ -212,6 +212,31 @@ def test_ideal_seconds_by_hand():
     assert ideal_seconds(CONFIGS["draft"], rounds, target, None) == verify
     assert ideal_seconds(CONFIGS["plain"], [0] * 16, target, drafter) == 160
     assert ideal_seconds(SpecConfig(method="sjd", drafter="model"), [3], target, drafter) == 13 + 6
+
+
+def test_bare_costs_lie_on_lines_and_are_renewed(monkeypatch):
+    asked: list[int] = []
+
+    def measured(decoder, rows, grid, n, repeats):
+        asked.append(n)
+        return float(n * n + len(asked))
+
+    monkeypatch.setattr("mmspec.eval.ideal.measure_forward", measured)
+    costs = BareCosts(None, 2, 16)
+    assert costs(5) == costs(5) == 26
+    assert costs(7) == pytest.approx((26 + 83) / 2)  # 5² + 1 and 9² + 2
+    assert asked == [5, 9]
+    costs.renew()
+    assert costs(9) == 84
+    assert costs.seconds == {5: 26, 9: (83 + 84) / 2}
+
+
+def test_tree_drafter_costs_a_pass_a_level():
+    target, drafter = costs(10, 1), costs(2, 0.5)
+    config = SpecConfig(method="tree", tree_widths=(2, 1, 1))
+    # T(7); the drafter reads 1, then the root and 2 nodes, then the root and 4
+    assert ideal_seconds(config, [6], target, drafter) == 16 + 2 + 3 + 4
+    assert ideal_seconds(config, [2, 0], target, drafter) == 12 + 2 + 10
 
 
 def test_call_seconds(monkeypatch):
@@ -250,8 +275,12 @@ def test_rows_by_hand():
         sample([2], 16.0, 2.0, calls=[4], target_tokens=[8], **{**one, "judged_at": [4]}),
     ]
     fast[2].stats.accepted_at = [1]
-    bare = {"target": costs(1, 0.5)}
-    row = summarize("sjd", CONFIGS["sjd"], fast, plain, bare)
+    for name, samples in (("sjd", fast), ("plain", plain)):
+        for one_sample in samples:
+            rounds = one_sample.stats.rounds
+            bare = ideal_seconds(CONFIGS[name], rounds, costs(1, 0.5), None)
+            one_sample.bare_seconds = bare
+    row = summarize("sjd", fast, plain)
     assert (row.contract, row.n, row.nfe_per_sample) == ("exact", 3, 3)
     assert row.target_tokens_per_sample == 7
     assert row.mean_acceptance_length == 24 / 9
@@ -268,7 +297,7 @@ def test_rows_by_hand():
     assert row.ideal_speedup == statistics.median([8 / 5, 12 / 4, 16 / 2])
     assert row.engine_efficiency == 2 / 3
 
-    base = summarize("plain", CONFIGS["plain"], plain, plain, bare)
+    base = summarize("plain", plain, plain)
     assert base.speedup_median is base.speedup_ci95 is base.speedup_end_to_end_median is None
     assert base.ideal_speedup == 12 / 8
     assert base.engine_efficiency == pytest.approx(8 / 12)
