@@ -31,10 +31,12 @@ METHODS: dict[str, Method] = {
     "scd": Method("coupled-jacobi", "token", "constant", "Jacobi whose tokens stay put (coupled)"),
 }
 DRAFTERS = ("null", "model", "tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
+MODELS = ("model", "tree")  # these need a draft model
 TREES = ("tree", "recycling")
 WINDOWED = ("jacobi", "coupled-jacobi")
 RULES = ("token", "block", "recursive", "k-seq", "greedy")
-LENGTHS = ("constant", "heuristic", "goodput")
+STOPPING = ("confidence", "specdec++")  # policies that look at the tokens as they are drafted
+LENGTHS = ("constant", "heuristic", "goodput", *STOPPING)
 JacobiInit = Literal["uniform", "previous"]
 Siblings = Literal["without-replacement", "independent", "top"]
 SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
@@ -54,6 +56,8 @@ class SpecConfig:
         jacobi_init: how a position enters the window, see `JacobiDrafter`.
         tree_widths: children of a tree's nodes, level by level: (3, 2) makes 3 + 6 nodes.
         siblings: how they come about, see `TreeDrafter`.
+        confidence: below it, length policy "confidence" stops drafting.
+        rejection: above this probability of one, length policy "specdec++" stops drafting.
 
     Raises:
         InputError: a name is unknown or a number out of range.
@@ -69,6 +73,8 @@ class SpecConfig:
     jacobi_init: JacobiInit = "previous"
     tree_widths: tuple[int, ...] = (3, 2, 1, 1)
     siblings: Siblings = "without-replacement"
+    confidence: float = 0.4
+    rejection: float = 0.6
 
     def __post_init__(self) -> None:
         check_name("method", self.method, METHODS)
@@ -77,18 +83,21 @@ class SpecConfig:
                 check_name(part, name, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
         check_name("siblings", self.siblings, SIBLINGS)
-        self._check_tree()
+        self._check_parts()
         for knob, most in (("num_draft_tokens", 64), ("max_draft_tokens", 64), ("window", 256)):
             value = getattr(self, knob)
             if not isinstance(value, int) or not 1 <= value <= most:
                 raise InputError(f"{knob} must be an integer from 1 to {most}, not {value!r}")
+        for knob in ("confidence", "rejection"):
+            if not 0 <= getattr(self, knob) <= 1:
+                raise InputError(f"{knob} must be from 0 to 1, not {getattr(self, knob)!r}")
         if self.num_draft_tokens > self.max_draft_tokens:
             raise InputError(
                 f"num_draft_tokens ({self.num_draft_tokens}) is larger than max_draft_tokens "
                 f"({self.max_draft_tokens})"
             )
 
-    def _check_tree(self) -> None:
+    def _check_parts(self) -> None:
         widths: Any = self.tree_widths
         if not widths or not all(isinstance(w, int) and w >= 1 for w in widths):
             raise InputError(f"tree_widths must be integers of 1 or more, not {widths!r}")
@@ -100,6 +109,11 @@ class SpecConfig:
         if drafter in TREES and rule not in ("recursive", "k-seq"):
             raise InputError(
                 f"rule {rule!r} judges chains and drafter {drafter!r} drafts trees; use 'recursive'"
+            )
+        if (self.length or preset.length) in STOPPING and drafter != "model":
+            raise InputError(
+                f"length {self.length!r} watches the tokens of a draft model, "
+                f"and drafter {drafter!r} is none"
             )
         independent = drafter in ("model", *WINDOWED) or self.siblings == "independent"
         if rule == "k-seq" and (not independent or drafter in ("recycling", "lookup")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,16 +10,7 @@ import torch
 from diffusers import DiffusionPipeline
 
 from .. import assets
-from ..config import SpecConfig
-from ..engine.accept.block import BlockRule
-from ..engine.accept.greedy import GreedyRule
-from ..engine.accept.kseq import KSeqRule
-from ..engine.accept.recursive import RecursiveRule
-from ..engine.accept.token import TokenRule
-from ..engine.length.constant import ConstantLength
-from ..engine.length.goodput import GoodputLength
-from ..engine.length.heuristic import HeuristicLength
-from ..engine.types import AcceptanceRule, DraftLength
+from ..config import MODELS, SpecConfig
 from ..errors import InputError
 from ..models.loading import load_component, read_json
 
@@ -106,10 +96,7 @@ class SpeculativePipeline(DiffusionPipeline):
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""
-        if (
-            config.resolved().drafter in ("model", "tree")
-            and self.components.get("drafter") is None
-        ):
+        if config.resolved().drafter in MODELS and self.components.get("drafter") is None:
             raise InputError(
                 f"method {config.method!r} needs a drafter and this pipeline has none; "
                 "load one or use 'sjd'"
@@ -123,31 +110,6 @@ class SpeculativePipeline(DiffusionPipeline):
     @interrupt.setter
     def interrupt(self, value: bool) -> None:
         self._interrupt = value
-
-
-def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
-    """The acceptance rule of a configuration; at temperature 0 the exact rule is the greedy one."""
-    greedy = config.resolved().rule == "greedy"
-    if greedy and temperature != 0:
-        raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
-    rule = config.resolved().rule
-    if rule == "recursive":
-        return RecursiveRule()  # at temperature 0 laws are one-hot, and so these two are greedy
-    if rule == "k-seq":
-        return KSeqRule()
-    if temperature == 0:
-        return GreedyRule()
-    return BlockRule() if rule == "block" else TokenRule()
-
-
-def make_length(config: SpecConfig, seconds: Callable[[int], float]) -> DraftLength:
-    """The draft-length policy of a configuration; `seconds` of a round by how far it drafts."""
-    parts = config.resolved()
-    if parts.length == "goodput":
-        return GoodputLength(seconds, config.deepest)
-    if parts.length == "heuristic":
-        return HeuristicLength(config.num_draft_tokens, config.max_draft_tokens)
-    return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)
 
 
 def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: int) -> list[int]:

@@ -12,17 +12,12 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
-from ..draft.coupled import CoupledJacobiDrafter
-from ..draft.jacobi import JacobiDrafter
-from ..draft.lookup import PromptLookupDrafter
-from ..draft.model import ModelDrafter
+from ..config import MODELS
 from ..draft.null import NullDrafter
-from ..draft.recycling import RecyclingDrafter
-from ..draft.tree import TreeDrafter
 from ..engine.coins import ProductionCoins
 from ..engine.loop import run
 from ..engine.stats import SpecStats
-from ..engine.types import Context, Drafter, Engine
+from ..engine.types import Context, Engine
 from ..engine.warp import Warp
 from ..errors import InputError
 from ..models.decoder import Decoder
@@ -33,9 +28,10 @@ from ..models.published import load_llamagen, load_vq
 from ..models.target import TokenTarget
 from ..models.text import encode_captions
 from ..models.vq import VQModel
-from .base import SpeculativePipeline, locate, make_length, make_rule, row_seeds
+from .base import SpeculativePipeline, locate, row_seeds
 from .costs import Costs
 from .output import ImageOutput
+from .parts import make_drafter, make_length, make_rule
 
 logger = logging.getLogger(__name__)
 OutputType = Literal["pil", "np", "pt", "tokens"]
@@ -292,30 +288,17 @@ class ImagePipeline(SpeculativePipeline):
         def guided(network: LlamaGenTransformer) -> GuidedDecoder:
             return self._guided(network, features, mask, scale, warp, grid, config.most_drafted + 1)
 
-        target, model = guided(transformer), None
-        vocab = transformer.config.vocab_size
-        drafter: Drafter = NullDrafter()
-        if config.drafter in ("model", "tree"):
+        if config.drafter in MODELS:
             self.check_speculation(config)
-            model = guided(self.drafter)
-            drafter = (
-                ModelDrafter(model)
-                if config.drafter == "model"
-                else TreeDrafter(model, config.tree_widths, config.siblings)
-            )
-        elif config.drafter == "lookup":
-            drafter = PromptLookupDrafter()
-        elif config.drafter == "recycling":
-            drafter = RecyclingDrafter(vocab, config.tree_widths)
-        elif config.drafter == "jacobi":
-            drafter = JacobiDrafter(vocab, config.jacobi_init)
-        elif config.drafter == "coupled-jacobi":
-            drafter = CoupledJacobiDrafter(vocab, config.jacobi_init)
+        target = guided(transformer)
+        model = guided(self.drafter) if config.drafter in MODELS else None
+        length = make_length(config, partial(self._costs.round, config, target, model))
+        drafter = make_drafter(config, model, transformer.config.vocab_size, length)
         return Engine(
             TokenTarget(target),
             drafter,
             make_rule(config, warp.temperature),
-            make_length(config, partial(self._costs.round, config, target, model)),
+            length,
             ProductionCoins(seeds, self.device),
         )
 

@@ -50,7 +50,7 @@ def test_networks_are_documented(name):
     assert record["held_out"]
     assert all(math.isfinite(value) for value in record["held_out"].values())
     card = (FOLDER / name / "README.md").read_text()
-    for word in ("data:", "steps:", "time:", "Held-out", "Not good for"):
+    for word in ("data:", "steps", "minutes", "Held-out", "Not good for"):
         assert word in card
     for path in (FOLDER / name).glob("*.safetensors"):
         assert {value.dtype for value in load_file(path).values()} == {torch.float16}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -43,10 +44,15 @@ class ModelDrafter:
     """Draws each token from the drafter's own law, after the same guidance and warpers.
 
     The cache needs no rollback: the next draft starts writing at the first position that is new.
+
+    Args:
+        model: the draft model.
+        more: which rows `[B]` draft on, given the probabilities `[B, n]` of their tokens so far (a
+            draft-length policy's `more`); one synchronization a token. None: all that may.
     """
 
-    def __init__(self, model: TokenModel) -> None:
-        self.model = model
+    def __init__(self, model: TokenModel, more: Callable[[Tensor], Tensor] | None = None) -> None:
+        self.model, self.more = model, more
         self._known: list[int] = []  # per row, positions before this one are in the model's cache
 
     def start(self, context: Context) -> None:
@@ -58,11 +64,20 @@ class ModelDrafter:
         lengths = torch.tensor(budget, device=context.tokens.device)
         inputs, start = catch_up(context, self._known)
         tokens, laws = [], []
+        confidence: list[Tensor] = []
         for n in range(depth):
             laws.append(self.model.extend(inputs, start)[:, -1])
             tokens.append(coins.draw(laws[-1], n))
             inputs = tokens[-1][:, None]
             start = [b + n for b in context.base]
+            if self.more is not None:
+                confidence.append(laws[-1].gather(1, inputs)[:, 0])
+                stops = ~self.more(torch.stack(confidence, 1))
+                # the token stays that made the row stop
+                lengths = torch.where(stops & (lengths > n + 1), n + 1, lengths)
+                if n + 1 >= int(lengths.max()):
+                    break
+        depth = len(tokens)
         self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
         if not depth:
             return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))

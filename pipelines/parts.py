@@ -1,0 +1,76 @@
+"""The parts of an engine from their names in a `SpecConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..config import MODELS, SpecConfig
+from ..draft.coupled import CoupledJacobiDrafter
+from ..draft.jacobi import JacobiDrafter
+from ..draft.lookup import PromptLookupDrafter
+from ..draft.model import ModelDrafter, TokenModel
+from ..draft.null import NullDrafter
+from ..draft.recycling import RecyclingDrafter
+from ..draft.tree import TreeDrafter
+from ..engine.accept.block import BlockRule
+from ..engine.accept.greedy import GreedyRule
+from ..engine.accept.kseq import KSeqRule
+from ..engine.accept.recursive import RecursiveRule
+from ..engine.accept.token import TokenRule
+from ..engine.length.confidence import ConfidenceLength
+from ..engine.length.constant import ConstantLength
+from ..engine.length.goodput import GoodputLength
+from ..engine.length.heuristic import HeuristicLength
+from ..engine.length.specdec import SpecDecLength
+from ..engine.types import AcceptanceRule, Drafter, DraftLength
+from ..errors import InputError
+
+
+def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
+    """The acceptance rule of a configuration; at temperature 0 the exact rule is the greedy one."""
+    greedy = config.resolved().rule == "greedy"
+    if greedy and temperature != 0:
+        raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
+    rule = config.resolved().rule
+    if rule == "recursive":
+        return RecursiveRule()  # at temperature 0 laws are one-hot, and so these two are greedy
+    if rule == "k-seq":
+        return KSeqRule()
+    if temperature == 0:
+        return GreedyRule()
+    return BlockRule() if rule == "block" else TokenRule()
+
+
+def make_length(config: SpecConfig, seconds: Callable[[int], float]) -> DraftLength:
+    """The draft-length policy of a configuration; `seconds` of a round by how far it drafts."""
+    parts = config.resolved()
+    if parts.length == "confidence":
+        return ConfidenceLength(config.deepest, config.confidence)
+    if parts.length == "specdec++":
+        return SpecDecLength(config.deepest, config.rejection)
+    if parts.length == "goodput":
+        return GoodputLength(seconds, config.deepest)
+    if parts.length == "heuristic":
+        return HeuristicLength(config.num_draft_tokens, config.max_draft_tokens)
+    return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)
+
+
+def make_drafter(
+    config: SpecConfig, model: TokenModel | None, vocab_size: int, length: DraftLength
+) -> Drafter:
+    """The drafter of a configuration; `model` is the draft model of those that need one."""
+    name = config.resolved().drafter
+    if name in MODELS:
+        assert model is not None
+        if name == "tree":
+            return TreeDrafter(model, config.tree_widths, config.siblings)
+        return ModelDrafter(model, getattr(length, "more", None))
+    if name == "lookup":
+        return PromptLookupDrafter()
+    if name == "recycling":
+        return RecyclingDrafter(vocab_size, config.tree_widths)
+    if name == "jacobi":
+        return JacobiDrafter(vocab_size, config.jacobi_init)
+    if name == "coupled-jacobi":
+        return CoupledJacobiDrafter(vocab_size, config.jacobi_init)
+    return NullDrafter()
