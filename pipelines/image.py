@@ -293,7 +293,7 @@ class ImagePipeline(SpeculativePipeline):
         target = guided(transformer)
         model = guided(self.drafter) if config.drafter in MODELS else None
         length = make_length(config, partial(self._costs.round, config, target, model))
-        drafter = make_drafter(config, model, transformer.config.vocab_size, length)
+        drafter = make_drafter(config, model, transformer.config.vocab_size, grid, length)
         return Engine(
             TokenTarget(target),
             drafter,

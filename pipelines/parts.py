@@ -56,9 +56,15 @@ def make_length(config: SpecConfig, seconds: Callable[[int], float]) -> DraftLen
 
 
 def make_drafter(
-    config: SpecConfig, model: TokenModel | None, vocab_size: int, length: DraftLength
+    config: SpecConfig, model: TokenModel | None, vocab_size: int, row: int, length: DraftLength
 ) -> Drafter:
-    """The drafter of a configuration; `model` is the draft model of those that need one."""
+    """The drafter of a configuration.
+
+    Args:
+        model: the draft model of those that need one.
+        row: positions in a row of the picture.
+        length: the policy that the drafter may have to ask as it drafts.
+    """
     name = config.resolved().drafter
     if name in MODELS:
         assert model is not None
@@ -70,7 +76,7 @@ def make_drafter(
     if name == "recycling":
         return RecyclingDrafter(vocab_size, config.tree_widths)
     if name == "jacobi":
-        return JacobiDrafter(vocab_size, config.jacobi_init)
+        return JacobiDrafter(vocab_size, config.jacobi_init, row)
     if name == "coupled-jacobi":
-        return CoupledJacobiDrafter(vocab_size, config.jacobi_init)
+        return CoupledJacobiDrafter(vocab_size, config.jacobi_init, row)
     return NullDrafter()

@@ -1,12 +1,11 @@
-"""Jacobi drafting whose tokens stay put: successive laws are coupled (MC-SJD, SCD 2025)."""
+"""Jacobi drafting whose tokens stay put: successive laws are coupled (SCD, So et al. 2025)."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ..config import JacobiInit
 from ..engine.accept.chain import token_probs
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
@@ -21,11 +20,11 @@ class CoupledJacobiDrafter(JacobiDrafter):
     context of the tokens behind it changes as rarely as it can.
 
     Args:
-        vocab_size, init: see `JacobiDrafter`.
+        vocab_size, init, row: see `JacobiDrafter`.
     """
 
-    def __init__(self, vocab_size: int, init: Literal["uniform", "previous"] = "previous") -> None:
-        super().__init__(vocab_size, init)
+    def __init__(self, vocab_size: int, init: JacobiInit = "previous", row: int = 1) -> None:
+        super().__init__(vocab_size, init, row)
         self._last: Draft | None = None
 
     def start(self, context: Context) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
+from ..config import JacobiInit
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
 
@@ -19,19 +18,22 @@ class JacobiDrafter:
 
     Args:
         vocab_size: V.
-        init: the law from which a position that enters the window is drawn: "uniform", or
-            "previous", the last law that the target gave, which neighbouring image tokens often
-            share. (The paper takes a random token as chosen, q = 1, which accepts it with
-            probability p(x); with q = 1/V it is accepted with min(1, V p(x)), as exactly.)
+        init: the law from which a position that enters the window is drawn: "uniform"; "previous",
+            the last law that the target gave; or "above", the law of the position one row of the
+            picture earlier. Neighbouring image tokens often share their laws. (The paper takes a
+            random token as chosen, q = 1, which accepts it with probability p(x); with q = 1/V it
+            is accepted with min(1, V p(x)), as exactly.)
+        row: positions in a row of the picture, for "above".
     """
 
-    def __init__(self, vocab_size: int, init: Literal["uniform", "previous"] = "previous") -> None:
-        self.vocab_size, self.init = vocab_size, init
+    def __init__(self, vocab_size: int, init: JacobiInit = "previous", row: int = 1) -> None:
+        self.vocab_size, self.init, self.row = vocab_size, init, row
         self._uniform = torch.tensor(1 / vocab_size, dtype=torch.float64)
         self._laws: Tensor | None = None  # [B, K, V] laws of the next positions, K may be 0
 
     def start(self, context: Context) -> None:
         self._laws = None
+        self._past = torch.empty(0)  # [B, limit + 1, V] laws of all positions so far, for "above"
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         width, rows, device = max(budget), context.rows, context.tokens.device
@@ -46,6 +48,11 @@ class JacobiDrafter:
             laws = self._laws.gather(1, last[..., None].expand(-1, -1, self.vocab_size))
             if self.init == "uniform":
                 laws = torch.where((index == last)[..., None], laws, uniform)
+            if self.init == "above":
+                place = context.lengths[:, None] + torch.arange(width, device=device) - self.row
+                known = (index > last) & (place >= 0) & (place < context.lengths[:, None])
+                place = place.clamp(0, context.limit)[..., None].expand_as(laws)
+                laws = torch.where(known[..., None], self._past.gather(1, place), laws)
         tokens = self.redraw(laws, index, coins) if width else context.tokens[:, :0]
         return Draft(tokens, lengths, Categorical(laws))
 
@@ -59,3 +66,10 @@ class JacobiDrafter:
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._laws, self._shift = scores.probs, verdict.accepted + 1
         self._scored = draft.lengths + 1  # laws behind filling nodes are not the row's own
+        if self.init == "above":
+            laws = scores.probs
+            if not self._past.numel():
+                self._past = laws.new_zeros(context.rows, context.limit + 1, laws.shape[-1])
+            place = torch.arange(laws.shape[1], device=laws.device)
+            place = (context.lengths - verdict.counts).clamp_min(0)[:, None] + place
+            self._past.scatter_(1, place.clamp_max(context.limit)[..., None].expand_as(laws), laws)

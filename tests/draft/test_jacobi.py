@@ -54,6 +54,33 @@ def test_positions_keep_the_law_that_the_target_gave_them(init):
                 )
 
 
+def test_new_positions_take_the_law_above():
+    """ByPosition's laws are known, so the law a row earlier is too."""
+    row, seen = 6, []
+    drafter = JacobiDrafter(VOCAB, "above", row)
+
+    class Watched(TokenRule):
+        def verify(self, draft, scores, coins):
+            seen.append(draft.law.probs)
+            return super().verify(draft, scores, coins)
+
+    engine = Engine(
+        ByPosition(), drafter, Watched(), ConstantLength(4), ProductionCoins(list(range(9)))
+    )
+    bases = [[0] * 9]
+    run(engine, 9, 30, SpecStats(), lambda context: bases.append(list(context.base)))
+    laws = ByPosition.laws / ByPosition.laws.sum(-1, keepdim=True)
+    checked = 0
+    for before, base, probs in zip(bases, bases[1:], seen[1:], strict=False):
+        for b in range(9):
+            first = min(before[b] + 5, 30)  # positions from here on had not been scored
+            for j in range(min(4, 29 - base[b])):
+                if first <= base[b] + j and base[b] + j >= row:
+                    assert torch.equal(probs[b, j], laws[base[b] + j - row])
+                    checked += 1
+    assert checked > 40
+
+
 def test_new_positions_are_spread_evenly():
     tokens = [after_a_round("uniform", [1] * 400, [1] * 400, [3] * 400)[1].tokens.flatten()]
     counts = torch.cat(tokens).bincount(minlength=VOCAB)

@@ -55,7 +55,7 @@ def test_joint_law_with_a_draft_model(gamma, warp):
     assert distance(law, target.joint(4)) < EXACT
 
 
-@pytest.mark.parametrize("name", ["model", "jacobi-previous", "coupled", "lookup"])
+@pytest.mark.parametrize("name", ["model", "jacobi-previous", "jacobi-above", "coupled", "lookup"])
 def test_joint_law_of_the_whole_loop(name):
     target = Table(2, 7)
     drafter = drafters(2, Table(2, 8))[name]

@@ -22,7 +22,7 @@ from mmspec.engine.stats import SpecStats
 from mmspec.engine.types import Context, Draft, Engine, OneHot, Verdict
 from mmspec.models.target import TokenTarget
 
-NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled", "lookup"]
+NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "jacobi-above", "coupled", "lookup"]
 VOCAB = 4
 TARGET, MODEL = Table(VOCAB, 40), Table(VOCAB, 41)
 
@@ -225,6 +225,7 @@ def test_row_equals_itself_alone_on_a_network(tiny_llamagen, guided_rows, name, 
             "jacobi-uniform": lambda: JacobiDrafter(16, "uniform"),
             "jacobi-previous": lambda: JacobiDrafter(16, "previous"),
             "coupled": lambda: CoupledJacobiDrafter(16),
+            "jacobi-above": lambda: JacobiDrafter(16, "above", 4),
             "lookup": PromptLookupDrafter,
         }[name]
         target = TokenTarget(guided_rows(model, pads, rows)[0])

@@ -210,7 +210,8 @@ def jacobi_round(table, prefix, before, window, limit, init) -> dict:
 
 
 @pytest.mark.parametrize(
-    "name", ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled", "lookup"]
+    "name",
+    ["null", "model", "jacobi-uniform", "jacobi-previous", "jacobi-above", "coupled", "lookup"],
 )
 def test_joint_law_of_the_whole_loop(name):
     for vocab, limit in ((2, 4), (3, 3)):
@@ -267,7 +268,8 @@ class _Side:
 
 
 @pytest.mark.parametrize(
-    "name", ["null", "model", "jacobi-uniform", "jacobi-previous", "coupled", "lookup"]
+    "name",
+    ["null", "model", "jacobi-uniform", "jacobi-previous", "jacobi-above", "coupled", "lookup"],
 )
 def test_row_keeps_its_law_among_ragged_neighbours(name):
     """The enumerated row stands between two that come along at their own pace."""

@@ -159,6 +159,7 @@ def drafters(vocab: int, model: Table) -> dict:
         "jacobi-uniform": lambda: JacobiDrafter(vocab, "uniform"),
         "jacobi-previous": lambda: JacobiDrafter(vocab, "previous"),
         "coupled": lambda: CoupledJacobiDrafter(vocab),
+        "jacobi-above": lambda: JacobiDrafter(vocab, "above", 2),
         "lookup": lambda: PromptLookupDrafter(2),
     }
 

@@ -448,6 +448,8 @@ def test_speculation_on_and_off(pipe):
         {"method": "sjd", "window": 1},
         {"method": "sjd", "window": 256},
         {"method": "sjd", "jacobi_init": "uniform"},
+        {"method": "sjd", "jacobi_init": "above", "window": 3},
+        {"method": "scd", "jacobi_init": "above", "window": 9},
         {"method": "sjd", "length": "heuristic"},
         {"method": "draft", "drafter": "null"},
         {"method": "draft", "rule": "block"},
