@@ -52,7 +52,7 @@ class SpecConfig:
         drafter, rule, length: one of the preset's parts by name, in place of the preset's.
         num_draft_tokens: tokens drafted a round (γ) by a draft model; where the heuristic starts.
         max_draft_tokens: most tokens that a length policy may ask for.
-        window: positions in a Jacobi window (W); the paper takes 16, fewer cost less on a CPU.
+        window: positions in a Jacobi window (W).
         jacobi_init: how a position enters the window, see `JacobiDrafter`.
         tree_widths: children of a tree's nodes, level by level: (3, 2) makes 3 + 6 nodes.
         siblings: how they come about, see `TreeDrafter`.
@@ -69,7 +69,7 @@ class SpecConfig:
     length: str | None = None
     num_draft_tokens: int = 4
     max_draft_tokens: int = 16
-    window: int = 12
+    window: int = 16
     jacobi_init: JacobiInit = "previous"
     tree_widths: tuple[int, ...] = (3, 2, 1, 1)
     siblings: Siblings = "without-replacement"

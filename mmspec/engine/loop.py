@@ -56,7 +56,8 @@ def run(
             accepted, counts = advance(context, verdict, engine.eos)
             drafter.observe(context, draft, scores, verdict)
             length.observe(draft, verdict)
-            stats.observe(draft.lengths.tolist(), accepted, counts)
+            nodes, reach = torch.stack([draft.lengths, draft.reach()]).tolist()
+            stats.observe(nodes, reach, accepted, counts)
         if on_round is not None and on_round(context):
             break
     return context

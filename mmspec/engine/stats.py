@@ -43,14 +43,22 @@ class SpecStats:
             setattr(self, name, [0] * rows)
         self.judged_at, self.accepted_at, self.rounds = [], [], []
 
-    def observe(self, lengths: list[int], accepted: list[int], counts: list[int]) -> None:
-        """Count one round; a row with count 0 took no part in it."""
-        self.rounds.append(max(lengths))
-        grow = max(lengths) - len(self.judged_at)
+    def observe(
+        self, nodes: list[int], reach: list[int], accepted: list[int], counts: list[int]
+    ) -> None:
+        """Count one round; a row with count 0 took no part in it.
+
+        Args:
+            nodes, reach: drafted per row, and how many tokens ahead that went.
+            accepted, counts: kept and emitted tokens per row.
+        """
+        self.rounds.append(max(nodes))
+        grow = max(reach) - len(self.judged_at)
         if grow > 0:
             self.judged_at += [0] * grow
             self.accepted_at += [0] * grow
-        for row, (n, kept, count) in enumerate(zip(lengths, accepted, counts, strict=True)):
+        rows = zip(nodes, reach, accepted, counts, strict=True)
+        for row, (n, depth, kept, count) in enumerate(rows):
             if count == 0:
                 continue
             self.calls[row] += 1
@@ -58,7 +66,7 @@ class SpecStats:
             self.accepted[row] += kept
             self.emitted[row] += count
             self.target_tokens[row] += n + 1
-            for position in range(min(count, n)):
+            for position in range(min(count, depth)):
                 self.judged_at[position] += 1
             for position in range(kept):
                 self.accepted_at[position] += 1

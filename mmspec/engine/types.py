@@ -157,6 +157,12 @@ class Draft:
             return nodes.expand(len(self.lengths), -1)
         return self.ancestors().sum(-1) - 1
 
+    def reach(self) -> Tensor:
+        """How many tokens ahead each row's real nodes go, `[B]`."""
+        if self.parents is None or not self.nodes:
+            return self.lengths
+        return ((self.depths() + 1) * self.live()).amax(1)
+
     def ancestors(self) -> Tensor:
         """`[B, N, N]`, True where node m is node n or one that node n descends from."""
         rows, nodes = len(self.lengths), self.nodes

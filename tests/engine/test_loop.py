@@ -313,7 +313,7 @@ def test_nothing_is_judged_after_the_end():
     stats = SpecStats()
     stats.start(1)
     context, verdict = Context.empty(1, 10), verdict_of([[5, 9, 5, 6]], [4])
-    stats.observe([3], *advance(context, verdict, eos=9))
+    stats.observe([3], [3], *advance(context, verdict, eos=9))
     assert stats.emitted == [2]
     assert stats.accepted == [2]
     assert stats.drafted == [3]

@@ -22,15 +22,20 @@ from toys import (
     whole_loop,
 )
 
+from mmspec.draft.shape import TreeShape
 from mmspec.draft.tree import TreeDrafter
 from mmspec.engine.accept import naive
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.enumerate import enumerate_law
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.stats import SpecStats
 from mmspec.engine.types import (
     Categorical,
     ContractError,
     Draft,
+    Engine,
     OneHot,
     Opaque,
     Scores,
@@ -176,3 +181,42 @@ def test_hazards_are_seen(hazard):
         return distance(composed(2, target, drafter, rule, 1), target.table.joint(2))
 
     assert max(seen(seed) for seed in range(5)) > 1e-2
+
+
+def test_reach_is_the_depth_of_real_nodes():
+    shape = TreeShape((2, 1, 2))
+    draft = shape.draft(torch.zeros(4, 8).long(), OneHot(), [3, 1, 0, 2])
+    assert draft.reach().tolist() == [3, 1, 0, 2]
+    assert draft.lengths.tolist() == [8, 2, 0, 4]
+    assert Draft(torch.zeros(1, 3).long(), torch.tensor([2]), OneHot()).reach().tolist() == [2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_depths_and_ancestors_equal_a_walk_upwards(seed):
+    generator = torch.Generator().manual_seed(seed)
+    parents = torch.stack([(torch.rand(9, generator=generator) * (n + 1)).long() for n in range(9)])
+    parents = parents.T - 1  # node n's parent is any of -1 … n - 1
+    draft = Draft(torch.zeros(9, 9).long(), torch.full((9,), 9), OneHot(), parents)
+    lines, depths = draft.ancestors(), draft.depths()
+    for row in range(9):
+        for n in range(9):
+            line, node = set(), n
+            while node >= 0:
+                line.add(node)
+                node = int(parents[row, node])
+            assert set(lines[row, n].nonzero().flatten().tolist()) == line
+            assert depths[row, n] == len(line) - 1
+
+
+def test_positions_of_a_tree_are_its_levels():
+    target, model = Table(4, 40), Table(4, 41)
+    drafter = TreeDrafter(TableModel(model), (3, 2))
+    coins = ProductionCoins([1, 2, 3])
+    engine = Engine(TableTarget(target), drafter, RecursiveRule(), ConstantLength(2), coins)
+    stats = SpecStats()
+    run(engine, 3, 20, stats)
+    assert len(stats.judged_at) == 2
+    assert stats.judged_at[0] >= stats.judged_at[1] > 0
+    assert stats.accepted_at[0] >= stats.judged_at[1]  # rows at their end draft one level
+    assert sum(stats.accepted_at) == sum(stats.accepted)
+    assert max(stats.rounds) == 9

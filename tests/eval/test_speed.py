@@ -318,11 +318,11 @@ def test_row_of_stats_json():
 def test_merged_counters():
     one = SpecStats("draft", "exact")
     one.start(2)
-    one.observe([2, 3], [2, 1], [3, 2])
+    one.observe([2, 3], [2, 3], [2, 1], [3, 2])
     two = SpecStats("draft", "exact")
     two.start(1)
-    two.observe([4], [4], [5])
-    two.observe([1], [0], [1])
+    two.observe([4], [4], [4], [5])
+    two.observe([1], [1], [0], [1])
     one.seconds, two.seconds = {"target": 1.0}, {"target": 2.0, "draft": 0.5}
     both = one.merged([two])
     assert (both.method, both.contract) == ("draft", "exact")

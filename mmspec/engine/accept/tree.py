@@ -1,5 +1,7 @@
-"""What the rules on trees share. A slot is a place behind which children stand: 0 the root, n + 1
-node n."""
+"""What the rules on trees share.
+
+A slot is a place behind which children stand: slot 0 is the root, slot n + 1 is node n.
+"""
 
 from __future__ import annotations
 
@@ -61,4 +63,5 @@ def path_verdict(draft: Draft, path: Tensor, length: Tensor, token: Tensor) -> V
     """The verdict that keeps the first `length [B]` of `path [B, D]` and then emits `token [B]`."""
     kept = draft.tokens.gather(1, path)
     emitted = torch.cat([kept, token[:, None]], dim=1).scatter_(1, length[:, None], token[:, None])
-    return Verdict(length, emitted, length + 1, path=path)
+    chain = draft.parents is None  # its nodes are in place already
+    return Verdict(length, emitted, length + 1, path=None if chain else path)

@@ -35,9 +35,9 @@ class GoodputLength:
         return [row.choose(self.seconds) for row in self._rows]
 
     def observe(self, draft: Draft, verdict: Verdict) -> None:
-        drafted, kept = draft.lengths.tolist(), verdict.accepted.tolist()
+        drafted, kept = draft.reach().tolist(), verdict.accepted.tolist()
         for row, n, accepted in zip(self._rows, drafted, kept, strict=True):
-            row.learn(min(n, draft.levels), accepted)
+            row.learn(n, accepted)
 
 
 class _Row:

@@ -23,9 +23,9 @@ class HeuristicLength:
         return list(self._budget)
 
     def observe(self, draft: Draft, verdict: Verdict) -> None:
-        whole = (verdict.accepted == draft.lengths).tolist()
-        lengths = draft.lengths.tolist()
-        for row, (all_kept, drafted) in enumerate(zip(whole, lengths, strict=True)):
+        reach = draft.reach()
+        whole = (verdict.accepted == reach).tolist()
+        for row, (all_kept, drafted) in enumerate(zip(whole, reach.tolist(), strict=True)):
             if drafted:  # a finished row, or one at its last token, drafted nothing
                 step = 2 if all_kept else -1
                 self._budget[row] = min(max(1, self._budget[row] + step), self.most)
