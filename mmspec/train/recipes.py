@@ -19,10 +19,10 @@ from .trainer import Recipe, TrainConfig, Trainer
 STAGES: dict[str, dict[str, dict[str, Any]]] = {
     "image-tokenizer": {"vq_model": {"steps": 1600, "batch_size": 16, "ema": 0.995}},
     "image-target": {
-        "sibling": {"steps": 1400, "batch_size": 48, "ema": 0.99},
-        "transformer": {"steps": 1600, "batch_size": 24, "ema": 0.99},
+        "sibling": {"steps": 3800, "batch_size": 64, "ema": 0.99},
+        "transformer": {"steps": 3000, "batch_size": 24, "ema": 0.99},
     },
-    "image-drafter": {"drafter": {"steps": 1000, "batch_size": 8, "ema": 0.99, "warmup": 20}},
+    "image-drafter": {"drafter": {"steps": 1600, "batch_size": 8, "ema": 0.99, "warmup": 20}},
 }
 
 
