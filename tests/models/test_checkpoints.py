@@ -173,7 +173,7 @@ def rms_norm(x, weight):
 
 def turn(x, table):
     """Neighbouring pairs of `x [B, S, heads, head_dim]` by (cos, sin) in `table [S, ·, 2]`."""
-    pairs = x.float().reshape(*x.shape[:-1], -1, 2)  # the authors turn in float32
+    pairs = x.reshape(*x.shape[:-1], -1, 2)  # the authors turn in float32, this in x's precision
     cos, sin = table[:, None, :, 0], table[:, None, :, 1]
     real = pairs[..., 0] * cos - pairs[..., 1] * sin
     imaginary = pairs[..., 1] * cos + pairs[..., 0] * sin
