@@ -208,7 +208,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         mask = mask.to(q.dtype)
     if mask is not None and q.device.type == "cpu" and q.requires_grad and q.shape == k.shape:
-        # training on a CPU: the fused kernel's backward costs three times these products
+        # training on a CPU: the fused kernel's backward costs more than these products
         scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-1, -2)) + mask
         return scores.softmax(-1) @ v
     return F.scaled_dot_product_attention(

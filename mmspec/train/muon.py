@@ -1,7 +1,7 @@
 """Muon: momentum whose matrices are orthogonalized (Jordan et al. 2024).
 
-torch.optim.Muon iterates in bfloat16 only: three times faster than float32 on a processor that has
-such products, far slower on one that has not. Here the precision is the recipe's.
+torch.optim.Muon iterates in bfloat16 only: faster than float32 on a processor that has such
+products, far slower on one that has not. Here the precision is the recipe's.
 """
 
 from __future__ import annotations
