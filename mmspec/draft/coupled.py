@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..config import JacobiInit
-from ..engine.accept.chain import token_probs
+from ..engine.accept.chain import pick, token_probs
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
 from .jacobi import JacobiDrafter
@@ -40,13 +40,13 @@ class CoupledJacobiDrafter(JacobiDrafter):
         if last is None or index is None or not last.nodes:
             return super().redraw(laws, index, coins)
         assert isinstance(last.law, Categorical)
-        stood = index < last.lengths[:, None]  # [B, W]: had a token in the last window
+        stood = index < last.lengths.unsqueeze(1)  # [B, W]: had a token in the last window
         index = index.clamp_max(last.nodes - 1)
-        q = last.law.probs.gather(1, index[..., None].expand(-1, -1, self.vocab_size))
-        old = last.tokens.gather(1, index)
-        stays = coins.accept(token_probs(laws, old) / token_probs(q, old), stood) & stood
-        residual = (laws - q).clamp_min(0)
+        q, old = pick(last.law.probs, index), last.tokens.gather(1, index)
+        ratio = token_probs(laws, old) / token_probs(q, old)
+        stays = coins.accept(ratio, last.lengths - self._shift) & stood
+        residual = (laws - q).clamp_min_(0)
         # nothing is left over where p = q up to rounding: then p itself
         moved = stood & (residual.sum(-1) > 0)
-        drawn = coins.draw(torch.where(moved[..., None], residual, laws))
+        drawn = coins.draw(torch.where(moved.unsqueeze(-1), residual, laws))
         return torch.where(stays, old, drawn)

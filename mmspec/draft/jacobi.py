@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..config import JacobiInit
+from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
 
@@ -34,27 +35,32 @@ class JacobiDrafter:
     def start(self, context: Context) -> None:
         self._laws = None
         self._past = torch.empty(0)  # [B, limit + 1, V] laws of all positions so far, for "above"
+        self._budget: list[int] = []
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        width, rows, device = max(budget), context.rows, context.tokens.device
-        lengths = torch.tensor(budget, device=device)
-        uniform, index = self._uniform.to(device), None
+        width, device = max(budget), context.tokens.device
+        if budget != self._budget:
+            self._budget, self._lengths = budget, torch.tensor(budget, device=device)
+            self._places = torch.arange(width, device=device)
+        if not width:
+            return Draft(context.tokens[:, :0], self._lengths, Categorical(torch.zeros(0)))
+        index = None
         if self._laws is None:
-            laws = uniform.expand(rows, width, self.vocab_size)
+            laws = self._uniform.to(device).expand(context.rows, width, self.vocab_size)
         else:
             # position j of the window was scored at index shift + j, if the last call reached it
-            index = self._shift[:, None] + torch.arange(width, device=device)
-            last = torch.minimum(index, self._scored[:, None] - 1)
-            laws = self._laws.gather(1, last[..., None].expand(-1, -1, self.vocab_size))
+            index = self._shift.unsqueeze(1) + self._places
+            last = torch.minimum(index, self._scored)
+            laws = pick(self._laws, last)
             if self.init == "uniform":
-                laws = torch.where((index == last)[..., None], laws, uniform)
+                laws = torch.where((index == last)[..., None], laws, self._uniform.to(device))
             if self.init == "above":
-                place = context.lengths[:, None] + torch.arange(width, device=device) - self.row
+                place = context.lengths[:, None] + self._places - self.row
                 known = (index > last) & (place >= 0) & (place < context.lengths[:, None])
-                place = place.clamp(0, context.limit)[..., None].expand_as(laws)
-                laws = torch.where(known[..., None], self._past.gather(1, place), laws)
-        tokens = self.redraw(laws, index, coins) if width else context.tokens[:, :0]
-        return Draft(tokens, lengths, Categorical(laws))
+                past = pick(self._past, place.clamp(0, context.limit))
+                laws = torch.where(known[..., None], past, laws)
+        tokens = self.redraw(laws, index, coins)
+        return Draft(tokens, self._lengths, Categorical(laws))
 
     def redraw(self, laws: Tensor, index: Tensor | None, coins: RoundCoins) -> Tensor:
         """Tokens `[B, W]` of the window, each from its law in `laws [B, W, V]`.
@@ -64,8 +70,8 @@ class JacobiDrafter:
         return coins.draw(laws)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        self._laws, self._shift = scores.probs, verdict.accepted + 1
-        self._scored = draft.lengths + 1  # laws behind filling nodes are not the row's own
+        self._laws, self._shift = scores.probs, verdict.counts
+        self._scored = draft.lengths.unsqueeze(1)  # laws behind filling nodes are not the row's own
         if self.init == "above":
             laws = scores.probs
             if not self._past.numel():

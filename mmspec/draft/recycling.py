@@ -32,17 +32,13 @@ class RecyclingDrafter:
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         tokens = context.tokens[:, :0]
-        above = self._root(context)
+        above = context.last
         for width in self.shape.widths[: max(budget)]:
             above = self._successors(above)[..., :width].flatten(1)
             tokens = torch.cat([tokens, above], dim=1)
         # nothing is known of what follows no token at all
         depths = [b if known else 0 for b, known in zip(budget, context.base, strict=True)]
         return self.shape.draft(tokens, OneHot(), depths)
-
-    @staticmethod
-    def _root(context: Context) -> Tensor:
-        return context.tokens.gather(1, (context.lengths - 1).clamp_min(0)[:, None])
 
     def _successors(self, tokens: Tensor) -> Tensor:
         """Remembered successors `[B, M, K]` of `tokens [B, M]`, the likeliest first."""

@@ -21,8 +21,11 @@ _ROUNDS = 32  # coins are made for this many rounds at a time
 class RoundCoins(Protocol):
     """The coins of one round and one side, proposal or verification."""
 
-    def accept(self, prob: Tensor, live: Tensor) -> Tensor:
-        """True with probability `prob`, per entry `[B, N]`; what is not live does not matter."""
+    def accept(self, prob: Tensor, lengths: Tensor) -> Tensor:
+        """True with probability `prob`, per entry `[B, N]`.
+
+        Entries of row b from `lengths[b]` on do not matter: they may be anything.
+        """
 
     def draw(self, weights: Tensor, index: int = 0) -> Tensor:
         """Ids drawn in proportion to `weights [B, V]` or `[B, K, V]`, of shape `[B]` or `[B, K]`.
@@ -53,7 +56,7 @@ class ProductionCoins:
         wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
         self._keys = _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
         self._width, self._first = 16, -1
-        self._block = torch.empty(0)
+        self._block: tuple[Tensor, ...] = ()
 
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
         return _Proposals(self, number), _Verifications(self, number)
@@ -65,18 +68,18 @@ class ProductionCoins:
             while start + count > self._width:
                 self._width *= 2
             self._block, self._first = self._make(first), first
-        return self._block[:, number % _ROUNDS, purpose, start : start + count]
+        line = self._block[number % _ROUNDS * _PURPOSES + purpose]
+        return line if start == 0 and count == self._width else line[:, start : start + count]
 
-    def _make(self, block: int) -> Tensor:
-        """Coins `[B, rounds, purposes, width]` of one block of rounds."""
+    def _make(self, block: int) -> tuple[Tensor, ...]:
+        """Coins `[B, width]` of every round and purpose of one block of rounds."""
         device = self._keys.device
         lines = torch.arange(_ROUNDS * _PURPOSES, device=device) + block * _ROUNDS * _PURPOSES
         keys = _mix(self._keys[:, None] + _mix(lines + 1))  # [B, rounds · purposes]
         index = torch.arange(self._width, device=device) + 1
         bits = _mix(keys[..., None] + _mix(index))
         numbers = ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
-        coins: Tensor = numbers.unflatten(1, (_ROUNDS, _PURPOSES))
-        return coins
+        return numbers.unbind(1)
 
 
 class _Proposals:
@@ -85,7 +88,7 @@ class _Proposals:
     def __init__(self, coins: ProductionCoins, number: int) -> None:
         self._coins, self._number = coins, number
 
-    def accept(self, prob: Tensor, live: Tensor) -> Tensor:
+    def accept(self, prob: Tensor, lengths: Tensor) -> Tensor:
         # strict: u = 0 must not accept a token of probability 0
         return self._coins.uniform(self._number, self._accepts, 0, prob.shape[1]) < prob
 

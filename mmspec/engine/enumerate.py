@@ -36,11 +36,11 @@ class EnumeratingCoins:
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
         return self, self
 
-    def accept(self, prob: Tensor, live: Tensor) -> Tensor:
+    def accept(self, prob: Tensor, lengths: Tensor) -> Tensor:
         out = torch.zeros(prob.shape, dtype=torch.bool)
-        for row, (probs, lives) in enumerate(zip(prob.tolist(), live.tolist(), strict=True)):
-            for n, (p, alive) in enumerate(zip(probs, lives, strict=True)):
-                if alive:
+        for row, (probs, length) in enumerate(zip(prob.tolist(), lengths.tolist(), strict=True)):
+            for n, p in enumerate(probs):
+                if n < length:
                     p = min(max(p, 0.0), 1.0)
                     out[row, n] = bool(self._choose(row, [1 - p, p]))
                 else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from .stats import SpecStats
-from .types import Context, Engine, Verdict
+from .types import Context, Draft, Engine, Verdict
 
 
 @torch.inference_mode()
@@ -53,26 +53,24 @@ def run(
             verdict = rule.verify(draft, scores, verification)
         with stats.phase("update"):
             target.commit(context, draft, verdict)
-            accepted, counts = advance(context, verdict, engine.eos)
+            stats.observe(*advance(context, draft, verdict, engine.eos))
             drafter.observe(context, draft, scores, verdict)
             length.observe(draft, verdict)
-            nodes, reach = torch.stack([draft.lengths, draft.reach()]).tolist()
-            stats.observe(nodes, reach, accepted, counts)
         if on_round is not None and on_round(context):
             break
     return context
 
 
 def advance(
-    context: Context, verdict: Verdict, eos: int | None = None
-) -> tuple[list[int], list[int]]:
-    """Append what was emitted; returns accepted and emitted tokens per row.
+    context: Context, draft: Draft, verdict: Verdict, eos: int | None = None
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Append what was emitted; returns per row what `SpecStats.observe` counts.
 
     Nothing joins a finished row, and nothing after an end-of-sequence token. Emitted tokens beyond
     a row's count are filling that the next round overwrites.
     """
     counts, accepted = verdict.counts, verdict.accepted
-    over = torch.zeros_like(counts)
+    over = None
     if eos is not None:
         ends = verdict.emitted == eos
         first = torch.where(ends.any(1), ends.long().argmax(1) + 1, counts + 1)
@@ -84,15 +82,18 @@ def advance(
         counts, accepted = counts * open_rows, accepted * open_rows
     width = verdict.emitted.shape[1]
     context.reserve(width)
-    places = context.lengths[:, None] + torch.arange(width, device=counts.device)
+    places = context.lengths.unsqueeze(1)
+    if width > 1:
+        places = places + torch.arange(width, device=counts.device)
     context.tokens.scatter_(1, places, verdict.emitted)
-    context.lengths = context.lengths + counts
+    context.lengths, context.last = context.lengths + counts, verdict.last
     # the one synchronization of a round: how far each row came, and whether it is over
-    kept, emitted, context.base, ended = torch.stack(
-        [accepted, counts, context.lengths, over]
+    told = [draft.lengths, draft.reach(), accepted, counts, context.lengths]
+    nodes, reach, kept, emitted, context.base, *ended = torch.stack(
+        told if over is None else [*told, over]
     ).tolist()
-    for row, (base, end) in enumerate(zip(context.base, ended, strict=True)):
-        if base >= context.limit or end:
+    for row, base in enumerate(context.base):
+        if base >= context.limit or (ended and ended[0][row]):
             context.finished[row] = True
     context.round += 1
-    return kept, emitted
+    return nodes, reach, kept, emitted

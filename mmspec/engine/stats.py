@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from .types import Contract
+
+
+class _Phase:
+    """Four a round: a class of its own costs less than a generator would."""
+
+    __slots__ = ("_name", "_seconds", "_started")
+
+    def __init__(self, seconds: dict[str, float], name: str) -> None:
+        self._seconds, self._name = seconds, name
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        spent = time.perf_counter() - self._started
+        self._seconds[self._name] = self._seconds.get(self._name, 0.0) + spent
 
 
 @dataclass
@@ -89,12 +103,9 @@ class SpecStats:
         for phase, seconds in other.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the block to `seconds[name]`."""
-        started = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+    def phase(self, name: str) -> _Phase:
+        """A context manager that adds the time of its block to `seconds[name]`."""
+        return _Phase(self.seconds, name)
 
     @property
     def loop_seconds(self) -> float:

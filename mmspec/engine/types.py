@@ -66,6 +66,7 @@ class Context:
     Attributes:
         tokens: output so far `[B, ≥ limit]`; row b is filled up to `lengths[b]`.
         lengths: emitted tokens per row `[B]`.
+        last: the last committed token `[B, 1]`, 0 before the first; of a finished row any token.
         base: the same numbers on the host, so that nothing else has to wait for the device.
         limit: output tokens a row may have at most.
         finished: rows that ended.
@@ -74,6 +75,7 @@ class Context:
 
     tokens: Tensor
     lengths: Tensor
+    last: Tensor
     base: list[int]
     limit: int
     finished: list[bool]
@@ -85,6 +87,7 @@ class Context:
         return cls(
             torch.zeros(rows, limit, dtype=torch.long, device=device),
             torch.zeros(rows, dtype=torch.long, device=device),
+            torch.zeros(rows, 1, dtype=torch.long, device=device),
             [0] * rows,
             limit,
             [limit == 0] * rows,
@@ -198,6 +201,7 @@ class Verdict:
         accepted: kept nodes per row `[B]`.
         emitted: tokens that join the output `[B, N + 1]`: the kept ones in order, then one
             recovered or bonus token; filling after `counts`.
+        last: that recovered or bonus token `[B, 1]`.
         counts: emitted tokens per row `[B]`.
         keep: drafted nodes that stand `[B, N]`; None for prefix rules on chains, where they are the
             first `accepted`.
@@ -207,6 +211,7 @@ class Verdict:
 
     accepted: Tensor
     emitted: Tensor
+    last: Tensor
     counts: Tensor
     keep: Tensor | None = None
     path: Tensor | None = None

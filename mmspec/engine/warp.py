@@ -33,8 +33,7 @@ class Warp:
         if self.temperature != 1:
             logits = logits / self.temperature
         if 0 < self.top_k < logits.shape[-1]:
-            least = _largest(logits, self.top_k)
-            logits = logits.masked_fill(logits < least, -torch.inf)
+            logits = torch.where(logits < _largest(logits, self.top_k), -torch.inf, logits)
         if self.top_p < 1:
             ordered, order = logits.sort(-1, descending=True)
             mass = ordered.softmax(-1)

@@ -22,8 +22,9 @@ class TokenTarget:
         self.model.start(rows)
 
     def score(self, context: Context, draft: Draft) -> Scores:
-        root = context.tokens.gather(1, (context.lengths - 1).clamp_min(0)[:, None])
-        inputs = torch.cat([root, draft.tokens], dim=1) if draft.nodes else root
+        inputs = context.last
+        if draft.nodes:
+            inputs = torch.cat([inputs, draft.tokens], dim=1)
         return Scores(self.model.extend(inputs, [b - 1 for b in context.base], draft))
 
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:

@@ -98,11 +98,11 @@ def test_draws_follow_their_index():
 
 
 def test_width_of_accept_does_not_matter():
-    prob, live = torch.rand(2, 90), torch.ones(2, 90, dtype=torch.bool)
+    prob, lengths = torch.rand(2, 90), torch.tensor([90, 90])
     for number in (0, 40):
         coins = ProductionCoins([1, 2]).round(number)[1]
-        wide = coins.accept(prob, live)
-        assert torch.equal(coins.accept(prob[:, :3], live[:, :3]), wide[:, :3])
+        wide = coins.accept(prob, lengths)
+        assert torch.equal(coins.accept(prob[:, :3], lengths), wide[:, :3])
 
 
 # --- proposals and verification are strangers -----------------------------------------------------
@@ -117,15 +117,15 @@ def test_proposals_and_verification_draw_differently():
 def test_proposals_and_verification_accept_differently():
     """A drafter that keeps tokens by a coin of its own must not see the verifier's."""
     proposal, verification = ProductionCoins([1]).round(0)
-    half, live = torch.full((1, 200), 0.5), torch.ones(1, 200, dtype=torch.bool)
-    assert 60 < (proposal.accept(half, live) == verification.accept(half, live)).sum() < 140
+    half, lengths = torch.full((1, 200), 0.5), torch.tensor([200])
+    assert 60 < (proposal.accept(half, lengths) == verification.accept(half, lengths)).sum() < 140
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["proposal", "verification"])
 def test_accept_and_draw_differ(side):
     coins = ProductionCoins([1]).round(0)[side]
-    half, live = torch.full((1, 200), 0.5), torch.ones(1, 200, dtype=torch.bool)
-    kept = coins.accept(half, live).long()
+    half, lengths = torch.full((1, 200), 0.5), torch.tensor([200])
+    kept = coins.accept(half, lengths).long()
     assert 60 < (kept == coins.draw(torch.ones(1, 200, 2))).sum() < 140
 
 
@@ -189,21 +189,21 @@ def test_normal():
 
 
 def test_accept_is_strict():
-    live = torch.ones(1, 4, dtype=torch.bool)
+    lengths = torch.tensor([4])
     prob = torch.tensor([[0.0, 1e-300, 0.5, 1.0]], dtype=torch.float64)
-    zero, top = (Constant(u).round(0)[1].accept(prob, live) for u in (0.0, BELOW_ONE))
+    zero, top = (Constant(u).round(0)[1].accept(prob, lengths) for u in (0.0, BELOW_ONE))
     assert zero.tolist() == [[False, True, True, True]]
     assert top.tolist() == [[False, False, False, True]]
-    half = Constant(0.5).round(0)[1].accept(prob, live)
+    half = Constant(0.5).round(0)[1].accept(prob, lengths)
     assert half.tolist() == [[False, False, False, True]]
 
 
 def test_accept_compares_in_double():
     """A coin between 0.5 and the next float32 is not rounded down to 0.5."""
-    live = torch.ones(1, 1, dtype=torch.bool)
+    lengths = torch.tensor([1])
     prob = torch.tensor([[0.5]], dtype=torch.float32)
-    assert not Constant(0.5 + 2.0**-40).round(0)[1].accept(prob, live).any()
-    assert Constant(0.5 - 2.0**-40).round(0)[1].accept(prob, live).all()
+    assert not Constant(0.5 + 2.0**-40).round(0)[1].accept(prob, lengths).any()
+    assert Constant(0.5 - 2.0**-40).round(0)[1].accept(prob, lengths).all()
 
 
 weights_of = st.lists(
@@ -267,7 +267,7 @@ def test_enumerated_law_by_hand():
         proposal, verification = coins.round(0)
         first = proposal.draw(torch.tensor([[1.0, 2.0, 1.0]]).double().expand(rows, -1))
         prob = (torch.tensor([3.0, 1.0, 1.0]).double() / 3)[first][:, None]
-        kept = verification.accept(prob, torch.ones(rows, 1, dtype=torch.bool))[:, 0]
+        kept = verification.accept(prob, torch.ones(rows).long())[:, 0]
         again = torch.where(kept[:, None], torch.tensor([1.0, 0.0]), torch.tensor([3.0, 1.0]))
         second = verification.draw(again.double())
         return list(zip(first.tolist(), kept.tolist(), second.tolist(), strict=True))
@@ -289,9 +289,9 @@ def test_enumerated_law_by_hand():
 
 def test_enumerated_entries_that_are_not_live():
     """They don't branch, and come out both ways over rows, so that code can't lean on them."""
-    prob, live = torch.full((4, 2), 0.5), torch.tensor([[True, False]]).expand(4, -1)
+    prob, lengths = torch.full((4, 2), 0.5), torch.ones(4).long()
     coins = EnumeratingCoins([(0,), (0,), (1,), (1,)])
-    out = coins.accept(prob, live)
+    out = coins.accept(prob, lengths)
     assert out[:, 0].tolist() == [False, False, True, True]
     assert set(out[:, 1].tolist()) == {False, True}
     assert coins.probability == [0.5] * 4

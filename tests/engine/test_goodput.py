@@ -16,7 +16,8 @@ from mmspec.engine.types import Draft, OneHot, Verdict
 def told(policy: GoodputLength, drafted: list[int], accepted: list[int]) -> None:
     width, kept = max(drafted), torch.tensor(accepted)
     draft = Draft(torch.zeros(len(drafted), width).long(), torch.tensor(drafted), OneHot())
-    policy.observe(draft, Verdict(kept, torch.zeros(len(drafted), width + 1).long(), kept + 1))
+    emitted = torch.zeros(len(drafted), width + 1).long()
+    policy.observe(draft, Verdict(kept, emitted, emitted[:, :1], kept + 1))
 
 
 @pytest.mark.parametrize("seed", range(20))

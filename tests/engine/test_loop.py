@@ -100,9 +100,12 @@ def test_end_of_sequence_only_truncates(name):
     assert len({len(until(out, 0)) for out in free}) > 2
 
 
-def verdict_of(emitted: list[list[int]], counts: list[int]) -> Verdict:
-    count = torch.tensor(counts)
-    return Verdict(count - 1, torch.tensor(emitted), count)
+def outcome(emitted: list[list[int]], counts: list[int]) -> tuple[Draft, Verdict]:
+    """A draft and a verdict that emits so much of these tokens."""
+    count, tokens = torch.tensor(counts), torch.tensor(emitted)
+    lengths = torch.full_like(count, tokens.shape[1] - 1)
+    last = tokens.gather(1, count[:, None] - 1)
+    return Draft(tokens[:, :-1], lengths, OneHot()), Verdict(count - 1, tokens, last, count)
 
 
 def test_advance_by_hand():
@@ -110,7 +113,8 @@ def test_advance_by_hand():
     context = Context.empty(5, 10)
     context.finished[4] = True
     emitted = [[5, 9, 5, 6], [5, 6, 9, 9], [5, 6, 9, 7], [5, 6, 7, 9], [9, 9, 9, 9]]
-    kept, counts = advance(context, verdict_of(emitted, [4, 2, 3, 3, 4]), eos=9)
+    drafted, reach, kept, counts = advance(context, *outcome(emitted, [4, 2, 3, 3, 4]), eos=9)
+    assert drafted == reach == [3] * 5
     assert counts == [2, 2, 3, 3, 0]
     assert kept == [2, 1, 2, 2, 0]
     assert outputs(context) == [(5, 9), (5, 6), (5, 6, 9), (5, 6, 7), ()]
@@ -121,17 +125,17 @@ def test_advance_by_hand():
 
 def test_advance_overwrites_filling():
     context = Context.empty(1, 6)
-    advance(context, verdict_of([[1, 2, 3]], [1]))
-    advance(context, verdict_of([[4, 5, 6]], [2]))
+    advance(context, *outcome([[1, 2, 3]], [1]))
+    advance(context, *outcome([[4, 5, 6]], [2]))
     assert outputs(context) == [(1, 4, 5)]
 
 
 def test_advance_makes_room_for_filling():
     """Filling may run past the limit; what was emitted stays in its place."""
     context = Context.empty(2, 3)
-    advance(context, verdict_of([[1, 2, 3], [1, 2, 3]], [3, 2]))
+    advance(context, *outcome([[1, 2, 3], [1, 2, 3]], [3, 2]))
     assert context.finished == [True, False]
-    advance(context, verdict_of([[7, 7, 7, 7], [4, 8, 8, 8]], [1, 1]))
+    advance(context, *outcome([[7, 7, 7, 7], [4, 8, 8, 8]], [1, 1]))
     assert outputs(context) == [(1, 2, 3), (1, 2, 4)]
     assert context.finished == [True, True]
 
@@ -312,8 +316,7 @@ def test_nothing_is_judged_after_the_end():
     """An end of sequence among the accepted tokens is no rejection of the next one."""
     stats = SpecStats()
     stats.start(1)
-    context, verdict = Context.empty(1, 10), verdict_of([[5, 9, 5, 6]], [4])
-    stats.observe([3], [3], *advance(context, verdict, eos=9))
+    stats.observe(*advance(Context.empty(1, 10), *outcome([[5, 9, 5, 6]], [4]), eos=9))
     assert stats.emitted == [2]
     assert stats.accepted == [2]
     assert stats.drafted == [3]
@@ -344,7 +347,7 @@ def told(policy, lengths: list[int], accepted: list[int]) -> list[int]:
     draft = Draft(torch.zeros(len(lengths), width).long(), torch.tensor(lengths), OneHot())
     kept = torch.tensor(accepted)
     empty = torch.zeros(len(lengths), width + 1).long()
-    policy.observe(draft, Verdict(kept, empty, kept + 1))
+    policy.observe(draft, Verdict(kept, empty, empty[:, :1], kept + 1))
     return policy.budget()
 
 

@@ -196,7 +196,7 @@ def jacobi_round(table, prefix, before, window, limit, init) -> dict:
         draft = drafter.propose(context, budget, coins.round(0)[0])
         scores = target.score(context, draft)
         verdict = TokenRule().verify(draft, scores, coins.round(0)[1])
-        advance(context, verdict)
+        advance(context, draft, verdict)
         states = [
             (len(prefix), tuple(nodes), kept)
             for nodes, kept in zip(draft.tokens.tolist(), verdict.accepted.tolist(), strict=True)
@@ -254,10 +254,10 @@ class _Side:
     def __init__(self, coins: AmongNeighbours, fixed) -> None:
         self.coins, self.fixed = coins, fixed
 
-    def accept(self, prob, live):
-        out, row = self.fixed.accept(prob, live), self.coins.row
+    def accept(self, prob, lengths):
+        out, row = self.fixed.accept(prob, lengths), self.coins.row
         if self.coins.open:
-            out[row] = self.coins.enumerated.accept(prob[[row]], live[[row]])[0]
+            out[row] = self.coins.enumerated.accept(prob[[row]], lengths[[row]])[0]
         return out
 
     def draw(self, weights, index=0):
@@ -370,8 +370,8 @@ def test_hazard_laws_of_the_wrong_node():
 
 
 def test_hazard_tokens_after_end_of_sequence():
-    def untruncated(context, verdict, eos):
-        return advance(context, verdict, None)
+    def untruncated(context, draft, verdict, eos):
+        return advance(context, draft, verdict, None)
 
     target, model = Table(3, 4), Table(3, 5)
     broken = model_law(target, model, eos=1, advance=untruncated)
@@ -433,9 +433,9 @@ def test_production_streams_are_not_shared():
         coins = kind(list(range(rows)))
         for number in range(32):
             proposal, verification = coins.round(number)
-            live = torch.ones(rows, 1).bool()
+            lengths = torch.ones(rows).long()
             drafted.append(proposal.draw(torch.full((rows, 2), 0.5)))
-            accepted.append(verification.accept(torch.full((rows, 1), 0.5), live)[:, 0].double())
+            accepted.append(verification.accept(torch.full((rows, 1), 0.5), lengths)[:, 0].double())
         zero, ok = torch.cat(drafted) == 0, torch.cat(accepted)
         return float(ok[zero].mean() - ok[~zero].mean())
 

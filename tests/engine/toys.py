@@ -93,12 +93,17 @@ class TableTarget:
 
     def score(self, context: Context, draft: Draft) -> Scores:
         laws = []
-        for tokens, base, nodes in zip(
-            context.tokens.tolist(), context.base, draft.tokens.tolist(), strict=True
+        for tokens, base, last, nodes in zip(
+            context.tokens.tolist(),
+            context.base,
+            context.last[:, 0].tolist(),
+            draft.tokens.tolist(),
+            strict=True,
         ):
             parents = draft.parents[len(laws)].tolist() if draft.parents is not None else None
             paths = paths_to(nodes, parents)
-            laws.append([self.table((*tokens[:base], *path)) for path in paths])
+            root = (*tokens[: base - 1], last) if base else ()
+            laws.append([self.table((*root, *path)) for path in paths])
         return Scores(torch.tensor(laws, dtype=torch.float64))
 
     def commit(self, context, draft, verdict) -> None:
@@ -176,6 +181,8 @@ def context_at(prefix: tuple[int, ...], rows: int, limit: int) -> Context:
     context.tokens[:, : len(prefix)] = torch.tensor(prefix, dtype=torch.long)
     context.lengths += len(prefix)
     context.base = [len(prefix)] * rows
+    if prefix:
+        context.last += prefix[-1]
     return context
 
 
@@ -196,7 +203,7 @@ def one_round(prefix, limit, target, drafter, rule, gamma, eos=None, advance=adv
         draft = drafter.propose(context, budget, proposal)
         scores = target.score(context, draft)
         verdict = rule.verify(draft, scores, verification)
-        advance(context, verdict, eos)
+        advance(context, draft, verdict, eos)
         return outputs(context)
 
     return enumerate_law(shipped)

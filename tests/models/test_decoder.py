@@ -221,7 +221,9 @@ BASES = {"even": [4, 4, 4], "ragged": [5, 1, 3], "first": [0, 0, 0]}
 
 def at(tokens: torch.Tensor, base: list[int]) -> Context:
     """A context in which row b has emitted `base[b]` of `tokens`."""
-    return Context(tokens.clone(), torch.tensor(base), list(base), 16, [False] * len(base))
+    lengths = torch.tensor(base)
+    last = tokens.gather(1, (lengths - 1).clamp_min(0)[:, None])
+    return Context(tokens.clone(), lengths, last, list(base), 16, [False] * len(base))
 
 
 def prepared(guided, tokens: torch.Tensor, base: list[int]) -> TokenTarget:
@@ -278,7 +280,9 @@ def test_continuing_a_kept_branch_equals_the_chain(tiny_llamagen, guided_rows, p
         for row, nodes_kept in enumerate(kept):
             keep[row, nodes_kept] = True
         emitted = F.pad(nodes.gather(1, path), (0, 4))
-        target.commit(context, draft, Verdict(accepted, emitted, accepted + 1, keep, path))
+        target.commit(
+            context, draft, Verdict(accepted, emitted, emitted[:, -1:], accepted + 1, keep, path)
+        )
 
         history = tokens.clone()
         for row, nodes_kept in enumerate(kept):  # kept nodes, then one token of the target's own

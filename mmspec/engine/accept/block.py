@@ -53,7 +53,7 @@ class BlockRule:
         h = torch.cat([h, r[:, -1:]], dim=1)
         last = torch.arange(1, draft.nodes + 1, device=h.device) == draft.lengths[:, None]
         h = torch.where(last, r[:, 1:], h)
-        ok = coins.accept(h, live) & live
+        ok = coins.accept(h, draft.lengths) & live
         place = torch.arange(1, draft.nodes + 1, device=h.device)
         accepted = (ok * place).amax(1)
 

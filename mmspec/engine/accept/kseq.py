@@ -43,8 +43,7 @@ class KSeqRule:
 
         drafted = draft.tokens.gather(1, table.clamp_min(0).flatten(1)).view_as(table)
         prob = common.gather(2, drafted) / q.gather(2, drafted)
-        live = draft.live()
-        ok = coins.accept(by_node(prob, table, draft.nodes), live) & live
+        ok = coins.accept(by_node(prob, table, draft.nodes), draft.lengths)
         path, length, slot = walk(draft, table, ok)
 
         taken = torch.where(beta > 0, (1 - (1 - beta) ** count) / beta, 0.0)

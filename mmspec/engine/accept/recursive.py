@@ -44,8 +44,7 @@ class RecursiveRule:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         table = children(draft)  # [B, S, K]
         prob, rest = self._turns(draft, scores, table)
-        live = draft.live()
-        ok = coins.accept(by_node(prob, table, draft.nodes), live) & live
+        ok = coins.accept(by_node(prob, table, draft.nodes), draft.lengths)
         path, length, slot = walk(draft, table, ok)
         return path_verdict(draft, path, length, coins.draw(pick(rest, slot)))
 

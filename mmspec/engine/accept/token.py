@@ -25,19 +25,15 @@ class TokenRule:
             raise ContractError("the token rule judges chains; this draft is a tree")
         if not draft.nodes:  # plain decoding: one token from p
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
-        p = scores.at_nodes(draft)  # [B, N, V]
-        px = token_probs(p, draft.tokens)  # [B, N]
-        live = draft.live()
+        prob = token_probs(scores.at_nodes(draft), draft.tokens)  # [B, N]
         q: Tensor | None = None
-        if isinstance(draft.law, OneHot):
-            ok = coins.accept(px, live)
-        elif isinstance(draft.law, Categorical):
+        if isinstance(draft.law, Categorical):
             q = draft.law.probs
-            ok = coins.accept(px / token_probs(q, draft.tokens), live)
-        else:
+            prob = prob / token_probs(q, draft.tokens)
+        elif not isinstance(draft.law, OneHot):
             name = type(draft.law).__name__
             raise ContractError(f"the token rule is exact for OneHot and Categorical, not {name}")
-        accepted = accepted_prefix(ok, draft)
+        accepted = accepted_prefix(coins.accept(prob, draft.lengths), draft)
 
         weights = pick(scores.probs, accepted)  # [B, V]: p after the kept prefix
         at = accepted.clamp_max(draft.nodes - 1)

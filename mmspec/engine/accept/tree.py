@@ -62,6 +62,7 @@ def walk(draft: Draft, table: Tensor, ok: Tensor) -> tuple[Tensor, Tensor, Tenso
 def path_verdict(draft: Draft, path: Tensor, length: Tensor, token: Tensor) -> Verdict:
     """The verdict that keeps the first `length [B]` of `path [B, D]` and then emits `token [B]`."""
     kept = draft.tokens.gather(1, path)
-    emitted = torch.cat([kept, token[:, None]], dim=1).scatter_(1, length[:, None], token[:, None])
+    last = token[:, None]
+    emitted = torch.cat([kept, last], dim=1).scatter_(1, length[:, None], last)
     chain = draft.parents is None  # its nodes are in place already
-    return Verdict(length, emitted, length + 1, path=None if chain else path)
+    return Verdict(length, emitted, last, length + 1, path=None if chain else path)
