@@ -31,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"mmspec: error: {error}", file=sys.stderr)
         return 2
+    except FloatingPointError as error:  # a model without numbers: no fault of the input's form
+        print(f"mmspec: error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("mmspec: interrupted", file=sys.stderr)
         return 130

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
 from ..config import MODELS
+from ..draft.guarded import GuardedDrafter
 from ..draft.null import NullDrafter
 from ..engine.coins import ProductionCoins
 from ..engine.loop import run
@@ -164,6 +165,8 @@ class ImagePipeline(SpeculativePipeline):
 
             context = run(engine, rows, limit, stats, on_round, self.device)
 
+        if isinstance(engine.drafter, GuardedDrafter):
+            stats.fault = engine.drafter.fault
         self._warn_if_slower(engine, stats)
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn
@@ -293,7 +296,10 @@ class ImagePipeline(SpeculativePipeline):
         target = guided(transformer)
         model = guided(self.drafter) if config.drafter in MODELS else None
         length = make_length(config, partial(self._costs.round, config, target, model))
-        drafter = make_drafter(config, model, transformer.config.vocab_size, grid, length)
+        vocab_size = transformer.config.vocab_size
+        drafter = make_drafter(config, model, vocab_size, grid, length)
+        if not isinstance(drafter, NullDrafter):
+            drafter = GuardedDrafter(drafter, vocab_size, config.most_drafted)
         return Engine(
             TokenTarget(target),
             drafter,

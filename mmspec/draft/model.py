@@ -81,7 +81,9 @@ class ModelDrafter:
         self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
         if not depth:
             return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
-        return Draft(torch.stack(tokens, 1), lengths, Categorical(torch.stack(laws, 1)))
+        probs = torch.stack(laws, 1)
+        faulty = probs.sum((1, 2)).isnan()
+        return Draft(torch.stack(tokens, 1), lengths, Categorical(probs), faulty=faulty)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the last emitted token is the target's own, so the cache holds at most what is before it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -53,8 +55,9 @@ class TreeDrafter:
                 drafted = self.shape.draft(tokens, OneHot())
                 scored = self.model.extend(tree, [b - 1 for b in context.base], drafted)
                 above = scored[:, ends[level] + 1 :]
-        law = self._law(torch.cat(laws, 1) if laws else torch.zeros(0))
-        return self.shape.draft(tokens, law, budget)
+        probs = torch.cat(laws, 1) if laws else torch.zeros(0)
+        draft = self.shape.draft(tokens, self._law(probs), budget)
+        return replace(draft, faulty=probs.sum((1, 2)).isnan()) if laws else draft
 
     def _siblings(self, laws: Tensor, width: int, coins: RoundCoins, drawn: int) -> Tensor:
         """Children `[B, M, width]` of nodes with the given laws `[B, M, V]`."""

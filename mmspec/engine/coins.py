@@ -97,8 +97,10 @@ class _Proposals:
         u = self._coins.uniform(self._number, self._draws, index, count)
         total = weights.cumsum(-1, dtype=torch.float64)
         point = (u if weights.ndim == 2 else u[..., None]) * total[..., -1:]
-        # right: the first entry whose running sum exceeds the point, never one of weight 0
-        return torch.searchsorted(total, point, right=True).squeeze(-1)
+        # right: the first entry whose running sum exceeds the point, never one of weight 0; weights
+        # that are no numbers have none, and get the last id
+        drawn = torch.searchsorted(total, point, right=True).squeeze(-1)
+        return drawn.clamp_max_(weights.shape[-1] - 1)
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         count = torch.Size(shape).numel()

@@ -41,7 +41,7 @@ class EnumeratingCoins:
         for row, (probs, length) in enumerate(zip(prob.tolist(), lengths.tolist(), strict=True)):
             for n, p in enumerate(probs):
                 if n < length:
-                    p = min(max(p, 0.0), 1.0)
+                    p = min(max(0.0, p), 1.0)  # 0 if it is no number
                     out[row, n] = bool(self._choose(row, [1 - p, p]))
                 else:
                     out[row, n] = (row + n) % 2 == 0  # must not matter, so let it vary
@@ -58,6 +58,8 @@ class EnumeratingCoins:
     def _choose(self, row: int, weights: list[float]) -> int:
         total = sum(weights)
         possible = [i for i, w in enumerate(weights) if w > 0]
+        if total != total:  # no numbers: the last id, as the shipped coins say
+            return len(weights) - 1
         if not possible:
             raise ValueError("all weights are zero")
         taken, script = self._taken[row], self._scripts[row]

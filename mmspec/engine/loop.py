@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from .stats import SpecStats
-from .types import Context, Draft, Engine, Verdict
+from .types import Context, Draft, Engine, Scores, TargetError, Verdict
 
 
 @torch.inference_mode()
@@ -53,7 +53,7 @@ def run(
             verdict = rule.verify(draft, scores, verification)
         with stats.phase("update"):
             target.commit(context, draft, verdict)
-            stats.observe(*advance(context, draft, verdict, engine.eos))
+            stats.observe(*advance(context, draft, scores, verdict, engine.eos))
             drafter.observe(context, draft, scores, verdict)
             length.observe(draft, verdict)
         if on_round is not None and on_round(context):
@@ -62,19 +62,23 @@ def run(
 
 
 def advance(
-    context: Context, draft: Draft, verdict: Verdict, eos: int | None = None
+    context: Context, draft: Draft, scores: Scores, verdict: Verdict, eos: int | None = None
 ) -> tuple[list[int], list[int], list[int], list[int]]:
     """Append what was emitted; returns per row what `SpecStats.observe` counts.
 
-    Nothing joins a finished row, and nothing after an end-of-sequence token. Emitted tokens beyond
-    a row's count are filling that the next round overwrites.
+    Nothing joins a finished row, and nothing after an end-of-sequence token or the limit. Emitted
+    tokens beyond a row's count are filling that the next round overwrites.
+
+    Raises:
+        TargetError: the target's laws are no numbers; the context stays where it was.
     """
     counts, accepted = verdict.counts, verdict.accepted
-    over = None
+    none = torch.zeros_like(counts)
+    end = none
     if eos is not None:
         ends = verdict.emitted == eos
         first = torch.where(ends.any(1), ends.long().argmax(1) + 1, counts + 1)
-        over = (first <= counts).long()
+        end = (first <= counts).long()
         counts = torch.minimum(counts, first)
         accepted = torch.minimum(accepted, counts)
     if any(context.finished):
@@ -86,14 +90,26 @@ def advance(
     if width > 1:
         places = places + torch.arange(width, device=counts.device)
     context.tokens.scatter_(1, places, verdict.emitted)
-    context.lengths, context.last = context.lengths + counts, verdict.last
+    lengths = context.lengths + counts
+    undefined = scores.probs.sum((1, 2)).isnan()
+    faulty = none if draft.faulty is None else draft.faulty
     # the one synchronization of a round: how far each row came, and whether it is over
-    told = [draft.lengths, draft.reach(), accepted, counts, context.lengths]
-    nodes, reach, kept, emitted, context.base, *ended = torch.stack(
-        told if over is None else [*told, over]
+    nodes, reach, kept, emitted, base, ended, wrong, faults = torch.stack(
+        [draft.lengths, draft.reach(), accepted, counts, lengths, end, undefined, faulty]
     ).tolist()
-    for row, base in enumerate(context.base):
-        if base >= context.limit or (ended and ended[0][row]):
+    for row, finished in enumerate(context.finished):
+        if wrong[row] and not finished:
+            raise TargetError(
+                f"the target's laws behind token {context.base[row]} of row {row} are no numbers"
+            )
+        over = base[row] - context.limit  # a draft may not have left room for the target's token
+        if over > 0:
+            base[row], emitted[row] = context.limit, emitted[row] - over
+            kept[row] = min(kept[row], emitted[row])
+            lengths = lengths.clamp_max(context.limit)
+        if base[row] >= context.limit or ended[row]:
             context.finished[row] = True
+    context.base, context.lengths, context.last = base, lengths, verdict.last
+    context.faulty = faults
     context.round += 1
     return nodes, reach, kept, emitted

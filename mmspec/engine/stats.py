@@ -37,6 +37,7 @@ class SpecStats:
         judged_at, accepted_at: per draft position, how often it was reached, how often it stood.
         target_tokens: tokens that the target processed, drafts and roots, per row.
         seconds: wall-clock per phase: prefill, draft, target, verify, update, the pipeline's own.
+        fault: why the drafter was given up in the middle; None: it was not.
     """
 
     method: str = "plain"
@@ -50,6 +51,7 @@ class SpecStats:
     accepted_at: list[int] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)  # drafted nodes of every call, widest row
     seconds: dict[str, float] = field(default_factory=dict)
+    fault: str | None = None
 
     def start(self, rows: int) -> None:
         """Zero the counters of `rows` rows."""
@@ -140,5 +142,6 @@ class SpecStats:
             "drafted": sum(self.drafted),
             "accepted": sum(self.accepted),
             "emitted": sum(self.emitted),
+            "fault": self.fault,
             "seconds": self.seconds,
         }

@@ -71,6 +71,7 @@ class Context:
         limit: output tokens a row may have at most.
         finished: rows that ended.
         round: verify rounds so far.
+        faulty: rows whose last draft had a fault, see `Draft`.
     """
 
     tokens: Tensor
@@ -80,6 +81,7 @@ class Context:
     limit: int
     finished: list[bool]
     round: int = 0
+    faulty: list[int] = field(default_factory=list)
 
     @classmethod
     def empty(cls, rows: int, limit: int, device: torch.device | str = "cpu") -> Context:
@@ -122,6 +124,8 @@ class Draft:
             chain.
         noise: the noise the payload was made from, where a rejection re-uses it.
         bounds: of a tree, what the host knows of its shape: levels and most children of a node.
+        faulty: rows `[B]` whose draft was cut in front of a fault, or has laws that are no numbers;
+            None: none was looked for.
     """
 
     tokens: Tensor
@@ -130,6 +134,7 @@ class Draft:
     parents: Tensor | None = None
     noise: Tensor | None = None
     bounds: tuple[int, int] | None = None
+    faulty: Tensor | None = None
 
     @property
     def levels(self) -> int:
@@ -279,6 +284,10 @@ class DraftLength(Protocol):
 
 class ContractError(ValueError):
     """A drafter and a rule were put together whose combination would break the rule's contract."""
+
+
+class TargetError(FloatingPointError):
+    """The target's laws are no numbers: there is nothing to sample from."""
 
 
 @dataclass

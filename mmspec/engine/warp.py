@@ -28,8 +28,9 @@ class Warp:
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
         if self.temperature == 0:
-            best = logits.argmax(-1, keepdim=True)
-            return torch.zeros_like(logits).scatter_(-1, best, 1.0)
+            best = logits.max(-1, keepdim=True)
+            # 1, or no number where the largest logit is none or infinite
+            return torch.zeros_like(logits).scatter_(-1, best.indices, best.values * 0 + 1)
         if self.temperature != 1:
             logits = logits / self.temperature
         if 0 < self.top_k < logits.shape[-1]:

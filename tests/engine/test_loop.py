@@ -19,7 +19,7 @@ from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.length.heuristic import HeuristicLength
 from mmspec.engine.loop import advance, run
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Context, Draft, Engine, OneHot, Verdict
+from mmspec.engine.types import Context, Draft, Engine, OneHot, Scores, Verdict
 from mmspec.models.target import TokenTarget
 
 NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "jacobi-above", "coupled", "lookup"]
@@ -100,12 +100,14 @@ def test_end_of_sequence_only_truncates(name):
     assert len({len(until(out, 0)) for out in free}) > 2
 
 
-def outcome(emitted: list[list[int]], counts: list[int]) -> tuple[Draft, Verdict]:
-    """A draft and a verdict that emits so much of these tokens."""
+def outcome(emitted: list[list[int]], counts: list[int]) -> tuple[Draft, Scores, Verdict]:
+    """A draft, its scores and a verdict that emits so much of these tokens."""
     count, tokens = torch.tensor(counts), torch.tensor(emitted)
     lengths = torch.full_like(count, tokens.shape[1] - 1)
     last = tokens.gather(1, count[:, None] - 1)
-    return Draft(tokens[:, :-1], lengths, OneHot()), Verdict(count - 1, tokens, last, count)
+    scores = Scores(torch.full((*tokens.shape, VOCAB), 1 / VOCAB))
+    draft = Draft(tokens[:, :-1], lengths, OneHot())
+    return draft, scores, Verdict(count - 1, tokens, last, count)
 
 
 def test_advance_by_hand():

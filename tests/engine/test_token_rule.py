@@ -196,7 +196,7 @@ def jacobi_round(table, prefix, before, window, limit, init) -> dict:
         draft = drafter.propose(context, budget, coins.round(0)[0])
         scores = target.score(context, draft)
         verdict = TokenRule().verify(draft, scores, coins.round(0)[1])
-        advance(context, draft, verdict)
+        advance(context, draft, scores, verdict)
         states = [
             (len(prefix), tuple(nodes), kept)
             for nodes, kept in zip(draft.tokens.tolist(), verdict.accepted.tolist(), strict=True)
@@ -370,8 +370,8 @@ def test_hazard_laws_of_the_wrong_node():
 
 
 def test_hazard_tokens_after_end_of_sequence():
-    def untruncated(context, draft, verdict, eos):
-        return advance(context, draft, verdict, None)
+    def untruncated(context, draft, scores, verdict, eos):
+        return advance(context, draft, scores, verdict, None)
 
     target, model = Table(3, 4), Table(3, 5)
     broken = model_law(target, model, eos=1, advance=untruncated)

@@ -203,7 +203,7 @@ def one_round(prefix, limit, target, drafter, rule, gamma, eos=None, advance=adv
         draft = drafter.propose(context, budget, proposal)
         scores = target.score(context, draft)
         verdict = rule.verify(draft, scores, verification)
-        advance(context, draft, verdict, eos)
+        advance(context, draft, scores, verdict, eos)
         return outputs(context)
 
     return enumerate_law(shipped)

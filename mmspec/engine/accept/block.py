@@ -49,7 +49,7 @@ class BlockRule:
         # no law follows the row's last node: its filling says nothing
         mass = torch.where(live, left.sum(-1), 0.0)[:, 1:]
         short = 1 - r[:, 1:-1]
-        h = torch.where(mass + short > 0, mass / (mass + short), 1.0)
+        h = torch.where(mass + short == 0, 1.0, mass / (mass + short))
         h = torch.cat([h, r[:, -1:]], dim=1)
         last = torch.arange(1, draft.nodes + 1, device=h.device) == draft.lengths[:, None]
         h = torch.where(last, r[:, 1:], h)

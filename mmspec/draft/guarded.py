@@ -1,0 +1,110 @@
+"""A drafter that can't spoil the output: when it fails, decoding goes on without it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import torch
+
+from ..engine.coins import RoundCoins
+from ..engine.types import (
+    Categorical,
+    Context,
+    ContractError,
+    Draft,
+    Drafter,
+    Scores,
+    Verdict,
+    WithoutReplacement,
+)
+from .null import NullDrafter
+
+logger = logging.getLogger(__name__)
+
+
+class GuardedDrafter:
+    """Passes on what a drafter proposes, as long as that is a draft.
+
+    A drafter that raises, or whose draft has impossible shapes, tokens or parents or laws that are
+    no numbers, is left alone for the rest of the generation: one warning, then plain decoding. The
+    faulty draft itself is not judged, or only in front of its first fault, so no token comes from
+    it that the target did not agree to.
+
+    Args:
+        drafter: may fail.
+        vocab_size: V; token ids are below it.
+        most: nodes that the target has room for in one call.
+
+    Attributes:
+        fault: why the drafter was given up; None: it was not.
+    """
+
+    def __init__(self, drafter: Drafter, vocab_size: int, most: int) -> None:
+        self.drafter, self.vocab_size, self.most = drafter, vocab_size, most
+        self.fault: str | None = None
+        self._plain = NullDrafter()
+
+    def start(self, context: Context) -> None:
+        self.fault = None
+        self._plain.start(context)
+        try:
+            self.drafter.start(context)
+        except Exception as error:
+            self._give_up(error)
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        if self.fault is None:
+            try:
+                return self._sound(self.drafter.propose(context, budget, coins), budget)
+            except Exception as error:
+                self._give_up(error)
+        return self._plain.propose(context, budget, coins)
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        if self.fault is not None:
+            return
+        if any(context.faulty):
+            self._give_up("its draft holds unknown tokens or parents, or laws that are no numbers")
+            return
+        try:
+            self.drafter.observe(context, draft, scores, verdict)
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, why: Exception | str) -> None:
+        """Warn and draft no more; a broken contract is the caller's mistake and goes through."""
+        if isinstance(why, ContractError):
+            raise why
+        self.fault = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+        logger.warning("the drafter failed (%s); decoding goes on without it", self.fault)
+
+    def _sound(self, draft: Draft, budget: list[int]) -> Draft:
+        """The draft, cut in front of its first fault; `faulty` says whether there was one."""
+        rows, nodes = len(budget), draft.nodes
+        if draft.tokens.shape[0] != rows or draft.lengths.shape != (rows,):
+            raise ValueError(f"its draft is not for {rows} rows")
+        if nodes > self.most:
+            raise ValueError(f"it drafted {nodes} nodes where {self.most} fit")
+        if not nodes:
+            return draft
+        if draft.levels > max(budget):
+            raise ValueError(f"it drafted {draft.levels} tokens ahead where {max(budget)} fit")
+        if isinstance(draft.law, Categorical | WithoutReplacement):
+            expected = (rows, nodes, self.vocab_size)
+            if draft.law.probs.shape != expected:
+                raise ValueError(f"its laws are {tuple(draft.law.probs.shape)}, not {expected}")
+        tokens = draft.tokens.clamp(0, self.vocab_size - 1)
+        good = tokens == draft.tokens
+        if draft.parents is not None:
+            if draft.parents.shape != (rows, nodes):
+                raise ValueError("its tree has not one parent for every node")
+            earlier = torch.arange(nodes, device=tokens.device)
+            good = good & (draft.parents < earlier) & (draft.parents >= -1)
+        sound = good.cumprod(1).sum(1)  # nodes in front of the first fault
+        lengths = torch.minimum(draft.lengths, sound)
+        faulty = lengths < draft.lengths
+        if draft.faulty is not None:
+            faulty = faulty | draft.faulty
+        parents = None if draft.parents is None else torch.where(good, draft.parents, -1)
+        return replace(draft, tokens=tokens, lengths=lengths, parents=parents, faulty=faulty)
