@@ -29,11 +29,23 @@ METHODS: dict[str, Method] = {
     ),
     "sjd": Method("jacobi", "token", "constant", "the target drafts a window itself (Jacobi)"),
     "scd": Method("coupled-jacobi", "token", "constant", "Jacobi whose tokens stay put (coupled)"),
+    "scd-gumbel": Method(
+        "gumbel-jacobi", "token", "constant", "Jacobi whose tokens stay put (one noise per place)"
+    ),
 }
-DRAFTERS = ("null", "model", "tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
+DRAFTERS = (
+    "null",
+    "model",
+    "tree",
+    "lookup",
+    "recycling",
+    "jacobi",
+    "coupled-jacobi",
+    "gumbel-jacobi",
+)
 MODELS = ("model", "tree")  # these need a draft model
 TREES = ("tree", "recycling")
-WINDOWED = ("jacobi", "coupled-jacobi")
+WINDOWED = ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 RULES = ("token", "block", "recursive", "k-seq", "greedy")
 STOPPING = ("confidence", "specdec++")  # policies that look at the tokens as they are drafted
 LENGTHS = ("constant", "heuristic", "goodput", *STOPPING)

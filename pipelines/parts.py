@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..config import MODELS, SpecConfig
 from ..draft.coupled import CoupledJacobiDrafter
+from ..draft.gumbel import GumbelJacobiDrafter
 from ..draft.jacobi import JacobiDrafter
 from ..draft.lookup import PromptLookupDrafter
 from ..draft.model import ModelDrafter, TokenModel
@@ -77,6 +78,8 @@ def make_drafter(
         return RecyclingDrafter(vocab_size, config.tree_widths)
     if name == "jacobi":
         return JacobiDrafter(vocab_size, config.jacobi_init, row)
+    if name == "gumbel-jacobi":
+        return GumbelJacobiDrafter(vocab_size, config.jacobi_init, row)
     if name == "coupled-jacobi":
         return CoupledJacobiDrafter(vocab_size, config.jacobi_init, row)
     return NullDrafter()

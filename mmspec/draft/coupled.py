@@ -35,10 +35,12 @@ class CoupledJacobiDrafter(JacobiDrafter):
         super().observe(context, draft, scores, verdict)
         self._last = draft
 
-    def redraw(self, laws: Tensor, index: Tensor | None, coins: RoundCoins) -> Tensor:
+    def redraw(
+        self, context: Context, laws: Tensor, index: Tensor | None, coins: RoundCoins
+    ) -> Tensor:
         last = self._last
         if last is None or index is None or not last.nodes:
-            return super().redraw(laws, index, coins)
+            return super().redraw(context, laws, index, coins)
         assert isinstance(last.law, Categorical)
         stood = index < last.lengths.unsqueeze(1)  # [B, W]: had a token in the last window
         index = index.clamp_max(last.nodes - 1)

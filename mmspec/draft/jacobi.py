@@ -59,10 +59,12 @@ class JacobiDrafter:
                 known = (index > last) & (place >= 0) & (place < context.lengths[:, None])
                 past = pick(self._past, place.clamp(0, context.limit))
                 laws = torch.where(known[..., None], past, laws)
-        tokens = self.redraw(laws, index, coins)
+        tokens = self.redraw(context, laws, index, coins)
         return Draft(tokens, self._lengths, Categorical(laws))
 
-    def redraw(self, laws: Tensor, index: Tensor | None, coins: RoundCoins) -> Tensor:
+    def redraw(
+        self, context: Context, laws: Tensor, index: Tensor | None, coins: RoundCoins
+    ) -> Tensor:
         """Tokens `[B, W]` of the window, each from its law in `laws [B, W, V]`.
 
         `index [B, W]` is where each position stood in the last window; None: there was none.

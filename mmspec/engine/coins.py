@@ -36,6 +36,12 @@ class RoundCoins(Protocol):
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         """Standard normal numbers `[B, *shape]`."""
 
+    def exponential(self, places: Tensor, count: int) -> Tensor:
+        """Standard exponential numbers `[B, n, count]` of `places [B, n]`.
+
+        They belong to the row and the place, and are the same in every round.
+        """
+
 
 class Coins(Protocol):
     """Coins for a whole generation."""
@@ -70,6 +76,13 @@ class ProductionCoins:
             self._block, self._first = self._make(first), first
         line = self._block[number % _ROUNDS * _PURPOSES + purpose]
         return line if start == 0 and count == self._width else line[:, start : start + count]
+
+    def exponential(self, places: Tensor, count: int) -> Tensor:
+        """See `RoundCoins.exponential`."""
+        keys = _mix(self._keys[:, None] + _mix(-1 - places))  # lines of rounds are positive
+        bits = _mix(keys[..., None] + _mix(torch.arange(count, device=keys.device) + 1))
+        # the middles of 2^53 equal parts: never 0
+        return -((((bits >> 11) & (2**53 - 1)).double() + 0.5) * 2.0**-53).log()
 
     def _make(self, block: int) -> tuple[Tensor, ...]:
         """Coins `[B, width]` of every round and purpose of one block of rounds."""
@@ -107,6 +120,9 @@ class _Proposals:
         u = self._coins.uniform(self._number, self._draws, index, count)
         noise: Tensor = torch.special.ndtri(u.clamp_min(2.0**-54))
         return noise.view(-1, *shape)
+
+    def exponential(self, places: Tensor, count: int) -> Tensor:
+        return self._coins.exponential(places, count)
 
 
 class _Verifications(_Proposals):

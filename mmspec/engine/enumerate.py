@@ -55,6 +55,9 @@ class EnumeratingCoins:
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         raise TypeError("normal noise has no finite enumeration; use quadrature")
 
+    def exponential(self, places: Tensor, count: int) -> Tensor:
+        raise TypeError("exponential noise has no finite enumeration")
+
     def _choose(self, row: int, weights: list[float]) -> int:
         total = sum(weights)
         possible = [i for i, w in enumerate(weights) if w > 0]
