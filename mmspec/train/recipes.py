@@ -22,7 +22,7 @@ STAGES: dict[str, dict[str, dict[str, Any]]] = {
         "sibling": {"steps": 3800, "batch_size": 64, "ema": 0.99},
         "transformer": {"steps": 3000, "batch_size": 24, "ema": 0.99},
     },
-    "image-drafter": {"drafter": {"steps": 1600, "batch_size": 8, "ema": 0.99, "warmup": 20}},
+    "image-drafter": {"drafter": {"steps": 6000, "batch_size": 16, "ema": 0.99}},
 }
 
 
