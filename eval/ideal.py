@@ -107,14 +107,10 @@ def ideal_seconds(
 ) -> float:
     """Seconds of the bare passes behind a generation whose calls drafted `rounds` nodes each."""
     total = sum(target(n + 1) for n in rounds)
-    if drafter is None:
+    if drafter is None or not config.needs_model:
         return total
-    if config.resolved().drafter == "model":
-        # the first pass of a draft reads the last token or two, the others one each
-        total += sum(drafter(1) * n for n in rounds)
-    if config.resolved().drafter == "tree":
-        # one pass a level; all but the first read the root and the tree so far
-        levels = [config.nodes(n) for n in range(1, len(config.tree_widths))]
-        total += sum(drafter(1) for n in rounds if n)
-        total += sum(drafter(1 + size) for n in rounds for size in levels if size < n)
+    for n in rounds:
+        # the shallowest draft that can have so many nodes
+        depth = next(d for d in range(config.deepest + 1) if config.nodes(d) >= n)
+        total += sum(drafter(tokens) for tokens in config.draft_calls(depth))
     return total

@@ -63,6 +63,10 @@ def build_parser() -> argparse.ArgumentParser:
         ("--num-draft-tokens", "tokens a draft model proposes per round"),
         ("--max-draft-tokens", "most that a length policy may ask for"),
         ("--window", "positions of a Jacobi window"),
+        ("--tree-depth", "levels of a dynamic tree"),
+        ("--tree-width", "children of a node of a dynamic tree"),
+        ("--tree-beam", "nodes of a level of a dynamic tree that get children"),
+        ("--tree-nodes", "most nodes of a pruned or merged tree"),
     ):
         generate.add_argument(knob, type=int, help=text)
     generate.add_argument("--drafter", help="in place of the method's own")
@@ -71,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("--jacobi-init", help=", ".join(JACOBI_INITS))
     generate.add_argument("--tree-widths", type=_widths, help="such as 3,2,1: children by level")
     generate.add_argument("--siblings", help=", ".join(SIBLINGS))
+    generate.add_argument("--merge", type=_names, help="drafters of a merged tree: a,b")
     generate.add_argument(
         "-o", "--out", type=Path, default=Path("out"), help="folder (default: out)"
     )
@@ -134,6 +139,10 @@ def _widths(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"must be integers such as 3,2,1, not {text!r}") from None
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="pipeline folder or hub id (default: the embedded model)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -149,7 +158,8 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def _spec_config(args: argparse.Namespace) -> SpecConfig:
     knobs = ["num_draft_tokens", "max_draft_tokens", "window"]
-    knobs += ["drafter", "rule", "length", "jacobi_init", "tree_widths", "siblings"]
+    knobs += ["drafter", "rule", "length", "jacobi_init", "tree_widths", "siblings", "merge"]
+    knobs += ["tree_depth", "tree_width", "tree_beam", "tree_nodes"]
     given = {k: getattr(args, k) for k in knobs if getattr(args, k) is not None}
     return SpecConfig(method=args.method, **given)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from .errors import InputError
@@ -23,6 +24,10 @@ METHODS: dict[str, Method] = {
     "plain": Method("null", "token", "constant", "one token a target call: the baseline"),
     "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
     "tree": Method("tree", "recursive", "constant", "a smaller model drafts a tree"),
+    "dynamic-tree": Method(
+        "dynamic-tree", "recursive", "constant", "a smaller model's tree, deep where it is sure"
+    ),
+    "merged": Method("merged", "recursive", "constant", "several drafters under one root"),
     "prompt-lookup": Method("lookup", "token", "constant", "copies what followed the same tokens"),
     "token-recycling": Method(
         "recycling", "recursive", "constant", "a tree of the target's earlier runners-up"
@@ -37,14 +42,17 @@ DRAFTERS = (
     "null",
     "model",
     "tree",
+    "dynamic-tree",
+    "merged",
     "lookup",
     "recycling",
     "jacobi",
     "coupled-jacobi",
     "gumbel-jacobi",
 )
-MODELS = ("model", "tree")  # these need a draft model
-TREES = ("tree", "recycling")
+MODELS = ("model", "tree", "dynamic-tree")  # these need a draft model
+TREES = ("tree", "dynamic-tree", "merged", "recycling")
+MERGEABLE = ("tree", "dynamic-tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
 WINDOWED = ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 RULES = ("token", "block", "recursive", "k-seq", "greedy")
 STOPPING = ("confidence", "specdec++")  # policies that look at the tokens as they are drafted
@@ -67,7 +75,12 @@ class SpecConfig:
         window: positions in a Jacobi window (W).
         jacobi_init: how a position enters the window, see `JacobiDrafter`.
         tree_widths: children of a tree's nodes, level by level: (3, 2) makes 3 + 6 nodes.
-        siblings: how they come about, see `TreeDrafter`.
+        tree_depth, tree_width, tree_beam: levels of a dynamic tree, children of a node, nodes of a
+            level that get children.
+        tree_nodes: most nodes of a dynamic tree of "top" siblings, or of a merged tree.
+        siblings: how a tree's siblings come about, see `draw_siblings`; None: without replacement,
+            in a merged tree independently.
+        merge: drafters of a merged tree; the first one's nodes are tried first.
         confidence: below it, length policy "confidence" stops drafting.
         rejection: above this probability of one, length policy "specdec++" stops drafting.
 
@@ -84,7 +97,12 @@ class SpecConfig:
     window: int = 16
     jacobi_init: JacobiInit = "previous"
     tree_widths: tuple[int, ...] = (3, 2, 1, 1)
-    siblings: Siblings = "without-replacement"
+    tree_depth: int = 5
+    tree_width: int = 4
+    tree_beam: int = 4
+    tree_nodes: int = 48
+    siblings: Siblings | None = None
+    merge: tuple[str, ...] = ("coupled-jacobi", "tree")
     confidence: float = 0.4
     rejection: float = 0.6
 
@@ -94,9 +112,19 @@ class SpecConfig:
             if (name := getattr(self, part)) is not None:
                 check_name(part, name, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
-        check_name("siblings", self.siblings, SIBLINGS)
-        self._check_parts()
-        for knob, most in (("num_draft_tokens", 64), ("max_draft_tokens", 64), ("window", 256)):
+        if self.siblings is not None:
+            check_name("siblings", self.siblings, SIBLINGS)
+        for name in self.merge:
+            check_name("drafter to merge", name, MERGEABLE)
+        for knob, most in (
+            ("num_draft_tokens", 64),
+            ("max_draft_tokens", 64),
+            ("window", 256),
+            ("tree_depth", 64),
+            ("tree_width", 256),
+            ("tree_beam", 256),
+            ("tree_nodes", 256),
+        ):
             value = getattr(self, knob)
             if not isinstance(value, int) or not 1 <= value <= most:
                 raise InputError(f"{knob} must be an integer from 1 to {most}, not {value!r}")
@@ -108,58 +136,121 @@ class SpecConfig:
                 f"num_draft_tokens ({self.num_draft_tokens}) is larger than max_draft_tokens "
                 f"({self.max_draft_tokens})"
             )
+        self._check_parts()
 
     def _check_parts(self) -> None:
         widths: Any = self.tree_widths
         if not widths or not all(isinstance(w, int) and w >= 1 for w in widths):
             raise InputError(f"tree_widths must be integers of 1 or more, not {widths!r}")
-        nodes = self.tree_nodes(len(widths))
-        if nodes > 256:
-            raise InputError(f"tree_widths make {nodes} nodes; at most 256 are drafted")
-        preset = METHODS[self.method]
-        rule, drafter = self.rule or preset.rule, self.drafter or preset.drafter
+        parts = self.resolved()
+        rule, drafter, siblings = str(parts.rule), str(parts.drafter), parts.siblings
         if drafter in TREES and rule not in ("recursive", "k-seq"):
             raise InputError(
                 f"rule {rule!r} judges chains and drafter {drafter!r} drafts trees; use 'recursive'"
             )
-        if (self.length or preset.length) in STOPPING and drafter != "model":
+        if parts.length in STOPPING and drafter != "model":
             raise InputError(
-                f"length {self.length!r} watches the tokens of a draft model, "
+                f"length {parts.length!r} watches the tokens of a draft model, "
                 f"and drafter {drafter!r} is none"
             )
-        independent = drafter in ("model", *WINDOWED) or self.siblings == "independent"
-        if rule == "k-seq" and (not independent or drafter in ("recycling", "lookup")):
+        if drafter == "merged" and (not self.merge or siblings == "without-replacement"):
+            raise InputError(
+                "a merged tree needs drafters to merge, and siblings 'independent' or 'top'"
+            )
+        # siblings of a merged tree come from several laws, and K-SEQ knows one
+        one_law = drafter in ("model", "null", *WINDOWED) or (
+            drafter in ("tree", "dynamic-tree") and siblings == "independent"
+        )
+        if rule == "k-seq" and not one_law:
             raise InputError(
                 "rule 'k-seq' judges siblings that were drawn independently; use siblings "
                 "'independent' with drafter 'tree', or rule 'recursive'"
             )
+        if self.most_read > 257:  # a root and its tree
+            raise InputError(
+                f"this tree has up to {self.most_read - 1} nodes; at most 256 are drafted"
+            )
 
-    def tree_nodes(self, levels: int) -> int:
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """The drafters at work: of a merged tree all of them."""
+        drafter = str(self.resolved().drafter)
+        return self.merge if drafter == "merged" else (drafter,)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether there must be a draft model."""
+        return any(name in MODELS for name in self.drafters)
+
+    def resolved(self) -> SpecConfig:
+        """The same with drafter, rule, length and siblings filled in."""
+        preset = METHODS[self.method]
+        drafter = self.drafter or preset.drafter
+        usual: Siblings = "independent" if drafter == "merged" else "without-replacement"
+        # not `replace`, which would check, and checking resolves
+        parts = copy(self)
+        for part, value in (
+            ("drafter", drafter),
+            ("rule", self.rule or preset.rule),
+            ("length", self.length or preset.length),
+            ("siblings", self.siblings or usual),
+        ):
+            object.__setattr__(parts, part, value)
+        return parts
+
+    # --- how far and how wide -------------------------------------------------------------------
+
+    def nodes(self, depth: int) -> int:
+        """Most nodes of a draft that goes `depth` tokens ahead."""
+        total = sum(self._nodes(name, depth) for name in self.drafters)
+        return min(total, self.tree_nodes) if self.resolved().drafter == "merged" else total
+
+    def _nodes(self, drafter: str, depth: int) -> int:
+        if drafter in ("tree", "recycling"):
+            return self._fixed(depth)
+        if drafter == "dynamic-tree":
+            pruned = self.resolved().siblings == "top"
+            return min(self._grown(depth), self.tree_nodes) if pruned else self._grown(depth)
+        return depth
+
+    def _fixed(self, depth: int) -> int:
         """Nodes in the first levels of a tree of `tree_widths`."""
         level, nodes = 1, 0
-        for width in self.tree_widths[:levels]:
+        for width in self.tree_widths[:depth]:
             level *= width
             nodes += level
         return nodes
 
-    def nodes(self, depth: int) -> int:
-        """Nodes of a draft that goes `depth` tokens ahead."""
-        return self.tree_nodes(depth) if self.resolved().drafter in TREES else depth
+    def _grown(self, depth: int) -> int:
+        """Nodes in the first levels of a dynamic tree."""
+        level, nodes = 1, 0
+        for _ in range(min(depth, self.tree_depth)):
+            level = min(level, self.tree_beam) * self.tree_width
+            nodes += level
+        return nodes
 
-    def resolved(self) -> SpecConfig:
-        """The same with drafter, rule and length filled in from the preset."""
-        preset = METHODS[self.method]
-        return replace(
-            self,
-            drafter=self.drafter or preset.drafter,
-            rule=self.rule or preset.rule,
-            length=self.length or preset.length,
-        )
+    def draft_calls(self, depth: int) -> list[int]:
+        """Tokens a row that every call of a draft model reads for a draft `depth` tokens deep.
+
+        A tree takes one call a level; all but the first read the root and the tree so far.
+        """
+        for name in self.drafters:
+            if name == "model":
+                return [1] * depth
+            if name in ("tree", "dynamic-tree"):
+                size = self._fixed if name == "tree" else self._grown
+                return [1 + size(level) for level in range(min(depth, self._first(name)))]
+        return []
 
     @property
     def most_drafted(self) -> int:
         """Nodes of the largest draft that this configuration can ask for."""
         return self.nodes(self.deepest)
+
+    @property
+    def most_read(self) -> int:
+        """Most tokens a row in one call of the target or of a draft model."""
+        return max(self.most_drafted + 1, *self.draft_calls(self.deepest), 0)
 
     @property
     def deepest(self) -> int:
@@ -176,7 +267,11 @@ class SpecConfig:
     @property
     def first_drafted(self) -> int:
         """How far ahead the first round drafts: a window, the tree's levels, or γ tokens."""
-        drafter = self.resolved().drafter
-        if drafter in TREES:
+        return max(self._first(name) for name in self.drafters)
+
+    def _first(self, drafter: str) -> int:
+        if drafter in ("tree", "recycling"):
             return len(self.tree_widths)
+        if drafter == "dynamic-tree":
+            return self.tree_depth
         return self.window if drafter in WINDOWED else self.num_draft_tokens

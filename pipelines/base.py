@@ -10,7 +10,7 @@ import torch
 from diffusers import DiffusionPipeline
 
 from .. import assets
-from ..config import MODELS, SpecConfig
+from ..config import SpecConfig
 from ..errors import InputError
 from ..models.loading import load_component, read_json
 
@@ -96,7 +96,7 @@ class SpeculativePipeline(DiffusionPipeline):
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""
-        if config.resolved().drafter in MODELS and self.components.get("drafter") is None:
+        if config.needs_model and self.components.get("drafter") is None:
             raise InputError(
                 f"method {config.method!r} needs a drafter and this pipeline has none; "
                 "load one or use 'sjd'"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from weakref import WeakKeyDictionary
 
 from ..config import SpecConfig
@@ -22,7 +21,7 @@ class Costs:
 
     def call(self, model: GuidedDecoder, tokens: int = 1) -> float:
         """Seconds of one call with `tokens` new tokens a row."""
-        above = next(n for n in _MEASURED if n >= tokens)
+        above = min(next(n for n in _MEASURED if n >= tokens), max(tokens, model.room))
         if above == tokens:
             return self._measured(model, tokens)
         below = max(n for n in _MEASURED if n < tokens)
@@ -34,13 +33,9 @@ class Costs:
     ) -> float:
         """Seconds of a round that drafts `depth` tokens deep."""
         seconds = self.call(target, config.nodes(depth) + 1)
-        if drafter is None or not depth:
+        if drafter is None:
             return seconds
-        drafts = partial(self.call, drafter)
-        if config.resolved().drafter != "tree":
-            return seconds + depth * drafts()
-        # one call a level; all but the first read the root and the tree so far
-        return seconds + sum(drafts(config.nodes(level) + 1) for level in range(depth))
+        return seconds + sum(self.call(drafter, tokens) for tokens in config.draft_calls(depth))
 
     def _measured(self, model: GuidedDecoder, tokens: int) -> float:
         known = self._seconds.setdefault(model.decoder, {})

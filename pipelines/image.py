@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
-from ..config import MODELS
 from ..draft.guarded import GuardedDrafter
 from ..draft.null import NullDrafter
 from ..engine.coins import ProductionCoins
@@ -289,12 +288,12 @@ class ImagePipeline(SpeculativePipeline):
         config = self.speculation.resolved()
 
         def guided(network: LlamaGenTransformer) -> GuidedDecoder:
-            return self._guided(network, features, mask, scale, warp, grid, config.most_drafted + 1)
+            return self._guided(network, features, mask, scale, warp, grid, config.most_read)
 
-        if config.drafter in MODELS:
+        if config.needs_model:
             self.check_speculation(config)
         target = guided(transformer)
-        model = guided(self.drafter) if config.drafter in MODELS else None
+        model = guided(self.drafter) if config.needs_model else None
         length = make_length(config, partial(self._costs.round, config, target, model))
         vocab_size = transformer.config.vocab_size
         drafter = make_drafter(config, model, vocab_size, grid, length)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..config import MODELS, SpecConfig
+from ..config import WINDOWED, SpecConfig
 from ..draft.coupled import CoupledJacobiDrafter
+from ..draft.dynamic import DynamicTreeDrafter
 from ..draft.gumbel import GumbelJacobiDrafter
 from ..draft.jacobi import JacobiDrafter
 from ..draft.lookup import PromptLookupDrafter
+from ..draft.merged import MergedDrafter
 from ..draft.model import ModelDrafter, TokenModel
 from ..draft.null import NullDrafter
 from ..draft.recycling import RecyclingDrafter
@@ -25,6 +27,12 @@ from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
 from ..engine.types import AcceptanceRule, Drafter, DraftLength
 from ..errors import InputError
+
+WINDOWS: dict[str, type[JacobiDrafter]] = {
+    "jacobi": JacobiDrafter,
+    "coupled-jacobi": CoupledJacobiDrafter,
+    "gumbel-jacobi": GumbelJacobiDrafter,
+}
 
 
 def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
@@ -66,20 +74,26 @@ def make_drafter(
         row: positions in a row of the picture.
         length: the policy that the drafter may have to ask as it drafts.
     """
-    name = config.resolved().drafter
-    if name in MODELS:
+
+    def make(name: str) -> Drafter:
+        if name == "merged":
+            return MergedDrafter([make(part) for part in config.merge], config.tree_nodes)
+        if name == "lookup":
+            return PromptLookupDrafter()
+        if name == "recycling":
+            return RecyclingDrafter(vocab_size, config.tree_widths)
+        if name in WINDOWED:
+            return WINDOWS[name](vocab_size, config.jacobi_init, row)
+        if name == "null":
+            return NullDrafter()
         assert model is not None
+        if name == "model":
+            return ModelDrafter(model, getattr(length, "more", None))
+        siblings = config.resolved().siblings
+        assert siblings is not None
         if name == "tree":
-            return TreeDrafter(model, config.tree_widths, config.siblings)
-        return ModelDrafter(model, getattr(length, "more", None))
-    if name == "lookup":
-        return PromptLookupDrafter()
-    if name == "recycling":
-        return RecyclingDrafter(vocab_size, config.tree_widths)
-    if name == "jacobi":
-        return JacobiDrafter(vocab_size, config.jacobi_init, row)
-    if name == "gumbel-jacobi":
-        return GumbelJacobiDrafter(vocab_size, config.jacobi_init, row)
-    if name == "coupled-jacobi":
-        return CoupledJacobiDrafter(vocab_size, config.jacobi_init, row)
-    return NullDrafter()
+            return TreeDrafter(model, config.tree_widths, siblings)
+        depth, width, beam = config.tree_depth, config.tree_width, config.tree_beam
+        return DynamicTreeDrafter(model, depth, width, beam, config.tree_nodes, siblings)
+
+    return make(str(config.resolved().drafter))

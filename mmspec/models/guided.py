@@ -60,6 +60,7 @@ class GuidedDecoder:
         self.keys = torch.arange(slots, device=device)
         self.cache: StaticCache | None = None
         self.slots = slots
+        self.room = slots - self.offset  # tokens that one call may have at most
 
     def start(self, rows: int) -> None:
         """Prefill all of the prefix but its last column, which is the first call's input."""

@@ -22,7 +22,13 @@ def ship(pipeline: Path, name: str, component: Any) -> Path:
 
 
 def write_card(
-    folder: Path, *, title: str, purpose: str, limits: str, record: dict[str, Any]
+    folder: Path,
+    *,
+    title: str,
+    purpose: str,
+    limits: str,
+    record: dict[str, Any],
+    data: str = "the procedural shapes world, drawn afresh for every batch",
 ) -> None:
     """Write `README.md` and `training.json` beside the weights.
 
@@ -34,7 +40,7 @@ def write_card(
 
 {purpose[0].upper() + purpose[1:]}.
 
-- data: the procedural shapes world, drawn afresh for every batch
+- data: {data}
 {_runs(record)}
 - weights: exponential moving average ({record["config"]["ema"]}), stored in half precision
 

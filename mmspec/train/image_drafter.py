@@ -79,7 +79,7 @@ class ImageDrafterRecipe:
         pool: int = POOL,
     ) -> None:
         self.config, self.pipeline, self.rate, self.scale = config, pipeline, rate, guidance_scale
-        self.draw = partial(lesson_of_step, pool)
+        self.pool, self.draw = pool, partial(lesson_of_step, pool)
         self.warp = Warp(1.0, top_k, 1.0)
         self._lessons: dict[int, Lesson] = {}
         device, f32 = config.device, torch.float32
@@ -157,4 +157,6 @@ class ImageDrafterRecipe:
             limits="distilled at guidance 2 and top-k 100: elsewhere it is accepted less often; "
             "pictures of its own are poor",
             record=record,
+            data=f"{self.pool * record['config']['batch_size']:,} scenes of the procedural shapes "
+            "world, each many times",
         )

@@ -26,13 +26,13 @@ class KSeqRule:
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes trees and chains with `Categorical` laws."""
+        if not draft.nodes:
+            return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         if not isinstance(draft.law, Categorical):
             name = type(draft.law).__name__
             raise ContractError(
                 f"K-SEQ is exact for independent siblings (Categorical), not {name}"
             )
-        if not draft.nodes:
-            return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         table = children(draft)  # [B, S, K]
         p = scores.probs.double()
         eldest = table[..., :1].clamp_min(0).expand(-1, -1, p.shape[-1])

@@ -34,14 +34,14 @@ class RecursiveRule:
         Takes trees and chains with `Categorical` (independent siblings), `WithoutReplacement` or
         `OneHot` laws; the laws of siblings are one and the same.
         """
+        if not draft.nodes:
+            return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         if not isinstance(draft.law, OneHot | Categorical | Without):
             name = type(draft.law).__name__
             raise ContractError(
                 "recursive rejection is exact for OneHot, Categorical and WithoutReplacement, "
                 f"not {name}"
             )
-        if not draft.nodes:
-            return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         table = children(draft)  # [B, S, K]
         prob, rest = self._turns(draft, scores, table)
         ok = coins.accept(by_node(prob, table, draft.nodes), draft.lengths)
