@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..config import SpecConfig
+from ..engine.stats import SpecStats
 from ..models.decoder import Decoder
 from ..models.llamagen import LlamaGenTransformer
 
@@ -103,13 +104,15 @@ def call_seconds(call: Callable[[], None], repeats: int) -> list[float]:
 
 
 def ideal_seconds(
-    config: SpecConfig, rounds: list[int], target: BareCosts, drafter: BareCosts | None
+    config: SpecConfig, stats: SpecStats, target: BareCosts, drafter: BareCosts | None
 ) -> float:
-    """Seconds of the bare passes behind a generation whose calls drafted `rounds` nodes each."""
-    total = sum(target(n + 1) for n in rounds)
+    """Seconds of the bare passes behind a generation."""
+    total = sum(target(n + 1) for n in stats.rounds)
+    if stats.own_drafts:
+        total += stats.own_drafts * target(1)
     if drafter is None or not config.needs_model:
         return total
-    for n in rounds:
+    for n in stats.rounds:
         # the shallowest draft that can have so many nodes
         depth = next(d for d in range(config.deepest + 1) if config.nodes(d) >= n)
         total += sum(drafter(tokens) for tokens in config.draft_calls(depth))

@@ -38,7 +38,7 @@ def measure_speed(
         for bare in costs.values():
             bare.renew()
         sample.bare_seconds = ideal_seconds(
-            configs[name], sample.stats.rounds, costs["target"], costs.get("drafter")
+            configs[name], sample.stats, costs["target"], costs.get("drafter")
         )
         on_line(
             {

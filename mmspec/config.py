@@ -24,6 +24,12 @@ METHODS: dict[str, Method] = {
     "plain": Method("null", "token", "constant", "one token a target call: the baseline"),
     "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
     "tree": Method("tree", "recursive", "constant", "a smaller model drafts a tree"),
+    "early-exit": Method(
+        "early-exit", "token", "constant", "the target's first layers draft; it finds out how many"
+    ),
+    "layer-skip": Method(
+        "layer-skip", "token", "constant", "the target drafts with the layers that it needs least"
+    ),
     "dynamic-tree": Method(
         "dynamic-tree", "recursive", "constant", "a smaller model's tree, deep where it is sure"
     ),
@@ -41,6 +47,8 @@ METHODS: dict[str, Method] = {
 DRAFTERS = (
     "null",
     "model",
+    "early-exit",
+    "layer-skip",
     "tree",
     "dynamic-tree",
     "merged",
@@ -51,6 +59,7 @@ DRAFTERS = (
     "gumbel-jacobi",
 )
 MODELS = ("model", "tree", "dynamic-tree")  # these need a draft model
+SELF = ("early-exit", "layer-skip")  # these take the target for one
 TREES = ("tree", "dynamic-tree", "merged", "recycling")
 MERGEABLE = ("tree", "dynamic-tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
 WINDOWED = ("jacobi", "coupled-jacobi", "gumbel-jacobi")
@@ -74,6 +83,7 @@ class SpecConfig:
         max_draft_tokens: most tokens that a length policy may ask for.
         window: positions in a Jacobi window (W).
         jacobi_init: how a position enters the window, see `JacobiDrafter`.
+        exit_layer: layers that an early exit drafts with; None: chosen as it runs.
         tree_widths: children of a tree's nodes, level by level: (3, 2) makes 3 + 6 nodes.
         tree_depth, tree_width, tree_beam: levels of a dynamic tree, children of a node, nodes of a
             level that get children.
@@ -96,6 +106,7 @@ class SpecConfig:
     max_draft_tokens: int = 16
     window: int = 16
     jacobi_init: JacobiInit = "previous"
+    exit_layer: int | None = None
     tree_widths: tuple[int, ...] = (3, 2, 1, 1)
     tree_depth: int = 5
     tree_width: int = 4
@@ -131,6 +142,8 @@ class SpecConfig:
         for knob in ("confidence", "rejection"):
             if not 0 <= getattr(self, knob) <= 1:
                 raise InputError(f"{knob} must be from 0 to 1, not {getattr(self, knob)!r}")
+        if self.exit_layer is not None and not self.exit_layer >= 1:
+            raise InputError(f"exit_layer must be 1 or more, not {self.exit_layer!r}")
         if self.num_draft_tokens > self.max_draft_tokens:
             raise InputError(
                 f"num_draft_tokens ({self.num_draft_tokens}) is larger than max_draft_tokens "
@@ -158,7 +171,7 @@ class SpecConfig:
                 "a merged tree needs drafters to merge, and siblings 'independent' or 'top'"
             )
         # siblings of a merged tree come from several laws, and K-SEQ knows one
-        one_law = drafter in ("model", "null", *WINDOWED) or (
+        one_law = drafter in ("model", "null", *SELF, *WINDOWED) or (
             drafter in ("tree", "dynamic-tree") and siblings == "independent"
         )
         if rule == "k-seq" and not one_law:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from ..config import SpecConfig
+from ..config import SELF, SpecConfig
 from ..models.decoder import Decoder
 from ..models.guided import GuidedDecoder
 
@@ -18,6 +18,9 @@ class Costs:
         self._seconds: WeakKeyDictionary[Decoder, dict[tuple[int, int], float]] = (
             WeakKeyDictionary()
         )
+        self._rounds: WeakKeyDictionary[Decoder, dict[tuple[SpecConfig, int], list[float]]] = (
+            WeakKeyDictionary()
+        )
 
     def call(self, model: GuidedDecoder, tokens: int = 1) -> float:
         """Seconds of one call with `tokens` new tokens a row."""
@@ -28,11 +31,26 @@ class Costs:
         low, high = self._measured(model, below), self._measured(model, above)
         return low + (high - low) * (tokens - below) / (above - below)
 
-    def round(
+    def rounds(
+        self, config: SpecConfig, target: GuidedDecoder, drafter: GuidedDecoder | None
+    ) -> list[float]:
+        """Seconds of a round that drafts 0, 1, 2, … tokens deep.
+
+        One list for all generations of a configuration: whoever learns more may correct it.
+        """
+        known = self._rounds.setdefault(target.decoder, {})
+        key = (config, len(target.prefix))
+        if key not in known:
+            depths = range(config.deepest + 1)
+            known[key] = [self._round(config, target, drafter, depth) for depth in depths]
+        return known[key]
+
+    def _round(
         self, config: SpecConfig, target: GuidedDecoder, drafter: GuidedDecoder | None, depth: int
     ) -> float:
-        """Seconds of a round that drafts `depth` tokens deep."""
         seconds = self.call(target, config.nodes(depth) + 1)
+        if config.resolved().drafter in SELF:
+            return seconds + depth * self.call(target) / 2  # half the layers, for a start
         if drafter is None:
             return seconds
         return seconds + sum(self.call(drafter, tokens) for tokens in config.draft_calls(depth))

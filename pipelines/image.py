@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
 from ..draft.guarded import GuardedDrafter
 from ..draft.null import NullDrafter
+from ..draft.self import SelfDrafter
 from ..engine.coins import ProductionCoins
 from ..engine.loop import run
 from ..engine.stats import SpecStats
@@ -30,10 +30,10 @@ from ..models.text import encode_captions
 from ..models.vq import VQModel
 from .base import SpeculativePipeline, locate, row_seeds
 from .costs import Costs
+from .notices import Notices
 from .output import ImageOutput
 from .parts import make_drafter, make_length, make_rule
 
-logger = logging.getLogger(__name__)
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
 
@@ -86,7 +86,7 @@ class ImagePipeline(SpeculativePipeline):
                         f"({wanted})"
                     )
         self._decoders: dict[int, tuple[object, Decoder]] = {}
-        self._told: set[str] = set()
+        self._notices = Notices()
         self._costs = Costs()
 
     @property
@@ -166,7 +166,10 @@ class ImagePipeline(SpeculativePipeline):
 
         if isinstance(engine.drafter, GuardedDrafter):
             stats.fault = engine.drafter.fault
-        self._warn_if_slower(engine, stats)
+            if isinstance(engine.drafter.drafter, SelfDrafter):
+                stats.own_drafts = engine.drafter.drafter.share
+            assert isinstance(engine.target, TokenTarget)
+            self._notices.check(stats, self._costs.call(engine.target.model))
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn
         with stats.phase("decode"):
@@ -294,9 +297,14 @@ class ImagePipeline(SpeculativePipeline):
             self.check_speculation(config)
         target = guided(transformer)
         model = guided(self.drafter) if config.needs_model else None
-        length = make_length(config, partial(self._costs.round, config, target, model))
+        length = make_length(config, partial(self._costs.rounds, config, target, model))
         vocab_size = transformer.config.vocab_size
-        drafter = make_drafter(config, model, vocab_size, grid, length)
+        if config.exit_layer is not None and config.exit_layer >= target.layers:
+            raise InputError(
+                f"exit_layer must be below the target's {target.layers} layers, "
+                f"not {config.exit_layer}"
+            )
+        drafter = make_drafter(config, target, model, vocab_size, grid, length)
         if not isinstance(drafter, NullDrafter):
             drafter = GuardedDrafter(drafter, vocab_size, config.most_drafted)
         return Engine(
@@ -321,22 +329,6 @@ class ImagePipeline(SpeculativePipeline):
         prefix = network.cls_embedding(features)
         decoder, limit = self.decoder(network), grid * grid
         return GuidedDecoder(decoder, prefix, mask, scale, warp, limit, grid, scratch)
-
-    def _warn_if_slower(self, engine: Engine, stats: SpecStats) -> None:
-        """Say so, once a method, when speculation took longer than plain decoding would have."""
-        if isinstance(engine.drafter, NullDrafter) or not stats.emitted:
-            return
-        assert isinstance(engine.target, TokenTarget)
-        model = engine.target.model
-        plain = max(stats.emitted) * self._costs.call(model)
-        if stats.loop_seconds > plain and stats.method not in self._told:
-            self._told.add(stats.method)
-            logger.warning(
-                "speculation (%s) took %.2f s where plain decoding takes about %.2f s here",
-                stats.method,
-                stats.loop_seconds,
-                plain,
-            )
 
     def decoder(self, network: LlamaGenTransformer) -> Decoder:
         """The network's inference form, made again if its weights were moved, cast or edited.

@@ -14,6 +14,7 @@ from ..draft.merged import MergedDrafter
 from ..draft.model import ModelDrafter, TokenModel
 from ..draft.null import NullDrafter
 from ..draft.recycling import RecyclingDrafter
+from ..draft.self import SelfDrafter, exits, spread
 from ..draft.tree import TreeDrafter
 from ..engine.accept.block import BlockRule
 from ..engine.accept.greedy import GreedyRule
@@ -27,6 +28,7 @@ from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
 from ..engine.types import AcceptanceRule, Drafter, DraftLength
 from ..errors import InputError
+from ..models.guided import GuidedDecoder
 
 WINDOWS: dict[str, type[JacobiDrafter]] = {
     "jacobi": JacobiDrafter,
@@ -50,32 +52,45 @@ def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
     return BlockRule() if rule == "block" else TokenRule()
 
 
-def make_length(config: SpecConfig, seconds: Callable[[int], float]) -> DraftLength:
-    """The draft-length policy of a configuration; `seconds` of a round by how far it drafts."""
+def make_length(config: SpecConfig, seconds: Callable[[], list[float]]) -> DraftLength:
+    """The draft-length policy of a configuration.
+
+    `seconds` gives those of a round by how far it drafts.
+    """
     parts = config.resolved()
     if parts.length == "confidence":
         return ConfidenceLength(config.deepest, config.confidence)
     if parts.length == "specdec++":
         return SpecDecLength(config.deepest, config.rejection)
     if parts.length == "goodput":
-        return GoodputLength(seconds, config.deepest)
+        return GoodputLength(seconds())
     if parts.length == "heuristic":
         return HeuristicLength(config.num_draft_tokens, config.max_draft_tokens)
     return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)
 
 
 def make_drafter(
-    config: SpecConfig, model: TokenModel | None, vocab_size: int, row: int, length: DraftLength
+    config: SpecConfig,
+    target: GuidedDecoder,
+    model: TokenModel | None,
+    vocab_size: int,
+    row: int,
+    length: DraftLength,
 ) -> Drafter:
     """The drafter of a configuration.
 
     Args:
+        target: the network that is to be sped up; some drafters run a part of it.
         model: the draft model of those that need one.
         row: positions in a row of the picture.
         length: the policy that the drafter may have to ask as it drafts.
     """
 
     def make(name: str) -> Drafter:
+        if name == "early-exit":
+            return SelfDrafter(target, exits(target.layers, config.exit_layer))
+        if name == "layer-skip":
+            return SelfDrafter(target, spread(target.layers), search=True)
         if name == "merged":
             return MergedDrafter([make(part) for part in config.merge], config.tree_nodes)
         if name == "lookup":

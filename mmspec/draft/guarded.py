@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import torch
 
@@ -27,9 +26,8 @@ class GuardedDrafter:
     """Passes on what a drafter proposes, as long as that is a draft.
 
     A drafter that raises, or whose draft has impossible shapes, tokens or parents or laws that are
-    no numbers, is left alone for the rest of the generation: one warning, then plain decoding. The
-    faulty draft itself is not judged, or only in front of its first fault, so no token comes from
-    it that the target did not agree to.
+    no numbers, is left alone for the rest of the generation: one warning, then plain decoding. Of
+    the faulty draft itself no row is judged that can't be.
 
     Args:
         drafter: may fail.
@@ -80,7 +78,7 @@ class GuardedDrafter:
         logger.warning("the drafter failed (%s); decoding goes on without it", self.fault)
 
     def _sound(self, draft: Draft, budget: list[int]) -> Draft:
-        """The draft, cut in front of its first fault; `faulty` says whether there was one."""
+        """The draft; a row that holds what can't be is emptied, and `faulty` says so."""
         rows, nodes = len(budget), draft.nodes
         if draft.tokens.shape[0] != rows or draft.lengths.shape != (rows,):
             raise ValueError(f"its draft is not for {rows} rows")
@@ -95,16 +93,14 @@ class GuardedDrafter:
             if draft.law.probs.shape != expected:
                 raise ValueError(f"its laws are {tuple(draft.law.probs.shape)}, not {expected}")
         tokens = draft.tokens.clamp(0, self.vocab_size - 1)
-        good = tokens == draft.tokens
+        bad = (tokens != draft.tokens).any(1)
         if draft.parents is not None:
             if draft.parents.shape != (rows, nodes):
                 raise ValueError("its tree has not one parent for every node")
             earlier = torch.arange(nodes, device=tokens.device)
-            good = good & (draft.parents < earlier) & (draft.parents >= -1)
-        sound = good.cumprod(1).sum(1)  # nodes in front of the first fault
-        lengths = torch.minimum(draft.lengths, sound)
-        faulty = lengths < draft.lengths
-        if draft.faulty is not None:
-            faulty = faulty | draft.faulty
-        parents = None if draft.parents is None else torch.where(good, draft.parents, -1)
-        return replace(draft, tokens=tokens, lengths=lengths, parents=parents, faulty=faulty)
+            lost = (draft.parents >= earlier) | (draft.parents < -1)
+            bad = bad | lost.any(1)
+            draft.parents = draft.parents.masked_fill(lost, -1)
+        draft.tokens, draft.lengths = tokens, draft.lengths.masked_fill(bad, 0)
+        draft.faulty = bad if draft.faulty is None else bad | draft.faulty
+        return draft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import torch
@@ -39,6 +40,7 @@ def run(
     with stats.phase("prefill"):
         target.start(rows)
         drafter.start(context)
+    clock = time.perf_counter()
     while not all(context.finished):
         proposal, verification = engine.coins.round(context.round)
         with stats.phase("draft"):
@@ -55,7 +57,9 @@ def run(
             target.commit(context, draft, verdict)
             stats.observe(*advance(context, draft, scores, verdict, engine.eos))
             drafter.observe(context, draft, scores, verdict)
-            length.observe(draft, verdict)
+        now = time.perf_counter()
+        context.seconds, clock = now - clock, now
+        length.observe(context, draft, verdict)
         if on_round is not None and on_round(context):
             break
     return context
@@ -91,7 +95,7 @@ def advance(
         places = places + torch.arange(width, device=counts.device)
     context.tokens.scatter_(1, places, verdict.emitted)
     lengths = context.lengths + counts
-    undefined = scores.probs.sum((1, 2)).isnan()
+    undefined = scores.probs[..., 0].sum(1).isnan()  # such a law has no numbers at all
     faulty = none if draft.faulty is None else draft.faulty
     # the one synchronization of a round: how far each row came, and whether it is over
     nodes, reach, kept, emitted, base, ended, wrong, faults = torch.stack(
@@ -110,6 +114,6 @@ def advance(
         if base[row] >= context.limit or ended[row]:
             context.finished[row] = True
     context.base, context.lengths, context.last = base, lengths, verdict.last
-    context.faulty = faults
+    context.reached, context.accepted, context.faulty = reach, kept, faults
     context.round += 1
     return nodes, reach, kept, emitted

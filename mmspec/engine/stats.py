@@ -37,6 +37,7 @@ class SpecStats:
         judged_at, accepted_at: per draft position, how often it was reached, how often it stood.
         target_tokens: tokens that the target processed, drafts and roots, per row.
         seconds: wall-clock per phase: prefill, draft, target, verify, update, the pipeline's own.
+        own_drafts: passes of the target that its own drafting amounts to, by layers run.
         fault: why the drafter was given up in the middle; None: it was not.
     """
 
@@ -51,6 +52,7 @@ class SpecStats:
     accepted_at: list[int] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)  # drafted nodes of every call, widest row
     seconds: dict[str, float] = field(default_factory=dict)
+    own_drafts: float = 0.0
     fault: str | None = None
 
     def start(self, rows: int) -> None:
@@ -102,6 +104,7 @@ class SpecStats:
             mine += [0] * (len(theirs) - len(mine))
             for position, count in enumerate(theirs):
                 mine[position] += count
+        self.own_drafts += other.own_drafts
         for phase, seconds in other.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 

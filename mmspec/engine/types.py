@@ -71,6 +71,9 @@ class Context:
         limit: output tokens a row may have at most.
         finished: rows that ended.
         round: verify rounds so far.
+        reached, accepted: of the last round, how many tokens ahead each row drafted, and how many
+            drafted ones it kept; on the host.
+        seconds: wall-clock of the last round.
         faulty: rows whose last draft had a fault, see `Draft`.
     """
 
@@ -81,6 +84,9 @@ class Context:
     limit: int
     finished: list[bool]
     round: int = 0
+    reached: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    seconds: float = 0.0
     faulty: list[int] = field(default_factory=list)
 
     @classmethod
@@ -124,8 +130,8 @@ class Draft:
             chain.
         noise: the noise the payload was made from, where a rejection re-uses it.
         bounds: of a tree, what the host knows of its shape: levels and most children of a node.
-        faulty: rows `[B]` whose draft was cut in front of a fault, or has laws that are no numbers;
-            None: none was looked for.
+        faulty: rows `[B]` that held what can't be, or have laws that are no numbers; None: nobody
+            looked.
     """
 
     tokens: Tensor
@@ -186,7 +192,10 @@ class Draft:
 
 @dataclass
 class Scores:
-    """The target's laws `[B, N + 1, V]`: 0 after the last committed token, n + 1 after node n."""
+    """The target's laws `[B, N + 1, V]`: 0 after the last committed token, n + 1 after node n.
+
+    A law that the target can't give (its logits are no numbers) is NaN throughout.
+    """
 
     probs: Tensor
 
@@ -278,8 +287,8 @@ class DraftLength(Protocol):
     def budget(self) -> list[int]:
         """Depth of the next draft for each row."""
 
-    def observe(self, draft: Draft, verdict: Verdict) -> None:
-        """Learn from what became of the draft."""
+    def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        """Learn from what became of the draft. `context` already holds the emitted tokens."""
 
 
 class ContractError(ValueError):

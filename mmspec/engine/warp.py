@@ -29,8 +29,8 @@ class Warp:
             logits = logits.float()
         if self.temperature == 0:
             best = logits.max(-1, keepdim=True)
-            # 1, or no number where the largest logit is none or infinite
-            return torch.zeros_like(logits).scatter_(-1, best.indices, best.values * 0 + 1)
+            law = torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)
+            return law + best.values * 0  # no numbers where the largest logit is none or infinite
         if self.temperature != 1:
             logits = logits / self.temperature
         if 0 < self.top_k < logits.shape[-1]:

@@ -57,6 +57,7 @@ class Decoder:
         length: int,
         mask: Tensor | None,
         head: bool = True,
+        use: list[Tensor | bool] | None = None,
     ) -> Tensor:
         """Run N new inputs a row.
 
@@ -69,6 +70,7 @@ class Decoder:
             mask: `[R or 1, 1, N, length]` or `[N, length]`, added to the attention scores; None: a
                 query reads everything.
             head: apply the output layer.
+            use: per layer, whether it runs; or for which rows `[R, 1, 1]` it counts. None: all do.
 
         Returns:
             Logits `[R, N, V]`, or the last hidden state `[R, N, D]` without the head.
@@ -79,6 +81,9 @@ class Decoder:
         turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
         h = x.reshape(rows * n, self.dim)
         for layer, (wqkv, wo, w13, w2) in enumerate(self.layers):
+            if use is not None and use[layer] is False:
+                continue
+            before = h
             qkv = wqkv(F.rms_norm(h, (self.dim,), eps=self.eps))
             qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
             qk = qkv[:, :, : heads + kv]
@@ -96,5 +101,7 @@ class Decoder:
             h = h + wo(out.transpose(1, 2).reshape(rows * n, self.dim))
             gate, up = w13(F.rms_norm(h, (self.dim,), eps=self.eps)).chunk(2, dim=-1)
             h = h + w2(F.silu(gate) * up)
+            if use is not None and isinstance(counts := use[layer], Tensor):
+                h = torch.where(counts, h.view(rows, n, -1), before.view(rows, n, -1)).flatten(0, 1)
         h = F.rms_norm(h, (self.dim,), eps=self.eps)
         return self.head(h).view(rows, n, -1) if head else h.view(rows, n, -1)

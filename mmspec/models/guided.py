@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -86,12 +87,24 @@ class GuidedDecoder:
                 head=False,
             )
 
-    def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
+    @property
+    def layers(self) -> int:
+        """Layers of the network."""
+        return len(self.decoder.layers)
+
+    def extend(
+        self,
+        tokens: Tensor,
+        start: list[int],
+        draft: Draft | None = None,
+        use: Sequence[Sequence[int]] | None = None,
+    ) -> Tensor:
         """Laws `[B, n, V]` after each of `tokens [B, n]` at positions `start[b] + 0 .. n - 1`.
 
         Position -1 is the prefix's last column. With a tree in `draft`, the first token is the root
         and the others its nodes: they lie in neighbouring slots, stand at their depth's position
-        and see the root's past, their ancestors and themselves.
+        and see the root's past, their ancestors and themselves. Row b runs the layers `use[b]`
+        alone; None: every row all of them.
         """
         assert self.cache is not None, "start() comes first"
         rows, n = tokens.shape
@@ -111,14 +124,35 @@ class GuidedDecoder:
                 slot,
                 slot + n,
                 None if n == 1 else self.causal[slot : slot + n, : slot + n],
+                use=self._layers_of_rows(use),
             )
         else:
-            logits = self._ragged(x, start, draft if tree else None)
+            logits = self._ragged(x, start, draft if tree else None, self._layers_of_rows(use))
         if self.scale is not None:
             logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
         return self.warp(logits)
 
-    def _ragged(self, x: Tensor, start: list[int], draft: Draft | None) -> Tensor:
+    def _layers_of_rows(self, use: Sequence[Sequence[int]] | None) -> list[Tensor | bool] | None:
+        """What `Decoder.forward` wants to know of the layers."""
+        if use is None:
+            return None
+        out: list[Tensor | bool] = []
+        for layer in range(self.layers):
+            rows = [layer in layers for layers in use]
+            if all(rows) or not any(rows):
+                out.append(rows[0])
+            else:
+                counts = torch.tensor(rows, device=self.prefix.device)
+                out.append(counts.repeat(len(self.prefix) // len(rows))[:, None, None])
+        return out
+
+    def _ragged(
+        self,
+        x: Tensor,
+        start: list[int],
+        draft: Draft | None,
+        use: list[Tensor | bool] | None,
+    ) -> Tensor:
         """Rows at different positions, padded prefixes, or trees: every entry has its own place."""
         assert self.cache is not None
         copies, n = len(x) // len(start), x.shape[1]
@@ -133,7 +167,9 @@ class GuidedDecoder:
             places = torch.cat([first, first + 1 + draft.depths().repeat(copies, 1)], dim=1)
             mask = self._tree_mask(draft, first, keys).repeat(copies, 1, 1)
         mask = additive(mask & (keys >= self.pads[:, None, None]), x.dtype)[:, None]
-        return self.decoder.forward(x, self.rotary[places], self.cache, slots, length, mask)
+        return self.decoder.forward(
+            x, self.rotary[places], self.cache, slots, length, mask, use=use
+        )
 
     def _tree_mask(self, draft: Draft, first: Tensor, keys: Tensor) -> Tensor:
         """Which keys the root and each node may read, `[B, N + 1, length]`."""

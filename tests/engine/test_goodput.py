@@ -6,18 +6,18 @@ import random
 from itertools import pairwise
 
 import pytest
-import torch
 from toys import EXACT, Table, TableTarget, distance, drafters, whole_loop
 
 from mmspec.engine.length.goodput import _PATIENCE, _PRIOR, _WEIGHT, GoodputLength, _Row
-from mmspec.engine.types import Draft, OneHot, Verdict
+from mmspec.engine.types import Context
 
 
-def told(policy: GoodputLength, drafted: list[int], accepted: list[int]) -> None:
-    width, kept = max(drafted), torch.tensor(accepted)
-    draft = Draft(torch.zeros(len(drafted), width).long(), torch.tensor(drafted), OneHot())
-    emitted = torch.zeros(len(drafted), width + 1).long()
-    policy.observe(draft, Verdict(kept, emitted, emitted[:, :1], kept + 1))
+def told(
+    policy: GoodputLength, drafted: list[int], accepted: list[int], seconds: float = 0.0
+) -> None:
+    context = Context.empty(len(drafted), 1)
+    context.reached, context.accepted, context.seconds = drafted, accepted, seconds
+    policy.observe(context, None, None)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -41,7 +41,7 @@ def test_choice_has_the_best_rate(seed):
 
 
 def test_free_drafts_that_stand_are_as_long_as_they_may_be():
-    policy = GoodputLength(lambda n: 1 + 0.01 * n, 8)
+    policy = GoodputLength([1 + 0.01 * n for n in range(9)])
     policy.start(1)
     for _ in range(20):
         told(policy, policy.budget(), policy.budget())
@@ -49,7 +49,7 @@ def test_free_drafts_that_stand_are_as_long_as_they_may_be():
 
 
 def test_useless_drafts_are_given_up_and_tried_again_ever_more_rarely():
-    policy = GoodputLength(lambda n: 1 + 0.2 * n, 8)
+    policy = GoodputLength([1 + 0.2 * n for n in range(9)])
     policy.start(1)
     drafted = []
     for _ in range(400):
@@ -68,7 +68,7 @@ def test_useless_drafts_are_given_up_and_tried_again_ever_more_rarely():
 
 
 def test_useful_drafts_are_found_again():
-    policy = GoodputLength(lambda n: 1 + 0.1 * n, 4)
+    policy = GoodputLength([1 + 0.1 * n for n in range(5)])
     policy.start(1)
     for stands in [False] * 60 + [True] * 200:
         (n,) = policy.budget()
@@ -77,13 +77,36 @@ def test_useful_drafts_are_found_again():
 
 
 def test_rows_choose_for_themselves():
-    policy = GoodputLength(lambda n: 1 + 0.3 * n, 6)
+    policy = GoodputLength([1 + 0.3 * n for n in range(7)])
     policy.start(2)
     for _ in range(30):
         budget = policy.budget()
         told(policy, budget, [budget[0], 0])
     assert policy.budget()[0] == 6
     assert policy.budget()[1] <= 1
+
+
+def test_the_clock_corrects_the_table():
+    """Drafting was thought to be cheap; it takes three times what plain decoding does."""
+    table = [1.0, 1.01, 1.02]
+    policy = GoodputLength(table)
+    policy.start(1)
+    first = policy.budget()
+    for _ in range(60):
+        (n,) = policy.budget()
+        told(policy, [n], [n], seconds=3.5 if n else 1.0)
+    assert first == [2]
+    assert policy.budget() == [0]
+    assert table[0] == pytest.approx(1.0)
+    assert table[2] > 2
+
+
+def test_one_slow_round_is_not_believed():
+    policy = GoodputLength([1.0, 1.1, 1.2])
+    policy.start(1)
+    told(policy, [2], [2], seconds=1e6)
+    assert policy.seconds[2] == pytest.approx(1.2 + 0.1 * (3 * 1.2 - 1.2))
+    assert policy.budget() == [2]
 
 
 @pytest.mark.parametrize("name", ["model", "jacobi-previous", "coupled"])
@@ -93,6 +116,6 @@ def test_joint_law(name):
         4,
         TableTarget(target),
         drafters(2, Table(2, 8))[name],
-        length=GoodputLength(lambda n: 1 + 0.3 * n, 3),
+        length=GoodputLength([1, 1.3, 1.6, 1.9], news=0),
     )
     assert distance(law, target.joint(4)) < EXACT

@@ -194,7 +194,7 @@ class Alternating(ConstantLength):
     def budget(self):
         return [(3, 0, 0, 1, 0, 0, 0, 2)[self.rounds % 8]] * self._rows
 
-    def observe(self, draft, verdict):
+    def observe(self, context, draft, verdict):
         self.rounds += 1
 
 
@@ -345,11 +345,9 @@ def test_stats_start_anew():
 
 def told(policy, lengths: list[int], accepted: list[int]) -> list[int]:
     """The budgets after one verdict."""
-    width = max(lengths)
-    draft = Draft(torch.zeros(len(lengths), width).long(), torch.tensor(lengths), OneHot())
-    kept = torch.tensor(accepted)
-    empty = torch.zeros(len(lengths), width + 1).long()
-    policy.observe(draft, Verdict(kept, empty, empty[:, :1], kept + 1))
+    context = Context.empty(len(lengths), 1)
+    context.reached, context.accepted = lengths, accepted
+    policy.observe(context, None, None)
     return policy.budget()
 
 

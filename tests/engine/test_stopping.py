@@ -14,7 +14,7 @@ from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.length.specdec import _BINS, _WEIGHT, SpecDecLength
 from mmspec.engine.loop import run
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Categorical, Draft, Engine, Verdict
+from mmspec.engine.types import Categorical, Context, Draft, Engine, Verdict
 
 POLICIES = {
     "confidence": lambda: ConfidenceLength(3, 0.5),
@@ -101,9 +101,9 @@ def test_shares_are_the_rows_own():
     probs = torch.stack([q, 1 - q], -1)
     draft = Draft(torch.zeros(2, 3).long(), torch.tensor([3, 2]), Categorical(probs))
     kept = torch.tensor([2, 0])
-    policy.observe(
-        draft, Verdict(kept, torch.zeros(2, 4).long(), torch.zeros(2, 1).long(), kept + 1)
-    )
+    zeros = torch.zeros(2, 4).long()
+    verdict = Verdict(kept, zeros, zeros[:, :1], kept + 1)
+    policy.observe(Context.empty(2, 9), draft, verdict)
     high, low = int(0.9 * _BINS), int(0.3 * _BINS)
     first = (high + 0.5) / _BINS * _WEIGHT
     assert policy._stood[0, high] == first + 2  # two stood, the third fell in the lower bin

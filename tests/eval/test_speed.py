@@ -202,16 +202,24 @@ def costs(first: float, more: float):
     return lambda n: first + more * (n - 1)
 
 
+def counted(rounds: list[int]) -> SpecStats:
+    """Counters of calls that drafted so many nodes."""
+    return SpecStats(rounds=rounds)
+
+
 def test_ideal_seconds_by_hand():
     target, drafter = costs(10, 1), costs(2, 100)
     # two calls of 4 drafts, one of 2, one of none: T(5) + T(5) + T(3) + T(1)
     rounds = [4, 4, 2, 0]
     verify = 14 + 14 + 12 + 10
-    assert ideal_seconds(CONFIGS["sjd"], rounds, target, drafter) == verify
-    assert ideal_seconds(CONFIGS["draft"], rounds, target, drafter) == verify + 10 * 2
-    assert ideal_seconds(CONFIGS["draft"], rounds, target, None) == verify
-    assert ideal_seconds(CONFIGS["plain"], [0] * 16, target, drafter) == 160
-    assert ideal_seconds(SpecConfig(method="sjd", drafter="model"), [3], target, drafter) == 13 + 6
+    assert ideal_seconds(CONFIGS["sjd"], counted(rounds), target, drafter) == verify
+    assert ideal_seconds(CONFIGS["draft"], counted(rounds), target, drafter) == verify + 10 * 2
+    assert ideal_seconds(CONFIGS["draft"], counted(rounds), target, None) == verify
+    assert ideal_seconds(CONFIGS["plain"], counted([0] * 16), target, drafter) == 160
+    assert (
+        ideal_seconds(SpecConfig(method="sjd", drafter="model"), counted([3]), target, drafter)
+        == 13 + 6
+    )
 
 
 def test_bare_costs_lie_on_lines_and_are_renewed(monkeypatch):
@@ -235,8 +243,8 @@ def test_tree_drafter_costs_a_pass_a_level():
     target, drafter = costs(10, 1), costs(2, 0.5)
     config = SpecConfig(method="tree", tree_widths=(2, 1, 1))
     # T(7); the drafter reads 1, then the root and 2 nodes, then the root and 4
-    assert ideal_seconds(config, [6], target, drafter) == 16 + 2 + 3 + 4
-    assert ideal_seconds(config, [2, 0], target, drafter) == 12 + 2 + 10
+    assert ideal_seconds(config, counted([6]), target, drafter) == 16 + 2 + 3 + 4
+    assert ideal_seconds(config, counted([2, 0]), target, drafter) == 12 + 2 + 10
 
 
 def test_call_seconds(monkeypatch):
@@ -278,7 +286,7 @@ def test_rows_by_hand():
     for name, samples in (("sjd", fast), ("plain", plain)):
         for one_sample in samples:
             rounds = one_sample.stats.rounds
-            bare = ideal_seconds(CONFIGS[name], rounds, costs(1, 0.5), None)
+            bare = ideal_seconds(CONFIGS[name], counted(rounds), costs(1, 0.5), None)
             one_sample.bare_seconds = bare
     row = summarize("sjd", fast, plain)
     assert (row.contract, row.n, row.nfe_per_sample) == ("exact", 3, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..types import Draft, Verdict
+from ..types import Context, Draft, Verdict
 
 
 class ConfidenceLength:
@@ -28,5 +28,5 @@ class ConfidenceLength:
         """Rows `[B]` that draft on, given the probabilities `[B, n]` of their tokens so far."""
         return confidence[:, -1] >= self.threshold
 
-    def observe(self, draft: Draft, verdict: Verdict) -> None:
+    def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..types import Draft, Verdict
+from ..types import Context, Draft, Verdict
 
 
 class ConstantLength:
@@ -17,5 +17,5 @@ class ConstantLength:
     def budget(self) -> list[int]:
         return [self.gamma] * self._rows
 
-    def observe(self, draft: Draft, verdict: Verdict) -> None:
+    def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         """A constant learns nothing."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ..types import Draft, Verdict
+from ..types import Context, Draft, Verdict
 
 _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds that outweighs
 _DECAY = 0.95  # of what was seen, per round
 _PATIENCE = 8  # rounds of plain decoding before the first new try
+_HICCUP = 3.0  # a round that takes so many times what it should counts for no more
 
 
 class GoodputLength:
@@ -19,13 +18,15 @@ class GoodputLength:
     tries again after a number of rounds that doubles with every failure.
 
     Args:
-        seconds: of a round that drafts n tokens, drafting included; measured by the caller.
-        most: largest γ.
+        seconds: of a round that drafts 0, 1, 2, … tokens, drafting included. The caller measures
+            them for a start; as rounds go by, the list is kept up to date. The largest γ is its
+            last.
+        news: weight of a round's seconds in what such rounds are thought to take. Above 0, lengths
+            follow the clock: the same seed may give another sample, of the same law.
     """
 
-    def __init__(self, seconds: Callable[[int], float], most: int) -> None:
-        self.most = most
-        self.seconds = [seconds(n) for n in range(most + 1)]
+    def __init__(self, seconds: list[float], news: float = 0.1) -> None:
+        self.most, self.seconds, self.news = len(seconds) - 1, seconds, news
         self._rows: list[_Row] = []
 
     def start(self, rows: int) -> None:
@@ -34,10 +35,13 @@ class GoodputLength:
     def budget(self) -> list[int]:
         return [row.choose(self.seconds) for row in self._rows]
 
-    def observe(self, draft: Draft, verdict: Verdict) -> None:
-        drafted, kept = draft.reach().tolist(), verdict.accepted.tolist()
-        for row, n, accepted in zip(self._rows, drafted, kept, strict=True):
-            row.learn(n, accepted)
+    def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        for row, n, kept in zip(self._rows, context.reached, context.accepted, strict=True):
+            row.learn(n, kept)
+        n = max(context.reached)
+        if context.seconds and n <= self.most:
+            seen = min(context.seconds, _HICCUP * self.seconds[n])
+            self.seconds[n] += self.news * (seen - self.seconds[n])
 
 
 class _Row:

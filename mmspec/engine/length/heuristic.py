@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..types import Draft, Verdict
+from ..types import Context, Draft, Verdict
 
 
 class HeuristicLength:
@@ -22,10 +22,9 @@ class HeuristicLength:
     def budget(self) -> list[int]:
         return list(self._budget)
 
-    def observe(self, draft: Draft, verdict: Verdict) -> None:
-        reach = draft.reach()
-        whole = (verdict.accepted == reach).tolist()
-        for row, (all_kept, drafted) in enumerate(zip(whole, reach.tolist(), strict=True)):
+    def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        told = zip(context.reached, context.accepted, strict=True)
+        for row, (drafted, kept) in enumerate(told):
             if drafted:  # a finished row, or one at its last token, drafted nothing
-                step = 2 if all_kept else -1
+                step = 2 if kept == drafted else -1
                 self._budget[row] = min(max(1, self._budget[row] + step), self.most)

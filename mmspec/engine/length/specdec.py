@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..accept.chain import token_probs
-from ..types import Categorical, Draft, Verdict
+from ..types import Categorical, Context, Draft, Verdict
 
 _BINS = 8  # of the drafter's confidence
 _WEIGHT = 4.0  # observations that the first guess counts for
@@ -39,7 +39,7 @@ class SpecDecLength:
         share = (self._stood / self._judged).to(confidence.device)
         return 1 - share.gather(1, _bins(confidence)).prod(1) <= self.threshold
 
-    def observe(self, draft: Draft, verdict: Verdict) -> None:
+    def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         if not draft.nodes or not isinstance(draft.law, Categorical):
             return
         node = torch.arange(draft.nodes, device=draft.tokens.device)

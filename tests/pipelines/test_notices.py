@@ -1,0 +1,42 @@
+"""What the user hears about speculation that did not pay."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from mmspec.engine.stats import SpecStats
+from mmspec.pipelines.notices import Notices
+
+
+def stats_of(method: str, rounds: list[int], seconds: float, fault=None) -> SpecStats:
+    return SpecStats(
+        method=method, rounds=rounds, emitted=[10], seconds={"target": seconds}, fault=fault
+    )
+
+
+@pytest.mark.parametrize(
+    ("stats", "said"),
+    [
+        (stats_of("draft", [4, 4], 1.5), "speculation (draft) took 1.50 s where plain"),
+        (stats_of("draft", [4, 4], 0.5), None),
+        (stats_of("draft", [4, 0, 0], 0.5), "2 of 3 calls fell back to plain decoding"),
+        (stats_of("draft", [4, 4, 0], 0.5), None),
+        (stats_of("draft", [4, 0, 0], 1.5, fault="it raised"), None),  # that was said already
+    ],
+)
+def test_notices(stats, said, caplog):
+    notices = Notices()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            notices.check(stats, plain_call=0.1)
+    assert [said in record.message for record in caplog.records] == ([True] if said else [])
+
+
+def test_every_method_is_spoken_of_once(caplog):
+    notices = Notices()
+    with caplog.at_level(logging.WARNING):
+        for method in ("draft", "sjd", "draft"):
+            notices.check(stats_of(method, [4], 2.0), plain_call=0.1)
+    assert len(caplog.records) == 2
