@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,32 +18,35 @@ from ..engine.coins import ProductionCoins
 from ..engine.warp import Warp
 from ..models.decoder import Decoder
 from ..models.llamagen import LlamaGenTransformer
+from ..registry import check_name
 from .ideal import call_seconds, measure_forward
+from .own_work import PROMPT, own_work
+from .throughput import goodput_against_plain, throughput, useless_drafter
 from .timing import environment, paired_runs, ratio_interval
 
-PROMPT = "a photo of a red circle left of a blue square"
+
+def run_benchmarks(
+    pipe: Any, samples: int = 10, only: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """The benchmarks in `SECTIONS`, or some of them; each takes a pipeline and a sample count.
+
+    Raises:
+        InputError: there is no such benchmark.
+    """
+    for name in only or ():
+        check_name("benchmark", name, SECTIONS)
+    chosen = {name: SECTIONS[name](pipe, samples) for name in only or SECTIONS}
+    return {"environment": environment(), **chosen}
 
 
-def run_benchmarks(pipe: Any, samples: int = 10) -> dict[str, Any]:
-    """All benchmarks; the figures that a report on this machine can lean on."""
-    return {
-        "environment": environment(),
-        "start_up": start_up(),
-        "plain_loop": plain_loop(pipe, samples),
-        "against_transformers": against_transformers(pipe, samples),
-        "verification_cost": verification_cost(pipe),
-        "plain_32x32_untrained": larger_grid(pipe),
-    }
-
-
-def start_up(repeats: int = 5) -> dict[str, float]:
+def start_up(pipe: Any = None, samples: int = 5) -> dict[str, float]:
     """Median seconds of `import mmspec` and of `mmspec --help`, in fresh processes."""
     commands = {
         "import_seconds": [sys.executable, "-c", "import mmspec"],
         "help_seconds": [sys.executable, "-m", "mmspec", "--help"],
     }
     return {
-        name: statistics.median(call_seconds(partial(_run, command), repeats))
+        name: statistics.median(call_seconds(partial(_run, command), samples))
         for name, command in commands.items()
     }
 
@@ -58,7 +62,7 @@ def plain_loop(pipe: Any, samples: int) -> dict[str, Any]:
         if i >= 0:
             loop.append(run.decode_seconds)
             bare.append(forwards)
-            sampling.append(sampling_seconds(pipe.transformer.config.vocab_size))
+            sampling.append(sampling_seconds(pipe.transformer.config.vocab_size, pipe.device))
     bounds = [b + grid * grid * s for b, s in zip(bare, sampling, strict=True)]
     ratio, interval = ratio_interval([t / b for t, b in zip(loop, bounds, strict=True)])
     return {
@@ -75,18 +79,19 @@ def bare_generation(decoder: Decoder, rows: int, grid: int) -> float:
     """Seconds of the cached one-token passes of one generation, and nothing else."""
     prefix = decoder.model.prefix_length
     cache, rotary = decoder.cache(rows, prefix + grid * grid), decoder.model.rotary(grid)
-    x = decoder.embeddings[torch.zeros(rows, 1, dtype=torch.long)]
+    x = decoder.embeddings[torch.zeros(rows, 1, dtype=torch.long, device=rotary.device)]
     started = time.perf_counter()
     for slot in range(prefix - 1, prefix + grid * grid - 1):
-        decoder.forward(x, rotary[slot : slot + 1], cache, slot, slot + 1, None)
+        out = decoder.forward(x, rotary[slot : slot + 1], cache, slot, slot + 1, None)
+    out[0, 0, 0].item()  # wait for the device
     return time.perf_counter() - started
 
 
 @torch.inference_mode()
-def sampling_seconds(vocab_size: int) -> float:
+def sampling_seconds(vocab_size: int, device: torch.device | str = "cpu") -> float:
     """Guidance, warpers and one draw for one row."""
-    logits, warp = torch.randn(2, 1, vocab_size), Warp(1.0, 100, 1.0)
-    coins = ProductionCoins([0])
+    logits, warp = torch.randn(2, 1, vocab_size, device=device), Warp(1.0, 100, 1.0)
+    coins = ProductionCoins([0], device)
     coins.uniform(0, 0, 0, 1)
 
     def sample() -> None:
@@ -116,7 +121,8 @@ def against_transformers(pipe: Any, samples: int) -> dict[str, Any]:
             max_position_embeddings=prefix + grid * grid,
         )
     ).eval()
-    ids = torch.zeros(2, prefix, dtype=torch.long)
+    llama = llama.to(pipe.device)
+    ids = torch.zeros(2, prefix, dtype=torch.long, device=pipe.device)
     ours, theirs = [], []
     for i in range(-1, samples):
         run = paired_runs(
@@ -143,7 +149,7 @@ def against_transformers(pipe: Any, samples: int) -> dict[str, Any]:
 
 
 def verification_cost(
-    pipe: Any, tokens: tuple[int, ...] = (1, 2, 4, 5, 8, 16, 17, 32)
+    pipe: Any, samples: int, tokens: tuple[int, ...] = (1, 2, 4, 5, 8, 16, 17, 32)
 ) -> dict[str, Any]:
     """T(n) / T(1) of the target with guidance, and the drafter's cost c = T_drafter(1) / T(1)."""
     network, grid = pipe.transformer, pipe.transformer.grid
@@ -157,19 +163,56 @@ def verification_cost(
     return out
 
 
-def larger_grid(pipe: Any, grid: int = 32, samples: int = 3) -> dict[str, Any]:
+def larger_grid(pipe: Any, samples: int, grid: int = 32) -> dict[str, Any]:
     """Plain seconds and calls at a grid the target was never trained on: a cost, no picture."""
     config = {**pipe.transformer.config, "block_size": grid**2}
     network: Any = LlamaGenTransformer.from_config(config)
     network.load_state_dict(pipe.transformer.state_dict())
     large = type(pipe)(network.eval(), pipe.vq_model, pipe.text_encoder, pipe.tokenizer)
     large.set_progress_bar_config(disable=True)
-    runs = paired_runs(large, {"plain": SpecConfig(method="plain")}, [PROMPT] * samples, 0, {})
+    runs = paired_runs(
+        large, {"plain": SpecConfig(method="plain")}, [PROMPT] * min(samples, 3), 0, {}
+    )
     return {
         "seconds_median": statistics.median(s.seconds for s in runs["plain"]),
         "nfe_per_sample": runs["plain"][0].stats.nfe,
     }
 
 
+def memory_bound(pipe: Any, samples: int) -> dict[str, float]:
+    """The bare one-token pass over the time to read its weights and keys and values once."""
+    decoder, grid, device = pipe.decoder(pipe.transformer), pipe.transformer.grid, pipe.device
+    cache = decoder.cache(2, decoder.model.prefix_length + grid * grid)
+    matrices = [m.weight for layer in decoder.layers for m in layer] + [decoder.head.weight]
+    read = sum(w.numel() * w.element_size() for w in matrices)
+    read += cache.data.numel() * cache.data.element_size() // 2  # half full on average
+    block = torch.empty(2**28, dtype=torch.uint8, device=device)
+    # a copy reads and writes every byte
+    target = torch.empty_like(block)
+    copied = statistics.median(call_seconds(lambda: target.copy_(block), samples))
+    bandwidth = 2 * block.numel() / copied
+    seconds = measure_forward(decoder, 2, grid, 1)
+    return {
+        "bytes_per_call": float(read),
+        "bytes_per_second": bandwidth,
+        "seconds_per_call": seconds,
+        "over_bound": seconds / (read / bandwidth),
+    }
+
+
 def _run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True)
+
+
+SECTIONS: dict[str, Callable[[Any, int], dict[str, Any]]] = {
+    "start_up": start_up,
+    "plain_loop": plain_loop,
+    "own_work": own_work,
+    "memory_bound": memory_bound,
+    "against_transformers": against_transformers,
+    "verification_cost": verification_cost,
+    "plain_32x32_untrained": larger_grid,
+    "goodput_against_plain": goodput_against_plain,
+    "useless_drafter": useless_drafter,
+    "throughput": throughput,
+}

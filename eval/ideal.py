@@ -87,7 +87,7 @@ def measure_forward(decoder: Decoder, rows: int, grid: int, n: int, repeats: int
     return statistics.fmean(means)
 
 
-def call_seconds(call: Callable[[], None], repeats: int) -> list[float]:
+def call_seconds(call: Callable[[], object], repeats: int) -> list[float]:
     """Seconds of each of `repeats` calls, after three that don't count."""
     cuda = torch.cuda.is_available()
     times = []

@@ -19,7 +19,7 @@ from ..engine.stats import SpecStats
 class Sample:
     """One pipeline call."""
 
-    prompt: str
+    prompt: str | list[str]
     seed: int
     seconds: float
     stats: SpecStats
@@ -35,18 +35,18 @@ class Sample:
 def paired_runs(
     pipe: Any,
     methods: dict[str, SpecConfig],
-    prompts: Sequence[str],
+    prompts: Sequence[str | list[str]],
     seed: int,
     call: dict[str, Any],
     warmup: int = 1,
     on_sample: Callable[[str, Sample], None] | None = None,
 ) -> dict[str, list[Sample]]:
-    """Run every method on every prompt, batch 1, in turn; the order rotates from prompt to prompt.
+    """Run every method on every prompt in turn; the order rotates from prompt to prompt.
 
     Args:
         pipe: a pipeline with `enable_speculation`.
         methods: configurations by name.
-        prompts: one sample each; prompt i uses seed `seed + i` in every method.
+        prompts: one sample each, or a batch; prompt i uses seed `seed + i` in every method.
         call: keyword arguments of every pipeline call.
         warmup: calls per method that are not counted.
         on_sample: called after every counted sample.

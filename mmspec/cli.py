@@ -98,6 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
     bench.set_defaults(run=_eval_bench)
     _add_model(bench)
     bench.add_argument("--samples", type=int, default=10)
+    bench.add_argument("--only", type=_names, help="some of the benchmarks: a,b")
     listing = actions.add_parser("ls", help="list the suites")
     listing.set_defaults(run=_eval_ls)
     listing.add_argument("--json", action="store_true")
@@ -261,7 +262,7 @@ def _eval_bench(args: argparse.Namespace) -> int:
 
     if args.samples < 1:
         raise InputError(f"--samples must be at least 1, not {args.samples}")
-    print(json.dumps(run_benchmarks(_pipeline(args), args.samples), indent=2))
+    print(json.dumps(run_benchmarks(_pipeline(args), args.samples, args.only), indent=2))
     return 0
 
 
