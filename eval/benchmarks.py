@@ -21,6 +21,7 @@ from ..models.llamagen import LlamaGenTransformer
 from ..registry import check_name
 from .ideal import call_seconds, measure_forward
 from .own_work import PROMPT, own_work
+from .peer import against_assisted_generation
 from .throughput import goodput_against_plain, throughput, useless_drafter
 from .timing import environment, paired_runs, ratio_interval
 
@@ -210,6 +211,7 @@ SECTIONS: dict[str, Callable[[Any, int], dict[str, Any]]] = {
     "own_work": own_work,
     "memory_bound": memory_bound,
     "against_transformers": against_transformers,
+    "against_assisted_generation": against_assisted_generation,
     "verification_cost": verification_cost,
     "plain_32x32_untrained": larger_grid,
     "goodput_against_plain": goodput_against_plain,

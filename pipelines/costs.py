@@ -5,7 +5,6 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from ..config import SELF, SpecConfig
-from ..models.decoder import Decoder
 from ..models.guided import GuidedDecoder
 
 _MEASURED = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)  # new tokens a row; between them: a line
@@ -15,10 +14,8 @@ class Costs:
     """Seconds of calls by network, rows and new tokens a row."""
 
     def __init__(self) -> None:
-        self._seconds: WeakKeyDictionary[Decoder, dict[tuple[int, int], float]] = (
-            WeakKeyDictionary()
-        )
-        self._rounds: WeakKeyDictionary[Decoder, dict[tuple[SpecConfig, int], list[float]]] = (
+        self._seconds: WeakKeyDictionary[object, dict[tuple[int, int], float]] = WeakKeyDictionary()
+        self._rounds: WeakKeyDictionary[object, dict[tuple[SpecConfig, int], list[float]]] = (
             WeakKeyDictionary()
         )
 

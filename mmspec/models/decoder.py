@@ -41,6 +41,10 @@ class Decoder:
         self.layers = [_arrange(block) for block in model.layers if isinstance(block, Block)]
         self.head = RowLinear(model.output.weight * model.norm.weight)
 
+    def rotary(self, grid: int | None = None) -> Tensor:
+        """See `LlamaGenTransformer.rotary`."""
+        return self.model.rotary(grid)
+
     def cache(self, rows: int, slots: int) -> StaticCache:
         """An empty cache for `rows` rows of at most `slots` tokens."""
         weight = self.embeddings

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..engine.cache import StaticCache
 from ..engine.types import Draft
 from ..engine.warp import Warp
+from .causal import CausalDecoder
 from .decoder import Decoder
 
 
@@ -29,13 +30,13 @@ class GuidedDecoder:
         guidance_scale: s; None: no unconditional rows.
         warp: the warpers.
         limit: output tokens per row.
-        grid: side of the token grid.
+        grid: side of the token grid; of text there is none.
         scratch: tokens that one call may add beyond the output.
     """
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: Decoder | CausalDecoder,
         prefix: Tensor,
         prefix_mask: Tensor,
         guidance_scale: float | None,
@@ -51,10 +52,10 @@ class GuidedDecoder:
         self.padded = bool(self.pads.any())
         self.offset = self.prefix.shape[1]  # slot of output position 0
         slots = self.offset + limit + scratch + 1
-        rotary = decoder.model.rotary(grid)[blank:]
+        rotary = decoder.rotary(grid)[blank:]
         # scratch slots past the grid are never kept; any rotation will do
         beyond = max(0, slots - len(rotary))
-        self.rotary = torch.cat([rotary[:slots], rotary[-1:].expand(beyond, -1)])
+        self.rotary = torch.cat([rotary[:slots], rotary[-1:].repeat_interleave(beyond, 0)])
         device = prefix.device
         allowed = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
         self.causal = additive(allowed, prefix.dtype)

@@ -1,0 +1,118 @@
+"""A causal language model of transformers, as target or as draft model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
+
+from ..engine.cache import StaticCache
+from ..errors import InputError
+
+
+class CausalDecoder:
+    """Cached forward passes of a language model with rotary positions, for `GuidedDecoder`.
+
+    The model runs as transformers has it; only its cache is ours, so that rows can stand at
+    different places and roll back for nothing. Positions are slots of the cache: padding shifts a
+    row as a whole, which rotary positions don't notice.
+
+    Args:
+        model: such as `LlamaForCausalLM`, in evaluation mode.
+
+    Raises:
+        InputError: the model has no rotary positions.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        config: Any = model.config.get_text_config()
+        if getattr(config, "rope_parameters", None) is None:
+            raise InputError(f"{type(model).__name__} has no rotary positions; such models only")
+        self.model, self.config = model, config
+        self.embeddings = model.get_input_embeddings().weight.detach()
+        self.heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        self.head_dim = (
+            getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        )
+        self.layers = range(config.num_hidden_layers)
+        self._view = _View(len(self.layers))
+
+    def rotary(self, grid: int = 0) -> Tensor:
+        """Positions `[max_position_embeddings]`; the model turns them itself."""
+        return torch.arange(self.config.max_position_embeddings, device=self.embeddings.device)
+
+    def cache(self, rows: int, slots: int) -> StaticCache:
+        """An empty cache for `rows` rows of at most `slots` tokens."""
+        weight = self.embeddings
+        return StaticCache(
+            len(self.layers), rows, self.heads, slots, self.head_dim, weight.dtype, weight.device
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        cache: StaticCache,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        head: bool = True,
+        use: list[Tensor | bool] | None = None,
+    ) -> Tensor:
+        """Run N new inputs a row; see `Decoder.forward`. `rotary` holds positions."""
+        if use is not None:
+            raise InputError("a model of transformers can't run some of its layers alone")
+        if mask is None:
+            mask = x.new_zeros(x.shape[1], length)
+        self._view.move(cache, slots, length)
+        out: Any = self.model(
+            inputs_embeds=x,
+            attention_mask=mask if mask.ndim == 4 else mask[None, None],
+            position_ids=rotary if rotary.ndim == 2 else rotary[None],
+            past_key_values=self._view,
+            use_cache=True,
+            logits_to_keep=0 if head else 1,
+        )
+        logits: Tensor = out.logits
+        return logits
+
+
+class _View(Cache):
+    """Our cache as transformers wants it: what is stored goes where the call says."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(layers=[_Layer(self, n) for n in range(layers)])
+        self.length = 0
+
+    def move(self, cache: StaticCache, slots: int | Tensor, length: int) -> None:
+        """The next call writes to `slots` and reads the first `length`."""
+        self.cache, self.slots, self.length = cache, slots, length
+
+
+class _Layer(CacheLayerMixin):
+    def __init__(self, view: _View, layer: int) -> None:
+        super().__init__()
+        self.view, self.layer = view, layer
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """There is nothing to prepare."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        view = self.view
+        view.cache.write(self.layer, torch.stack([key_states, value_states]), view.slots)
+        return view.cache.read(self.layer, view.length)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.view.length, 0
+
+    def get_seq_length(self) -> int:
+        return self.view.length
+
+    def get_max_length(self) -> int:
+        return -1

@@ -1,0 +1,120 @@
+"""Language models of transformers over our cache: the laws of their own full forward pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from mmspec.engine.types import Draft, OneHot
+from mmspec.engine.warp import Warp
+from mmspec.errors import InputError
+from mmspec.models.causal import CausalDecoder
+from mmspec.models.guided import GuidedDecoder
+
+VOCAB = 20
+SIZES = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+)
+PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
+CLOSE = 1e-5  # transformers turns positions in float32
+
+
+@pytest.fixture(params=[(LlamaConfig, LlamaForCausalLM), (Qwen2Config, Qwen2ForCausalLM)])
+def model(request):
+    config, kind = request.param
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = kind(config(**SIZES))
+        for weight in made.parameters():
+            torch.nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.3)
+    return made.eval()
+
+
+def guided(model, prompts=PROMPTS, limit=12) -> GuidedDecoder:
+    width = max(len(p) for p in prompts)
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
+    mask = torch.arange(width) >= torch.tensor([[width - len(p)] for p in prompts])
+    decoder = CausalDecoder(model)
+    prefix = decoder.embeddings[ids]
+    out = GuidedDecoder(decoder, prefix, mask, None, Warp(), limit, 0, scratch=9)
+    out.start(len(prompts))
+    return out
+
+
+def truth(model, tokens: list[int]) -> torch.Tensor:
+    """The law after each of the tokens, in one pass without a cache."""
+    return model(torch.tensor([tokens])).logits[0].softmax(-1)
+
+
+@torch.inference_mode()
+def test_laws_of_ragged_rows(model):
+    """Left-padded prompts, rows at different places, and a rollback over what was drafted."""
+    decoder, rng = guided(model), torch.Generator().manual_seed(1)
+    tokens = torch.randint(VOCAB, (3, 10), generator=rng)
+    laws = decoder.extend(tokens[:, :4], [-1, -1, -1])
+    for row, prompt in enumerate(PROMPTS):
+        # the first input is the prompt's last token, whatever id was given
+        expected = truth(model, prompt + tokens[row, 1:4].tolist())[len(prompt) - 1 :]
+        assert torch.allclose(laws[row], expected, atol=CLOSE)
+    start = [2, 0, 1]  # tokens in front of these stay, later ones are overwritten
+    again = torch.randint(VOCAB, (3, 3), generator=rng)
+    laws = decoder.extend(again, start)
+    for row, (prompt, kept) in enumerate(zip(PROMPTS, start, strict=True)):
+        text = prompt + tokens[row, 1 : kept + 1].tolist() + again[row].tolist()
+        assert torch.allclose(laws[row], truth(model, text)[-3:], atol=CLOSE)
+
+
+@torch.inference_mode()
+def test_laws_of_trees_and_the_kept_branch(model):
+    decoder = guided(model)
+    first = torch.tensor([[0, 7], [0, 8], [0, 2]])
+    decoder.extend(first, [-1] * 3)
+    parents = torch.tensor([[-1, -1, 0, 2], [-1, 0, 0, 1], [-1, 0, 1, 2]])
+    nodes = torch.randint(VOCAB, (3, 4), generator=torch.Generator().manual_seed(2))
+    root = torch.tensor([[5], [6], [7]])
+    draft = Draft(nodes, torch.tensor([4, 4, 4]), OneHot(), parents)
+    laws = decoder.extend(torch.cat([root, nodes], 1), [1, 1, 1], draft)
+    kept = torch.tensor([[0, 2, 3], [0, 1, 3], [0, 1, 2]])  # a branch of each tree
+    texts = []
+    for row, prompt in enumerate(PROMPTS):
+        before = [*prompt, int(first[row, 1]), int(root[row])]
+        assert torch.allclose(laws[row, 0], truth(model, before)[-1], atol=CLOSE)
+        for node in range(4):
+            path, at = [], node
+            while at >= 0:
+                path.insert(0, at)
+                at = int(parents[row, at])
+            text = before + nodes[row, path].tolist()
+            assert torch.allclose(laws[row, node + 1], truth(model, text)[-1], atol=CLOSE)
+        texts.append(before + nodes[row, kept[row]].tolist())
+    decoder.keep([1, 1, 1], kept)
+    last = torch.tensor([[1], [2], [3]])
+    laws = decoder.extend(last, [5, 5, 5])
+    for row, text in enumerate(texts):
+        assert torch.allclose(laws[row, 0], truth(model, [*text, int(last[row])])[-1], atol=CLOSE)
+
+
+def test_models_without_rotary_positions_are_refused():
+    tiny = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2))
+    with pytest.raises(InputError, match="no rotary positions"):
+        CausalDecoder(tiny)
+
+
+def test_some_layers_alone_are_refused(model):
+    decoder = guided(model)
+    with pytest.raises(InputError, match="some of its layers"):
+        decoder.extend(torch.tensor([[1]] * 3), [-1] * 3, use=[(0,)] * 3)
