@@ -102,6 +102,7 @@ def _compare(name: str, target: Any, assistant: Any, texts: Tensor) -> dict[str,
     for i in range(-1, len(texts)):
         ids = texts[max(i, 0)][None]
         sides: list[Callable[..., tuple[Tensor, float, float]]] = [_theirs, _ours]
+        turn = 1 if i % 2 else -1
         results = {
             side: side(name, target, assistant, ids) for side in sides[:: 1 if i % 2 else -1]
         }

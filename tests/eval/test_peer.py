@@ -31,10 +31,8 @@ def test_same_text_and_calls(small):
 
 def test_the_models_learn_the_captions():
     """Far better than chance after few steps, or the comparison would be of noise."""
-    model = peer.train(
-        dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2), 40
-    )
-
+    sizes = dict(hidden_size=32, intermediate_size=48)
+    model = peer.train(dict(num_hidden_layers=1, num_attention_heads=2, **sizes), 100)
     ids = peer.corpus(np.random.default_rng(5), 8, 48)
     with torch.no_grad():
         loss = float(model(input_ids=ids, labels=ids).loss)
