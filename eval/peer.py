@@ -103,9 +103,7 @@ def _compare(name: str, target: Any, assistant: Any, texts: Tensor) -> dict[str,
         ids = texts[max(i, 0)][None]
         sides: list[Callable[..., tuple[Tensor, float, float]]] = [_theirs, _ours]
         turn = 1 if i % 2 else -1
-        results = {
-            side: side(name, target, assistant, ids) for side in sides[:: 1 if i % 2 else -1]
-        }
+        results = {side: side(name, target, assistant, ids) for side in sides[::turn]}
         if i >= 0:
             pairs.append((results[_theirs], results[_ours]))
     ratio, interval = ratio_interval([theirs[2] / ours[2] for theirs, ours in pairs])
