@@ -1,4 +1,5 @@
-"""Several drafters under one root: merged trees (TAPS) and grafted retrieval branches (RASD)."""
+"""Several drafters under one root: merged trees (TAPS, Zbib et al. 2026) and retrieval branches
+beside a model's tree (as in RASD, Quan et al. 2025; without its fusion of equal prefixes)."""
 
 from __future__ import annotations
 
