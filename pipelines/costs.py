@@ -1,10 +1,11 @@
-"""What a call of a model costs on this machine, measured when it is first asked for."""
+"""What calls cost on this machine, measured when first asked for, and what generations learn."""
 
 from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
 from ..config import SELF, SpecConfig
+from ..engine.length.goodput import Experience
 from ..models.guided import GuidedDecoder
 
 _MEASURED = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)  # new tokens a row; between them: a line
@@ -15,7 +16,7 @@ class Costs:
 
     def __init__(self) -> None:
         self._seconds: WeakKeyDictionary[object, dict[tuple[int, int], float]] = WeakKeyDictionary()
-        self._rounds: WeakKeyDictionary[object, dict[tuple[SpecConfig, int], list[float]]] = (
+        self._experience: WeakKeyDictionary[object, dict[tuple[SpecConfig, int], Experience]] = (
             WeakKeyDictionary()
         )
 
@@ -28,18 +29,15 @@ class Costs:
         low, high = self._measured(model, below), self._measured(model, above)
         return low + (high - low) * (tokens - below) / (above - below)
 
-    def rounds(
+    def experience(
         self, config: SpecConfig, target: GuidedDecoder, drafter: GuidedDecoder | None
-    ) -> list[float]:
-        """Seconds of a round that drafts 0, 1, 2, … tokens deep.
-
-        One list for all generations of a configuration: whoever learns more may correct it.
-        """
-        known = self._rounds.setdefault(target.decoder, {})
+    ) -> Experience:
+        """One for all generations of a configuration; its seconds are measured here for a start."""
+        known = self._experience.setdefault(target.decoder, {})
         key = (config, len(target.prefix))
         if key not in known:
             depths = range(config.deepest + 1)
-            known[key] = [self._round(config, target, drafter, depth) for depth in depths]
+            known[key] = Experience([self._round(config, target, drafter, d) for d in depths])
         return known[key]
 
     def _round(

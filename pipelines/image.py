@@ -297,7 +297,7 @@ class ImagePipeline(SpeculativePipeline):
             self.check_speculation(config)
         target = guided(transformer)
         model = guided(self.drafter) if config.needs_model else None
-        length = make_length(config, partial(self._costs.rounds, config, target, model))
+        length = make_length(config, partial(self._costs.experience, config, target, model))
         vocab_size = transformer.config.vocab_size
         if config.exit_layer is not None and config.exit_layer >= target.layers:
             raise InputError(

@@ -23,7 +23,7 @@ from ..engine.accept.recursive import RecursiveRule
 from ..engine.accept.token import TokenRule
 from ..engine.length.confidence import ConfidenceLength
 from ..engine.length.constant import ConstantLength
-from ..engine.length.goodput import GoodputLength
+from ..engine.length.goodput import Experience, GoodputLength
 from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
 from ..engine.types import AcceptanceRule, Drafter, DraftLength
@@ -52,10 +52,10 @@ def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
     return BlockRule() if rule == "block" else TokenRule()
 
 
-def make_length(config: SpecConfig, seconds: Callable[[], list[float]]) -> DraftLength:
+def make_length(config: SpecConfig, experience: Callable[[], Experience]) -> DraftLength:
     """The draft-length policy of a configuration.
 
-    `seconds` gives those of a round by how far it drafts.
+    `experience` gives what earlier generations have learnt of lengths.
     """
     parts = config.resolved()
     if parts.length == "confidence":
@@ -63,7 +63,7 @@ def make_length(config: SpecConfig, seconds: Callable[[], list[float]]) -> Draft
     if parts.length == "specdec++":
         return SpecDecLength(config.deepest, config.rejection)
     if parts.length == "goodput":
-        return GoodputLength(seconds())
+        return GoodputLength(experience())
     if parts.length == "heuristic":
         return HeuristicLength(config.num_draft_tokens, config.max_draft_tokens)
     return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)

@@ -8,7 +8,14 @@ from itertools import pairwise
 import pytest
 from toys import EXACT, Table, TableTarget, distance, drafters, whole_loop
 
-from mmspec.engine.length.goodput import _PATIENCE, _PRIOR, _WEIGHT, GoodputLength, _Row
+from mmspec.engine.length.goodput import (
+    _PATIENCE,
+    _PRIOR,
+    _WEIGHT,
+    Experience,
+    GoodputLength,
+    _Row,
+)
 from mmspec.engine.types import Context
 
 
@@ -23,15 +30,15 @@ def told(
 @pytest.mark.parametrize("seed", range(20))
 def test_choice_has_the_best_rate(seed):
     rng = random.Random(seed)
-    row, seconds = _Row(6), [1 + 0.4 * n * rng.random() for n in range(7)]
+    row, seconds = _Row([_PRIOR] * 6), [1 + 0.4 * n * rng.random() for n in range(7)]
     row.judged = [rng.uniform(1, 9) for _ in range(6)]
     row.stood = [j * rng.random() for j in row.judged]
 
     def rate(n: int) -> float:
         tokens = reach = 1.0
-        stands = _PRIOR
+        stands = _PRIOR  # with one prior for all positions: each is like the one before it
         for i in range(n):
-            stands = (row.stood[i] + _WEIGHT * stands) / (row.judged[i] + _WEIGHT)
+            stands = (row.stood[i] + _WEIGHT * min(1.0, stands)) / (row.judged[i] + _WEIGHT)
             reach *= stands
             tokens += reach
         return tokens / seconds[n]
@@ -41,7 +48,7 @@ def test_choice_has_the_best_rate(seed):
 
 
 def test_free_drafts_that_stand_are_as_long_as_they_may_be():
-    policy = GoodputLength([1 + 0.01 * n for n in range(9)])
+    policy = GoodputLength(Experience([1 + 0.01 * n for n in range(9)]))
     policy.start(1)
     for _ in range(20):
         told(policy, policy.budget(), policy.budget())
@@ -49,7 +56,7 @@ def test_free_drafts_that_stand_are_as_long_as_they_may_be():
 
 
 def test_useless_drafts_are_given_up_and_tried_again_ever_more_rarely():
-    policy = GoodputLength([1 + 0.2 * n for n in range(9)])
+    policy = GoodputLength(Experience([1 + 0.2 * n for n in range(9)]))
     policy.start(1)
     drafted = []
     for _ in range(400):
@@ -68,7 +75,7 @@ def test_useless_drafts_are_given_up_and_tried_again_ever_more_rarely():
 
 
 def test_useful_drafts_are_found_again():
-    policy = GoodputLength([1 + 0.1 * n for n in range(5)])
+    policy = GoodputLength(Experience([1 + 0.1 * n for n in range(5)]))
     policy.start(1)
     for stands in [False] * 60 + [True] * 200:
         (n,) = policy.budget()
@@ -77,7 +84,7 @@ def test_useful_drafts_are_found_again():
 
 
 def test_rows_choose_for_themselves():
-    policy = GoodputLength([1 + 0.3 * n for n in range(7)])
+    policy = GoodputLength(Experience([1 + 0.3 * n for n in range(7)]))
     policy.start(2)
     for _ in range(30):
         budget = policy.budget()
@@ -89,7 +96,7 @@ def test_rows_choose_for_themselves():
 def test_the_clock_corrects_the_table():
     """Drafting was thought to be cheap; it takes three times what plain decoding does."""
     table = [1.0, 1.01, 1.02]
-    policy = GoodputLength(table)
+    policy = GoodputLength(Experience(table))
     policy.start(1)
     first = policy.budget()
     for _ in range(60):
@@ -101,21 +108,59 @@ def test_the_clock_corrects_the_table():
     assert table[2] > 2
 
 
+def test_the_next_generation_knows():
+    """Drafts that never stood are not begun with again; the seconds are kept as well."""
+    experience = Experience([1 + 0.2 * n for n in range(9)])
+    spent = []
+    for _ in range(2):
+        policy, wasted = GoodputLength(experience), 0
+        policy.start(1)
+        for _ in range(256):
+            (n,) = policy.budget()
+            told(policy, [n], [0])
+            wasted += n
+        spent.append(wasted)
+    assert spent[1] < spent[0]
+    assert spent[1] <= 6  # single tokens, ever more rarely
+    assert experience.stands()[0] < 0.1
+
+
+def test_rows_do_not_learn_from_each_other_within_a_generation():
+    """A row of a batch chooses what it would choose alone."""
+
+    def lengths(rows: int) -> list[int]:
+        policy, chosen = GoodputLength(Experience([1 + 0.3 * n for n in range(7)])), []
+        policy.start(rows)
+        for step in range(40):
+            budget = policy.budget()
+            chosen.append(budget[0])
+            told(policy, budget, [n if (step + i) % 3 else 0 for i, n in enumerate(budget)])
+        return chosen
+
+    assert lengths(1) == lengths(4)
+
+
 def test_one_slow_round_is_not_believed():
-    policy = GoodputLength([1.0, 1.1, 1.2])
+    policy = GoodputLength(Experience([1.0, 1.1, 1.2]))
     policy.start(1)
     told(policy, [2], [2], seconds=1e6)
-    assert policy.seconds[2] == pytest.approx(1.2 + 0.1 * (3 * 1.2 - 1.2))
+    assert policy.experience.seconds[2] == pytest.approx(1.2 + 0.1 * (3 * 1.2 - 1.2))
     assert policy.budget() == [2]
+
+
+class Newborn(GoodputLength):
+    """Every enumerated run is the first one: no earlier one, and no clock."""
+
+    def __init__(self) -> None:
+        super().__init__(Experience([1, 1.3, 1.6, 1.9]), news=0)
+
+    def start(self, rows: int) -> None:
+        self.experience = Experience([1, 1.3, 1.6, 1.9])
+        super().start(rows)
 
 
 @pytest.mark.parametrize("name", ["model", "jacobi-previous", "coupled"])
 def test_joint_law(name):
-    target = Table(2, 7)
-    law = whole_loop(
-        4,
-        TableTarget(target),
-        drafters(2, Table(2, 8))[name],
-        length=GoodputLength([1, 1.3, 1.6, 1.9], news=0),
-    )
+    target, drafter = Table(2, 7), drafters(2, Table(2, 8))[name]
+    law = whole_loop(4, TableTarget(target), drafter, length=Newborn())
     assert distance(law, target.joint(4)) < EXACT

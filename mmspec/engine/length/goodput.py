@@ -2,62 +2,103 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from ..types import Context, Draft, Verdict
 
 _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds that outweighs
-_DECAY = 0.95  # of what was seen, per round
+_DECAY = 0.95  # of what a row has seen, per round
 _PATIENCE = 8  # rounds of plain decoding before the first new try
 _HICCUP = 3.0  # a round that takes so many times what it should counts for no more
+
+
+@dataclass
+class Experience:
+    """What generations leave for the next ones.
+
+    Attributes:
+        seconds: of a round that drafts 0, 1, 2, … tokens, drafting included; measured by the caller
+            for a start, and kept up to date with the rounds as they go.
+        stood, judged: by draft position, how often it stood, and was judged.
+    """
+
+    seconds: list[float]
+    stood: list[float] = field(default_factory=list)
+    judged: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stood = self.stood or [0.0] * (len(self.seconds) - 1)
+        self.judged = self.judged or [0.0] * (len(self.seconds) - 1)
+
+    def stands(self) -> list[float]:
+        """How often each position may be thought to stand, given that those before it did.
+
+        Where little was seen, a position is thought to be like the one before it.
+        """
+        stands, out = _PRIOR, []
+        for stood, judged in zip(self.stood, self.judged, strict=True):
+            stands = (stood + _WEIGHT * stands) / (judged + _WEIGHT)
+            out.append(stands)
+        return out
 
 
 class GoodputLength:
     """Chooses γ per row to maximize E[tokens] / seconds; 0 where drafting does not pay.
 
     How often position i stands, given that those before it did, is a running average of the row's
-    own rounds, so E[tokens] = 1 + a_1 + a_1 a_2 + … A row that draws nothing learns nothing: it
+    own rounds, so E[tokens] = 1 + a_1 + a_1 a_2 + … A row that drafts nothing learns nothing: it
     tries again after a number of rounds that doubles with every failure.
 
     Args:
-        seconds: of a round that drafts 0, 1, 2, … tokens, drafting included. The caller measures
-            them for a start; as rounds go by, the list is kept up to date. The largest γ is its
-            last.
+        experience: of earlier generations; the largest γ is the last that it has seconds for. It
+            goes on to learn, but what rows think at the start of a generation is settled then: they
+            owe nothing to their neighbours.
         news: weight of a round's seconds in what such rounds are thought to take. Above 0, lengths
             follow the clock: the same seed may give another sample, of the same law.
     """
 
-    def __init__(self, seconds: list[float], news: float = 0.1) -> None:
-        self.most, self.seconds, self.news = len(seconds) - 1, seconds, news
+    def __init__(self, experience: Experience, news: float = 0.1) -> None:
+        self.experience, self.news = experience, news
+        self.most = len(experience.seconds) - 1
         self._rows: list[_Row] = []
 
     def start(self, rows: int) -> None:
-        self._rows = [_Row(self.most) for _ in range(rows)]
+        stands = self.experience.stands()
+        self._rows = [_Row(stands) for _ in range(rows)]
 
     def budget(self) -> list[int]:
-        return [row.choose(self.seconds) for row in self._rows]
+        return [row.choose(self.experience.seconds) for row in self._rows]
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        known, seconds = self.experience, self.experience.seconds
         for row, n, kept in zip(self._rows, context.reached, context.accepted, strict=True):
             row.learn(n, kept)
+            for position in range(min(kept + 1, n, self.most)):
+                known.stood[position] += position < kept
+                known.judged[position] += 1
         n = max(context.reached)
         if context.seconds and n <= self.most:
-            seen = min(context.seconds, _HICCUP * self.seconds[n])
-            self.seconds[n] += self.news * (seen - self.seconds[n])
+            seen = min(context.seconds, _HICCUP * seconds[n])
+            seconds[n] += self.news * (seen - seconds[n])
 
 
 class _Row:
     """What one row has seen."""
 
-    def __init__(self, most: int) -> None:
-        self.stood, self.judged = [0.0] * most, [0.0] * most
+    def __init__(self, stands: list[float]) -> None:
+        self.stands = stands  # thought before anything is seen
+        self.stood, self.judged = [0.0] * len(stands), [0.0] * len(stands)
         self.idle, self.patience = 0, _PATIENCE
 
     def choose(self, seconds: list[float]) -> int:
         best, rate = 0, 1 / seconds[0]
         tokens = reach = 1.0
-        stands = _PRIOR
-        for n, (stood, judged) in enumerate(zip(self.stood, self.judged, strict=True), start=1):
-            # where little was seen, a position is thought to be like the one before it
-            stands = (stood + _WEIGHT * stands) / (judged + _WEIGHT)
+        surprise = 1.0
+        told = zip(self.stands, self.stood, self.judged, strict=True)
+        for n, (thought, stood, judged) in enumerate(told, start=1):
+            # what positions in front have shown moves the ones that were not seen as well
+            stands = (stood + _WEIGHT * min(1.0, thought * surprise)) / (judged + _WEIGHT)
+            surprise = stands / thought if thought else 1.0
             reach *= stands
             tokens += reach
             if tokens / seconds[n] > rate:
@@ -70,7 +111,7 @@ class _Row:
     def learn(self, drafted: int, accepted: int) -> None:
         if not drafted:
             return
-        for position in range(min(accepted + 1, drafted)):
+        for position in range(min(accepted + 1, drafted, len(self.stood))):
             stood = float(position < accepted)
             self.stood[position] = _DECAY * self.stood[position] + stood
             self.judged[position] = _DECAY * self.judged[position] + 1
