@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class GuardedDrafter:
-    """Passes on what a drafter proposes, as long as that is a draft.
+    """Passes on what a drafter proposes, as long as that is a draft; without a budget, asks none.
 
     A drafter that raises, or whose draft has impossible shapes, tokens or parents or laws that are
     no numbers, is left alone for the rest of the generation: one warning, then plain decoding. Of
@@ -52,7 +52,7 @@ class GuardedDrafter:
             self._give_up(error)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        if self.fault is None:
+        if self.fault is None and any(budget):
             try:
                 return self._sound(self.drafter.propose(context, budget, coins), budget)
             except Exception as error:

@@ -96,6 +96,10 @@ class MergedDrafter:
         )
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        if not draft.nodes:  # nobody was asked
+            for drafter in self.drafters:
+                drafter.observe(context, draft, scores, verdict)
+            return
         last = draft.nodes  # slot of the last node
         for drafter, own, place in zip(self.drafters, self._drafts, self._places, strict=True):
             slots = F.pad(place + 1, (1, 0))  # the root's law comes first

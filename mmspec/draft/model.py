@@ -57,7 +57,7 @@ class ModelDrafter:
 
     def start(self, context: Context) -> None:
         self.model.start(context.rows)
-        self._known = [-1] * context.rows
+        self._known = self._reached = [-1] * context.rows
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         depth = max(budget)
@@ -88,3 +88,4 @@ class ModelDrafter:
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the last emitted token is the target's own, so the cache holds at most what is before it
         self._known = [min(b - 1, r) for b, r in zip(context.base, self._reached, strict=True)]
+        self._reached = self._known

@@ -90,8 +90,10 @@ class SelfDrafter:
         return Draft(torch.stack(tokens, 1), real, Categorical(probs), faulty=faulty)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        for row, kept in zip(self._rows, context.accepted, strict=True):
-            row.learn(kept)
+        told = zip(self._rows, context.reached, context.accepted, strict=True)
+        for row, drafted, kept in told:
+            if drafted:
+                row.learn(kept)
             if self.search and context.round % _SEARCH == 0:
                 row.search(context.round // _SEARCH)
 
@@ -130,8 +132,6 @@ class _Row:
         return value, length
 
     def learn(self, kept: int) -> None:
-        if not self.length:
-            return
         judged, n = min(kept + 1, self.length), self.chosen
         self.stood[n] = _DECAY * self.stood[n] + min(kept, self.length)
         self.judged[n] = _DECAY * self.judged[n] + judged

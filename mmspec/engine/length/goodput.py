@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ..types import Context, Draft, Verdict
@@ -10,6 +11,7 @@ _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds
 _DECAY = 0.95  # of what a row has seen, per round
 _PATIENCE = 8  # rounds of plain decoding before the first new try
 _HICCUP = 3.0  # a round that takes so many times what it should counts for no more
+_DRIFT = 0.75  # of a surprise is put down to the machine, which is the same for all lengths
 
 
 @dataclass
@@ -57,7 +59,7 @@ class GoodputLength:
             follow the clock: the same seed may give another sample, of the same law.
     """
 
-    def __init__(self, experience: Experience, news: float = 0.1) -> None:
+    def __init__(self, experience: Experience, news: float = 0.2) -> None:
         self.experience, self.news = experience, news
         self.most = len(experience.seconds) - 1
         self._rows: list[_Row] = []
@@ -78,8 +80,10 @@ class GoodputLength:
                 known.judged[position] += 1
         n = max(context.reached)
         if context.seconds and n <= self.most:
-            seen = min(context.seconds, _HICCUP * seconds[n])
-            seconds[n] += self.news * (seen - seconds[n])
+            surprise = self.news * math.log(min(context.seconds / seconds[n], _HICCUP))
+            drift, own = math.exp(_DRIFT * surprise), math.exp((1 - _DRIFT) * surprise)
+            seconds[:] = [s * drift for s in seconds]
+            seconds[n] *= own
 
 
 class _Row:
