@@ -11,7 +11,8 @@ _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds
 _DECAY = 0.95  # of what a row has seen, per round
 _PATIENCE = 8  # rounds of plain decoding before the first new try
 _HICCUP = 3.0  # a round that takes so many times what it should counts for no more
-_DRIFT = 0.75  # of a surprise is put down to the machine, which is the same for all lengths
+_DRIFT = 0.5  # of a surprise is put down to the machine, which is the same for all lengths
+_PROBE = 8  # the first round that is plain to see what that takes; then 16, 32, 64, …
 
 
 @dataclass
@@ -63,12 +64,15 @@ class GoodputLength:
         self.experience, self.news = experience, news
         self.most = len(experience.seconds) - 1
         self._rows: list[_Row] = []
+        self._round = 0
 
     def start(self, rows: int) -> None:
-        stands = self.experience.stands()
+        self._round, stands = 0, self.experience.stands()
         self._rows = [_Row(stands) for _ in range(rows)]
 
     def budget(self) -> list[int]:
+        if self.news and self._round >= _PROBE and self._round & (self._round - 1) == 0:
+            return [0] * len(self._rows)
         return [row.choose(self.experience.seconds) for row in self._rows]
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
@@ -81,9 +85,10 @@ class GoodputLength:
         n = max(context.reached)
         if context.seconds and n <= self.most:
             surprise = self.news * math.log(min(context.seconds / seconds[n], _HICCUP))
-            drift, own = math.exp(_DRIFT * surprise), math.exp((1 - _DRIFT) * surprise)
+            drift = math.exp(_DRIFT * surprise)
             seconds[:] = [s * drift for s in seconds]
-            seconds[n] *= own
+            seconds[n] *= math.exp(surprise) / drift
+        self._round += 1
 
 
 class _Row:
