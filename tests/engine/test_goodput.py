@@ -48,7 +48,7 @@ def test_choice_has_the_best_rate(seed):
 
 
 def test_free_drafts_that_stand_are_as_long_as_they_may_be():
-    policy = GoodputLength(Experience([1 + 0.01 * n for n in range(9)]))
+    policy = GoodputLength(Experience([1 + 0.01 * n for n in range(9)]), news=0)
     policy.start(1)
     for _ in range(20):
         told(policy, policy.budget(), policy.budget())
@@ -75,7 +75,7 @@ def test_useless_drafts_are_given_up_and_tried_again_ever_more_rarely():
 
 
 def test_useful_drafts_are_found_again():
-    policy = GoodputLength(Experience([1 + 0.1 * n for n in range(5)]))
+    policy = GoodputLength(Experience([1 + 0.1 * n for n in range(5)]), news=0)
     policy.start(1)
     for stands in [False] * 60 + [True] * 200:
         (n,) = policy.budget()
@@ -84,7 +84,7 @@ def test_useful_drafts_are_found_again():
 
 
 def test_rows_choose_for_themselves():
-    policy = GoodputLength(Experience([1 + 0.3 * n for n in range(7)]))
+    policy = GoodputLength(Experience([1 + 0.3 * n for n in range(7)]), news=0)
     policy.start(2)
     for _ in range(30):
         budget = policy.budget()
@@ -94,32 +94,32 @@ def test_rows_choose_for_themselves():
 
 
 def test_the_clock_corrects_the_table():
-    """Drafting was thought to be cheap; it takes three times what plain decoding does."""
-    experience = Experience([1.0, 1.01, 1.02])
-    drafted = []
-    for _ in range(6):
-        policy = GoodputLength(experience)
-        policy.start(1)
-        for _ in range(128):
-            (n,) = policy.budget()
-            drafted.append(n)
-            told(policy, [n], [n], seconds=3.5 if n else 1.0)
-    assert all(drafted[:8])
-    assert drafted[8] == 0  # to see what plain decoding takes
-    assert sum(n > 0 for n in drafted[-128:]) < 16
-    assert experience.seconds[0] == pytest.approx(1.0, rel=0.1)
-
-
-def test_a_slower_machine_does_not_end_drafting():
-    """Everything takes longer by a half: drafting pays as before."""
+    """Drafts take as long as they take; most of a surprise is put down to the machine."""
     policy = GoodputLength(Experience([1.0, 1.2, 1.4]))
     policy.start(1)
-    for step in range(100):
+    for step in range(60):
         (n,) = policy.budget()
-        assert n == (0 if step in (8, 16, 32, 64) else 2)
-        told(policy, [n], [n], seconds=1.5 * (1.0, 1.2, 1.4)[n])
-    assert policy.experience.seconds[2] == pytest.approx(1.5 * 1.4, rel=0.05)
-    assert policy.experience.seconds[0] > 1.2
+        assert n == (2 if step else 0)  # a slower machine does not end drafting
+        told(policy, [n], [n], seconds=1.5 * 1.4 if n else 1.0)
+    assert policy.experience.seconds[2] == pytest.approx(1.5 * 1.4, rel=0.01)
+    assert policy.experience.seconds[0] == pytest.approx(1.5**0.6, rel=0.01)
+
+
+def test_slow_drafts_are_given_up():
+    """Each costs more than the token that it brings. The first round of every generation is plain,
+    so in some generations that is found out, however wrong the table was."""
+    experience, drafted = Experience([1.0, 1.1]), []
+    for _ in range(12):
+        policy = GoodputLength(experience)
+        policy.start(1)
+        drafted.append(0)
+        for _ in range(64):
+            (n,) = policy.budget()
+            drafted[-1] += n
+            told(policy, [n], [n], seconds=2.9 if n else 1.0)
+    assert drafted[0] == 63
+    assert drafted[-1] <= 63 // 9  # one try after eight plain rounds
+    assert experience.seconds[0] == pytest.approx(1.0, rel=0.1)
 
 
 def test_the_next_generation_knows():
@@ -127,7 +127,7 @@ def test_the_next_generation_knows():
     experience = Experience([1 + 0.2 * n for n in range(9)])
     spent = []
     for _ in range(2):
-        policy, wasted = GoodputLength(experience), 0
+        policy, wasted = GoodputLength(experience, news=0), 0
         policy.start(1)
         for _ in range(256):
             (n,) = policy.budget()
@@ -143,7 +143,7 @@ def test_rows_do_not_learn_from_each_other_within_a_generation():
     """A row of a batch chooses what it would choose alone."""
 
     def lengths(rows: int) -> list[int]:
-        policy, chosen = GoodputLength(Experience([1 + 0.3 * n for n in range(7)])), []
+        policy, chosen = GoodputLength(Experience([1 + 0.3 * n for n in range(7)]), news=0), []
         policy.start(rows)
         for step in range(40):
             budget = policy.budget()

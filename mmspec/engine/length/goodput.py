@@ -11,8 +11,7 @@ _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds
 _DECAY = 0.95  # of what a row has seen, per round
 _PATIENCE = 8  # rounds of plain decoding before the first new try
 _HICCUP = 3.0  # a round that takes so many times what it should counts for no more
-_DRIFT = 0.5  # of a surprise is put down to the machine, which is the same for all lengths
-_PROBE = 8  # the first round that is plain to see what that takes; then 16, 32, 64, …
+_DRIFT = 0.6  # of a surprise is put down to the machine, which is the same for all lengths
 
 
 @dataclass
@@ -64,19 +63,21 @@ class GoodputLength:
         self.experience, self.news = experience, news
         self.most = len(experience.seconds) - 1
         self._rows: list[_Row] = []
-        self._round = 0
+        self._first = True
 
     def start(self, rows: int) -> None:
-        self._round, stands = 0, self.experience.stands()
+        stands = self.experience.stands()
         self._rows = [_Row(stands) for _ in range(rows)]
+        self._first = True
 
     def budget(self) -> list[int]:
-        if self.news and self._round >= _PROBE and self._round & (self._round - 1) == 0:
+        if self._first and self.news:  # see what plain decoding takes; first drafts seldom stand
             return [0] * len(self._rows)
         return [row.choose(self.experience.seconds) for row in self._rows]
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         known, seconds = self.experience, self.experience.seconds
+        self._first = False
         for row, n, kept in zip(self._rows, context.reached, context.accepted, strict=True):
             row.learn(n, kept)
             for position in range(min(kept + 1, n, self.most)):
@@ -88,7 +89,6 @@ class GoodputLength:
             drift = math.exp(_DRIFT * surprise)
             seconds[:] = [s * drift for s in seconds]
             seconds[n] *= math.exp(surprise) / drift
-        self._round += 1
 
 
 class _Row:
