@@ -11,7 +11,7 @@ _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds
 _DECAY = 0.95  # of what a row has seen, per round
 _PATIENCE = 8  # rounds of plain decoding before the first new try
 _HICCUP = 3.0  # a round that takes so many times what it should counts for no more
-_DRIFT = 0.6  # of a surprise is put down to the machine, which is the same for all lengths
+_DRIFT = 0.75  # of a surprise is put down to the machine, which is the same for all lengths
 
 
 @dataclass
@@ -63,21 +63,16 @@ class GoodputLength:
         self.experience, self.news = experience, news
         self.most = len(experience.seconds) - 1
         self._rows: list[_Row] = []
-        self._first = True
 
     def start(self, rows: int) -> None:
         stands = self.experience.stands()
         self._rows = [_Row(stands) for _ in range(rows)]
-        self._first = True
 
     def budget(self) -> list[int]:
-        if self._first and self.news:  # see what plain decoding takes; first drafts seldom stand
-            return [0] * len(self._rows)
         return [row.choose(self.experience.seconds) for row in self._rows]
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         known, seconds = self.experience, self.experience.seconds
-        self._first = False
         for row, n, kept in zip(self._rows, context.reached, context.accepted, strict=True):
             row.learn(n, kept)
             for position in range(min(kept + 1, n, self.most)):
