@@ -90,6 +90,8 @@ def test_greedy_methods_agree():
         out = pipe([PROMPT, "a photo of a green heart"], temperature=0, output_type="tokens")
         tokens[method], calls[method] = out.images, out.stats.nfe
         assert torch.equal(tokens[method], tokens["plain"])
+    # the target was not trained to leave early: greedily nothing of its first layers may stand
+    assert calls.pop("early-exit") <= 256
     assert calls.pop("plain") == 256 > max(calls.values())
     assert len(tokens["plain"].unique()) > 10
 
