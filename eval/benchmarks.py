@@ -170,6 +170,7 @@ def larger_grid(pipe: Any, samples: int, grid: int = 32) -> dict[str, Any]:
     network: Any = LlamaGenTransformer.from_config(config)
     network.load_state_dict(pipe.transformer.state_dict())
     large = type(pipe)(network.eval(), pipe.vq_model, pipe.text_encoder, pipe.tokenizer)
+    large.to(pipe.device)
     large.set_progress_bar_config(disable=True)
     runs = paired_runs(
         large, {"plain": SpecConfig(method="plain")}, [PROMPT] * min(samples, 3), 0, {}

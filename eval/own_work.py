@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..config import SpecConfig
@@ -58,6 +59,8 @@ class Passes:
         """`Decoder.forward`, remembered."""
         started = time.perf_counter()
         result = Decoder.forward(self.decoder, *arguments, **options)
+        if result.is_cuda:
+            torch.cuda.synchronize()
         self.seconds.append(time.perf_counter() - started)
         self._results.append(result.clone())
         return result

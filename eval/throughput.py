@@ -31,12 +31,13 @@ def throughput(pipe: Any, samples: int, batches: tuple[int, ...] = BATCHES) -> d
 
     Methods take turns within a batch size; `samples` is not asked for, a batch holds many.
     """
-    out: dict[str, dict[int, float]] = {name: {} for name in COMPARED}
+    methods = _possible(pipe)
+    out: dict[str, dict[int, float]] = {name: {} for name in methods}
     for batch in batches:
         captions = [PROMPTS[i % len(PROMPTS)] for i in range(batch)]
         call = {"output_type": "tokens"}
         # as a prompt of `paired_runs`: one call draws the whole batch
-        runs = paired_runs(pipe, COMPARED, [captions], 0, call)
+        runs = paired_runs(pipe, methods, [captions], 0, call)
         for name, (run,) in runs.items():
             out[name][batch] = sum(run.stats.emitted) / run.decode_seconds
     return out
@@ -64,11 +65,16 @@ def useless_drafter(pipe: Any, samples: int) -> dict[str, Any]:
 
 def goodput_against_plain(pipe: Any, samples: int) -> dict[str, Any]:
     """The same ratio for the pipeline's own drafter and for coupled Jacobi drafting."""
-    names = [name for name in COMPARED if "goodput" in name]
+    names = [name for name in _possible(pipe) if "goodput" in name]
     methods = {name: COMPARED[name] for name in ("plain", *names)}
     prompts = [PROMPTS[i % len(PROMPTS)] for i in range(samples)]
     runs = paired_runs(pipe, methods, prompts, 0, {})
     return {name: _against_plain(runs, name) for name in names}
+
+
+def _possible(pipe: Any) -> dict[str, SpecConfig]:
+    """What this pipeline has the components for."""
+    return {n: c for n, c in COMPARED.items() if pipe.drafter is not None or not c.needs_model}
 
 
 def _against_plain(runs: dict[str, Any], name: str) -> dict[str, Any]:

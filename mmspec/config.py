@@ -119,6 +119,8 @@ class SpecConfig:
 
     def __post_init__(self) -> None:
         check_name("method", self.method, METHODS)
+        for knob in ("tree_widths", "merge"):  # lists will do
+            object.__setattr__(self, knob, tuple(getattr(self, knob)))
         for part, known in (("drafter", DRAFTERS), ("rule", RULES), ("length", LENGTHS)):
             if (name := getattr(self, part)) is not None:
                 check_name(part, name, known)
@@ -142,8 +144,9 @@ class SpecConfig:
         for knob in ("confidence", "rejection"):
             if not 0 <= getattr(self, knob) <= 1:
                 raise InputError(f"{knob} must be from 0 to 1, not {getattr(self, knob)!r}")
-        if self.exit_layer is not None and not self.exit_layer >= 1:
-            raise InputError(f"exit_layer must be 1 or more, not {self.exit_layer!r}")
+        exit_layer: Any = self.exit_layer
+        if exit_layer is not None and not (isinstance(exit_layer, int) and exit_layer >= 1):
+            raise InputError(f"exit_layer must be an integer of 1 or more, not {self.exit_layer!r}")
         if self.num_draft_tokens > self.max_draft_tokens:
             raise InputError(
                 f"num_draft_tokens ({self.num_draft_tokens}) is larger than max_draft_tokens "
@@ -161,6 +164,11 @@ class SpecConfig:
             raise InputError(
                 f"rule {rule!r} judges chains and drafter {drafter!r} drafts trees; use 'recursive'"
             )
+        if rule == "block" and drafter in ("coupled-jacobi", "gumbel-jacobi"):
+            raise InputError(
+                f"rule 'block' lets later tokens weigh on earlier ones, and drafter {drafter!r} "
+                "keeps them as if nobody had looked; use rule 'token', or drafter 'jacobi'"
+            )
         if parts.length in STOPPING and drafter != "model":
             raise InputError(
                 f"length {parts.length!r} watches the tokens of a draft model, "
@@ -170,6 +178,8 @@ class SpecConfig:
             raise InputError(
                 "a merged tree needs drafters to merge, and siblings 'independent' or 'top'"
             )
+        if drafter == "merged" and len(set(self.merge)) < len(self.merge):
+            raise InputError("drafters to merge must differ: two of a kind draw the same tokens")
         # siblings of a merged tree come from several laws, and K-SEQ knows one
         one_law = drafter in ("model", "null", *SELF, *WINDOWED) or (
             drafter in ("tree", "dynamic-tree") and siblings == "independent"
@@ -179,10 +189,10 @@ class SpecConfig:
                 "rule 'k-seq' judges siblings that were drawn independently; use siblings "
                 "'independent' with drafter 'tree', or rule 'recursive'"
             )
-        if self.most_read > 257:  # a root and its tree
-            raise InputError(
-                f"this tree has up to {self.most_read - 1} nodes; at most 256 are drafted"
-            )
+        each = (self._nodes(name, self.deepest) for name in self.drafters)
+        most = max(self.most_read - 1, *each)
+        if most > 256:
+            raise InputError(f"this tree has up to {most} nodes; at most 256 are drafted")
 
     @property
     def drafters(self) -> tuple[str, ...]:
@@ -247,13 +257,14 @@ class SpecConfig:
 
         A tree takes one call a level; all but the first read the root and the tree so far.
         """
+        calls: list[int] = []
         for name in self.drafters:
             if name == "model":
-                return [1] * depth
+                calls += [1] * depth
             if name in ("tree", "dynamic-tree"):
                 size = self._fixed if name == "tree" else self._grown
-                return [1 + size(level) for level in range(min(depth, self._first(name)))]
-        return []
+                calls += [1 + size(level) for level in range(min(depth, self._first(name)))]
+        return calls
 
     @property
     def most_drafted(self) -> int:

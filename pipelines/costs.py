@@ -16,9 +16,10 @@ class Costs:
 
     def __init__(self) -> None:
         self._seconds: WeakKeyDictionary[object, dict[tuple[int, int], float]] = WeakKeyDictionary()
-        self._experience: WeakKeyDictionary[object, dict[tuple[SpecConfig, int], Experience]] = (
-            WeakKeyDictionary()
-        )
+        # by target and drafter: what was learnt goes with them
+        self._experience: WeakKeyDictionary[
+            object, WeakKeyDictionary[object, dict[tuple[SpecConfig, int], Experience]]
+        ] = WeakKeyDictionary()
 
     def call(self, model: GuidedDecoder, tokens: int = 1) -> float:
         """Seconds of one call with `tokens` new tokens a row."""
@@ -33,7 +34,8 @@ class Costs:
         self, config: SpecConfig, target: GuidedDecoder, drafter: GuidedDecoder | None
     ) -> Experience:
         """One for all generations of a configuration; its seconds are measured here for a start."""
-        known = self._experience.setdefault(target.decoder, {})
+        drafters = self._experience.setdefault(target.decoder, WeakKeyDictionary())
+        known = drafters.setdefault((drafter or target).decoder, {})
         key = (config, len(target.prefix))
         if key not in known:
             depths = range(config.deepest + 1)

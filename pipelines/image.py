@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
+from ..config import SELF
 from ..draft.guarded import GuardedDrafter
 from ..draft.null import NullDrafter
 from ..draft.self import SelfDrafter
@@ -44,7 +45,7 @@ class ImagePipeline(SpeculativePipeline):
         transformer: the target, for pictures of its full grid.
         vq_model: image tokenizer.
         text_encoder, tokenizer: T5 encoder and its tokenizer.
-        drafter: smaller transformer of the same vocabulary, for method "draft".
+        drafter: smaller transformer of the same vocabulary, for methods that have a draft model.
         sibling: transformer of a smaller grid, for smaller pictures.
     """
 
@@ -299,6 +300,8 @@ class ImagePipeline(SpeculativePipeline):
         model = guided(self.drafter) if config.needs_model else None
         length = make_length(config, partial(self._costs.experience, config, target, model))
         vocab_size = transformer.config.vocab_size
+        if config.drafter in SELF and target.layers < 2:
+            raise InputError(f"{config.drafter} needs a target of two layers or more")
         if config.exit_layer is not None and config.exit_layer >= target.layers:
             raise InputError(
                 f"exit_layer must be below the target's {target.layers} layers, "

@@ -65,7 +65,7 @@ def make_length(config: SpecConfig, experience: Callable[[], Experience]) -> Dra
     if parts.length == "goodput":
         return GoodputLength(experience())
     if parts.length == "heuristic":
-        return HeuristicLength(config.num_draft_tokens, config.max_draft_tokens)
+        return HeuristicLength(config.num_draft_tokens, config.deepest)
     return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)
 
 

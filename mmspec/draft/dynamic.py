@@ -9,7 +9,7 @@ from ..config import Siblings
 from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, OneHot, Scores, Verdict
-from .model import TokenModel, catch_up
+from .model import TokenModel, root_laws
 from .siblings import draw_siblings, law_of_siblings
 
 
@@ -52,9 +52,8 @@ class DynamicTreeDrafter:
         depth, device = min(self.depth, max(budget)), context.tokens.device
         if not depth:
             return Draft(context.tokens[:, :0], torch.tensor(budget, device=device), OneHot())
-        inputs, start = catch_up(context, self._known)
+        above = root_laws(self.model, context, self._known)  # [B, F, V]: of those with children
         self._known = list(context.base)
-        above = self.model.extend(inputs, start)[:, -1:]  # [B, F, V]: laws of those with children
         frontier = torch.full_like(context.last, -1)  # [B, F]
         likely = above.new_zeros(context.rows, 1)  # [B, F], log
         tokens = parents = context.tokens[:, :0]
@@ -80,14 +79,16 @@ class DynamicTreeDrafter:
                     bounds=(level, self.width),
                 )
                 root = [b - 1 for b in context.base]
-                scored = self.model.extend(torch.cat([inputs[:, -1:], tokens], 1), root, tree)
+                scored = self.model.extend(torch.cat([context.last, tokens], 1), root, tree)
                 above = pick(scored, frontier + 1)
         level_of = torch.tensor(levels, device=device).expand(context.rows, -1)
         probs = torch.cat(laws, 1)
         faulty = probs.sum((1, 2)).isnan()
+        most = torch.tensor(budget, device=device)[:, None]
         if self.siblings == "top" and tokens.shape[1] > self.nodes:
+            values = torch.where(level_of <= most, values, -torch.inf)  # too deep for this row
             tokens, parents, level_of = self._best(values, tokens, parents, level_of)
-        real = level_of <= torch.tensor(budget, device=device)[:, None]
+        real = level_of <= most
         law = law_of_siblings(probs, self.siblings)
         return Draft(tokens, real.sum(1), law, parents, bounds=(depth, self.width), faulty=faulty)
 

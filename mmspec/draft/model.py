@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
 
@@ -38,6 +39,15 @@ def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
     places = torch.tensor(start, device=context.tokens.device)[:, None]
     places = places + torch.arange(width, device=places.device)
     return context.tokens.gather(1, places.clamp_min(0)), start
+
+
+def root_laws(model: TokenModel, context: Context, known: list[int]) -> Tensor:
+    """Let the model read what it has not read yet: laws `[B, 1, V]` behind the last token."""
+    inputs, start = catch_up(context, known)
+    laws = model.extend(inputs, start)
+    # a row that came less far than others has read a little past its end
+    last = [b - 1 - s for b, s in zip(context.base, start, strict=True)]
+    return pick(laws, torch.tensor(last, device=laws.device)).unsqueeze(1)
 
 
 class ModelDrafter:

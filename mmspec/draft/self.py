@@ -73,7 +73,7 @@ class SelfDrafter:
         for row, most in zip(self._rows, budget, strict=True):
             row.choose(most)
         lengths = [row.length for row in self._rows]
-        use = [row.layers for row in self._rows]
+        use = [row.layers if row.length else () for row in self._rows]
         device = context.tokens.device
         inputs, start = context.last, [b - 1 for b in context.base]
         tokens, laws = [], []
@@ -81,7 +81,7 @@ class SelfDrafter:
             laws.append(self.model.extend(inputs, start, use=use)[:, -1])
             tokens.append(coins.draw(laws[-1], n))
             inputs, start = tokens[-1][:, None], [s + 1 for s in start]
-            self.share += max(len(layers) for layers in use) / self.model.layers
+            self.share += len(set().union(*use)) / self.model.layers
         real = torch.tensor(lengths, device=device)
         if not tokens:
             return Draft(context.tokens[:, :0], real, Categorical(torch.zeros(0)))

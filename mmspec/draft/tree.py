@@ -10,7 +10,7 @@ from torch import Tensor
 from ..config import Siblings
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, OneHot, Scores, Verdict
-from .model import TokenModel, catch_up
+from .model import TokenModel, root_laws
 from .shape import TreeShape
 from .siblings import draw_siblings, law_of_siblings
 
@@ -42,15 +42,14 @@ class TreeDrafter:
         laws: list[Tensor] = []
         widths, ends = self.shape.widths[: max(budget)], self.shape.ends
         if widths:
-            inputs, start = catch_up(context, self._known)
+            above = root_laws(self.model, context, self._known)  # [B, M, V]: of a level's parents
             self._known = list(context.base)
-            above = self.model.extend(inputs, start)[:, -1:]  # [B, M, V]: of the level's parents
         for level, width in enumerate(widths):
             chosen = draw_siblings(above, width, self.siblings, coins, ends[level])
             laws.append(above.repeat_interleave(width, 1))
             tokens = torch.cat([tokens, chosen.flatten(1)], dim=1)
             if level + 1 < len(widths):
-                tree = torch.cat([inputs[:, -1:], tokens], dim=1)
+                tree = torch.cat([context.last, tokens], dim=1)
                 drafted = self.shape.draft(tokens, OneHot())
                 scored = self.model.extend(tree, [b - 1 for b in context.base], drafted)
                 above = scored[:, ends[level] + 1 :]

@@ -67,7 +67,7 @@ def run(
 
 def advance(
     context: Context, draft: Draft, scores: Scores, verdict: Verdict, eos: int | None = None
-) -> tuple[list[int], list[int], list[int], list[int]]:
+) -> tuple[int, list[int], list[int], list[int], list[int]]:
     """Append what was emitted; returns per row what `SpecStats.observe` counts.
 
     Nothing joins a finished row, and nothing after an end-of-sequence token or the limit. Emitted
@@ -116,4 +116,4 @@ def advance(
     context.base, context.lengths, context.last = base, lengths, verdict.last
     context.reached, context.accepted, context.faulty = reach, kept, faults
     context.round += 1
-    return nodes, reach, kept, emitted
+    return draft.nodes, nodes, reach, kept, emitted

@@ -50,7 +50,7 @@ class SpecStats:
     target_tokens: list[int] = field(default_factory=list)
     judged_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
-    rounds: list[int] = field(default_factory=list)  # drafted nodes of every call, widest row
+    rounds: list[int] = field(default_factory=list)  # nodes scored in every call, filling included
     seconds: dict[str, float] = field(default_factory=dict)
     own_drafts: float = 0.0
     fault: str | None = None
@@ -62,15 +62,21 @@ class SpecStats:
         self.judged_at, self.accepted_at, self.rounds = [], [], []
 
     def observe(
-        self, nodes: list[int], reach: list[int], accepted: list[int], counts: list[int]
+        self,
+        width: int,
+        nodes: list[int],
+        reach: list[int],
+        accepted: list[int],
+        counts: list[int],
     ) -> None:
         """Count one round; a row with count 0 took no part in it.
 
         Args:
+            width: nodes that the target scored in every row, filling included.
             nodes, reach: drafted per row, and how many tokens ahead that went.
             accepted, counts: kept and emitted tokens per row.
         """
-        self.rounds.append(max(nodes))
+        self.rounds.append(width)
         grow = max(reach) - len(self.judged_at)
         if grow > 0:
             self.judged_at += [0] * grow
@@ -105,6 +111,7 @@ class SpecStats:
             for position, count in enumerate(theirs):
                 mine[position] += count
         self.own_drafts += other.own_drafts
+        self.fault = self.fault or other.fault
         for phase, seconds in other.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 

@@ -24,13 +24,20 @@ class CausalDecoder:
         model: such as `LlamaForCausalLM`, in evaluation mode.
 
     Raises:
-        InputError: the model has no rotary positions.
+        InputError: the model has no rotary positions, layers without full attention, or scaled
+            embeddings.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         config: Any = model.config.get_text_config()
         if getattr(config, "rope_parameters", None) is None:
             raise InputError(f"{type(model).__name__} has no rotary positions; such models only")
+        kinds = getattr(config, "layer_types", None)
+        sliding = any("full" not in kind for kind in kinds) if kinds else None
+        if sliding or (kinds is None and getattr(config, "sliding_window", None)):
+            raise InputError(f"{type(model).__name__} has layers without full attention")
+        if type(model.get_input_embeddings()) is not torch.nn.Embedding:
+            raise InputError(f"{type(model).__name__} does more than look its embeddings up")
         self.model, self.config = model, config
         self.embeddings = model.get_input_embeddings().weight.detach()
         self.heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..engine.cache import StaticCache
 from ..engine.types import Draft
 from ..engine.warp import Warp
+from ..errors import InputError
 from .causal import CausalDecoder
 from .decoder import Decoder
 
@@ -53,6 +54,11 @@ class GuidedDecoder:
         self.offset = self.prefix.shape[1]  # slot of output position 0
         slots = self.offset + limit + scratch + 1
         rotary = decoder.rotary(grid)[blank:]
+        if self.offset + limit > len(rotary):
+            raise InputError(
+                f"a prompt of {self.offset} tokens and {limit} more are too long for this model: "
+                f"it has {len(rotary)} positions"
+            )
         # scratch slots past the grid are never kept; any rotation will do
         beyond = max(0, slots - len(rotary))
         self.rotary = torch.cat([rotary[:slots], rotary[-1:].repeat_interleave(beyond, 0)])

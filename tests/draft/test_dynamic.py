@@ -8,6 +8,8 @@ import pytest
 from toys import EXACT, Table, TableModel, TableTarget, composed, context_at, distance, paths_to
 
 from mmspec.draft.dynamic import DynamicTreeDrafter
+from mmspec.draft.model import catch_up
+from mmspec.draft.tree import TreeDrafter
 from mmspec.engine.accept.kseq import KSeqRule
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.coins import ProductionCoins
@@ -124,3 +126,44 @@ def test_whole_generation_reads_the_right_tokens():
     context = run(engine, 2, 24, stats)
     assert context.base == [24, 24]
     assert stats.mean_acceptance_length > 2
+
+
+@pytest.mark.parametrize("siblings", ["top", "independent", "without-replacement"])
+@pytest.mark.parametrize("kind", ["tree", "dynamic"])
+def test_row_equals_itself_alone(kind, siblings):
+    """Rows come differently far: each one's tree grows from its own last token."""
+    target, model = Table(4, 3), Table(4, 4)
+
+    def drafter():
+        if kind == "tree":
+            return TreeDrafter(TableModel(model), (2, 2, 1), siblings)
+        return DynamicTreeDrafter(TableModel(model), 3, 3, 2, 6, siblings)
+
+    def outputs(seeds: list[int]) -> tuple[list[list[int]], list[int]]:
+        engine = Engine(
+            TableTarget(target),
+            drafter(),
+            RecursiveRule(),
+            ConstantLength(3),
+            ProductionCoins(seeds),
+        )
+        stats = SpecStats()
+        context = run(engine, len(seeds), 25, stats)
+        return context.tokens[:, :25].tolist(), stats.calls
+
+    together, calls = outputs(list(range(8)))
+    alone = [outputs([seed]) for seed in range(8)]
+    assert together == [tokens[0] for tokens, _ in alone]
+    assert calls == [count[0] for _, count in alone]
+
+
+def test_hazard_a_neighbours_root_is_seen(monkeypatch):
+    """The same with the last column of what a ragged batch has read, as if it were every row's."""
+    from mmspec.draft import tree
+
+    def last_column(model, context, known):
+        return model.extend(*catch_up(context, known))[:, -1:]
+
+    monkeypatch.setattr(tree, "root_laws", last_column)
+    with pytest.raises(AssertionError):
+        test_row_equals_itself_alone("tree", "independent")

@@ -6,6 +6,7 @@ import random
 from itertools import pairwise
 
 import pytest
+import torch
 from toys import EXACT, Table, TableTarget, distance, drafters, whole_loop
 
 from mmspec.engine.length.goodput import (
@@ -16,7 +17,7 @@ from mmspec.engine.length.goodput import (
     GoodputLength,
     _Row,
 )
-from mmspec.engine.types import Context
+from mmspec.engine.types import Context, Draft, OneHot
 
 
 def told(
@@ -24,7 +25,8 @@ def told(
 ) -> None:
     context = Context.empty(len(drafted), 1)
     context.reached, context.accepted, context.seconds = drafted, accepted, seconds
-    policy.observe(context, None, None)
+    tokens = torch.zeros(len(drafted), max(drafted)).long()
+    policy.observe(context, Draft(tokens, torch.tensor(drafted), OneHot()), None)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -41,10 +41,12 @@ class Recorded:
 
     def __init__(self) -> None:
         self.seen: list[tuple[list[int], list[int]]] = []
+        self.widths: list[int] = []
 
     def verify(self, draft, scores, coins):
         verdict = TokenRule().verify(draft, scores, coins)
         self.seen.append((draft.lengths.tolist(), verdict.accepted.tolist()))
+        self.widths.append(draft.nodes)
         return verdict
 
 
@@ -115,7 +117,10 @@ def test_advance_by_hand():
     context = Context.empty(5, 10)
     context.finished[4] = True
     emitted = [[5, 9, 5, 6], [5, 6, 9, 9], [5, 6, 9, 7], [5, 6, 7, 9], [9, 9, 9, 9]]
-    drafted, reach, kept, counts = advance(context, *outcome(emitted, [4, 2, 3, 3, 4]), eos=9)
+    width, drafted, reach, kept, counts = advance(
+        context, *outcome(emitted, [4, 2, 3, 3, 4]), eos=9
+    )
+    assert width == 3
     assert drafted == reach == [3] * 5
     assert counts == [2, 2, 3, 3, 0]
     assert kept == [2, 1, 2, 2, 0]
@@ -300,7 +305,7 @@ def test_stats_equal_a_recount(name):
     assert stats.emitted == context.base == [12] * 3
     assert [a + c for a, c in zip(accepted, calls, strict=True)] == stats.emitted
     assert stats.target_tokens == processed
-    assert stats.rounds == [max(lengths) for lengths, _ in engine.rule.seen]
+    assert stats.rounds == engine.rule.widths
     assert stats.nfe == sum(calls) / 3
     assert stats.mean_acceptance_length == 36 / sum(calls)
     if name == "null":

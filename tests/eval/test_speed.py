@@ -326,12 +326,13 @@ def test_row_of_stats_json():
 def test_merged_counters():
     one = SpecStats("draft", "exact")
     one.start(2)
-    one.observe([2, 3], [2, 3], [2, 1], [3, 2])
+    one.observe(3, [2, 3], [2, 3], [2, 1], [3, 2])
     two = SpecStats("draft", "exact")
     two.start(1)
-    two.observe([4], [4], [4], [5])
-    two.observe([1], [1], [0], [1])
+    two.observe(4, [4], [4], [4], [5])
+    two.observe(1, [1], [1], [0], [1])
     one.seconds, two.seconds = {"target": 1.0}, {"target": 2.0, "draft": 0.5}
+    two.fault, two.own_drafts = "it raised", 2.0
     both = one.merged([two])
     assert (both.method, both.contract) == ("draft", "exact")
     assert both.calls == [1, 1, 2]
@@ -340,6 +341,7 @@ def test_merged_counters():
     assert both.emitted == [3, 2, 6]
     assert both.target_tokens == [3, 4, 7]
     assert both.rounds == [3, 4, 1]
+    assert (both.fault, both.own_drafts) == ("it raised", 2.0)
     assert both.judged_at == [4, 3, 1, 1]
     assert both.accepted_at == [3, 2, 1, 1]
     assert both.seconds == {"target": 3.0, "draft": 0.5}

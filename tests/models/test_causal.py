@@ -9,6 +9,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -118,3 +120,15 @@ def test_some_layers_alone_are_refused(model):
     decoder = guided(model)
     with pytest.raises(InputError, match="some of its layers"):
         decoder.extend(torch.tensor([[1]] * 3), [-1] * 3, use=[(0,)] * 3)
+
+
+def test_sliding_windows_are_refused():
+    """Our masks let every token see all of its past."""
+    tiny = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8))
+    with pytest.raises(InputError, match="without full attention"):
+        CausalDecoder(tiny)
+
+
+def test_more_text_than_positions_is_refused(model):
+    with pytest.raises(InputError, match="it has 64 positions"):
+        guided(model, limit=60)

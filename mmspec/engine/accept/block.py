@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 
@@ -31,11 +33,14 @@ class BlockRule:
             raise ContractError("the block rule judges chains; this draft is a tree")
         if not draft.nodes:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
-        p = scores.probs.double()
+        p, lengths = scores.probs.double(), draft.lengths
         if isinstance(draft.law, OneHot):
             q = F.one_hot(draft.tokens, p.shape[-1]).double()
         elif isinstance(draft.law, Categorical):
             q = draft.law.probs.double()
+            # a node whose law is no law is not drafted: the one in front of it is the last
+            lengths = torch.minimum(lengths, (~q[..., 0].isnan()).cumprod(1).sum(1))
+            draft = replace(draft, lengths=lengths)
         else:
             name = type(draft.law).__name__
             raise ContractError(f"the block rule is exact for OneHot and Categorical, not {name}")

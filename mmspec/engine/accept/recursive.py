@@ -32,7 +32,7 @@ class RecursiveRule:
         """See `AcceptanceRule.verify`.
 
         Takes trees and chains with `Categorical` (independent siblings), `WithoutReplacement` or
-        `OneHot` laws; the laws of siblings are one and the same.
+        `OneHot` laws; siblings without replacement share one law, independent ones need not.
         """
         if not draft.nodes:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))

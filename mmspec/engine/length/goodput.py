@@ -10,6 +10,7 @@ from ..types import Context, Draft, Verdict
 _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds that outweighs
 _DECAY = 0.95  # of what a row has seen, per round
 _PATIENCE = 8  # rounds of plain decoding before the first new try
+_FADE = 0.995  # of what earlier generations have seen of a position, every time it is judged
 _HICCUP = 3.0  # a round that takes so many times what it should counts for no more
 _DRIFT = 0.75  # of a surprise is put down to the machine, which is the same for all lengths
 
@@ -53,8 +54,8 @@ class GoodputLength:
 
     Args:
         experience: of earlier generations; the largest γ is the last that it has seconds for. It
-            goes on to learn, but what rows think at the start of a generation is settled then: they
-            owe nothing to their neighbours.
+            goes on to learn, but what rows think of positions at the start of a generation is
+            settled then: of their neighbours they share the clock alone.
         news: weight of a round's seconds in what such rounds are thought to take. Above 0, lengths
             follow the clock: the same seed may give another sample, of the same law.
     """
@@ -76,9 +77,9 @@ class GoodputLength:
         for row, n, kept in zip(self._rows, context.reached, context.accepted, strict=True):
             row.learn(n, kept)
             for position in range(min(kept + 1, n, self.most)):
-                known.stood[position] += position < kept
-                known.judged[position] += 1
-        n = max(context.reached)
+                known.stood[position] = _FADE * known.stood[position] + (position < kept)
+                known.judged[position] = _FADE * known.judged[position] + 1
+        n = draft.levels  # filling is scored as well
         if context.seconds and n <= self.most:
             surprise = self.news * math.log(min(context.seconds / seconds[n], _HICCUP))
             drift = math.exp(_DRIFT * surprise)
