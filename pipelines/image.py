@@ -123,7 +123,7 @@ class ImagePipeline(SpeculativePipeline):
             temperature, top_k, top_p: warpers, after guidance; temperature 0 is greedy.
             num_images_per_prompt: pictures per caption.
             generator: one for all pictures, or a list with one each; the same seed gives the same
-                picture, alone or in a batch.
+                picture, alone or in a batch (goodput lengths follow the clock and may not).
             output_type: "pil", "np", "pt" or "tokens".
             return_dict: an `ImageOutput`, else the tuple (images, stats).
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …})`

@@ -81,8 +81,10 @@ class ProductionCoins:
         """See `RoundCoins.exponential`."""
         keys = _mix(self._keys[:, None] + _mix(-1 - places))  # lines of rounds are positive
         bits = _mix(keys[..., None] + _mix(torch.arange(count, device=keys.device) + 1))
-        # the middles of 2^53 equal parts: never 0
-        return -((((bits >> 11) & (2**53 - 1)).double() + 0.5) * 2.0**-53).log()
+        u = (((bits >> 11) & (2**53 - 1)).double() + 0.5) * 2.0**-53
+        return (-u.log()).clamp_min_(
+            2.0**-54
+        )  # the largest u rounds to 1; 0 / 0 would be no number
 
     def _make(self, block: int) -> tuple[Tensor, ...]:
         """Coins `[B, width]` of every round and purpose of one block of rounds."""

@@ -65,8 +65,8 @@ class ImageDrafterRecipe:
         guidance_scale: the drafter learns the target's law at this guidance.
         top_k: and after this warper.
         rate: learning rate.
-        pool: distinct batches. The target's laws of a batch cost three times what the drafter
-            learns from them in one step, so they are kept for the next time.
+        pool: distinct batches. The target's laws of a batch cost more than a step of the drafter,
+            so they are kept for the next time.
     """
 
     def __init__(

@@ -6,9 +6,11 @@ import itertools
 
 import pytest
 import torch
-from toys import EXACT, Table, TableTarget, distance, outputs
+from toys import EXACT, Table, TableTarget, context_at, distance, outputs
 
+import mmspec.engine.coins as coins_module
 from mmspec.draft.gumbel import GumbelJacobiDrafter
+from mmspec.draft.jacobi import JacobiDrafter
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.enumerate import EnumeratingCoins, enumerate_law
@@ -193,11 +195,27 @@ def test_noise_follows_the_window():
 
 
 def test_a_law_that_stays_keeps_its_tokens():
-    coins = ProductionCoins([1]).round(0)[0]
-    drafter = GumbelJacobiDrafter(50)
-    noise = coins.exponential(torch.arange(20)[None], 50)
-    law = torch.rand(1, 20, 50, generator=torch.Generator().manual_seed(0)).double()
-    moved = law * torch.where(torch.rand(50) < 0.5, 1.02, 0.98)
-    assert drafter.vocab_size == noise.shape[-1]
-    same = (noise / law).argmin(-1) == (noise / moved).argmin(-1)
-    assert same.double().mean() > 0.8
+    """The window is redrawn as a whole: where laws hardly moved, hardly a token does."""
+    context, coins = context_at((), 4, 30), ProductionCoins([1, 2, 3, 4])
+    random = torch.Generator().manual_seed(0)
+    law = torch.rand(4, 20, 50, generator=random, dtype=torch.float64)
+    moved = law * torch.where(torch.rand(50, generator=random) < 0.5, 1.02, 0.98)
+    kept = {}
+    for kind in (GumbelJacobiDrafter, JacobiDrafter):
+        drafter = kind(50)
+        drafter.start(context)
+        first, second = (
+            drafter.redraw(context, laws, None, coins.round(number)[0])
+            for number, laws in enumerate((law, moved))
+        )
+        kept[kind] = float((first == second).double().mean())
+    assert kept[GumbelJacobiDrafter] > 0.8
+    assert kept[JacobiDrafter] < 0.2
+
+
+def test_no_noise_is_zero(monkeypatch):
+    """The largest coin there is: a token of probability 0 must not win by 0 / 0."""
+    monkeypatch.setattr(coins_module, "_mix", lambda x: torch.full_like(x, -1))
+    noise = ProductionCoins([1]).round(0)[0].exponential(torch.tensor([[0]]), 3)
+    assert (noise > 0).all()
+    assert (noise / torch.tensor([0.0, 1.0, 0.0]).double()).argmin(-1).item() == 1
