@@ -82,9 +82,8 @@ class ProductionCoins:
         keys = _mix(self._keys[:, None] + _mix(-1 - places))  # lines of rounds are positive
         bits = _mix(keys[..., None] + _mix(torch.arange(count, device=keys.device) + 1))
         u = (((bits >> 11) & (2**53 - 1)).double() + 0.5) * 2.0**-53
-        return (-u.log()).clamp_min_(
-            2.0**-54
-        )  # the largest u rounds to 1; 0 / 0 would be no number
+        # the largest u rounds to 1, and its noise over a probability of 0 would be no number
+        return (-u.log()).clamp_min_(2.0**-54)
 
     def _make(self, block: int) -> tuple[Tensor, ...]:
         """Coins `[B, width]` of every round and purpose of one block of rounds."""
