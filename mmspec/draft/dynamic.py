@@ -1,4 +1,5 @@
-"""A smaller model drafts a tree that grows where it is confident (EAGLE-2, Li et al. 2024)."""
+"""A smaller model drafts a tree that grows where it is confident (EAGLE-2, Li et al. 2024; DySpec,
+Xiong et al. 2024)."""
 
 from __future__ import annotations
 
@@ -10,24 +11,30 @@ from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, OneHot, Scores, Verdict
 from .model import TokenModel, root_laws
-from .siblings import draw_siblings, law_of_siblings
+from .siblings import draw_siblings, law_of_siblings, outlook
 
 
 class DynamicTreeDrafter:
     """Level by level, only the likeliest nodes get children.
 
-    A node's likelihood is the product of the draft model's probabilities from the root down. With
-    "top" siblings, which owe nothing to chance, the likeliest `nodes` of the whole tree are kept in
-    the end; they hang together, for no node is likelier than its parent. Drawn siblings all stay:
-    to drop one because of its own probability would bias the output. Whether it has children is
-    free to choose.
+    A node's likelihood is the product of the draft model's probabilities from the root down. Its
+    value is the same with `outlook` in place of its own probability, for to drop a drawn node
+    because of what was drawn would bias the output. ("top" siblings owe nothing to chance: there
+    the two are one.) The `nodes` of the largest value are kept in the end, the largest first, of
+    equals the one drawn first.
+
+    That is exact. No child or younger sibling has a larger value than a node, so however many nodes
+    are taken they hang together, elder siblings first, as if the place of the largest value were
+    always filled next and `nodes` times in all. Whether a node has children does depend on its own
+    token and on those of its level, but on none that is still to be drawn then: their likelihood is
+    at most their value, and that is less than the likelihood of the node whose child comes next.
 
     Args:
         model: the draft model; its cache holds committed tokens, the tree is read anew per level.
         depth: levels.
         width: children of a node.
         beam: nodes of a level that get children.
-        nodes: most nodes of a tree of "top" siblings.
+        nodes: most nodes of a tree.
         siblings: see `draw_siblings`.
     """
 
@@ -62,15 +69,19 @@ class DynamicTreeDrafter:
         for level in range(1, depth + 1):
             first = tokens.shape[1]
             chosen = draw_siblings(above, self.width, self.siblings, coins, first)  # [B, F, K]
-            value = (likely[..., None] + above.gather(2, chosen).log()).flatten(1)
+            q = above.gather(2, chosen)
+            value = likely[..., None] + outlook(q, self.siblings).log()
+            own = likely[..., None] + q.log()
+            # what repeats an elder sibling, or rounding, would make it likelier than its place
+            own = torch.minimum(own, value).flatten(1)
             laws.append(above.repeat_interleave(self.width, 1))
             tokens = torch.cat([tokens, chosen.flatten(1)], dim=1)
             parents = torch.cat([parents, frontier.repeat_interleave(self.width, 1)], dim=1)
-            values = torch.cat([values, value], dim=1)
-            levels += [level] * value.shape[1]
+            values = torch.cat([values, value.flatten(1)], dim=1)
+            levels += [level] * own.shape[1]
             if level < depth:
-                best = value.topk(min(self.beam, value.shape[1]), dim=1)
-                frontier, likely = first + best.indices, best.values
+                best = _largest(own, self.beam)
+                frontier, likely = first + best, own.gather(1, best)
                 tree = Draft(
                     tokens,
                     torch.full_like(context.lengths, tokens.shape[1]),
@@ -85,26 +96,33 @@ class DynamicTreeDrafter:
         probs = torch.cat(laws, 1)
         faulty = probs.sum((1, 2)).isnan()
         most = torch.tensor(budget, device=device)[:, None]
-        if self.siblings == "top" and tokens.shape[1] > self.nodes:
-            values = torch.where(level_of <= most, values, -torch.inf)  # too deep for this row
-            tokens, parents, level_of = self._best(values, tokens, parents, level_of)
-        real = level_of <= most
-        law = law_of_siblings(probs, self.siblings)
-        return Draft(tokens, real.sum(1), law, parents, bounds=(depth, self.width), faulty=faulty)
-
-    def _best(
-        self, values: Tensor, tokens: Tensor, parents: Tensor, level_of: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The likeliest nodes in their old order; of equals the one nearer to the root."""
-        order = values.argsort(dim=1, descending=True, stable=True)[:, : self.nodes]
-        kept = order.sort(dim=1).values
-        place = torch.full_like(parents, -1).scatter_(
-            1, kept, torch.arange(self.nodes, device=kept.device).expand_as(kept)
+        values = torch.where(level_of <= most, values, -torch.inf)  # too deep for this row
+        kept = _largest(values, self.nodes)
+        return Draft(
+            tokens.gather(1, kept),
+            (level_of.gather(1, kept) <= most).sum(1),
+            law_of_siblings(pick(probs, kept), self.siblings),
+            _renumbered(parents, kept),
+            bounds=(depth, self.width),
+            faulty=faulty,
         )
-        above = parents.gather(1, kept)
-        parents = torch.where(above < 0, -1, place.gather(1, above.clamp_min(0)))
-        return tokens.gather(1, kept), parents, level_of.gather(1, kept)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the tree's own entries stand behind the last token that was committed before it
         self._known = [min(k, b - 1) for k, b in zip(self._known, context.base, strict=True)]
+
+
+def _largest(values: Tensor, most: int) -> Tensor:
+    """Where the `most` largest of `values [B, N]` stand, the largest first, of equals the first.
+
+    Not `topk`: which of several equals it takes may depend on all the others.
+    """
+    return values.argsort(dim=1, descending=True, stable=True)[:, :most]
+
+
+def _renumbered(parents: Tensor, kept: Tensor) -> Tensor:
+    """The parents `[B, n]` of the nodes `kept [B, n]`, as places in `kept`."""
+    rank = torch.arange(kept.shape[1], device=kept.device).expand_as(kept)
+    place = torch.full_like(parents, -1).scatter_(1, kept, rank)
+    above = parents.gather(1, kept)
+    return torch.where(above < 0, -1, place.gather(1, above.clamp_min(0)))

@@ -1,5 +1,6 @@
-"""Several drafters under one root: merged trees (TAPS, Zbib et al. 2026) and retrieval branches
-beside a model's tree (as in RASD, Quan et al. 2025; without its fusion of equal prefixes)."""
+"""Several drafters under one root: merged trees (TAPS, Zbib et al. 2026) whose equal prefixes are
+fused (RASD, Quan et al. 2025), with retrieval in place of a tree's least likely nodes (Graft, Shen
+et al. 2026)."""
 
 from __future__ import annotations
 
@@ -21,26 +22,40 @@ from ..engine.types import (
     Scores,
     Verdict,
 )
+from ..engine.types import WithoutReplacement as Without
+from .coupled import CoupledJacobiDrafter
+from .fusion import first_equal
 
 _DRAWS = 256  # more than a drafter draws in a round; not what it does draw: that takes all rows
 
 
 class MergedDrafter:
-    """The drafts of all drafters stand side by side behind the last committed token.
+    """The drafts of all drafters grow from the last committed token as one tree.
 
-    The first drafter's nodes are tried first. Every node keeps the law it was drawn from, and each
-    drafter has coins of its own, so siblings are independent, as recursive rejection asks.
+    The first drafter's nodes are tried first. Of nodes with the same tokens from the root down only
+    the first stays, and what followed the others follows it: no token is scored twice. That is
+    exact. Once a sibling x fell, [p − q]+ has nothing left for x, so a later x never stands; and a
+    later sibling that is no x was drawn from its q without x, which is how recursive rejection
+    judges draws without replacement. It must be the first: a drawn token that takes the place of a
+    chosen one, because the two are equal, is no draw from q. Each drafter has coins of its own, so
+    that its nodes are independent of the others'.
+
     Whatever is accepted, each drafter is told what the target said of its own nodes.
 
     Args:
-        drafters: whose drafts are merged; drawn siblings must be independent.
-        nodes: most nodes of the merged tree; later drafters get what earlier ones leave, row by
-            row, so a retrieval that finds nothing makes room for the model's tree.
+        drafters: whose drafts are merged; their nodes' laws are `OneHot`, `Categorical` or
+            `WithoutReplacement`.
+        nodes: most nodes of the merged tree. Later drafters get what earlier ones leave, row by
+            row, their first nodes first. Behind a retrieval, a dynamic tree so gives up its least
+            likely nodes for what was found and keeps them where nothing was.
     """
 
     def __init__(self, drafters: Sequence[Drafter], nodes: int = 256) -> None:
         self.drafters, self.nodes = list(drafters), nodes
-        self._drafts: list[Draft] = []
+        # A coupled window keeps drawn tokens for the next round as if nobody had looked. What fits
+        # may then not depend on which tokens are equal: a fused node's place stays empty.
+        self._refills = not any(isinstance(d, CoupledJacobiDrafter) for d in self.drafters)
+        self._drafts: list[Draft] = []  # those of their nodes that fit
         self._places: list[Tensor] = []  # [B, N_i]: where each draft's nodes stand in the whole
 
     def start(self, context: Context) -> None:
@@ -48,50 +63,42 @@ class MergedDrafter:
             drafter.start(context)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        self._drafts = [
-            drafter.propose(context, budget, Offset(coins, i * _DRAWS))
-            for i, drafter in enumerate(self.drafters)
-        ]
-        return self._merge()
-
-    def _merge(self) -> Draft:
-        drafts, vocab = self._drafts, None
-        for draft in drafts:
-            if isinstance(draft.law, Categorical) and draft.nodes:
-                vocab = draft.law.probs.shape[-1]
-        live = torch.cat([draft.live() for draft in drafts], dim=1)
-        total = live.shape[1]
-        # real nodes to the front, in their order
-        order = (~live).long().argsort(dim=1, stable=True)
-        place = torch.empty_like(order).scatter_(
-            1, order, torch.arange(total, device=order.device).expand_as(order)
+        return self._merge(
+            [
+                drafter.propose(context, budget, Offset(coins, i * _DRAWS))
+                for i, drafter in enumerate(self.drafters)
+            ]
         )
-        parents, offset, self._places = [], 0, []
-        for draft in drafts:
-            self._places.append(place[:, offset : offset + draft.nodes])
-            parents.append(torch.where(_parents(draft) < 0, -1, _parents(draft) + offset))
-            offset += draft.nodes
-        above = torch.cat(parents, dim=1)
-        above = torch.where(above < 0, -1, place.gather(1, above.clamp_min(0))).gather(1, order)
-        tokens = torch.cat([draft.tokens for draft in drafts], dim=1).gather(1, order)
-        law: OneHot | Categorical = OneHot()
-        if vocab is not None:
-            probs = torch.cat([_probs(draft, vocab) for draft in drafts if draft.nodes], dim=1)
-            law = Categorical(probs.gather(1, order[..., None].expand(-1, -1, vocab)))
-        nodes = min(total, self.nodes)
-        if nodes < total:
-            tokens, above = tokens[:, :nodes], above[:, :nodes]
-            if isinstance(law, Categorical):
-                law = Categorical(law.probs[:, :nodes])
-        faults = [draft.faulty for draft in drafts if draft.faulty is not None]
+
+    def _merge(self, drafts: list[Draft]) -> Draft:
         levels = max(draft.levels for draft in drafts)
-        children = sum(draft.most_children for draft in drafts)
+        tokens = torch.cat([draft.tokens for draft in drafts], dim=1)
+        live = torch.cat([draft.live() for draft in drafts], dim=1)
+        above = _parents(drafts)
+        first = first_equal(tokens, above, live, levels)
+        node = torch.arange(tokens.shape[1], device=tokens.device)
+        distinct = live & (first == node)
+        fits = (distinct if self._refills else live).cumsum(1) <= self.nodes
+        kept = distinct & fits
+        # kept nodes to the front, in their order
+        order = (~kept).long().argsort(dim=1, stable=True)
+        place = torch.empty_like(order).scatter_(1, order, node.expand_as(order)).gather(1, first)
+        order = order[:, : self.nodes]
+        above = torch.where(above < 0, -1, place.gather(1, above.clamp_min(0))).gather(1, order)
+
+        sizes = [draft.nodes for draft in drafts]
+        self._places = list(place.split(sizes, dim=1))
+        known = (live & fits).split(sizes, dim=1)
+        self._drafts = [
+            replace(draft, lengths=own.sum(1)) for draft, own in zip(drafts, known, strict=True)
+        ]
+        faults = [draft.faulty for draft in drafts if draft.faulty is not None]
         return Draft(
-            tokens,
-            live.sum(1).clamp_max(nodes),
-            law,
+            tokens.gather(1, order),
+            kept.sum(1),
+            _law(drafts, order),
             above,
-            bounds=(levels, children),
+            bounds=(levels, sum(draft.most_children for draft in drafts)),
             faulty=torch.stack(faults).any(0) if faults else None,
         )
 
@@ -103,16 +110,8 @@ class MergedDrafter:
         last = draft.nodes  # slot of the last node
         for drafter, own, place in zip(self.drafters, self._drafts, self._places, strict=True):
             slots = F.pad(place + 1, (1, 0))  # the root's law comes first
-            # nodes that did not fit were not scored
-            fits = (place < draft.nodes).cumprod(1).sum(1)
-            lengths = torch.minimum(own.lengths, fits)
             index = slots.clamp_max(last)[..., None].expand(-1, -1, scores.probs.shape[-1])
-            drafter.observe(
-                context,
-                replace(own, lengths=lengths),
-                Scores(scores.probs.gather(1, index)),
-                verdict,
-            )
+            drafter.observe(context, own, Scores(scores.probs.gather(1, index)), verdict)
 
 
 class Offset:
@@ -134,19 +133,34 @@ class Offset:
         return self._coins.exponential(places, count)
 
 
-def _parents(draft: Draft) -> Tensor:
-    """Parents `[B, N]` of any draft."""
-    if draft.parents is not None:
-        return draft.parents
-    chain = torch.arange(draft.nodes, device=draft.tokens.device) - 1
-    return chain.expand(len(draft.tokens), -1)
+def _parents(drafts: list[Draft]) -> Tensor:
+    """Parents `[B, N]` of all drafts' nodes, one draft after the other."""
+    parents, offset = [], 0
+    for draft in drafts:
+        own = draft.parents
+        if own is None:
+            chain = torch.arange(draft.nodes, device=draft.tokens.device) - 1
+            own = chain.expand(len(draft.tokens), -1)
+        parents.append(torch.where(own < 0, -1, own + offset))
+        offset += draft.nodes
+    return torch.cat(parents, dim=1)
 
 
-def _probs(draft: Draft, vocab: int) -> Tensor:
-    """The laws `[B, N, V]` of a draft; a chosen node has a one-hot row."""
-    if isinstance(draft.law, Categorical):
-        return draft.law.probs
-    if isinstance(draft.law, OneHot):
-        return F.one_hot(draft.tokens, vocab).double()
-    name = type(draft.law).__name__
-    raise ContractError(f"merged drafts have independent siblings; {name} ones are not")
+def _law(drafts: list[Draft], order: Tensor) -> OneHot | Without:
+    """The law of the nodes that `order [B, N]` takes from all drafts; see `MergedDrafter`."""
+    drawn = None
+    for draft in drafts:
+        if isinstance(draft.law, Categorical | Without):
+            drawn = draft.law.probs if draft.nodes else drawn
+        elif not isinstance(draft.law, OneHot):
+            name = type(draft.law).__name__
+            raise ContractError(f"drafts with {name} laws can't be merged")
+    if drawn is None:
+        return OneHot()
+    vocab, probs = drawn.shape[-1], []
+    for draft in drafts:
+        if isinstance(draft.law, Categorical | Without):
+            probs += [draft.law.probs] if draft.nodes else []
+        else:  # a chosen node has a one-hot row
+            probs.append(F.one_hot(draft.tokens, vocab).to(drawn))
+    return Without(torch.cat(probs, dim=1).gather(1, order[..., None].expand(-1, -1, vocab)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -32,6 +34,11 @@ class StaticCache:
     def slots(self) -> int:
         """Capacity in tokens per row."""
         return self.data.shape[4]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensor."""
+        return self.data.nbytes
 
     def write(self, layer: int, new: Tensor, slots: int | Tensor) -> None:
         """Store new keys and values `[2, R, heads, N, head_dim]` of one layer.
@@ -64,3 +71,51 @@ class StaticCache:
         """Keep (or repeat) the given rows, in this order."""
         self.data = self.data[:, :, rows].contiguous()
         self._rows = torch.arange(len(rows), device=self.data.device)[:, None]
+
+
+class SpreadCache:
+    """A cache whose layers lie on several devices: a `StaticCache` for each run of them.
+
+    Keys, values and slots of a layer are given, and read, on that layer's device. What is about all
+    layers (`gather`, `select`) may come from any.
+
+    Args:
+        parts: of equal rows and slots; their layers count on from part to part.
+    """
+
+    def __init__(self, parts: Sequence[StaticCache]) -> None:
+        self.parts = list(parts)
+        self._of_layer = [(part, n) for part in parts for n in range(len(part.data))]
+
+    @property
+    def slots(self) -> int:
+        """Capacity in tokens per row."""
+        return self.parts[0].slots
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on all devices."""
+        return sum(part.nbytes for part in self.parts)
+
+    def write(self, layer: int, new: Tensor, slots: int | Tensor) -> None:
+        """See `StaticCache.write`."""
+        part, n = self._of_layer[layer]
+        part.write(n, new, slots)
+
+    def read(self, layer: int, length: int) -> tuple[Tensor, Tensor]:
+        """See `StaticCache.read`."""
+        part, n = self._of_layer[layer]
+        return part.read(n, length)
+
+    def gather(self, source: Tensor, target: Tensor) -> None:
+        """See `StaticCache.gather`."""
+        for part in self.parts:
+            part.gather(source.to(part.data.device), target.to(part.data.device))
+
+    def select(self, rows: Tensor) -> None:
+        """See `StaticCache.select`."""
+        for part in self.parts:
+            part.select(rows.to(part.data.device))
+
+
+KVCache = StaticCache | SpreadCache

@@ -35,7 +35,7 @@ class Categorical:
 
 @dataclass
 class WithoutReplacement:
-    """Siblings were drawn from `probs [B, N, V]` without replacement, in node order."""
+    """Node n was drawn from `probs[:, n]`, `[B, N, V]`, less the tokens of its elder siblings."""
 
     probs: Tensor
 
@@ -129,7 +129,8 @@ class Draft:
         parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
             chain.
         noise: the noise the payload was made from, where a rejection re-uses it.
-        bounds: of a tree, what the host knows of its shape: levels and most children of a node.
+        bounds: of a tree, what the host knows of its shape: levels and most children of a node
+            (those beyond are not tried).
         faulty: rows `[B]` that held what can't be, or have laws that are no numbers; None: nobody
             looked.
     """
@@ -149,7 +150,7 @@ class Draft:
 
     @property
     def most_children(self) -> int:
-        """No node has more children than this."""
+        """No more than this many of a node's children are tried."""
         if self.parents is None:
             return 1
         return self.bounds[1] if self.bounds else self.nodes

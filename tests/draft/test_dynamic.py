@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import math
 
 import pytest
 from toys import EXACT, Table, TableModel, TableTarget, composed, context_at, distance, paths_to
 
+from mmspec.config import SIBLINGS
+from mmspec.draft import dynamic
 from mmspec.draft.dynamic import DynamicTreeDrafter
 from mmspec.draft.model import catch_up
+from mmspec.draft.siblings import outlook
 from mmspec.draft.tree import TreeDrafter
 from mmspec.engine.accept.kseq import KSeqRule
 from mmspec.engine.accept.recursive import RecursiveRule
@@ -16,55 +21,133 @@ from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Engine, OneHot
+from mmspec.engine.types import Draft, Engine, OneHot
 
 COINS = ProductionCoins([1, 2, 3]).round(0)[0]
 
 
-class Reranked(DynamicTreeDrafter):
-    """The hazard: drawn siblings are re-ranked by their own probability, as "top" ones may be."""
-
-    def propose(self, context, budget, coins):
-        draft = super().propose(context, budget, coins)
-        if not draft.nodes:
-            return draft
-        law, probs = draft.law, draft.law.probs
-        values = probs.gather(2, draft.tokens[..., None])[..., 0].log()
-        tokens, parents, _ = self._best(values, draft.tokens, draft.parents, draft.tokens)
-        law.probs = probs[:, : self.nodes]  # one level: one law
-        lengths = draft.lengths.clamp_max(self.nodes)
-        return type(draft)(tokens, lengths, law, parents, bounds=draft.bounds)
+SEEN = 1e-3
+SIBLINGS_AND_RULE = [
+    ("top", RecursiveRule),
+    ("without-replacement", RecursiveRule),
+    ("independent", RecursiveRule),
+    ("independent", KSeqRule),
+]
 
 
-def law(kind, seeds, depth, width, beam, siblings, rule, limit, nodes=32) -> float:
+def law(seeds, depth, width, beam, siblings, rule, limit, nodes=32) -> float:
+    """How far the law of the output is from the target's."""
     target, model = Table(3, seeds[0]), Table(3, seeds[1])
-    drafter = kind(TableModel(model), depth, width, beam, nodes, siblings)
-    found = composed(limit, TableTarget(target), drafter, rule, depth)
+    drafter = DynamicTreeDrafter(TableModel(model), depth, width, beam, nodes, siblings)
+    found = composed(limit, TableTarget(target), drafter, rule(), depth)
     return distance(found, target.joint(limit))
 
 
+def worst(siblings, rule, nodes) -> float:
+    """The same at most: of 4 + 2 drawn nodes, or of 6 + 4, so many are kept."""
+    beams = [(beam, seed) for beam in (1, 2) for seed in range(2, 6)]
+    return max(law((seed, seed + 50), 2, 2, beam, siblings, rule, 3, nodes) for beam, seed in beams)
+
+
 @pytest.mark.parametrize("seeds", [(0, 1), (5, 6)])
-@pytest.mark.parametrize(
-    ("siblings", "rule"),
-    [
-        ("top", RecursiveRule),
-        ("without-replacement", RecursiveRule),
-        ("independent", RecursiveRule),
-        ("independent", KSeqRule),
-    ],
-)
+@pytest.mark.parametrize(("siblings", "rule"), SIBLINGS_AND_RULE)
 def test_joint_law(siblings, rule, seeds):
-    assert law(DynamicTreeDrafter, seeds, 2, 2, 1, siblings, rule(), 3) < EXACT
+    assert law(seeds, 2, 2, 1, siblings, rule, 3) < EXACT
 
 
-def test_joint_law_of_the_likeliest_nodes():
-    assert law(DynamicTreeDrafter, (0, 1), 3, 2, 2, "top", RecursiveRule(), 4, nodes=4) < EXACT
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(("siblings", "rule"), SIBLINGS_AND_RULE)
+def test_joint_law_of_the_nodes_that_are_kept(siblings, rule, nodes):
+    assert worst(siblings, rule, nodes) < EXACT
 
 
-def test_hazard_drawn_siblings_ranked_by_themselves():
-    """One of two drawn tokens is kept, the likelier: no longer a draw from q."""
-    found = law(Reranked, (0, 1), 1, 2, 1, "without-replacement", RecursiveRule(), 2, nodes=1)
-    assert found > 1e-2
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_joint_law_where_nodes_have_more_children_than_tokens(nodes):
+    """The last token is drawn again, which is worth nothing."""
+    assert law((2, 9), 2, 3, 2, "without-replacement", RecursiveRule, 3, nodes) < EXACT
+
+
+@pytest.mark.parametrize("siblings", ["top", "without-replacement"])
+def test_joint_law_of_a_deeper_tree(siblings):
+    assert law((0, 1), 3, 2, 2, siblings, RecursiveRule, 4, nodes=4) < EXACT
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+@pytest.mark.parametrize(("siblings", "rule"), SIBLINGS_AND_RULE[1:])
+def test_hazard_drawn_siblings_ranked_by_themselves(monkeypatch, siblings, rule, nodes):
+    """The likelier of what was drawn is kept: no longer a draw from q."""
+    monkeypatch.setattr(dynamic, "outlook", lambda probs, how: probs)
+    assert worst(siblings, rule, nodes) > SEEN
+
+
+def test_hazard_siblings_decide_how_many_are_judged_together(monkeypatch):
+    """Elder siblings may weigh on younger ones where they are judged in turn, not in K-SEQ."""
+    monkeypatch.setattr(dynamic, "outlook", lambda probs, how: outlook(probs, SIBLINGS[0]))
+    assert worst("independent", RecursiveRule, 3) < EXACT
+    assert worst("independent", KSeqRule, 3) > SEEN
+
+
+def best_first(model: Table, prefix, siblings, tokens, parents, nodes: int):
+    """The place of the largest value is filled next: the paths in that order, and their values.
+
+    `tokens`, `parents`: all that was drawn.
+    """
+    paths = paths_to(tokens, parents)
+    children: dict[int, list[int]] = {}
+    for node, parent in enumerate(parents):
+        children.setdefault(parent, []).append(node)
+
+    def likelihood(path) -> float:
+        return math.prod(model((*prefix, *path[:d]))[token] for d, token in enumerate(path))
+
+    places, found, values = [(-1.0, 1, -1, 0)], [], []
+    while places and len(found) < nodes:
+        value, level, parent, k = heapq.heappop(places)
+        family, path = children[parent], paths[children[parent][k] + 1]
+        found.append(path)
+        values.append(-value)
+        if k + 1 < len(family):
+            q = model((*prefix, *path[:-1]))
+            elders = 0 if siblings == "independent" else sum(q[tokens[n]] for n in family[: k + 1])
+            value = likelihood(path[:-1]) * max(0, 1 - elders)
+            heapq.heappush(places, (-value, level, parent, k + 1))
+        if family[k] in children:
+            heapq.heappush(places, (-likelihood(path), level + 1, family[k], 0))
+    return found, values
+
+
+@pytest.mark.parametrize("siblings", ["without-replacement", "independent"])
+@pytest.mark.parametrize("nodes", [1, 3, 6, 10, 30])
+def test_kept_are_the_nodes_of_the_largest_value(siblings, nodes):
+    """Against a tree that is drawn place by place, always the most valuable place next."""
+    prefix, rows, depth, compared = (1, 2), 4, 3, 0
+    for seed in range(12):
+        model = Table(6, seed)
+        coins = ProductionCoins([seed * rows + row for row in range(rows)]).round(0)[0]
+        kept, whole = (
+            propose(model, prefix, depth, budget, siblings, coins, rows) for budget in (nodes, 256)
+        )
+        assert kept.nodes == min(nodes, whole.nodes)
+        assert kept.lengths.tolist() == [kept.nodes] * rows
+        for row in range(rows):
+            tokens, parents = whole.tokens[row].tolist(), whole.parents[row].tolist()
+            expected, values = best_first(model, prefix, siblings, tokens, parents, nodes)
+            found = paths_to(kept.tokens[row].tolist(), kept.parents[row].tolist())[1:]
+            # places of no value may be filled in any order
+            sure = sum(value > 1e-9 for value in values)
+            assert found[:sure] == expected[:sure]
+            compared += sure
+            laws = [model((*prefix, *path[:-1])) for path in found]
+            assert kept.law.probs[row].tolist() == laws
+    assert compared > 12 * rows * min(nodes, whole.nodes) * 0.8
+
+
+def propose(model: Table, prefix, depth, nodes, siblings, coins, rows) -> Draft:
+    """A draft of 3 + 6 + 6 nodes, or what is kept of them."""
+    drafter = DynamicTreeDrafter(TableModel(model), depth, 3, 2, nodes, siblings)
+    context = context_at(prefix, rows, 20)
+    drafter.start(context)
+    return drafter.propose(context, [depth] * rows, coins)
 
 
 @pytest.mark.parametrize("nodes", [3, 8, 20])
@@ -84,8 +167,7 @@ def test_the_likeliest_nodes_of_all(nodes):
     for row in range(2):
         paths = paths_to(draft.tokens[row].tolist(), draft.parents[row].tolist())[1:]
         assert len(set(paths)) == nodes
-        assert sorted(-likelihood[path] for path in paths) == pytest.approx(best)
-        assert [len(path) for path in paths] == sorted(len(path) for path in paths)
+        assert [-likelihood[path] for path in paths] == pytest.approx(best)
         assert draft.depths()[row].tolist() == [len(path) - 1 for path in paths]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.engine.cache import StaticCache
+from mmspec.engine.cache import SpreadCache, StaticCache
 from mmspec.engine.types import Draft, OneHot
 
 LAYERS, ROWS, HEADS, SLOTS, DIM = 2, 3, 2, 10, 4
@@ -92,6 +92,28 @@ def test_select(generator):
         assert torch.equal(cache.data[0, :, row, :, row + 1], new[:, row, :, 0])
     cache.gather(torch.tensor([[1]] * 4), torch.tensor([[0]] * 4))
     assert torch.equal(cache.data[:, :, :, :, 0], cache.data[:, :, :, :, 1])
+
+
+def test_spread_over_parts_equals_one_tensor(generator):
+    """Three layers in parts of two and one against all in one, through every operation."""
+    whole = StaticCache(3, ROWS, HEADS, SLOTS, DIM)
+    spread = SpreadCache([StaticCache(n, ROWS, HEADS, SLOTS, DIM) for n in (2, 1)])
+    assert (spread.slots, spread.nbytes) == (whole.slots, whole.nbytes)
+    slots = torch.tensor([[0, 1], [7, 3], [9, 8]])
+    rows = torch.tensor([2, 0, 0, 1])
+    for layer in range(3):
+        for place in (slots, 4):
+            new = torch.randn(2, ROWS, HEADS, 2, DIM, generator=generator)
+            whole.write(layer, new, place)
+            spread.write(layer, new, place)
+    for cache in (whole, spread):
+        cache.gather(slots, torch.tensor([[2, 3]] * ROWS))
+        cache.select(rows)
+        cache.write(2, torch.ones(2, len(rows), HEADS, 1, DIM), rows[:, None])
+    assert torch.equal(torch.cat([part.data for part in spread.parts]), whole.data)
+    for layer in range(3):
+        for ours, theirs in zip(spread.read(layer, 7), whole.read(layer, 7), strict=True):
+            assert torch.equal(ours, theirs)
 
 
 def test_gathered_branch_equals_recomputation(tiny_llamagen, guided_rows):

@@ -26,6 +26,7 @@ from mmspec.draft.shape import TreeShape
 from mmspec.draft.tree import TreeDrafter
 from mmspec.engine.accept import naive
 from mmspec.engine.accept.recursive import RecursiveRule
+from mmspec.engine.accept.tree import children
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.enumerate import enumerate_law
 from mmspec.engine.length.constant import ConstantLength
@@ -44,6 +45,7 @@ from mmspec.engine.types import (
 from mmspec.engine.warp import Warp
 
 KINDS = {"independent": Categorical, "without-replacement": WithoutReplacement, "top": OneHot}
+LAWS = KINDS | {"fused": WithoutReplacement}  # of siblings that share no law
 
 
 @st.composite
@@ -62,6 +64,8 @@ def trees(draw, kind: str):
             open_ = [x for x in open_ if x not in gone] or open_  # a law with too few tokens
         drafted.append(draw(st.sampled_from(open_)))
         q.append(one_hot(drafted[n], vocab) if kind == "top" else shared[parent])
+        if kind == "fused":
+            q[n] = draw(probs(vocab).filter(lambda own, x=drafted[n]: own[x] > 0))
     return vocab, drafted, parents, p, q
 
 
@@ -73,9 +77,9 @@ def tree_law(vocab, drafted, parents, p, q, kind, filling=0, rule=None) -> dict:
         tokens = torch.tensor([*drafted, *[0] * filling]).expand(rows, -1)
         behind = torch.tensor([*parents, *[-1] * filling]).expand(rows, -1)
         law = (
-            KINDS[kind]()
+            LAWS[kind]()
             if kind == "top"
-            else KINDS[kind](categorical(q + [[0.0] * vocab] * filling, vocab, rows).probs)
+            else LAWS[kind](categorical(q + [[0.0] * vocab] * filling, vocab, rows).probs)
         )
         draft = Draft(tokens, torch.full((rows,), nodes), law, behind)
         laws = torch.tensor(p + p[-1:] * filling, dtype=torch.float64).expand(rows, -1, -1)
@@ -92,13 +96,20 @@ def tree_law(vocab, drafted, parents, p, q, kind, filling=0, rule=None) -> dict:
     return enumerate_law(verify)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAWS)
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.data(), st.integers(0, 1))
 def test_law_equals_naive(kind, data, filling):
     vocab, drafted, parents, p, q = data.draw(trees(kind))
-    truth = naive.recursive_rule(drafted, parents, p, q, kind != "without-replacement")
+    truth = naive.recursive_rule(drafted, parents, p, q, LAWS[kind] is not WithoutReplacement)
     assert close(tree_law(vocab, drafted, parents, p, q, kind, filling), truth)
+
+
+def test_children_beyond_the_most_are_not_tried():
+    """Three children where two may stand, at the root and behind node 0."""
+    parents = torch.tensor([[-1, -1, -1, 2, 0, 0, 0]])
+    draft = Draft(torch.zeros(1, 7).long(), torch.tensor([7]), OneHot(), parents, bounds=(2, 2))
+    assert children(draft)[0, :3].tolist() == [[0, 1], [4, 5], [-1, -1]]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

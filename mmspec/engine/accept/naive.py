@@ -74,7 +74,7 @@ def recursive_rule(
     Args:
         drafted, parents: token and parent (-1: the root) of every node.
         p: target laws, n + 1 of them: behind the root and behind every node.
-        q: the law that each node and its siblings were drawn from.
+        q: the law that each node was drawn from.
         replacement: False takes the tokens of elder siblings out of q.
     """
 

@@ -32,7 +32,7 @@ class RecursiveRule:
         """See `AcceptanceRule.verify`.
 
         Takes trees and chains with `Categorical` (independent siblings), `WithoutReplacement` or
-        `OneHot` laws; siblings without replacement share one law, independent ones need not.
+        `OneHot` laws; siblings need not share one.
         """
         if not draft.nodes:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))

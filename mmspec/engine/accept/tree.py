@@ -14,7 +14,8 @@ from ..types import Draft, Verdict
 def children(draft: Draft) -> Tensor:
     """Node of every slot's k-th child, `[B, N + 1, K]`, -1 where there is none.
 
-    Siblings keep the order of their nodes; filling nodes are nobody's children.
+    Siblings keep the order of their nodes; filling nodes are nobody's children, and so are those
+    beyond the most that a node may have.
     """
     rows, nodes = draft.tokens.shape[:2]
     node = torch.arange(nodes, device=draft.tokens.device)
@@ -23,7 +24,8 @@ def children(draft: Draft) -> Tensor:
     most = draft.most_children
     earlier = (parents[:, :, None] == parents[:, None, :]) & (node[:, None] > node)
     rank = (earlier & live[:, None]).sum(-1)  # among its siblings
-    place = torch.where(live, (parents + 1) * most + rank, (nodes + 1) * most)
+    tried = live & (rank < most)
+    place = torch.where(tried, (parents + 1) * most + rank, (nodes + 1) * most)
     table = torch.full((rows, (nodes + 1) * most + 1), -1, device=node.device)
     table.scatter_(1, place, node.expand(rows, -1))
     return table[:, :-1].view(rows, nodes + 1, most)
