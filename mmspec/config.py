@@ -12,16 +12,23 @@ from .registry import check_name
 
 @dataclass(frozen=True)
 class Method:
-    """A named preset: which drafter, acceptance rule and length policy work together."""
+    """A named preset: which drafter, acceptance rule and length policy work together.
+
+    `role` is what a report calls its row: the baseline, a method, or the cheap alternative that a
+    sceptic asks for.
+    """
 
     drafter: str
     rule: str
     length: str
     summary: str
+    role: Literal["baseline", "method", "sceptic"] = "method"
 
 
 METHODS: dict[str, Method] = {
-    "plain": Method("null", "token", "constant", "one token a target call: the baseline"),
+    "plain": Method(
+        "null", "token", "constant", "one token a target call: the baseline", "baseline"
+    ),
     "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
     "tree": Method("tree", "recursive", "constant", "a smaller model drafts a tree"),
     "early-exit": Method(
@@ -33,7 +40,7 @@ METHODS: dict[str, Method] = {
     "dynamic-tree": Method(
         "dynamic-tree", "recursive", "constant", "a smaller model's tree, deep where it is sure"
     ),
-    "merged": Method("merged", "recursive", "constant", "several drafters under one root"),
+    "merged": Method("merged", "recursive", "constant", "several drafters' trees, fused"),
     "prompt-lookup": Method("lookup", "token", "constant", "copies what followed the same tokens"),
     "token-recycling": Method(
         "recycling", "recursive", "constant", "a tree of the target's earlier runners-up"
@@ -42,6 +49,9 @@ METHODS: dict[str, Method] = {
     "scd": Method("coupled-jacobi", "token", "constant", "Jacobi whose tokens stay put (coupled)"),
     "scd-gumbel": Method(
         "gumbel-jacobi", "token", "constant", "Jacobi whose tokens stay put (one noise per place)"
+    ),
+    "drafter-only": Method(
+        "null", "token", "constant", "the draft model in place of the target", "sceptic"
     ),
 }
 DRAFTERS = (
@@ -87,10 +97,11 @@ class SpecConfig:
         tree_widths: children of a tree's nodes, level by level: (3, 2) makes 3 + 6 nodes.
         tree_depth, tree_width, tree_beam: levels of a dynamic tree, children of a node, nodes of a
             level that get children.
-        tree_nodes: most nodes of a dynamic tree of "top" siblings, or of a merged tree.
-        siblings: how a tree's siblings come about, see `draw_siblings`; None: without replacement,
-            in a merged tree independently.
-        merge: drafters of a merged tree; the first one's nodes are tried first.
+        tree_nodes: most nodes of a dynamic tree, or of a merged tree.
+        siblings: how a tree's siblings come about, see `draw_siblings`.
+        merge: drafters of a merged tree; the first one's nodes are tried first, and are the first
+            of the `tree_nodes`. ("lookup", "dynamic-tree"): what is looked up takes the places of
+            the tree's least likely nodes.
         confidence: below it, length policy "confidence" stops drafting.
         rejection: above this probability of one, length policy "specdec++" stops drafting.
 
@@ -112,7 +123,7 @@ class SpecConfig:
     tree_width: int = 4
     tree_beam: int = 4
     tree_nodes: int = 48
-    siblings: Siblings | None = None
+    siblings: Siblings = "without-replacement"
     merge: tuple[str, ...] = ("coupled-jacobi", "tree")
     confidence: float = 0.4
     rejection: float = 0.6
@@ -125,8 +136,7 @@ class SpecConfig:
             if (name := getattr(self, part)) is not None:
                 check_name(part, name, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
-        if self.siblings is not None:
-            check_name("siblings", self.siblings, SIBLINGS)
+        check_name("siblings", self.siblings, SIBLINGS)
         for name in self.merge:
             check_name("drafter to merge", name, MERGEABLE)
         for knob, most in (
@@ -159,7 +169,9 @@ class SpecConfig:
         if not widths or not all(isinstance(w, int) and w >= 1 for w in widths):
             raise InputError(f"tree_widths must be integers of 1 or more, not {widths!r}")
         parts = self.resolved()
-        rule, drafter, siblings = str(parts.rule), str(parts.drafter), parts.siblings
+        rule, drafter = str(parts.rule), str(parts.drafter)
+        if self.drafter_only and drafter != "null":
+            raise InputError("method 'drafter-only' asks no target: nobody could judge a draft")
         if drafter in TREES and rule not in ("recursive", "k-seq"):
             raise InputError(
                 f"rule {rule!r} judges chains and drafter {drafter!r} drafts trees; use 'recursive'"
@@ -174,22 +186,20 @@ class SpecConfig:
                 f"length {parts.length!r} watches the tokens of a draft model, "
                 f"and drafter {drafter!r} is none"
             )
-        if drafter == "merged" and (not self.merge or siblings == "without-replacement"):
-            raise InputError(
-                "a merged tree needs drafters to merge, and siblings 'independent' or 'top'"
-            )
+        if drafter == "merged" and not self.merge:
+            raise InputError("a merged tree needs drafters to merge")
         if drafter == "merged" and len(set(self.merge)) < len(self.merge):
             raise InputError("drafters to merge must differ: two of a kind draw the same tokens")
         # siblings of a merged tree come from several laws, and K-SEQ knows one
         one_law = drafter in ("model", "null", *SELF, *WINDOWED) or (
-            drafter in ("tree", "dynamic-tree") and siblings == "independent"
+            drafter in ("tree", "dynamic-tree") and self.siblings == "independent"
         )
         if rule == "k-seq" and not one_law:
             raise InputError(
                 "rule 'k-seq' judges siblings that were drawn independently; use siblings "
                 "'independent' with drafter 'tree', or rule 'recursive'"
             )
-        each = (self._nodes(name, self.deepest) for name in self.drafters)
+        each = (self._drawn(name, self.deepest) for name in self.drafters)
         most = max(self.most_read - 1, *each)
         if most > 256:
             raise InputError(f"this tree has up to {most} nodes; at most 256 are drafted")
@@ -202,21 +212,23 @@ class SpecConfig:
 
     @property
     def needs_model(self) -> bool:
-        """Whether there must be a draft model."""
+        """Whether a draft model drafts."""
         return any(name in MODELS for name in self.drafters)
 
+    @property
+    def drafter_only(self) -> bool:
+        """Whether the draft model draws and the target is not asked: lossy, whatever the rule."""
+        return self.method == "drafter-only"
+
     def resolved(self) -> SpecConfig:
-        """The same with drafter, rule, length and siblings filled in."""
+        """The same with drafter, rule and length filled in."""
         preset = METHODS[self.method]
-        drafter = self.drafter or preset.drafter
-        usual: Siblings = "independent" if drafter == "merged" else "without-replacement"
         # not `replace`, which would check, and checking resolves
         parts = copy(self)
         for part, value in (
-            ("drafter", drafter),
+            ("drafter", self.drafter or preset.drafter),
             ("rule", self.rule or preset.rule),
             ("length", self.length or preset.length),
-            ("siblings", self.siblings or usual),
         ):
             object.__setattr__(parts, part, value)
         return parts
@@ -232,9 +244,13 @@ class SpecConfig:
         if drafter in ("tree", "recycling"):
             return self._fixed(depth)
         if drafter == "dynamic-tree":
-            pruned = self.resolved().siblings == "top"
-            return min(self._grown(depth), self.tree_nodes) if pruned else self._grown(depth)
+            return min(self._grown(depth), self.tree_nodes)
         return depth
+
+    def _drawn(self, drafter: str, depth: int) -> int:
+        """Most nodes of a drafter's tree, with those that are drawn and not kept."""
+        drops = drafter == "dynamic-tree" and self.siblings != "top"
+        return self._grown(depth) if drops else self._nodes(drafter, depth)
 
     def _fixed(self, depth: int) -> int:
         """Nodes in the first levels of a tree of `tree_widths`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,8 +12,11 @@ from diffusers import DiffusionPipeline
 
 from .. import assets
 from ..config import SpecConfig
+from ..engine.types import Engine
 from ..errors import InputError
 from ..models.loading import load_component, read_json
+from ..models.placement import Device
+from .spread import spread
 
 PLAIN = SpecConfig(method="plain")
 
@@ -21,17 +25,22 @@ class SpeculativePipeline(DiffusionPipeline):
     """A Diffusers pipeline that can speculate.
 
     Subclasses name the folder of their embedded model in `embedded` and the classes of their
-    components in `component_classes`; those in `_optional_components` may be missing.
+    components in `component_classes`; those in `_optional_components` may be missing. `on_engine`
+    is given the engine of every generation before it runs, for measurements.
     """
 
     embedded: str
     component_classes: ClassVar[dict[str, Any]]
     speculation: SpecConfig = PLAIN
+    on_engine: Callable[[Engine], None] | None = None
     _interrupt = False
 
     @classmethod
     def from_pretrained(
-        cls, path: str | Path | None = None, dtype: torch.dtype = torch.float32
+        cls,
+        path: str | Path | None = None,
+        dtype: torch.dtype = torch.float32,
+        device_map: str | Mapping[str, Device] | None = None,
     ) -> SpeculativePipeline:
         """Load a pipeline folder; without a path, the embedded model.
 
@@ -39,9 +48,13 @@ class SpeculativePipeline(DiffusionPipeline):
             path: folder in Diffusers layout (`model_index.json` and a folder per component), or
                 the id of a hub repository in that layout.
             dtype: of the weights.
+            device_map: for a target that is larger than one device. "auto" lets accelerate spread
+                its layers over the GPUs, and over the CPU what they can't hold; or devices by
+                module name, as in `pipe.hf_device_map`. None: everything on the CPU, for `.to()`.
 
         Raises:
-            InputError: the folder or a file is missing or unreadable, or a tensor does not fit.
+            InputError: the folder or a file is missing or unreadable, a tensor does not fit, or
+                the device map can't be followed.
         """
         folder = locate(path, cls.embedded)
         index = read_json(folder / "model_index.json")
@@ -56,7 +69,10 @@ class SpeculativePipeline(DiffusionPipeline):
             if not present and name not in cls._optional_components:
                 raise InputError(f"{folder}/model_index.json names no {name}")
             parts[name] = load_component(component, folder / name, dtype) if present else None
-        return cls(**parts)
+        pipe = cls(**parts)
+        if device_map is not None:
+            spread(pipe, device_map)
+        return pipe
 
     def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
         """Write `model_index.json` and every component, as `from_pretrained` reads them.
@@ -96,7 +112,8 @@ class SpeculativePipeline(DiffusionPipeline):
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""
-        if config.needs_model and self.components.get("drafter") is None:
+        wanted = config.needs_model or config.drafter_only
+        if wanted and self.components.get("drafter") is None:
             raise InputError(
                 f"method {config.method!r} needs a drafter and this pipeline has none; "
                 "load one or use 'sjd'"

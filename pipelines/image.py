@@ -34,6 +34,7 @@ from .costs import Costs
 from .notices import Notices
 from .output import ImageOutput
 from .parts import make_drafter, make_length, make_rule
+from .spread import placement
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
@@ -140,6 +141,9 @@ class ImagePipeline(SpeculativePipeline):
         if output_type not in ("pil", "np", "pt", "tokens"):
             raise InputError(f"output_type must be pil, np, pt or tokens, not {output_type!r}")
         transformer, grid = self.network(height, width)
+        if self.speculation.drafter_only:
+            self.check_speculation(self.speculation)
+            transformer = self.drafter
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = SpecStats()
@@ -152,7 +156,10 @@ class ImagePipeline(SpeculativePipeline):
         scale = guidance_scale if guidance_scale != 1 else None
         warp = Warp(temperature, top_k, top_p)
         engine = self._engine(transformer, prefix, mask, scale, warp, grid, seeds)
-        stats.method, stats.contract = self.speculation.method, engine.rule.contract
+        if self.on_engine is not None:
+            self.on_engine(engine)
+        stats.method = self.speculation.method
+        stats.contract = "lossy" if self.speculation.drafter_only else engine.rule.contract
         limit = grid * grid
         with self.progress_bar(total=limit * rows) as bar:
 
@@ -213,12 +220,14 @@ class ImagePipeline(SpeculativePipeline):
         top_p: float = 1.0,
         height: int | None = None,
         width: int | None = None,
+        of_drafter: bool = False,
     ) -> Tensor:
         """The target's laws `[B, S, V]` at each of `tokens [B, S]`, given those before it.
 
-        Arguments as in `__call__`, one caption per row.
+        Arguments as in `__call__`, one caption per row; `of_drafter`: the draft model's laws.
         """
         network, grid = self.network(height, width)
+        network = self.drafter if of_drafter else network
         features, mask = self._condition(prompt, None, guidance_scale, 1)
         scale = guidance_scale if guidance_scale != 1 else None
         warp = Warp(temperature, top_k, top_p)
@@ -341,9 +350,10 @@ class ImagePipeline(SpeculativePipeline):
         weights = [
             (p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters()
         ]
+        made_of = weights, placement(self, network)
         found = self._decoders.get(id(network))
-        if found is None or found[0] != weights:
-            found = self._decoders[id(network)] = weights, Decoder(network)
+        if found is None or found[0] != made_of:
+            found = self._decoders[id(network)] = made_of, Decoder(network, made_of[1])
         return found[1]
 
     def _pictures(self, tokens: Tensor, grid: int, output_type: OutputType) -> Any:

@@ -104,11 +104,9 @@ def make_drafter(
         assert model is not None
         if name == "model":
             return ModelDrafter(model, getattr(length, "more", None))
-        siblings = config.resolved().siblings
-        assert siblings is not None
         if name == "tree":
-            return TreeDrafter(model, config.tree_widths, siblings)
+            return TreeDrafter(model, config.tree_widths, config.siblings)
         depth, width, beam = config.tree_depth, config.tree_width, config.tree_beam
-        return DynamicTreeDrafter(model, depth, width, beam, config.tree_nodes, siblings)
+        return DynamicTreeDrafter(model, depth, width, beam, config.tree_nodes, config.siblings)
 
     return make(str(config.resolved().drafter))

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
-from ..engine.cache import StaticCache
+from ..engine.cache import KVCache, StaticCache
 from ..errors import InputError
 
 
@@ -62,7 +62,7 @@ class CausalDecoder:
         self,
         x: Tensor,
         rotary: Tensor,
-        cache: StaticCache,
+        cache: KVCache,
         slots: int | Tensor,
         length: int,
         mask: Tensor | None,
@@ -94,7 +94,7 @@ class _View(Cache):
         super().__init__(layers=[_Layer(self, n) for n in range(layers)])
         self.length = 0
 
-    def move(self, cache: StaticCache, slots: int | Tensor, length: int) -> None:
+    def move(self, cache: KVCache, slots: int | Tensor, length: int) -> None:
         """The next call writes to `slots` and reads the first `length`."""
         self.cache, self.slots, self.length = cache, slots, length
 

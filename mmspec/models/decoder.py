@@ -2,68 +2,88 @@
 
 The weights are those of `LlamaGenTransformer`, rearranged once: norms are folded into the linear
 maps behind them, projections of one input are joined. Plain and speculative decoding both run here.
+Layers may be spread over several devices.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..engine.cache import StaticCache
+from ..engine.cache import KVCache, SpreadCache, StaticCache
 from .linear import RowLinear
 from .llamagen import Block, LlamaGenTransformer
+from .placement import Placement
 
 
-def _arrange(block: Block) -> tuple[RowLinear, RowLinear, RowLinear, RowLinear]:
+def _arrange(block: Block, device: torch.device) -> tuple[RowLinear, ...]:
     """Query-key-value, output, gate-and-up and down projections of one block."""
     attention, mlp = block.attention, block.feed_forward
-    gate_up = torch.cat([mlp.w1.weight, mlp.w3.weight])
+    gate_up = torch.cat([mlp.w1.weight.to(device), mlp.w3.weight.to(device)])
     return (
-        RowLinear(attention.wqkv.weight * block.attention_norm.weight),
-        RowLinear(attention.wo.weight),
-        RowLinear(gate_up * block.ffn_norm.weight),
-        RowLinear(mlp.w2.weight),
+        RowLinear(attention.wqkv.weight.to(device) * block.attention_norm.weight.to(device)),
+        RowLinear(attention.wo.weight.to(device)),
+        RowLinear(gate_up * block.ffn_norm.weight.to(device)),
+        RowLinear(mlp.w2.weight.to(device)),
     )
 
 
-class Decoder:
-    """Cached forward passes of a transformer's weights."""
+def _carry(device: torch.device, *values: Any) -> list[Any]:
+    """The values on another device, those that are tensors."""
+    return [value.to(device) if isinstance(value, Tensor) else value for value in values]
 
-    def __init__(self, model: LlamaGenTransformer) -> None:
+
+class Decoder:
+    """Cached forward passes of a transformer's weights.
+
+    Args:
+        model: holds the weights.
+        placement: which device runs what; None: the one where the weights are.
+    """
+
+    def __init__(self, model: LlamaGenTransformer, placement: Placement | None = None) -> None:
         config = model.config
         self.model = model
+        self.placement = placement or Placement.whole(model)
+        self._moves = self.placement.moves
         self.dim, self.eps = config.dim, config.norm_eps
         self.heads = config.n_head
         self.kv_heads = config.n_kv_head or config.n_head
         self.head_dim = config.dim // config.n_head
-        self.embeddings = model.tok_embeddings.weight.detach()
-        self.layers = [_arrange(block) for block in model.layers if isinstance(block, Block)]
-        self.head = RowLinear(model.output.weight * model.norm.weight)
+        self.embeddings = model.tok_embeddings.weight.detach().to(self.placement.main)
+        blocks = [block for block in model.layers if isinstance(block, Block)]
+        self.layers = [
+            _arrange(block, device)
+            for block, device in zip(blocks, self.placement.layers, strict=True)
+        ]
+        head = self.placement.head
+        self.head = RowLinear(model.output.weight.to(head) * model.norm.weight.to(head))
 
     def rotary(self, grid: int | None = None) -> Tensor:
         """See `LlamaGenTransformer.rotary`."""
-        return self.model.rotary(grid)
+        return self.model.rotary(grid).to(self.placement.main)
 
-    def cache(self, rows: int, slots: int) -> StaticCache:
+    def cache(self, rows: int, slots: int) -> KVCache:
         """An empty cache for `rows` rows of at most `slots` tokens."""
-        weight = self.embeddings
-        return StaticCache(
-            len(self.layers), rows, self.kv_heads, slots, self.head_dim, weight.dtype, weight.device
-        )
+        size, dtype = (rows, self.kv_heads, slots, self.head_dim), self.embeddings.dtype
+        parts = [StaticCache(n, *size, dtype, device) for device, n in self.placement.runs]
+        return SpreadCache(parts) if self._moves else parts[0]
 
     def forward(
         self,
         x: Tensor,
         rotary: Tensor,
-        cache: StaticCache,
+        cache: KVCache,
         slots: int | Tensor,
         length: int,
         mask: Tensor | None,
         head: bool = True,
         use: list[Tensor | bool] | None = None,
     ) -> Tensor:
-        """Run N new inputs a row.
+        """Run N new inputs a row. They are, as the result is, on the placement's main device.
 
         Args:
             x: embedded inputs `[R, N, D]`.
@@ -85,6 +105,8 @@ class Decoder:
         turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
         h = x.reshape(rows * n, self.dim)
         for layer, (wqkv, wo, w13, w2) in enumerate(self.layers):
+            if layer in self._moves:
+                h, turn, mask, slots = _carry(self._moves[layer], h, turn, mask, slots)
             if use is not None and use[layer] is False:
                 continue
             before = h
@@ -106,6 +128,8 @@ class Decoder:
             gate, up = w13(F.rms_norm(h, (self.dim,), eps=self.eps)).chunk(2, dim=-1)
             h = h + w2(F.silu(gate) * up)
             if use is not None and isinstance(counts := use[layer], Tensor):
+                counts = counts.to(h.device)
                 h = torch.where(counts, h.view(rows, n, -1), before.view(rows, n, -1)).flatten(0, 1)
-        h = F.rms_norm(h, (self.dim,), eps=self.eps)
-        return self.head(h).view(rows, n, -1) if head else h.view(rows, n, -1)
+        h = F.rms_norm(h.to(self.placement.head), (self.dim,), eps=self.eps)
+        out = self.head(h) if head else h
+        return out.view(rows, n, -1).to(self.placement.main)

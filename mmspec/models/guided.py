@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..engine.cache import StaticCache
+from ..engine.cache import KVCache
 from ..engine.types import Draft
 from ..engine.warp import Warp
 from ..errors import InputError
@@ -66,7 +66,7 @@ class GuidedDecoder:
         allowed = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
         self.causal = additive(allowed, prefix.dtype)
         self.keys = torch.arange(slots, device=device)
-        self.cache: StaticCache | None = None
+        self.cache: KVCache | None = None
         self.slots = slots
         self.room = slots - self.offset  # tokens that one call may have at most
 

@@ -7,7 +7,7 @@ on the grid. The module trains and holds the weights; generation runs in `decode
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,8 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             checkpoints were trained (every caption token then weighs the same); "identity"
             leaves them as they are, so that image tokens can attend to words by content.
     """
+
+    _no_split_modules: ClassVar = ["Block"]  # of a device map
 
     @register_to_config
     def __init__(

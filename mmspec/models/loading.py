@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,19 +85,28 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
 
 def load_strict(model: nn.Module, weights: dict[str, Tensor], source: str | Path) -> None:
     """Put `weights` into `model`, in their own dtype; names and shapes must match exactly."""
-    expected = model.state_dict()
-    problems = [f"missing tensor {name}" for name in expected if name not in weights]
-    problems += [f"unexpected tensor {name}" for name in weights if name not in expected]
+    check_tensors(model.state_dict(), weights, source, type(model).__name__)
+    model.load_state_dict(weights, assign=True)
+
+
+def check_tensors(
+    expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: str | Path, name: str
+) -> None:
+    """Raise an `InputError` unless `weights` has the names and shapes of `expected`.
+
+    Args:
+        source, name: what holds the weights, and what wants them, for the message.
+    """
+    problems = [f"missing tensor {key}" for key in expected if key not in weights]
+    problems += [f"unexpected tensor {key}" for key in weights if key not in expected]
     problems += [
-        f"tensor {name} has shape {tuple(weights[name].shape)}, expected {tuple(value.shape)}"
-        for name, value in expected.items()
-        if name in weights and weights[name].shape != value.shape
+        f"tensor {key} has shape {tuple(weights[key].shape)}, expected {tuple(value.shape)}"
+        for key, value in expected.items()
+        if key in weights and weights[key].shape != value.shape
     ]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        name = type(model).__name__
         raise InputError(f"{source} does not fit {name}: {'; '.join(problems[:3])}{more}")
-    model.load_state_dict(weights, assign=True)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ from mmspec.models.loading import load_component
 from mmspec.models.published import T2I_SIZES, load_llamagen, load_vq
 from mmspec.models.text import encode_captions
 from mmspec.models.vq import VQModel
-from mmspec.train.image_target import caption_tokenizer
+from mmspec.train.words import caption_tokenizer
 
 Layout = dict[str, tuple[int, ...]]
 

@@ -15,6 +15,7 @@ from mmspec.models.decoder import Decoder
 
 PROMPT = "a photo of a red circle"
 SPECULATIVE = [name for name in METHODS if name != "plain"]
+TARGETED = [name for name, method in METHODS.items() if method.role != "sceptic"]
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def spoil(network: torch.nn.Module) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", TARGETED)
 def test_a_target_without_numbers(pipe, method, temperature):
     spoil(pipe.transformer)
     pipe.enable_speculation(SpecConfig(method=method))

@@ -75,6 +75,8 @@ def test_once_a_round(pipe, method, monkeypatch):
         {"method": "sjd", "jacobi_init": "above"},
         {"method": "sjd", "jacobi_init": "uniform"},
         {"method": "layer-skip"},
+        {"method": "merged", "merge": ("lookup", "dynamic-tree"), "siblings": "top"},
+        {"method": "dynamic-tree", "tree_nodes": 5},
     ],
     ids=str,
 )

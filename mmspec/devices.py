@@ -1,0 +1,22 @@
+"""Whether something can be computed on a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def check_device(device: str | int | torch.device) -> None:
+    """Raise an `InputError` if nothing can be computed on `device`."""
+    import torch
+
+    try:
+        if torch.empty(0, device=device).is_meta:
+            raise RuntimeError("it holds no numbers")
+    except (RuntimeError, AssertionError, TypeError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"device {str(device)!r} can't be used: {first}") from error
