@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.worlds.shapes import (
     COLORS,
+    RELATIONS,
     SHAPES,
     TASKS,
     Background,
@@ -21,6 +23,8 @@ from mmspec.worlds.shapes import (
     sample,
 )
 from mmspec.worlds.shapes.detector import Detection
+from mmspec.worlds.shapes.foils import foil, may_hold
+from mmspec.worlds.shapes.prompts import Prompt, caption, names_unseen
 from mmspec.worlds.shapes.vocabulary import (
     held_out_color,
     held_out_count,
@@ -176,3 +180,76 @@ def test_objects_lie_inside_the_picture(task):
         for item in sample(rng, task)[1].items:
             reach = item.size / 2
             assert reach <= min(item.x, item.y, 1 - item.x, 1 - item.y), item
+
+
+# --- foils ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", ["train", "held_out"])
+@pytest.mark.parametrize("task", TASKS)
+def test_foils_are_false_and_of_the_same_form(task, split):
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        prompt, scene = sample(rng, task, split)
+        text = foil(rng, prompt, split)
+        assert text != prompt.prompt
+        wrong = parsed(text, task)
+        assert not score_prompt(wrong.metadata(), truth(scene))[0]
+        assert score_prompt(prompt.metadata(), truth(scene))[0]
+        if split == "train":
+            assert not names_unseen(wrong.include)
+
+
+def parsed(text: str, task) -> Prompt:
+    """The prompt that a caption stands for, by asking all of them."""
+    return _by_caption(task)[text]
+
+
+@cache
+def _by_caption(task) -> dict[str, Prompt]:
+    colors = [(c, d) for c in COLORS for d in COLORS if c != d]
+    pairs = [(a, b) for a in SHAPES for b in SHAPES if a != b]
+    found = []
+    if task == "single_object":
+        found = [[{"class": a, "count": 1}] for a in SHAPES]
+    if task == "colors":
+        found = [[{"class": a, "count": 1, "color": c}] for a in SHAPES for c in COLORS]
+    if task == "counting":
+        found = [[{"class": a, "count": n}] for a in SHAPES for n in (2, 3, 4)]
+    if task in ("two_object", "position"):
+        found = [[{"class": a, "count": 1}, {"class": b, "count": 1}] for a, b in pairs]
+    if task in ("color_attr", "position"):
+        found += [
+            [{"class": a, "count": 1, "color": c}, {"class": b, "count": 1, "color": d}]
+            for a, b in pairs
+            for c, d in colors
+        ]
+    if task == "position":
+        found = [
+            [first, {**second, "position": [relation, 0]}]
+            for first, second in found
+            for relation in RELATIONS
+        ]
+    prompts = [Prompt(caption(task, include), task, include) for include in found]
+    if task == "counting":  # one too many is wrong too
+        for prompt in prompts:
+            clause = prompt.include[0]
+            prompt.exclude.append({"class": clause["class"], "count": clause["count"] + 1})
+    return {prompt.prompt: prompt for prompt in prompts}
+
+
+def test_may_hold_never_misses_a_caption_that_is_true():
+    """It leaves open where things are, and is exact in everything else."""
+    rng = np.random.default_rng(4)
+    drawn = [sample(rng, TASKS[i % 6], "held_out") for i in range(240)]
+    doubtful = 0
+    for prompt, _ in drawn[:80]:
+        for _, scene in drawn:
+            true = score_prompt(prompt.metadata(), truth(scene))[0]
+            complete = sum(c["count"] for c in prompt.include) == len(scene.items)
+            if may_hold(prompt, scene):
+                doubtful += 1
+                assert true or prompt.tag == "position"
+            else:  # what it says can't be is false, or leaves something out of the picture
+                assert not (true and complete)
+    assert doubtful >= 80

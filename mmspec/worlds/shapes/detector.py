@@ -53,6 +53,11 @@ class Detection:
     box: tuple[float, float, float, float]
     confidence: float
 
+    @property
+    def label(self) -> str:
+        """The object's class, the name that every detector has for it."""
+        return self.shape
+
 
 def detect(picture: Array) -> list[Detection]:
     """All objects in an RGB picture `[H, W, 3]` (uint8), the most confident first."""

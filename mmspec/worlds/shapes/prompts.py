@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,11 +28,12 @@ class Prompt:
     """One caption and what must be in the picture.
 
     `include` and `exclude` follow GenEval's `evaluation_metadata.jsonl`: a list of
-    `{"class", "count", "color"?, "position"?: [relation, index of the anchor object]}`.
+    `{"class", "count", "color"?, "position"?: [relation, index of the anchor object]}`. A caption
+    of no task has no tag.
     """
 
     prompt: str
-    tag: Task
+    tag: Task | Literal[""] = ""
     include: list[dict[str, Any]] = field(default_factory=list)
     exclude: list[dict[str, Any]] = field(default_factory=list)
 
@@ -47,7 +48,8 @@ def sample_prompt(rng: np.random.Generator, task: Task, split: Split = "train") 
     `single_object` has no combination to hold out (eight prompts in all), so both splits share it.
     """
     while True:
-        prompt, unseen = _draw(rng, task)
+        prompt = _draw(rng, task)
+        unseen = names_unseen(prompt.include)
         if task == "single_object" or unseen == (split == "held_out"):
             return prompt
 
@@ -58,55 +60,75 @@ def held_out_prompts(per_task: int, seed: int = 0) -> list[Prompt]:
     return [sample_prompt(rng, task, "held_out") for _ in range(per_task) for task in TASKS]
 
 
+def caption(task: Task, include: list[dict[str, Any]]) -> str:
+    """The words of a prompt, in GenEval's form of the task."""
+    first = include[0]
+    if task == "counting":
+        return f"a photo of {NUMBERS[first['count']]} {PLURALS[first['class']]}"
+    names = [_named(clause) for clause in include]
+    if task == "position":  # the anchor stands first in the metadata and last in the caption
+        return f"a photo of {names[1]} {include[1]['position'][0]} {names[0]}"
+    return f"a photo of {' and '.join(names)}"
+
+
+def names_unseen(include: list[dict[str, Any]]) -> bool:
+    """Whether a prompt names a combination that training never shows."""
+    for clause in include:
+        if "color" in clause and held_out_color(clause["class"], clause["color"]):
+            return True
+        if held_out_count(clause["class"], clause["count"]):
+            return True
+    if len(include) == 1:
+        return False
+    b, a = (clause["class"] for clause in include)
+    if "position" in include[1] and held_out_relation(a, include[1]["position"][0], b):
+        return True
+    return held_out_pair(a, b)
+
+
+def _named(clause: dict[str, Any]) -> str:
+    words = f"{clause['color']} {clause['class']}" if "color" in clause else clause["class"]
+    return ("an " if words[0] in "aeiou" else "a ") + words
+
+
 def _pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
     return options[int(rng.integers(len(options)))]
 
 
-def _draw(rng: np.random.Generator, task: Task) -> tuple[Prompt, bool]:
-    """A prompt drawn freely, and whether it names a held-out combination."""
+def _draw(rng: np.random.Generator, task: Task) -> Prompt:
+    """A prompt drawn freely."""
+    include, exclude = _draw_clauses(rng, task)
+    return Prompt(caption(task, include), task, include, exclude)
+
+
+def _draw_clauses(
+    rng: np.random.Generator, task: Task
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What must be in the picture, and what must not."""
     colors = tuple(COLORS)
     a, b = (SHAPES[int(i)] for i in rng.permutation(len(SHAPES))[:2])
     if task == "single_object":
-        return Prompt(f"a photo of a {a}", task, [{"class": a, "count": 1}]), False
+        return [{"class": a, "count": 1}], []
     if task == "colors":
-        color = _pick(rng, colors)
-        include = [{"class": a, "count": 1, "color": color}]
-        return Prompt(f"a photo of {_article(color)} {a}", task, include), held_out_color(a, color)
+        return [{"class": a, "count": 1, "color": _pick(rng, colors)}], []
     if task == "counting":
         count = int(rng.integers(2, 5))
-        prompt = Prompt(
-            f"a photo of {NUMBERS[count]} {PLURALS[a]}",
-            task,
-            [{"class": a, "count": count}],
-            [{"class": a, "count": count + 1}],
-        )
-        return prompt, held_out_count(a, count)
+        return [{"class": a, "count": count}], [{"class": a, "count": count + 1}]
     if task == "two_object":
-        include = [{"class": a, "count": 1}, {"class": b, "count": 1}]
-        return Prompt(f"a photo of a {a} and a {b}", task, include), held_out_pair(a, b)
+        return [{"class": a, "count": 1}, {"class": b, "count": 1}], []
 
     ca, cb = (colors[int(i)] for i in rng.permutation(len(colors))[:2])
-    unseen_colors = held_out_color(a, ca) or held_out_color(b, cb)
     if task == "color_attr":
-        include = [
+        return [
             {"class": a, "count": 1, "color": ca},
             {"class": b, "count": 1, "color": cb},
-        ]
-        text = f"a photo of {_article(ca)} {a} and {_article(cb)} {b}"
-        return Prompt(text, task, include), unseen_colors or held_out_pair(a, b)
+        ], []
 
     relation = _pick(rng, RELATIONS)
     include = [
         {"class": b, "count": 1},
         {"class": a, "count": 1, "position": [relation, 0]},
     ]
-    unseen = held_out_relation(a, relation, b) or held_out_pair(a, b)
     if rng.random() < 0.5:  # GenEval's position prompts name no colours; half of ours do
         include[0]["color"], include[1]["color"] = cb, ca
-        text = f"a photo of {_article(ca)} {a} {relation} {_article(cb)} {b}"
-        return Prompt(text, task, include), unseen or unseen_colors
-    return Prompt(f"a photo of a {a} {relation} a {b}", task, include), unseen
-
-
-def _article(color: str) -> str:
-    return ("an " if color[0] in "aeiou" else "a ") + color
+    return include, []

@@ -1,0 +1,1 @@
+"""Scorers of pictures, one a file: rewards (a number per prompt and picture) and features."""

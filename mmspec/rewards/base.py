@@ -1,0 +1,86 @@
+"""What a reward and a feature extractor are, and the pictures that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+Images: TypeAlias = "Tensor | Sequence[Image.Image]"
+"""Pictures: uint8 `[N, 3, H, W]`, or PIL images that may differ in size."""
+
+
+class Reward(Protocol):
+    """How well pictures fit their prompts; larger is better.
+
+    Attributes:
+        name: the metric's standard name, as reports spell it, such as `image_reward`.
+    """
+
+    name: str
+
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """Float32 scores `[N]` on the CPU; `prompts[i]` belongs to `images[i]`."""
+
+
+class FeatureExtractor(Protocol):
+    """Features of pictures, for distances between sets.
+
+    Attributes:
+        name: the network and, where it matters, the resize, as reports spell it.
+    """
+
+    name: str
+
+    def features(self, images: Images) -> Tensor:
+        """Float32 features `[N, D]` on the CPU."""
+
+
+def to_pil(images: Images) -> list[Image.Image]:
+    """The pictures as RGB images.
+
+    Raises:
+        ValueError: a tensor that is not uint8 `[N, 3, H, W]`.
+    """
+    if not isinstance(images, Tensor):
+        return [image.convert("RGB") for image in images]
+    _check(images)
+    return [Image.fromarray(array) for array in images.movedim(1, -1).cpu().numpy()]
+
+
+def to_uint8(images: Images) -> Tensor:
+    """The pictures as uint8 `[N, 3, H, W]`.
+
+    Raises:
+        ValueError: pictures of different sizes, or a tensor of another kind.
+    """
+    if isinstance(images, Tensor):
+        _check(images)
+        return images
+    sizes = {image.size for image in images}
+    if len(sizes) != 1:
+        raise ValueError(f"pictures of {len(sizes)} sizes can't be one batch")
+    arrays = np.stack([np.asarray(image.convert("RGB")) for image in images])
+    return torch.from_numpy(arrays).movedim(-1, 1)
+
+
+def check_pairs(prompts: Sequence[str], images: Images) -> None:
+    """Raise a `ValueError` unless there is one prompt per picture."""
+    if isinstance(prompts, str):
+        raise ValueError("prompts must be a list, one for each picture, not one string")
+    if len(prompts) != len(images):
+        raise ValueError(f"{len(prompts)} prompts can't be paired with {len(images)} pictures")
+
+
+def batches(count: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that together cover `count` things."""
+    return (slice(start, start + size) for start in range(0, count, size))
+
+
+def _check(images: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
+        raise ValueError(f"expected uint8 [N, 3, H, W], got {images.dtype} {list(images.shape)}")

@@ -1,0 +1,233 @@
+"""CLIP through open_clip: pictures and prompts as vectors of one space.
+
+Radford et al. 2021, "Learning Transferable Visual Models From Natural Language Supervision". Models
+come from a folder in open_clip's own format or from a bare checkpoint with the name of its
+architecture; either way every tensor must fit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import open_clip
+import torch
+import torch.nn.functional as F
+from open_clip.tokenizer import HFTokenizer
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..models.loading import cast, load_strict, read_json
+from ..models.published import read_checkpoint
+from ..registry import check_name
+from .base import Images, batches, check_pairs, to_pil
+
+C = TypeVar("C", bound="OpenCLIP")
+CONFIG = "open_clip_config.json"
+# in open_clip's order of preference
+WEIGHTS = (
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.safetensors",
+    "open_clip_pytorch_model.bin",
+)
+
+
+class OpenCLIP:
+    """A CLIP of open_clip, its tokenizer and its preprocessing.
+
+    Args:
+        model: one of open_clip's models.
+        preprocess: a picture to pixels `[3, S, S]`.
+        tokenizer: captions to ids `[N, T]`.
+        name: as reports spell it.
+        batch_size: most pictures, or prompts, in one forward.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        preprocess: Callable[[Image.Image], Tensor],
+        tokenizer: Callable[[list[str]], Tensor],
+        name: str = "clip",
+        batch_size: int = 32,
+    ) -> None:
+        self.model: Any = model
+        self.preprocess, self.tokenizer = preprocess, tokenizer
+        self.name, self.batch_size = name, batch_size
+
+    @classmethod
+    def from_pretrained(
+        cls: type[C], path: str | Path, *, device: str | torch.device = "cpu", batch_size: int = 32
+    ) -> C:
+        """A model from a folder in open_clip's format, as its models are published on the Hub.
+
+        Args:
+            path: a folder with `open_clip_config.json`, the weights and the tokenizer's files.
+
+        Raises:
+            InputError: a file is missing or unreadable, or a tensor is missing, unexpected or of
+                another shape.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise InputError(f"no folder {folder} with {CONFIG}")
+        read_json(folder / CONFIG)
+        weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+        if weights is None:
+            raise InputError(f"no {WEIGHTS[0]} or {WEIGHTS[-1]} in {folder}")
+        parts = _load(f"local-dir:{folder}", weights, {})
+        return cls(*parts, name=f"clip-{folder.resolve().name}", batch_size=batch_size).to(device)
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[C],
+        path: str | Path,
+        architecture: str,
+        *,
+        preprocess: Mapping[str, Any] | None = None,
+        device: str | torch.device = "cpu",
+        batch_size: int = 32,
+    ) -> C:
+        """A model from a bare state dict, `.safetensors` or what `torch.save` wrote.
+
+        Args:
+            architecture: open_clip's name of it, such as `ViT-H-14`. OpenAI's own weights want
+                those that end in `-quickgelu`: nothing in a checkpoint tells them apart.
+            preprocess: changes to open_clip's `PreprocessCfg`, such as a `resize_mode`.
+
+        Raises:
+            InputError: no such architecture, an unreadable file, or a tensor is missing, unexpected
+                or of another shape.
+        """
+        check_name("architecture", architecture, open_clip.list_models())
+        parts = _load(architecture, Path(path), preprocess or {})
+        return cls(*parts, name=f"clip-{architecture}", batch_size=batch_size).to(device)
+
+    def to(self: C, device: str | torch.device) -> C:
+        """Move the model, in place."""
+        self.model.to(device)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    def image_features(self, images: Images) -> Tensor:
+        """Unit vectors of pictures, float32 `[N, D]` on the CPU."""
+        return F.normalize(self.features(images), dim=-1)
+
+    def text_features(self, prompts: Sequence[str]) -> Tensor:
+        """Unit vectors of prompts, float32 `[N, D]` on the CPU; the tokenizer cuts long ones.
+
+        Raises:
+            ValueError: no prompts.
+        """
+
+        def embed(part: slice) -> Tensor:
+            ids = self.tokenizer(list(prompts[part])).to(self.device)
+            vectors: Tensor = self.model.encode_text(ids, normalize=True)
+            return vectors
+
+        return self._in_batches(len(prompts), embed)
+
+    def features(self, images: Images) -> Tensor:
+        """Embeddings of pictures before they are brought to unit length, float32 `[N, D]`.
+
+        Distances between sets are taken there (Kynkäänniemi et al. 2023, FID over CLIP features).
+
+        Raises:
+            ValueError: no pictures, or a tensor that is not uint8 `[N, 3, H, W]`.
+        """
+
+        def embed(part: slice) -> Tensor:
+            pixels = torch.stack([self.preprocess(image) for image in to_pil(images[part])])
+            vectors: Tensor = self.model.encode_image(pixels.to(self.device), normalize=False)
+            return vectors
+
+        return self._in_batches(len(images), embed)
+
+    def similarity(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """Cosine of each prompt with its picture, float32 `[N]` on the CPU.
+
+        Raises:
+            ValueError: not one prompt per picture.
+        """
+        check_pairs(prompts, images)
+        cosines = torch.empty(len(prompts))
+        for part in batches(len(prompts), self.batch_size):
+            words, seen = self.text_features(prompts[part]), self.image_features(images[part])
+            cosines[part] = (words * seen).sum(-1)
+        return cosines
+
+    def _in_batches(self, count: int, embed: Callable[[slice], Tensor]) -> Tensor:
+        if count == 0:
+            raise ValueError("there is nothing to embed")
+        with torch.inference_mode():
+            parts = [embed(part).float().cpu() for part in batches(count, self.batch_size)]
+        return torch.cat(parts)  # an ordinary tensor: not in inference mode
+
+
+def _load(
+    name: str, weights: Path, preprocess: Mapping[str, Any]
+) -> tuple[nn.Module, Callable[[Image.Image], Tensor], Callable[[list[str]], Tensor]]:
+    """Model, preprocessing and tokenizer of open_clip's `name`, with weights from a file."""
+    tensors = _read_tensors(weights)
+    try:
+        # the weights that the library draws are replaced: nobody's random numbers are used up
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            model = open_clip.create_model(
+                name,
+                load_weights=False,
+                pretrained_text=False,
+                force_preprocess_cfg=dict(preprocess),
+            )
+            tokenizer = _load_tokenizer(name)
+        transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
+    except Exception as error:  # the library raises what its parsers raise
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"open_clip can't make {name}: {first}") from error
+    load_strict(model, tensors, weights)
+    return cast(model, torch.float32), transform, tokenizer
+
+
+def _load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model, from local files and without code of theirs."""
+    settings = open_clip.get_model_config(name)["text_cfg"]
+    local = {"local_files_only": True, "trust_remote_code": False}
+    tokenizer = open_clip.get_tokenizer(name, **(local if "hf_tokenizer_name" in settings else {}))
+    if isinstance(tokenizer, HFTokenizer):
+        words, most = tokenizer.tokenizer, settings.get("vocab_size")
+        if len(words) <= len(words.all_special_tokens):  # what the library makes of missing files
+            raise ValueError("its tokenizer has no vocabulary")
+        if most is not None and len(words) > most:
+            raise ValueError(f"its tokenizer has {len(words)} words, the model {most}")
+    return tokenizer
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    if path.suffix != ".safetensors":
+        return read_checkpoint(path)
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"can't read weights {path}: {error}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's warnings that a model made without weights has none."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,78 @@
+"""HPS v2: a CLIP tuned on human choices between pictures of a prompt.
+
+Wu et al. 2023, "Human Preference Score v2: A Solid Benchmark for Evaluating Human Preferences of
+Text-to-Image Synthesis", section 4. The published files are open_clip's ViT-H-14 under
+"state_dict"; pictures are fitted into the square by their longer side and padded with black.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .base import Images
+from .clip import OpenCLIP
+
+ARCHITECTURE = "ViT-H-14"
+PREPROCESS = {"resize_mode": "longest", "fill_color": 0}
+# published files by the name of their scores, which don't compare with each other
+WEIGHTS = {"hpsv2": "HPS_v2_compressed.pt", "hpsv2.1": "HPS_v2.1_compressed.pt"}
+
+
+class HPSv2:
+    """The cosine of the prompt's and the picture's embeddings, as the authors' `score` gives it.
+
+    Their benchmark tables, and most papers, print 100 times that.
+
+    Args:
+        clip: the tuned model.
+        name: `hpsv2` or `hpsv2.1`.
+    """
+
+    def __init__(self, clip: OpenCLIP, name: str = "hpsv2") -> None:
+        self.clip, self.name = clip, name
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | Path, *, device: str | torch.device = "cpu", batch_size: int = 32
+    ) -> HPSv2:
+        """The published model.
+
+        Args:
+            path: `HPS_v2_compressed.pt` or `HPS_v2.1_compressed.pt` (of xswu/HPSv2), or a folder
+                with one of them.
+
+        Raises:
+            InputError: none or both of the files, an unreadable one, or a tensor is missing,
+                unexpected or of another shape.
+        """
+        path = Path(path)
+        found = [path]
+        if path.is_dir():
+            found = [path / file for file in WEIGHTS.values() if (path / file).is_file()]
+        if len(found) != 1:
+            which = "both" if found else "neither"
+            names = " and ".join(WEIGHTS.values())
+            raise InputError(f"{path} holds {which} of {names}: name one file")
+        name = "hpsv2.1" if "v2.1" in found[0].name else "hpsv2"
+        clip = OpenCLIP.from_checkpoint(
+            found[0], ARCHITECTURE, preprocess=PREPROCESS, device=device, batch_size=batch_size
+        )
+        return cls(clip, name)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return self.clip.device
+
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """Float32 scores `[N]` on the CPU, from −1 to 1; `prompts[i]` belongs to `images[i]`.
+
+        Raises:
+            ValueError: not one prompt per picture.
+        """
+        return self.clip.similarity(prompts, images)

@@ -1,0 +1,58 @@
+"""The embedded CLIP: trained on the shapes world, and of use only there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import assets
+from .base import Images
+from .clip import OpenCLIP
+from .clip_score import CLIPScore
+
+FOLDER = Path(assets.__file__).resolve().parent / "models" / "clip"
+
+
+class ShapesCLIP(OpenCLIP):
+    """CLIP of the shapes world's pictures and captions."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        batch_size: int = 64,
+    ) -> ShapesCLIP:
+        """The embedded model, or one that `mmspec train` has written to `path`.
+
+        Raises:
+            InputError: as `OpenCLIP.from_pretrained`.
+        """
+        clip = super().from_pretrained(path or FOLDER, device=device, batch_size=batch_size)
+        clip.name = "shapes_clip"
+        return clip
+
+    def features(self, images: Images) -> Tensor:
+        """Embeddings of pictures, unit vectors `[N, D]`: their lengths say little in this model."""
+        return F.normalize(super().features(images), dim=-1)
+
+
+class ShapesCLIPScore(CLIPScore):
+    """CLIPScore by the embedded CLIP: `100 · max(cos, 0)`."""
+
+    name = "shapes_clip_score"
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        batch_size: int = 64,
+    ) -> ShapesCLIPScore:
+        """With the embedded model, or the one in `path`; see `ShapesCLIP.from_pretrained`."""
+        return cls(ShapesCLIP.from_pretrained(path, device=device, batch_size=batch_size))
