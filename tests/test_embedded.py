@@ -8,16 +8,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFilter
 from safetensors.torch import load_file
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli import main
 from mmspec.config import METHODS
 from mmspec.eval.metrics.geneval import score_prompt
+from mmspec.eval.reference import set_distance
 from mmspec.models.llamagen import LlamaGenTransformer
 from mmspec.pipelines.base import locate
-from mmspec.train.image_target import caption_tokenizer
+from mmspec.rewards.shapes_clip import ShapesCLIP
+from mmspec.train.clip import _distinct_pairs
+from mmspec.train.words import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, render, sample
 from mmspec.worlds.shapes.detector import detect
 
@@ -85,7 +88,7 @@ def test_greedy_methods_agree():
     pipe = ImagePipeline.from_pretrained(dtype=torch.float64)
     pipe.set_progress_bar_config(disable=True)
     tokens, calls = {}, {}
-    for method in METHODS:
+    for method in (name for name, preset in METHODS.items() if preset.role != "sceptic"):
         pipe.enable_speculation(SpecConfig(method=method))
         out = pipe([PROMPT, "a photo of a green heart"], temperature=0, output_type="tokens")
         tokens[method], calls[method] = out.images, out.stats.nfe
@@ -128,3 +131,63 @@ def test_tokenizer_keeps_what_the_detector_sees(pipe):
         for prompt, picture in zip(prompts, pictures, strict=True)
     ]
     assert np.mean(right) >= 0.90
+
+
+# --- the embedded CLIP ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clip() -> ShapesCLIP:
+    return ShapesCLIP.from_pretrained()
+
+
+def test_clip_tells_held_out_captions_apart(clip):
+    """What its card says, on other scenes than the card's: 100 captions that are never seen."""
+    rng = np.random.default_rng(11)
+    pairs = _distinct_pairs(rng, 100)
+    pictures = pairs.pictures.permute(0, 3, 1, 2)
+    image, text = clip.image_features(pictures), clip.text_features(pairs.captions)
+    likeness, own = image @ text.T, torch.arange(100)
+    assert (likeness.argmax(1) == own).float().mean() >= 0.95
+    assert (likeness.argmax(0) == own).float().mean() >= 0.95
+    nearly = (image * clip.text_features(pairs.foils)).sum(-1)
+    assert (likeness.diagonal() > nearly).float().mean() >= 0.85
+    card = json.loads((FOLDER.parent / "clip" / "training.json").read_text())
+    figures = card["held_out"]
+    assert figures["caption of a picture among 100"] >= 0.95
+
+
+def test_clip_prefers_pictures_that_are_right(clip, pipe):
+    """On pictures of the model too: those that the detector calls right score higher."""
+    rng = np.random.default_rng(12)
+    prompts = [sample(rng, "color_attr", "train")[0] for _ in range(24)]
+    generators = [torch.Generator().manual_seed(i) for i in range(24)]
+    images = pipe([p.prompt for p in prompts], generator=generators).images
+    right = [
+        score_prompt(p.metadata(), detect(np.asarray(i)))[0]
+        for p, i in zip(prompts, images, strict=True)
+    ]
+    scores = clip.similarity([p.prompt for p in prompts], images)
+    right = torch.tensor(right)
+    assert 0 < right.sum() < 24
+    assert scores[right].mean() > scores[~right].mean()
+
+
+def test_features_move_away_as_pictures_get_worse(clip):
+    rng = np.random.default_rng(13)
+    scenes = [sample(rng, TASKS[i % 6], "held_out")[1] for i in range(480)]
+    pictures = np.stack([render(scene, 128) for scene in scenes])
+    distance = set_distance("frechet", clip.features(_batch(pictures[:240])).numpy())
+    found = []
+    for blur in (0, 3, 6):
+        worn = [
+            np.asarray(Image.fromarray(p).filter(ImageFilter.GaussianBlur(blur)))
+            for p in pictures[240:]
+        ]
+        found.append(distance(clip.features(_batch(np.stack(worn))).numpy()))
+    assert found == sorted(found)
+    assert found[-1] > 2 * found[0]
+
+
+def _batch(pictures: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(pictures).permute(0, 3, 1, 2)

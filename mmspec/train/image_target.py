@@ -14,21 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
+from transformers import T5Config, T5EncoderModel
 
 from ..models.llamagen import LlamaGenTransformer
 from ..models.loading import load_component, load_model, load_strict, read_weights
 from ..models.text import encode_captions
 from ..models.vq import VQModel
-from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
 from .card import read_record, ship, write_card
 from .data import draw_scenes, scene_batch
 from .muon import Muon
 from .trainer import TrainConfig
+from .words import PHRASE, PREFIX, caption_tokenizer
 
-PREFIX = 16
 SIBLING = 64  # px
 TRANSFORMER = dict(
     vocab_size=1024,
@@ -54,7 +52,6 @@ TEXT_ENCODER = dict(
     eos_token_id=1,
 )
 CAPTION_DROPOUT = 0.1
-PHRASE = "a photo of "
 
 
 class TextToImage(nn.Module):
@@ -191,22 +188,3 @@ def hybrid_optimizers(model: nn.Module, rate: float, precision: str) -> list[tor
         Muon(matrices, rate, weight_decay=0.01, dtype=getattr(torch, precision)),
         torch.optim.AdamW(rest, rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
-
-
-def caption_tokenizer() -> PreTrainedTokenizerFast:
-    """A word-level tokenizer of the shapes world's captions, in T5's conventions."""
-    text = f"{PHRASE} an and the {' '.join(RELATIONS)} {' '.join(COLORS)} {' '.join(SHAPES)}"
-    text += f" {' '.join(PLURALS.values())} {' '.join(NUMBERS.values())}"
-    vocabulary = ["<pad>", "</s>", "<unk>", *dict.fromkeys(text.split())]
-    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 1)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=words,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        model_max_length=PREFIX,
-    )

@@ -10,6 +10,7 @@ import torch
 
 from ..errors import InputError
 from ..registry import check_name
+from .clip import ClipRecipe
 from .image_drafter import ImageDrafterRecipe
 from .image_target import SIBLING, ImageTargetRecipe
 from .image_tokenizer import ImageTokenizerRecipe
@@ -23,6 +24,7 @@ STAGES: dict[str, dict[str, dict[str, Any]]] = {
         "transformer": {"steps": 3000, "batch_size": 24, "ema": 0.99},
     },
     "image-drafter": {"drafter": {"steps": 6000, "batch_size": 16, "ema": 0.99}},
+    "clip": {"clip": {"steps": 1400, "batch_size": 256, "ema": 0.99, "workers": 1}},
 }
 
 
@@ -63,6 +65,8 @@ def train(
         recipe: Recipe
         if component == "vq_model":
             recipe = ImageTokenizerRecipe(config, pipeline)
+        elif component == "clip":
+            recipe = ClipRecipe(config, pipeline)
         elif component == "drafter":
             recipe = ImageDrafterRecipe(config, pipeline)
         else:

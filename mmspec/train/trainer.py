@@ -97,6 +97,10 @@ class Trainer:
             multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(config.ema),
             use_buffers=True,
         )
+        # masks and the like, which are no weights: an average of infinities is no number
+        self.constants = list(
+            zip(_constants(self.average.module), _constants(self.model), strict=True)
+        )
         self.step, self.seconds = 0, 0.0
         self.checkpoint = config.out / "checkpoint.pt"
 
@@ -175,6 +179,8 @@ class Trainer:
             optimizer.step()
             optimizer.zero_grad()
         self.average.update_parameters(self.model)
+        for average, constant in self.constants:
+            average.copy_(constant)
         self.step += 1
         return {"loss": float(loss.detach()), **metrics}
 
@@ -211,3 +217,9 @@ class Trainer:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step, self.seconds = state["step"], state["seconds"]
+
+
+def _constants(model: nn.Module) -> list[Tensor]:
+    """The buffers that a checkpoint does not hold."""
+    stored = set(model.state_dict())
+    return [buffer for name, buffer in model.named_buffers() if name not in stored]

@@ -20,10 +20,11 @@ from mmspec.models.text import encode_captions
 from mmspec.train import image_drafter, image_target, image_tokenizer, recipes
 from mmspec.train import muon as muon_module
 from mmspec.train.data import scene_batch
-from mmspec.train.image_target import caption_tokenizer, hybrid_optimizers
+from mmspec.train.image_target import hybrid_optimizers
 from mmspec.train.image_tokenizer import CodebookAverage, k_means, psnr
 from mmspec.train.muon import Muon, orthogonalize
 from mmspec.train.trainer import TrainConfig, Trainer
+from mmspec.train.words import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, sample_prompt
 
 # --- the trainer ----------------------------------------------------------------------------------

@@ -1,0 +1,234 @@
+"""Recipe of the embedded CLIP: pictures and captions of the shapes world, contrasted.
+
+The loss is CLIP's (Radford et al. 2021, figure 3) with two changes. A caption that may be true of
+another's picture is left out of the contrast, for the world's captions often are. And every picture
+is also held against captions that are nearly right, its own and those of the others (Yuksekgonul et
+al. 2023, section 4), without which a small model learns which shapes there are and little of what
+belongs where. A few of the others' are true of it; they count as wrong all the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ..worlds.shapes import TASKS, Prompt, Scene, render, sample
+from ..worlds.shapes.foils import foil, may_hold
+from ..worlds.shapes.vocabulary import Split
+from .card import write_card
+from .data import MIX
+from .trainer import TrainConfig
+from .words import PREFIX, caption_tokenizer
+
+SIDE = 64  # pixels; larger pictures are brought to it
+EMBEDDED: dict[str, Any] = {
+    "embed_dim": 128,
+    "vision_cfg": {"layers": [1, 1, 1, 1], "width": 32, "image_size": SIDE},
+    "text_cfg": {
+        "context_length": PREFIX,
+        "hf_tokenizer_name": "shapes-world words, in this folder",
+        "width": 128,
+        "heads": 4,
+        "layers": 3,
+        "pool_type": "eos",
+        "eos_id": 1,
+    },
+}
+# pixels from [0, 1] to [-1, 1]
+PREPROCESS = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic"}
+CANDIDATES, CONTESTS = 100, 10  # captions of a retrieval, and retrievals, of an evaluation
+
+
+@dataclass
+class Pairs:
+    """Pictures with their captions.
+
+    Attributes:
+        pictures: uint8 `[B, S, S, 3]`.
+        captions, foils: true and nearly true ones, B of each.
+        doubtful: `[B, B]`, True where caption j may be true of picture i though it is another's.
+    """
+
+    pictures: Tensor
+    captions: list[str]
+    foils: list[str]
+    doubtful: Tensor
+
+
+def draw_pairs(size: int, rng: np.random.Generator, step: int, split: Split = "train") -> Pairs:
+    """The pictures and captions of a training step, the tasks in turn."""
+    turns = MIX if split == "train" else TASKS
+    first = int(rng.integers(len(turns)))
+    drawn = [sample(rng, turns[(first + i) % len(turns)], split) for i in range(size)]
+    prompts, scenes = [p for p, _ in drawn], [s for _, s in drawn]
+    return Pairs(
+        torch.from_numpy(np.stack([render(scene, SIDE) for scene in scenes])),
+        [prompt.prompt for prompt in prompts],
+        [foil(rng, prompt, split) for prompt in prompts],
+        _doubtful(prompts, scenes),
+    )
+
+
+def contrast(image: Tensor, text: Tensor, scale: Tensor, doubtful: Tensor) -> Tensor:
+    """The loss in nats.
+
+    Args:
+        image: unit vectors `[B, D]`.
+        text: unit vectors of the true captions, then of the foils `[2B, D]`.
+        scale: inverse temperature.
+        doubtful: as in `Pairs`; the diagonal is never left out.
+    """
+    size = len(image)
+    logits = scale * image @ text.T  # [B, 2B]
+    own = torch.eye(size, dtype=torch.bool, device=image.device)
+    logits[:, :size] = logits[:, :size].masked_fill(doubtful & ~own, -torch.inf)
+    target = torch.arange(size, device=image.device)
+    to_text = F.cross_entropy(logits, target)
+    to_image = F.cross_entropy(logits[:, :size].T, target)
+    return (to_text + to_image) / 2
+
+
+class ClipRecipe:
+    """Trains a model of open_clip's `CLIP` class and saves it as open_clip's `local-dir:` reads it.
+
+    Args:
+        config: length, batch and device of the run.
+        pipeline: folder that receives `clip`.
+        rate: learning rate.
+    """
+
+    def __init__(self, config: TrainConfig, pipeline: Path, rate: float = 1e-3) -> None:
+        from open_clip import CLIP
+
+        self.config, self.pipeline, self.rate = config, pipeline, rate
+        self.draw = partial(draw_pairs, config.batch_size)
+        self.words = caption_tokenizer()
+        self.settings = json.loads(json.dumps(EMBEDDED))
+        self.settings["text_cfg"]["vocab_size"] = len(self.words)
+        self.model: nn.Module = CLIP(**self.settings)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        vectors = [p for p in self.model.parameters() if p.ndim <= 1]
+        groups: list[dict[str, Any]] = [
+            {"params": matrices, "weight_decay": 0.05},
+            {"params": vectors},
+        ]
+        return [torch.optim.AdamW(groups, self.rate, betas=(0.9, 0.98), weight_decay=0.0)]
+
+    def loss(
+        self, batch: Pairs, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        pixels = _worn(self._pixels(batch), rng)
+        image, text = self._embed(self.model, pixels, batch.captions + batch.foils)
+        temperature: Tensor = self.model.get_parameter("logit_scale")
+        with torch.no_grad():  # CLIP's bound, section 2.5
+            temperature.clamp_(max=float(np.log(100)))
+        scale = temperature.exp().float()
+        doubtful = batch.doubtful.to(image.device)
+        return contrast(image, text, scale, doubtful), {"scale": float(scale.detach())}
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Retrieval among 100 captions, and how often the true one beats the nearly true one."""
+        rng = np.random.default_rng([self.config.seed, 30_000])
+        figures: dict[str, list[float]] = {"caption": [], "picture": [], "foil": []}
+        for _ in range(CONTESTS):
+            pairs = _distinct_pairs(rng, CANDIDATES)
+            image, text = self._embed(model, self._pixels(pairs), pairs.captions + pairs.foils)
+            likeness = image @ text.T
+            own = torch.arange(CANDIDATES, device=image.device)
+            true, false = likeness[:, :CANDIDATES], likeness[:, CANDIDATES:]
+            figures["caption"].append(float((true.argmax(1) == own).float().mean()))
+            figures["picture"].append(float((true.argmax(0) == own).float().mean()))
+            figures["foil"].append(float((true.diagonal() > false.diagonal()).float().mean()))
+        return {
+            f"caption of a picture among {CANDIDATES}": float(np.mean(figures["caption"])),
+            f"picture of a caption among {CANDIDATES}": float(np.mean(figures["picture"])),
+            "true caption above a nearly true one": float(np.mean(figures["foil"])),
+        }
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        folder = self.pipeline / "clip"
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {n: p.half() if p.is_floating_point() else p for n, p in _stored(model)}
+        path = folder / "open_clip_model.safetensors"
+        save_file(weights, path, {"format": "pt"})
+        path.chmod(0o644)  # it is written as its owner's alone
+        settings = {"model_cfg": self.settings, "preprocess_cfg": PREPROCESS}
+        (folder / "open_clip_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+        self.words.save_pretrained(folder)
+        write_card(
+            folder,
+            title="CLIP of the shapes world",
+            purpose="tells how well a picture fits a caption, and gives features of pictures",
+            limits="anything but the shapes world; what is finer than 64 pixels show",
+            record=record,
+        )
+
+    def _pixels(self, batch: Pairs) -> Tensor:
+        pixels = batch.pictures.to(self.config.device).permute(0, 3, 1, 2)
+        return pixels.float().div_(127.5).sub_(1)
+
+    def _embed(self, model: Any, pixels: Tensor, captions: list[str]) -> tuple[Tensor, Tensor]:
+        tokens = self.words(
+            captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
+        ).input_ids
+        image = model.encode_image(pixels, normalize=True)
+        text = model.encode_text(tokens.to(pixels.device), normalize=True)
+        return image.float(), text.float()
+
+
+def _worn(pixels: Tensor, rng: np.random.Generator) -> Tensor:
+    """Pictures as decoders give them: half of them softened, with a little noise."""
+    size = len(pixels)
+    blur = torch.from_numpy(rng.uniform(0, 1, (size, 1, 1, 1)).astype(np.float32))
+    blur = (blur * torch.from_numpy(rng.random((size, 1, 1, 1)) < 0.5)).to(pixels.device)
+    soft = F.avg_pool2d(F.pad(pixels, (1, 1, 1, 1), mode="replicate"), 3, 1)
+    noise = torch.from_numpy(rng.standard_normal(pixels.shape, dtype=np.float32) * 0.04)
+    return pixels.lerp(soft, blur) + noise.to(pixels.device)
+
+
+def _doubtful(prompts: list[Prompt], scenes: list[Scene]) -> Tensor:
+    """Where caption j may be true of picture i, `[B, B]`; compared only where the shapes agree."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for i, scene in enumerate(scenes):
+        alike.setdefault(tuple(sorted(item.shape for item in scene.items)), []).append(i)
+    doubtful = torch.zeros(len(scenes), len(prompts), dtype=torch.bool)
+    for group in alike.values():
+        for i, j in itertools.product(group, repeat=2):
+            doubtful[i, j] = may_hold(prompts[j], scenes[i])
+    return doubtful
+
+
+def _distinct_pairs(rng: np.random.Generator, size: int) -> Pairs:
+    """Held-out pairs, no caption twice, none that may be true of another's picture."""
+    prompts: list[Prompt] = []
+    scenes: list[Scene] = []
+    while len(prompts) < size:
+        prompt, scene = sample(rng, TASKS[int(rng.integers(len(TASKS)))], "held_out")
+        clash = any(may_hold(prompt, other) for other in scenes)
+        if not clash and not any(may_hold(other, scene) for other in prompts):
+            prompts.append(prompt)
+            scenes.append(scene)
+    return Pairs(
+        torch.from_numpy(np.stack([render(scene, SIDE) for scene in scenes])),
+        [prompt.prompt for prompt in prompts],
+        [foil(rng, prompt, "held_out") for prompt in prompts],
+        torch.eye(size, dtype=torch.bool),
+    )
+
+
+def _stored(model: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(name, value.detach().cpu().contiguous()) for name, value in model.state_dict().items()]
