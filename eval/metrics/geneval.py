@@ -1,30 +1,52 @@
 """GenEval: does the picture show what the prompt says, judged from detected objects.
 
 Ghosh et al. 2023, "GenEval: An Object-Focused Framework for Evaluating Text-to-Image Alignment",
-section 3, with the rules of the official `evaluate_images.py`. Detections may come from the shapes
-world or from any other detector that names a class, a colour, a box and a confidence.
+section 3, with the rules of the official `evaluate_images.py`. Detections may come from any
+detector that names a class, a colour, a box and a confidence: the shapes world's or a network's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...errors import InputError
-from ...worlds.shapes.detector import Detection
 from ...worlds.shapes.vocabulary import TASKS
 
-Objects = dict[str, list[Detection]]  # by class, the most confident first
 Box = tuple[float, float, float, float]
 
 _MAX_OBJECTS = 16  # per class, as in the official script
 
 
+class Detected(Protocol):
+    """One object that a detector found.
+
+    `color` is read only where a prompt asks for it, so it may be costly; `box` is
+    `(x0, y0, x1, y1)` in pixels, upper ends exclusive.
+    """
+
+    @property
+    def label(self) -> str:
+        """The class, in the words of the prompts' `class`."""
+
+    @property
+    def color(self) -> str: ...
+
+    @property
+    def box(self) -> Box: ...
+
+    @property
+    def confidence(self) -> float: ...
+
+
+Objects = dict[str, list[Detected]]  # by class, the most confident first
+
+
 def score_prompt(
     metadata: Mapping[str, Any],
-    detections: Sequence[Detection],
+    detections: Sequence[Detected],
     *,
     threshold: float = 0.3,
     counting_threshold: float = 0.9,
@@ -45,7 +67,7 @@ def score_prompt(
     """
     floor = counting_threshold if metadata["tag"] == "counting" else threshold
     objects = _by_class(detections, floor)
-    matched: list[list[Detection]] = []  # per clause of include; empty where the clause failed
+    matched: list[list[Detected]] = []  # per clause of include; empty where the clause failed
     reasons: list[str] = []
     for clause in metadata.get("include", []):
         found = objects.get(clause["class"], [])[: clause["count"]]
@@ -101,24 +123,25 @@ def geneval_scores(results: Iterable[tuple[str, bool]]) -> dict[str, float]:
     return scores
 
 
-def _by_class(detections: Sequence[Detection], floor: float) -> Objects:
+def _by_class(detections: Sequence[Detected], floor: float) -> Objects:
     objects: Objects = {}
     for hit in sorted(detections, key=lambda hit: -hit.confidence):
         if hit.confidence > floor:
-            objects.setdefault(hit.shape, []).append(hit)
+            objects.setdefault(hit.label, []).append(hit)
     return {name: hits[:_MAX_OBJECTS] for name, hits in objects.items()}
 
 
 def _problem(
-    clause: Mapping[str, Any], found: list[Detection], matched: list[list[Detection]]
+    clause: Mapping[str, Any], found: list[Detected], matched: list[list[Detected]]
 ) -> str:
     """What is wrong with the objects found for one clause of `include`; empty if nothing is."""
     name, count = clause["class"], clause["count"]
     if len(found) < count:
         return f"expected {count} {name}, found {len(found)}"
-    colors = [hit.color for hit in found]
-    if "color" in clause and colors.count(clause["color"]) < count:
-        return f"expected {count} {clause['color']} {name}, found {', '.join(colors)}"
+    if "color" in clause:
+        colors = [hit.color for hit in found]
+        if colors.count(clause["color"]) < count:
+            return f"expected {count} {clause['color']} {name}, found {', '.join(colors)}"
     if "position" not in clause:
         return ""
     relation, anchor = clause["position"]
@@ -131,5 +154,5 @@ def _problem(
             true = relations(hit.box, other.box)
             if relation not in true:
                 seen = " and ".join(sorted(true)) or "no relation"
-                return f"expected {name} {relation} {other.shape}, found {seen}"
+                return f"expected {name} {relation} {other.label}, found {seen}"
     return ""

@@ -1,0 +1,1 @@
+"""The files that evaluation reads and writes: pictures, prompts, captions, questions, videos."""

@@ -1,0 +1,263 @@
+"""Questions with their reference answers, and predictions, from local files.
+
+Each reader takes a benchmark's published files as they are. Pictures are looked for in the folder
+`images`, where one that is missing is an error, and are left out without it: scoring needs none.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...errors import InputError
+from .questions import ImageSource, Prediction, Question
+from .records import ParquetCell, Record, read_document, read_records
+
+
+def read_vqav2(
+    questions: str | Path, annotations: str | Path | None = None, images: str | Path | None = None
+) -> list[Question]:
+    """VQAv2: the questions file, the annotations file and the folder of COCO's pictures.
+
+    The answer type (`yes/no`, `number`, `other`) becomes the subject. Without annotations (the
+    test sets have none) there are no answers.
+
+    Raises:
+        InputError: a file, entry or picture is missing or malformed, an id appears twice, or the
+            two files hold different questions.
+    """
+    document = read_document(Path(questions))
+    entries = document.children("questions")
+    answers = {} if annotations is None else _by_id(read_document(Path(annotations)))
+    # the pictures of test-dev are those of test
+    subset = document.text("data_subtype").replace("test-dev", "test") if images else ""
+    result = []
+    for entry in entries:
+        key, found = entry.identity("question_id"), None
+        if annotations is not None:
+            found = answers.pop(key, None)
+            if found is None:
+                raise entry.error(f"question {key} has no annotation in {annotations}")
+            if found.number("image_id") != entry.number("image_id"):
+                raise found.error(f"question {key} has another image_id in {entry.where}")
+        picture = f"COCO_{subset}_{entry.number('image_id'):012d}.jpg" if images else None
+        result.append(
+            Question(
+                id=key,
+                question=entry.text("question"),
+                images=_images(entry, picture, images),
+                answers=tuple(a.text("answer") for a in found.children("answers")) if found else (),
+                subject=found.text("answer_type", "") if found else "",
+                where=entry.where,
+            )
+        )
+    for key, extra in answers.items():
+        raise extra.error(f"question {key} is not in {questions}")
+    return _checked(result)
+
+
+def read_textvqa(path: str | Path, images: str | Path | None = None) -> list[Question]:
+    """TextVQA: a JSON file with `data`; pictures are `<image_id>.jpg`. Test sets have no answers.
+
+    Raises:
+        InputError: a file, entry or picture is missing or malformed, or an id appears twice.
+    """
+    return _checked(
+        Question(
+            id=entry.identity("question_id"),
+            question=entry.text("question"),
+            images=_images(entry, f"{entry.identity('image_id')}.jpg" if images else None, images),
+            answers=entry.texts("answers"),
+            where=entry.where,
+        )
+        for entry in read_document(Path(path)).children("data")
+    )
+
+
+def read_docvqa(path: str | Path, images: str | Path | None = None) -> list[Question]:
+    """DocVQA: a JSON file with `data`, whose pictures are named relative to `images`.
+
+    Raises:
+        InputError: a file, entry or picture is missing or malformed, or an id appears twice.
+    """
+    return _checked(
+        Question(
+            id=entry.identity("questionId"),
+            question=entry.text("question"),
+            images=_images(entry, entry.text("image") if images else None, images),
+            answers=entry.texts("answers"),
+            where=entry.where,
+        )
+        for entry in read_document(Path(path)).children("data")
+    )
+
+
+def read_chartqa(path: str | Path, images: str | Path | None = None) -> list[Question]:
+    """ChartQA: a JSON list of `imgname`, `query`, `label`; pictures are in `images`.
+
+    The data has no ids, so they are made: the file's name and the index in it, as `test_human-0`.
+    The part of the name after its last `_` (`human`, `augmented`) becomes the subject.
+
+    Raises:
+        InputError: a file, entry or picture is missing or malformed.
+    """
+    path = Path(path)
+    return _checked(
+        Question(
+            id=f"{path.stem}-{i}",
+            question=entry.text("query"),
+            images=_images(entry, entry.text("imgname") if images else None, images),
+            answers=_some(entry, "label"),
+            subject=path.stem.rpartition("_")[2] if "_" in path.stem else "",
+            where=entry.where,
+        )
+        for i, entry in enumerate(read_records(path))
+    )
+
+
+def read_mmmu(path: str | Path) -> list[Question]:
+    """MMMU: a Parquet file, or a folder with some, at any depth; the pictures are in them.
+
+    The subject is that of the id (`validation_Art_Theory_3`). The answer is a letter, or for an
+    open question a text or a printed list of texts; `?`, as in the test set, is none.
+
+    Raises:
+        InputError: a file or row is missing or malformed, or an id appears twice.
+    """
+    path = Path(path)
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"{path}: no Parquet files in this folder")
+    return _checked(_mmmu(entry) for file in files for entry in read_records(file))
+
+
+def read_questions(path: str | Path, images: str | Path | None = None) -> list[Question]:
+    """Questions of your own: a `.json` list of objects, a `.jsonl` or a `.parquet` file.
+
+    Each has a `question_id`, a `question`, the reference `answers` (a list) or `answer`, and may
+    have an `image` (a path relative to `images`, or to the file's folder without it; bytes in
+    Parquet), `options` (a list) and a `subject`.
+
+    Raises:
+        InputError: the file, an entry or a picture is missing or malformed, or an id appears twice.
+    """
+    path = Path(path)
+    return _checked(
+        Question(
+            id=entry.identity("question_id"),
+            question=entry.text("question"),
+            images=_images(entry, entry.fields.get("image"), images or path.parent),
+            answers=_some(entry, "answers" if "answers" in entry.fields else "answer"),
+            options=entry.texts("options"),
+            subject=entry.text("subject", ""),
+            where=entry.where,
+        )
+        for entry in read_records(path)
+    )
+
+
+def read_predictions(path: str | Path) -> list[Prediction]:
+    """Predictions: `question_id` and `answer` in a `.json` list, a `.jsonl` or a `.parquet` file.
+
+    Raises:
+        InputError: the file or an entry is missing or malformed, or an id appears twice.
+    """
+    predictions: dict[str, Prediction] = {}
+    for entry in read_records(Path(path)):
+        found = Prediction(entry.identity("question_id"), entry.text("answer"), entry.where)
+        earlier = predictions.setdefault(found.question_id, found)
+        if earlier is not found:
+            raise entry.error(f"question {found.question_id} was answered in {earlier.where}")
+    return list(predictions.values())
+
+
+def _mmmu(entry: Record) -> Question:
+    key, answer = entry.identity("id"), entry.text("answer")
+    kind = entry.text("question_type")
+    if kind not in ("multiple-choice", "open"):
+        raise entry.error(f"question_type must be multiple-choice or open, not {kind!r}")
+    options = _printed_list(entry, "options") if kind == "multiple-choice" else ()
+    if kind == "multiple-choice" and len(options) < 2:
+        raise entry.error(f"a multiple-choice question needs at least 2 options, not {options!r}")
+    if "image_1" not in entry.fields:
+        raise entry.error(f"no 'image_1'; it has {', '.join(entry.fields)}")
+    sources = [entry.fields.get(f"image_{i}") for i in range(1, 8)]
+    subject = re.fullmatch(r"[^_]+_(.+)_\d+", key)
+    return Question(
+        id=key,
+        question=entry.text("question"),
+        images=tuple(image for source in sources for image in _images(entry, source, None)),
+        answers=() if answer == "?" else _open_answers(entry) if kind == "open" else (answer,),
+        options=options,
+        subject=subject.group(1) if subject else "",
+        where=entry.where,
+    )
+
+
+def _open_answers(entry: Record) -> tuple[str, ...]:
+    """One text, or several as a printed list; an interval, say, is a text."""
+    try:
+        return _printed_list(entry, "answer")
+    except InputError:
+        return (entry.text("answer"),)
+
+
+def _printed_list(entry: Record, name: str) -> tuple[str, ...]:
+    """A list of texts, or one printed as Python prints it, as MMMU's columns hold them."""
+    value = entry.value(name)
+    if isinstance(value, str):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise entry.error(f"{name!r} is not a printed list of texts") from error
+    if not isinstance(value, list):
+        raise entry.error(f"{name!r} must be a list of texts")
+    return Record({name: value}, entry.where).texts(name)
+
+
+def _some(entry: Record, name: str) -> tuple[str, ...]:
+    answers = entry.texts(name)
+    if not answers:
+        raise entry.error(f"no {name!r}: a question needs at least one reference answer")
+    return answers
+
+
+def _images(entry: Record, source: object, folder: str | Path | None) -> tuple[ImageSource, ...]:
+    """The picture of an entry, if it has one: bytes in a Parquet file, or a path in `folder`."""
+    if source is None:
+        return ()
+    if isinstance(source, ParquetCell):
+        return (source,)
+    if not isinstance(source, str):
+        raise entry.error(f"the image must be a path or bytes in Parquet, not {source!r}")
+    if folder is None:
+        raise entry.error(f"the image must be bytes in the file, not the path {source!r}")
+    path = Path(folder) / source
+    if not os.path.isfile(path):  # False also for what can't be a name, such as base64 data
+        raise entry.error(f"no image file {str(path)[:200]}")
+    return (path,)
+
+
+def _by_id(annotations: Record) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for entry in annotations.children("annotations"):
+        key = entry.identity("question_id")
+        if key in found:
+            raise entry.error(f"question {key} is annotated in {found[key].where} already")
+        found[key] = entry
+    return found
+
+
+def _checked(questions: Iterable[Question]) -> list[Question]:
+    """The questions, if each has its own id."""
+    found: dict[str, Question] = {}
+    for question in questions:
+        earlier = found.setdefault(question.id, question)
+        if earlier is not question:
+            raise InputError(
+                f"{question.where}: question id {question.id} is used in {earlier.where} already"
+            )
+    return list(found.values())

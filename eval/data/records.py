@@ -1,0 +1,248 @@
+"""Entries of local data files, read strictly: what is wrong is named with its file and line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+
+
+@dataclass(frozen=True)
+class ParquetCell:
+    """Bytes in a Parquet file that are read only when asked for.
+
+    Attributes:
+        path: the file.
+        group: row group, and `row` in it.
+        column: name of a column of bytes, or of structs with a field `bytes`.
+    """
+
+    path: Path
+    group: int
+    row: int
+    column: str
+
+    def read(self) -> bytes:
+        """The bytes; the column's row group stays in memory for its other rows.
+
+        Raises:
+            InputError: the file has changed or gone.
+        """
+        with _reading(self.path):
+            value = _column(self.path, self.group, self.column)[self.row].as_py()
+        data: bytes = value["bytes"] if isinstance(value, dict) else value
+        return data
+
+
+@dataclass(frozen=True)
+class Record:
+    """One entry of a data file.
+
+    Attributes:
+        fields: its values by name; a picture in a Parquet file is a `ParquetCell` or a path.
+        where: file and line, row or index, as error messages name it.
+    """
+
+    fields: Mapping[str, Any]
+    where: str
+
+    def error(self, problem: str) -> InputError:
+        """The error that says what is wrong with this entry."""
+        return InputError(f"{self.where}: {problem}")
+
+    def value(self, name: str) -> Any:
+        """A field that must be there and not null."""
+        if self.fields.get(name) is None:
+            raise self.error(f"no {name!r}; it has {', '.join(self.fields) or 'no fields'}")
+        return self.fields[name]
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A field that is text; `default`, if there is one, where it is missing or null."""
+        if default is not None and self.fields.get(name) is None:
+            return default
+        value = self.value(name)
+        if not isinstance(value, str):
+            raise self.error(f"{name!r} must be text, not {_shown(value)}")
+        return value
+
+    def identity(self, name: str) -> str:
+        """A field that names something: text or a whole number, as text."""
+        value = self.value(name)
+        if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+            raise self.error(f"{name!r} must be text or a whole number, not {_shown(value)}")
+        return str(value)
+
+    def number(self, name: str) -> int:
+        """A field that is a whole number."""
+        value = self.value(name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(f"{name!r} must be a whole number, not {_shown(value)}")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A field that is a list of texts, empty where it is missing or null; one text is a list
+        of one."""
+        value = self.fields.get(name)
+        if value is None:
+            return ()
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise self.error(f"{name!r} must be text or a list of texts, not {_shown(value)}")
+        return tuple(items)
+
+    def children(self, name: str) -> list[Record]:
+        """A field that is a list of objects, as records of their own."""
+        return _objects(self.value(name), f"{self.where}: {name}")
+
+
+def read_records(path: Path) -> list[Record]:
+    """The entries of a `.json` file (a list of objects), a `.jsonl` file or a `.parquet` file.
+
+    Raises:
+        InputError: a file of another kind, unreadable, or an entry that is no object.
+    """
+    if path.suffix == ".parquet":
+        return list(_parquet(path))
+    if path.suffix == ".jsonl":
+        return list(_json_lines(path))
+    return _objects(_parsed(path), f"{path}: ")
+
+
+def read_document(path: Path) -> Record:
+    """A `.json` file that holds one object.
+
+    Raises:
+        InputError: unreadable, or something else than an object.
+    """
+    value = _parsed(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected a JSON object, found {_shown(value)}")
+    return Record(value, str(path))
+
+
+def _objects(values: Any, where: str) -> list[Record]:
+    if not isinstance(values, list):
+        raise InputError(f"{where.rstrip(': ')}: expected a list, found {_shown(values)}")
+    records = [Record(value, f"{where}[{i}]") for i, value in enumerate(values)]
+    for record in records:
+        if not isinstance(record.fields, dict):
+            raise record.error(f"expected an object, found {_shown(record.fields)}")
+    return records
+
+
+def _parsed(path: Path) -> Any:
+    if path.suffix != ".json":
+        raise InputError(f"{path}: expected a .json, .jsonl or .parquet file")
+    return _json(_text(path), str(path))
+
+
+def _json_lines(path: Path) -> Iterator[Record]:
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            value = _json(line, where)
+            if not isinstance(value, dict):
+                raise InputError(f"{where}: expected an object, found {_shown(value)}")
+            yield Record(value, where)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"can't read {path}: {reason}") from error
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = f", line {error.lineno}" if "\n" in text else ""
+        raise InputError(f"{where}{line}: not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise InputError(f"{where}: nested too deeply to be data") from error
+
+
+def _parquet(path: Path) -> Iterator[Record]:
+    """Rows of a file; one row group at a time is in memory, and bytes stay in the file."""
+    with _reading(path):
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as file:
+            first = 0
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                columns = [
+                    _cells(table[field.name], path, group, field.name)
+                    if _holds_bytes(field.type)
+                    else table[field.name].to_pylist()
+                    for field in table.schema
+                ]
+                for row, values in enumerate(zip(*columns, strict=True)):
+                    fields = dict(zip(table.column_names, values, strict=True))
+                    yield Record(fields, f"{path}, row {first + row}")
+                first += table.num_rows
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turns what pyarrow raises into one line that names the file."""
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{path}: reading Parquet needs pyarrow: pip install 'mmspec[eval]'"
+        ) from error
+    try:
+        yield
+    except (OSError, LookupError, pa.ArrowException) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"can't read {path}: {reason}") from error
+
+
+def _holds_bytes(kind: Any) -> bool:
+    """A column of bytes, or of pictures as the datasets library writes them: {bytes, path}."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return any(kind.field(i).name == "bytes" for i in range(kind.num_fields))
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _cells(values: Any, path: Path, group: int, column: str) -> list[Any]:
+    """By row: a cell where there are bytes, else the path of the picture, else None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names: list[str | None] = [None] * len(values)
+    data = values
+    if pa.types.is_struct(values.type):
+        data = pc.struct_field(values, "bytes")
+        if any(values.type.field(i).name == "path" for i in range(values.type.num_fields)):
+            names = pc.struct_field(values, "path").to_pylist()
+    present = pc.is_valid(data).to_pylist()
+    return [
+        ParquetCell(path, group, row, column) if there else name
+        for row, (there, name) in enumerate(zip(present, names, strict=True))
+    ]
+
+
+@lru_cache(maxsize=2)
+def _column(path: Path, group: int, column: str) -> Any:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        return file.read_row_group(group, columns=[column])[column]
+
+
+def _shown(value: Any) -> str:
+    """A value in an error message: short, and on one line."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,191 @@
+"""Writes videos under the names that VBench and the users of MovieGenVideoBench look for."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ...errors import InputError
+from ...models.loading import read_json
+from ...rewards.base import Images, to_pil
+
+Encoder = Callable[[list[Image.Image], Path, int], None]
+"""Encodes frames into an .mp4 file at a number of frames a second."""
+
+VBENCH_SAMPLES = 5  # videos a prompt
+_LONGEST_NAME = 255  # bytes, on common file systems
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """One video to make: its prompt, which of that prompt's videos it is, and its file's name."""
+
+    prompt: str
+    sample: int
+    name: str
+
+
+def read_prompts(path: str | Path) -> list[str]:
+    """The prompts of a file with one a line, as VBench and MovieGenVideoBench have them.
+
+    Raises:
+        InputError: the file can't be read or is empty, or a line is blank: prompts go by number.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"can't read {path}: {error}") from error
+    prompts = [line.strip() for line in text.rstrip().split("\n")]
+    for number, prompt in enumerate(prompts, 1):
+        if not prompt:
+            raise InputError(f"{path}:{number}: a line without a prompt: remove it")
+    return prompts
+
+
+def vbench_files(prompts: Sequence[str], samples: int = VBENCH_SAMPLES) -> list[VideoFile]:
+    """Names for VBench: `{prompt}-{index}.mp4`, for each prompt `samples` in a row.
+
+    VBench looks a prompt up by exactly this name, so nothing in it is replaced: a prompt that can't
+    be a file's name can't be exported. Its own prompts all can.
+
+    Raises:
+        InputError: a prompt with a slash, too long, or there twice.
+    """
+    seen: dict[str, int] = {}
+    for number, prompt in enumerate(prompts, 1):
+        longest = f"{prompt}-{samples - 1}.mp4"
+        if "/" in prompt or "\0" in prompt or len(longest.encode()) > _LONGEST_NAME:
+            raise InputError(
+                f"prompt {number} can't be a file's name, as VBench needs (no slash, at most"
+                f" {_LONGEST_NAME} bytes): {prompt[:60]!r}"
+            )
+        if prompt in seen:
+            raise InputError(f"prompts {seen[prompt]} and {number} are the same: {prompt[:60]!r}")
+        seen[prompt] = number
+    return [VideoFile(p, i, f"{p}-{i}.mp4") for p in prompts for i in range(samples)]
+
+
+def moviegen_files(
+    prompts: Sequence[str], samples: int = 1, variant: str = "regular"
+) -> list[VideoFile]:
+    """Names for MovieGenVideoBench: `{line}-{index}_{variant}.mp4`, lines counted from 0.
+
+    The benchmark itself names no files. These are Self-Forcing's (`inference.py` with
+    `--save_with_index`), whose variants are `regular` and `ema`; the prompts' order is the file's.
+    """
+    if not variant or "/" in variant:
+        raise InputError(f"variant {variant!r} can't be part of a file's name")
+    return [
+        VideoFile(prompt, i, f"{line}-{i}_{variant}.mp4")
+        for line, prompt in enumerate(prompts)
+        for i in range(samples)
+    ]
+
+
+def export_videos(
+    folder: str | Path,
+    files: Sequence[VideoFile],
+    generate: Callable[[VideoFile], Images],
+    fps: int,
+    *,
+    settings: dict[str, Any],
+    resume: bool = False,
+    encoder: Encoder | None = None,
+) -> list[Path]:
+    """Makes the videos that are not there yet; returns the paths of those made now.
+
+    A file is complete or absent. `settings` are kept in `<folder>.json`, beside the folder (VBench
+    takes the kind of all files from any one in it), and a resumed run must have the same.
+
+    Args:
+        folder: where the videos go.
+        files: what to make.
+        generate: gives the frames of one video, uint8 `[T, 3, H, W]` or PIL.
+        fps: frames a second.
+        settings: what the videos hang on: model, method, seed and so on, as JSON values.
+        resume: go on with an interrupted run; without it files must not be there.
+        encoder: writes one file; by default Diffusers' `export_to_video`.
+
+    Raises:
+        InputError: no encoder is installed, files are there already, or their settings differ.
+    """
+    folder = Path(folder)
+    encode = encoder or default_encoder()
+    there = [file for file in files if (folder / file.name).exists()]
+    record = folder.with_name(folder.name + ".json")
+    if there and not resume:
+        raise InputError(
+            f"{folder / there[0].name} is there already ({len(there)} of {len(files)} videos):"
+            " resume the run, or take another folder"
+        )
+    _keep_settings(record, {**settings, "fps": fps}, bool(there))
+    folder.mkdir(parents=True, exist_ok=True)
+    done = {file.name for file in there}
+    made: list[Path] = []
+    for file in files:
+        if file.name not in done:
+            made.append(folder / file.name)
+            write_video(generate(file), made[-1], fps, encode)
+    return made
+
+
+def write_video(frames: Images, path: Path, fps: int, encode: Encoder) -> None:
+    """Encodes frames into `path`, by way of another file that then takes its name."""
+    # a short name of its own (the final one may be as long as allowed) with the suffix that tells
+    # encoders the container
+    handle, part = tempfile.mkstemp(prefix=".", suffix=".part.mp4", dir=path.parent)
+    os.close(handle)
+    try:
+        encode(to_pil(frames), Path(part), fps)
+        Path(part).chmod(0o644)  # a temporary file is its owner's alone
+        Path(part).replace(path)
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+def default_encoder() -> Encoder:
+    """Diffusers' `export_to_video`.
+
+    Raises:
+        InputError: what it needs is not installed.
+    """
+    # where imageio is installed Diffusers does not fall back on OpenCV
+    needed = "imageio_ffmpeg" if importlib.util.find_spec("imageio") else "cv2"
+    if not importlib.util.find_spec(needed):
+        raise InputError("no video encoder: pip install 'imageio[ffmpeg]'")
+
+    def encode(frames: list[Image.Image], path: Path, fps: int) -> None:
+        from diffusers.utils import export_to_video
+
+        # sides need only be even; by default they would be scaled to multiples of 16
+        export_to_video(frames, str(path), fps=fps, macro_block_size=2)
+
+    return encode
+
+
+def _keep_settings(record: Path, settings: dict[str, Any], must_exist: bool) -> None:
+    """Writes the settings, or checks that they are those that the videos were made with."""
+    wanted = json.loads(json.dumps(settings))
+    if not must_exist:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        part = record.with_name(record.name + ".part")
+        part.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+        part.replace(record)
+        return
+    kept = read_json(record)
+    different = sorted(k for k in wanted.keys() | kept.keys() if wanted.get(k) != kept.get(k))
+    if different:
+        name = different[0]
+        raise InputError(
+            f"{record}: the videos there have {name} {kept.get(name)!r}, this run"
+            f" {wanted.get(name)!r}: take another folder"
+        )

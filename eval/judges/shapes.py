@@ -1,0 +1,27 @@
+"""The shapes world's judge: its rule-based detector under GenEval's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from ...worlds.shapes.detector import detect
+from ..metrics.geneval import score_prompt
+from .base import Metadata
+
+
+class ShapesJudge:
+    """Judges drawn or generated scenes of the shapes world (GenEval's six tasks)."""
+
+    name = "shapes_detector"
+
+    def judge(
+        self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
+    ) -> list[tuple[bool, str]]:
+        """For each picture whether it is correct, and if not, why."""
+        return [
+            score_prompt(metadata, detect(np.asarray(image.convert("RGB"))))
+            for metadata, image in zip(prompts, images, strict=True)
+        ]

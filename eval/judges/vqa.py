@@ -1,0 +1,94 @@
+"""Yes-or-no questions about pictures, answered by BLIP.
+
+Li et al. 2022, "BLIP: Bootstrapping Language-Image Pre-training for Unified Vision-Language
+Understanding and Generation"; the network is transformers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from PIL import Image
+
+from ...models.loading import load_component
+
+
+class QuestionAnswerer(Protocol):
+    """Answers questions about pictures with yes or no.
+
+    Attributes:
+        name: the network, as reports spell it (`dpg_<name>`).
+    """
+
+    name: str
+
+    def answer(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[bool]:
+        """Is the answer yes? `questions[i]` is about `images[i]`."""
+
+
+class BlipAnswerer:
+    """BLIP's visual question answering from a local folder.
+
+    The answer is generated greedily and is yes if it is that word, as in the official DPG-Bench.
+
+    Args:
+        folder: model (safetensors) and processor, such as a copy of `Salesforce/blip-vqa-base`.
+        name: what reports call the network; the folder's name unless said.
+        device: where the network runs.
+        batch: questions at a time.
+
+    Raises:
+        InputError: the folder does not fit.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        name: str | None = None,
+        device: str | torch.device = "cpu",
+        batch: int = 16,
+    ) -> None:
+        from transformers import BlipForQuestionAnswering, BlipProcessor
+
+        folder = Path(folder)
+        self.name = name or folder.resolve().name
+        self.device = torch.device(device)
+        self._batch = batch
+        self._processor = load_component(BlipProcessor, folder, torch.float32)
+        self._model = load_component(BlipForQuestionAnswering, folder, torch.float32)
+        self._model.to(self.device)
+
+    def answer(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[bool]:
+        """Is the answer yes? `questions[i]` is about `images[i]`."""
+        said = self.texts(images, questions)
+        return [text.strip().lower() == "yes" for text in said]
+
+    @torch.inference_mode()
+    def texts(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[str]:
+        """The answers in BLIP's own words."""
+        pairs = list(zip(images, questions, strict=True))
+        said = [""] * len(pairs)
+        for rows in self._batches(questions):
+            inputs = self._processor(
+                images=[pairs[row][0].convert("RGB") for row in rows],
+                text=[pairs[row][1] for row in rows],
+                return_tensors="pt",
+            ).to(self.device)
+            tokens = self._model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=10)
+            texts = self._processor.batch_decode(tokens, skip_special_tokens=True)
+            for row, text in zip(rows, texts, strict=True):
+                said[row] = text
+        return said
+
+    def _batches(self, questions: Sequence[str]) -> Iterator[list[int]]:
+        """Rows of questions of one length: transformers' decoder would read padding as text."""
+        by_length: dict[int, list[int]] = {}
+        for row, tokens in enumerate(self._processor.tokenizer(list(questions))["input_ids"]):
+            by_length.setdefault(len(tokens), []).append(row)
+        for rows in by_length.values():
+            for first in range(0, len(rows), self._batch):
+                yield rows[first : first + self._batch]

@@ -1,0 +1,112 @@
+"""LPIPS: how different two pictures look, from the activations of a classification network.
+
+Zhang et al. 2018, "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric",
+equation 1, by the authors' package: it brings the calibrated linear heads (version 0.1), the
+user the backbone's ImageNet weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError
+from ...rewards.base import Images
+from ...rewards.batching import rows_of_one_size, select, sizes
+from ...rewards.state_dict import read_state_dict
+
+MIN_SIDE = 32  # below it a backbone's last layer has no pixel
+
+# shape of each torchvision network's first convolution: what tells the files apart
+_FIRST = "features.0.weight"
+_BACKBONES: dict[tuple[int, ...], str] = {(64, 3, 11, 11): "alex", (64, 3, 3, 3): "vgg"}
+
+
+class LPIPS:
+    """Distances of picture pairs; 0 for equal pictures, larger for less alike ones.
+
+    Args:
+        network: the package's `lpips.LPIPS`.
+        backbone: `alex` or `vgg`; the figures of the two can't be compared.
+        batch_size: most pairs per forward pass; pairs of unequal size go in several.
+    """
+
+    def __init__(self, network: Any, backbone: str, batch_size: int = 16) -> None:
+        if batch_size < 1:
+            raise InputError(f"batch size {batch_size} is less than 1")
+        self.network, self.backbone, self.batch_size = network, backbone, batch_size
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path, device: str = "cpu", batch_size: int = 16) -> LPIPS:
+        """From torchvision's AlexNet or VGG-16 weights; the tensors tell which.
+
+        Raises:
+            InputError: no such file, one that does not hold plain tensors, or other tensors than
+                one of the two networks has.
+        """
+        import lpips  # from the eval extra
+
+        weights = read_state_dict(path)
+        backbone = _BACKBONES.get(tuple(weights.get(_FIRST, torch.empty(0)).shape))
+        if backbone is None:
+            raise InputError(f"{path} holds neither torchvision's AlexNet nor its VGG-16")
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            # torchvision calls the package's way of asking for no download deprecated
+            warnings.simplefilter("ignore", UserWarning)
+            network = lpips.LPIPS(net=backbone, pnet_rand=True, verbose=False)
+        _load_backbone(network.net, weights, path)
+        return cls(network.to(device), backbone, batch_size)
+
+    @torch.inference_mode()
+    def distances(self, images: Images, references: Images) -> Tensor:
+        """Float32 distances `[N]` on the CPU of `images[i]` to `references[i]`.
+
+        Raises:
+            InputError: other counts, a pair of unequal sizes, or pictures that are too small.
+        """
+        _check_pairs(images, references)
+        device = next(self.network.parameters()).device
+        out = torch.empty(len(images))
+        for rows in rows_of_one_size(images, self.batch_size):
+            pair = [select(side, rows).to(device) / 127.5 - 1 for side in (images, references)]
+            out[rows] = self.network(*pair).flatten().cpu()
+        return out
+
+
+def _load_backbone(net: Any, weights: Mapping[str, Tensor], path: str | Path) -> None:
+    """Fill the package's slices, `slice2.3.weight`, from torchvision's list, `features.3.weight`.
+
+    The classifier is left out: no distance sees it.
+    """
+    names = {name: f"features.{name.partition('.')[2]}" for name in net.state_dict()}
+    needed = {names[name]: value.shape for name, value in net.state_dict().items()}
+    found = {
+        name: value.shape for name, value in weights.items() if not name.startswith("classifier.")
+    }
+    wrong = sorted(name for name in needed | found if needed.get(name) != found.get(name))
+    if wrong:
+        raise InputError(
+            f"{path} does not fit {type(net).__name__}: tensor {wrong[0]} is missing, unexpected "
+            f"or of another shape ({len(wrong)} such)"
+        )
+    net.load_state_dict({name: weights[source] for name, source in names.items()})
+
+
+def _check_pairs(images: Images, references: Images) -> None:
+    if len(images) != len(references):
+        raise InputError(f"LPIPS compares pairs, got {len(images)} and {len(references)} pictures")
+    pairs = zip(sizes(images), sizes(references), strict=True)
+    for number, (size, other) in enumerate(pairs):
+        if size != other:
+            raise InputError(
+                f"LPIPS pair {number}: sizes {size[0]}×{size[1]} and {other[0]}×{other[1]} differ"
+            )
+        if min(size) < MIN_SIDE:
+            raise InputError(
+                f"LPIPS pair {number}: {size[0]}×{size[1]} is too small, {MIN_SIDE} is the least"
+            )

@@ -1,0 +1,159 @@
+"""Accuracy on questions with options, and on MMMU's few open ones.
+
+Yue et al. 2024, "MMMU", section 4.1, with the official parser as the model. Two things differ on
+purpose. Where a response names no option, or several without saying which one it chooses, the
+official script draws a letter at random or takes the last one; here such a response is wrong and
+counted as unparsed, so that a figure holds no luck. And a capital A or I before another word is
+read as English, not as an option, unless that word is "is", "or" and the like.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from string import ascii_uppercase
+
+from ...errors import InputError
+from .answer_metric import AnswerMetric
+
+_NUMBER = re.compile(
+    r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"
+)
+_INTRODUCES = re.compile(
+    r"\b(?:could be|so|is|thus|therefore|final|answer|result)\b:?|=", re.IGNORECASE
+)
+
+_ENGLISH = r"[AI] (?!(?:and|or|is|because|since)\b)[a-z]"  # the article and the pronoun
+
+
+def parse_choice(response: str, options: Sequence[str]) -> str | None:
+    """The letter that a response chooses, or None if that can't be told.
+
+    The first of these that the response has decides, and more than one letter there is None:
+    nothing but a letter (in either case); nothing but an option's text; "answer is X" or
+    "answer: X"; a letter in brackets; "option X" or "choice X"; a letter that begins a line, with
+    a full stop, colon or bracket; a capital letter as a word; an option's text as words.
+
+    Args:
+        response: free text.
+        options: their texts, A first; at most 26.
+    """
+    letters = ascii_uppercase[: len(options)]
+    if not letters:
+        return None
+    letter = f"([{letters}])(?![\\w'])"
+    stages = (
+        rf"(?i:\A\W*([{letters}])\W*\Z)",
+        rf"(?i:\banswer(?:\s+is)?)[\s:*]*(?i:(?:option|choice)\s*)?[\s(\[*]*{letter}",
+        rf"[(\[{{]\s*([{letters}])\s*[)\]}}]",
+        rf"(?i:\b(?:option|choice))[\s:*]*{letter}",
+        rf"(?m:^)[^\w\n]*([{letters}])[.:)]",
+        rf"(?<![\w'])(?!{_ENGLISH}){letter}",
+    )
+    whole = _plain(response)
+    same = [x for x, option in zip(letters, options, strict=True) if _plain(option) == whole]
+    for i, stage in enumerate(stages):
+        if i == 1 and whole and same:
+            return _only(same)
+        found = [x.upper() for x in re.findall(stage, response)]
+        if found:
+            return _only(found)
+    return _only(_mentioned(response, dict(zip(letters, options, strict=True))))
+
+
+def open_answer_correct(response: str, answers: Sequence[str]) -> bool:
+    """Whether a response to an open question gives one of the answers.
+
+    Looked at is what follows the last "is", "so", "answer", "=" and the like of each sentence, or
+    all of the response if there is none. A number must be in it, both rounded to two decimals as
+    in the official script; any other answer must stand in it as words, case aside.
+    """
+    parts = _key_parts(response)
+    numbers = {value for part in parts for value in map(_number, _NUMBER.findall(part))}
+    for answer in answers:
+        value = _number(answer)
+        if value is not None:
+            if value in numbers:
+                return True
+        elif answer.strip():
+            words = re.compile(_as_words([answer]), re.IGNORECASE)
+            if any(map(words.search, parts)):
+                return True
+    return False
+
+
+class MultipleChoiceAccuracy(AnswerMetric):
+    """Accuracy over all questions and by subject, and the share of responses left unparsed.
+
+    A question with options has one or more letters as its answers (or the text of an option);
+    without options it is an open one.
+
+    Attributes:
+        unparsed: how many responses to questions with options chose none; they count as wrong.
+    """
+
+    name = "accuracy"
+
+    def reset(self) -> None:
+        super().reset()
+        self.unparsed = 0
+
+    def compute(self) -> dict[str, float]:
+        """As `AnswerMetric.compute`, and `unparsed`: the share of all questions."""
+        return {**super().compute(), "unparsed": self.unparsed / len(self._scores)}
+
+    def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
+        if not options:
+            return float(open_answer_correct(prediction, answers))
+        right = {_letter(answer, options) for answer in answers}
+        chosen = parse_choice(prediction, options)
+        self.unparsed += chosen is None
+        return float(chosen in right)
+
+
+def _letter(answer: str, options: Sequence[str]) -> str:
+    """The letter of the right option, which the data may give as a letter or as its text."""
+    letters = ascii_uppercase[: len(options)]
+    if len(letters) < len(options):
+        raise InputError(f"a question may have at most 26 options, not {len(options)}")
+    if len(answer) == 1 and answer in letters:
+        return answer
+    if list(options).count(answer) == 1:
+        return letters[list(options).index(answer)]
+    raise InputError(f"answer {answer!r} is none of the options A to {letters[-1]}")
+
+
+def _only(letters: Iterable[str]) -> str | None:
+    distinct = set(letters)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split()).strip(" .,!?;:'\"")
+
+
+def _mentioned(response: str, options: dict[str, str]) -> list[str]:
+    """Letters of the options whose text stands in the response; "dark red" is not "red"."""
+    texts = {letter: _plain(option) for letter, option in options.items()}
+    longest_first = sorted(filter(None, texts.values()), key=len, reverse=True)
+    if not longest_first:
+        return []
+    found = set(re.findall(_as_words(longest_first), " ".join(response.lower().split())))
+    return [letter for letter, text in texts.items() if text in found]
+
+
+def _as_words(texts: Iterable[str]) -> str:
+    """A pattern of any of the texts where no word or number goes on before or after it."""
+    either = "|".join(re.escape(text.strip()) for text in texts)
+    return rf"(?<![\w.-])(?:{either})(?![\w-]|[.,]\d)"
+
+
+def _key_parts(response: str) -> list[str]:
+    sentences = re.split(r"(?<=\.)\s+(?=[A-Z])|\n", response)
+    tails = [_INTRODUCES.split(s)[-1].strip() for s in sentences if _INTRODUCES.search(s)]
+    return [tail for tail in tails if re.search(r"\w", tail)] or [response]
+
+
+def _number(text: str) -> float | None:
+    plain = text.strip().replace(",", "")
+    return round(float(plain), 2) if re.fullmatch(_NUMBER, plain) else None

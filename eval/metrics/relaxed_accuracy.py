@@ -1,0 +1,53 @@
+"""Relaxed accuracy: numbers read off a chart may be 5 % off, words may not.
+
+Masry et al. 2022, "ChartQA", section 5.1, after Methani et al. 2020 (PlotQA).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .answer_metric import AnswerMetric
+
+
+def relaxed_accuracy(prediction: str, answer: str, tolerance: float = 0.05) -> float:
+    """1 if the prediction is right, else 0.
+
+    Two numbers match if `|prediction − answer| ≤ tolerance · |answer|`; anything else matches if
+    it is equal but for case and outer blanks. `12%` is the number 0.12. Numbers are what `float`
+    reads, so `1,000` and `$5` are text, as in the usual script of pix2struct.
+
+    That script compares an answer of 0 as text; here the formula holds for it too, so that `0.0`
+    and `0%` match `0` and nothing else does.
+    """
+    said, true = _number(prediction), _number(answer)
+    if said is None or true is None:
+        return float(prediction.strip().lower() == answer.strip().lower())
+    # the last factor keeps what is exactly at the bound (1.05 for 1) from failing by rounding
+    return float(abs(said - true) <= tolerance * abs(true) * (1 + 1e-9))
+
+
+class RelaxedAccuracy(AnswerMetric):
+    """Mean `relaxed_accuracy`; of several answers the one that fits best counts."""
+
+    name = "relaxed_accuracy"
+
+    def __init__(self, tolerance: float = 0.05) -> None:
+        super().__init__()
+        self.tolerance = tolerance
+
+    def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
+        return max(relaxed_accuracy(prediction, answer, self.tolerance) for answer in answers)
+
+
+def _number(text: str) -> float | None:
+    text = text.strip()
+    percent = text.endswith("%")
+    try:
+        value = float(text[:-1] if percent else text)
+    except ValueError:
+        return None
+    if "_" in text or not math.isfinite(value):  # `float` reads 1_000, nan and infinity
+        return None
+    return value / 100 if percent else value
