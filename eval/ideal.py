@@ -18,7 +18,6 @@ import torch
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..models.decoder import Decoder
-from ..models.llamagen import LlamaGenTransformer
 
 _ANCHORS = (1, 3, 5, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257)
 
@@ -28,23 +27,17 @@ class BareCosts:
     """Seconds of bare cached forward passes of one network, by the number of new tokens a row.
 
     Measured where `_ANCHORS` says, on a line between. A machine's speed drifts, so `renew` forgets
-    what was measured; `seconds` holds the means of all that ever was.
+    what was measured; `now` holds what was since, by tokens a row.
     """
 
     decoder: Decoder
     rows: int
     grid: int
-    measured: dict[int, list[float]] = field(default_factory=dict)
-    _now: dict[int, float] = field(default_factory=dict)
+    now: dict[int, float] = field(default_factory=dict)
 
     def renew(self) -> None:
         """Measure anew when asked the next time."""
-        self._now.clear()
-
-    @property
-    def seconds(self) -> dict[int, float]:
-        """Mean seconds by tokens a row."""
-        return {n: statistics.fmean(times) for n, times in self.measured.items()}
+        self.now.clear()
 
     def __call__(self, n: int) -> float:
         """Mean seconds of a forward pass of `n` tokens a row, over the lengths of a generation."""
@@ -56,10 +49,9 @@ class BareCosts:
         return low + (high - low) * (n - below) / (above - below)
 
     def _at(self, n: int) -> float:
-        if n not in self._now:
-            self._now[n] = measure_forward(self.decoder, self.rows, self.grid, n, repeats=3)
-            self.measured.setdefault(n, []).append(self._now[n])
-        return self._now[n]
+        if n not in self.now:
+            self.now[n] = measure_forward(self.decoder, self.rows, self.grid, n, repeats=3)
+        return self.now[n]
 
 
 @torch.inference_mode()
@@ -68,10 +60,9 @@ def measure_forward(decoder: Decoder, rows: int, grid: int, n: int, repeats: int
 
     The mean and not the median: a generation is a sum, slow calls included.
     """
-    model: LlamaGenTransformer = decoder.model
-    prefix, limit = model.prefix_length, grid * grid
+    prefix, limit = decoder.model.prefix_length, grid * grid
     cache = decoder.cache(rows, prefix + limit + n)
-    rotary = model.rotary(grid)
+    rotary = decoder.rotary(grid)
     rotary = torch.cat([rotary, rotary[-1:].expand(n, -1)])
     causal = torch.full((len(rotary), len(rotary)), -torch.inf, device=rotary.device).triu(1)
     x = decoder.embeddings[torch.zeros(rows, n, dtype=torch.long, device=rotary.device)]
@@ -107,13 +98,19 @@ def ideal_seconds(
     config: SpecConfig, stats: SpecStats, target: BareCosts, drafter: BareCosts | None
 ) -> float:
     """Seconds of the bare passes behind a generation."""
+    if config.drafter_only:
+        assert drafter is not None
+        target = drafter
     total = sum(target(n + 1) for n in stats.rounds)
     if stats.own_drafts:
         total += stats.own_drafts * target(1)
     if drafter is None or not config.needs_model:
         return total
+    most = [config.nodes(depth) for depth in range(config.deepest + 1)]
     for n in stats.rounds:
-        # the shallowest draft that can have so many nodes
-        depth = next(d for d in range(config.deepest + 1) if config.nodes(d) >= n)
+        # the smallest draft that can have so many nodes; where a budget of nodes makes several
+        # depths as large as that, the deepest
+        enough = min(nodes for nodes in most if nodes >= n)
+        depth = max(d for d, nodes in enumerate(most) if nodes == enough)
         total += sum(drafter(tokens) for tokens in config.draft_calls(depth))
     return total

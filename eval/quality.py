@@ -1,107 +1,201 @@
-"""Quality of methods: every prompt drawn by each, in batches, and judged."""
+"""Quality of methods: every prompt drawn by each, in batches, judged, and compared in pairs."""
 
 from __future__ import annotations
 
+import io
+import statistics
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..pipelines.image import ImagePipeline
-from ..worlds.shapes import Prompt
-from .metrics.geneval import geneval_scores, score_prompt
-from .schema import MethodResult
+from . import bootstrap
+from .run.job import Job, Outcome, Unit
+from .run.samples import Line
+from .schema import MethodResult, Quality
+from .scorers import make_scorers
+
+FEWEST = 5  # prompts of a task: resamples of fewer look surer than they are
 
 
-def measure_quality(
-    pipe: ImagePipeline,
-    configs: dict[str, SpecConfig],
-    prompts: Sequence[Prompt],
-    seed: int,
-    call: dict[str, Any],
-    batch: int,
-    on_line: Callable[[dict[str, Any]], None],
-) -> dict[str, MethodResult]:
-    """Rows of the report by method: GenEval on the shapes world, and the difference to plain.
+class QualityWorker:
+    """Draws and judges quality units.
 
     A row of a batch is the picture it would be alone, so the batch matters to time only; times are
     not paired here and no speed-up is given.
     """
-    correct: dict[str, list[bool]] = {}
-    totals: dict[str, SpecStats] = {}
-    before = pipe.speculation
-    try:
-        for name, config in configs.items():
-            pipe.enable_speculation(config)
-            correct[name], parts = [], []
-            for first in range(0, len(prompts), batch):
-                some = prompts[first : first + batch]
-                seeds = range(seed + first, seed + first + len(some))
-                generators = [torch.Generator().manual_seed(s) for s in seeds]
-                texts = [p.prompt for p in some]
-                images, stats = pipe(texts, generator=generators, return_dict=False, **call)
-                parts.append(stats)
-                for prompt, s, image in zip(some, seeds, images, strict=True):
-                    right, reason = judge(prompt, image)
-                    correct[name].append(right)
-                    line = {"method": name, "tag": prompt.tag, "prompt": prompt.prompt, "seed": s}
-                    on_line({**line, "correct": right, "reason": reason})
-            totals[name] = parts[0].merged(parts[1:])
-    finally:
-        pipe.enable_speculation(before)
-    tags: list[str] = [p.tag for p in prompts]
-    return {
-        name: MethodResult(
+
+    def __init__(self, job: Job, pipe: ImagePipeline) -> None:
+        self.job, self.pipe = job, pipe
+        self.scorers = make_scorers(job)
+
+    def run(self, unit: Unit) -> Outcome:
+        """One batch by one method."""
+        job, indices = self.job, range(unit.first, unit.first + unit.count)
+        prompts = [job.prompt(i) for i in indices]
+        generators = [torch.Generator().manual_seed(job.seed + i) for i in indices]
+        before = self.pipe.speculation
+        self.pipe.enable_speculation(job.configs[unit.method])
+        try:
+            images, stats = self.pipe(
+                [p.prompt for p in prompts], generator=generators, return_dict=False, **job.call
+            )
+        finally:
+            self.pipe.enable_speculation(before)
+        started = time.perf_counter()
+        scores = {name: scorer(prompts, images) for name, scorer in self.scorers.items()}
+        stats.seconds["reward"] = time.perf_counter() - started
+        outcome = Outcome(unit, [])
+        for row, index in enumerate(indices):
+            place = picture_path(unit.method, index)
+            outcome.files[place] = _png(images[row])
+            outcome.lines.append(
+                {
+                    "kind": "quality",
+                    "method": unit.method,
+                    "index": index,
+                    "prompt": prompts[row].prompt,
+                    "tag": prompts[row].tag,
+                    "seed": job.seed + index,
+                    "scores": {name: many[row][0] for name, many in scores.items()},
+                    "reason": "; ".join(many[row][1] for many in scores.values() if many[row][1]),
+                    "picture": place,
+                    "nfe": stats.calls[row],
+                }
+            )
+        outcome.lines.append({"kind": "counts", "method": unit.method, "stats": asdict(stats)})
+        return outcome
+
+
+def picture_path(method: str, index: int) -> str:
+    """Where a picture lies in the run's folder."""
+    return f"pictures/{method}/{index:05d}.png"
+
+
+def _png(image: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "png")
+    return file.getvalue()
+
+
+def quality_rows(
+    lines: Sequence[Line],
+    counts: Sequence[Line],
+    methods: Sequence[str],
+    decides: tuple[str, float] | None,
+) -> dict[str, MethodResult]:
+    """Rows of the report by method, from the lines of the log.
+
+    Args:
+        decides: the metric that verdicts are about, and its margin.
+
+    Only samples that every method has are compared, so that all rows stand on the same ones.
+    """
+    by_method = {m: {line["index"]: line for line in lines if line["method"] == m} for m in methods}
+    common = sorted(set.intersection(*(set(found) for found in by_method.values())))
+    samples = {m: [found[i] for i in common] for m, found in by_method.items()}
+    rows: dict[str, MethodResult] = {}
+    for method in methods:
+        stats = [SpecStats(**line["stats"]) for line in counts if line["method"] == method]
+        total = stats[0].merged(stats[1:])
+        rows[method] = MethodResult(
             contract=total.contract,
-            n=len(prompts),
+            n=len(common),
             nfe_per_sample=total.nfe,
-            target_tokens_per_sample=float(np.mean(total.target_tokens)),
+            target_tokens_per_sample=statistics.fmean(total.target_tokens),
             mean_acceptance_length=total.mean_acceptance_length,
             acceptance_by_position=total.acceptance_by_position,
-            seconds_median=None,
-            decode_seconds_median=None,
-            phase_seconds={p: t / len(prompts) for p, t in sorted(total.seconds.items())},
-            quality=summarize_quality(tags, correct[name], correct["plain"]),
+            phase_seconds={p: t / len(total.calls) for p, t in sorted(total.seconds.items())},
         )
-        for name, total in totals.items()
-    }
+        for metric in samples[method][0]["scores"] if common else ():
+            margin = decides[1] if decides is not None and decides[0] == metric else None
+            rows[method].quality[metric] = compare_scores(
+                metric, samples[method], None if method == "plain" else samples["plain"], margin
+            )
+    return rows
 
 
-def judge(prompt: Prompt, image: Any) -> tuple[bool, str]:
-    """Is the prompt true of the picture, by the shapes world's detector?"""
-    from ..worlds.shapes.detector import detect
+def compare_scores(
+    metric: str, samples: list[Line], plain: list[Line] | None, margin: float | None
+) -> Quality:
+    """A metric of one method with its interval, and its difference to plain in pairs.
 
-    return score_prompt(prompt.metadata(), detect(np.asarray(image)))
+    GenEval's score is the mean of its tasks' means. Prompts are resampled, within their tasks and
+    with all of their samples: pictures of one prompt are alike.
+    """
+    values = _scores(metric, samples)
+    tags = [line["tag"] for line in samples] if metric == "geneval" else [""] * len(samples)
+    means = bootstrap.StratifiedMean(tags, [line["prompt"] for line in samples])
+    enough = means.fewest >= FEWEST
+    out = Quality(means(values), means.interval(values) if enough else None)
+    if len(set(tags)) > 1:
+        for tag in dict.fromkeys(tags):
+            out.parts[tag] = float(values[[t == tag for t in tags]].mean())
+    if plain is not None:
+        change = values - _scores(metric, plain)
+        out.difference_to_plain = means(change)
+        out.difference_ci95 = means.interval(change) if enough else None
+        if margin is not None:
+            out.verdict = "undecided"
+            if out.difference_ci95 is not None:
+                out.verdict = bootstrap.verdict(loss_of(out.difference_ci95), margin)
+    return out
 
 
-def summarize_quality(tags: list[str], correct: list[bool], plain: list[bool]) -> dict[str, Any]:
-    """Scores per task and overall, and the paired difference to plain with its 95 % interval."""
-    scores: dict[str, Any] = dict(geneval_scores(zip(tags, correct, strict=True)))
-    difference = np.asarray(correct, dtype=float) - np.asarray(plain, dtype=float)
-    spread = 1.96 * difference.std(ddof=1) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
-    mean = float(difference.mean())
-    scores["difference_to_plain"] = mean
-    scores["difference_ci95"] = [mean - float(spread), mean + float(spread)]
-    return scores
+def _scores(metric: str, samples: list[Line]) -> Any:
+    return np.array([line["scores"][metric] for line in samples], dtype=np.float64)
+
+
+def loss_of(difference: bootstrap.Interval) -> bootstrap.Interval:
+    """What is lost against plain, from the method's difference to it; larger scores are better."""
+    low, high = difference
+    return -high, -low
+
+
+def set_quality(
+    distance: Callable[[Any], float], features: Any, plain: Any | None, rounds: int = 200
+) -> Quality:
+    """A distance of a method's pictures, as a set, to the reference; smaller is better.
+
+    A resample repeats pictures and so lies farther from any reference than the set itself. That
+    cancels in the difference of two sets, which has an interval; the distance alone has none.
+
+    Args:
+        distance: of features `[N, D]` to the reference's.
+        features: of the method's pictures, in the order of the samples.
+        plain: of plain's, resampled in the same pairs; None for plain itself.
+        rounds: resamples; 0: no interval.
+    """
+    out = Quality(distance(features), larger_is_better=False)
+    if plain is None:
+        return out
+    out.difference_to_plain = out.value - distance(plain)
+    if rounds and len(features) >= FEWEST:
+        n, rng = len(features), np.random.default_rng(0)
+        picked = [rng.integers(0, n, n) for _ in range(rounds)]
+        differences = [distance(features[i]) - distance(plain[i]) for i in picked]
+        low, high = np.percentile(differences, [2.5, 97.5])
+        out.difference_ci95 = float(low), float(high)
+    return out
 
 
 @torch.inference_mode()
-def target_entropy(
-    pipe: ImagePipeline, prompts: Sequence[Prompt], seed: int, call: dict[str, Any]
-) -> float:
+def target_entropy(pipe: ImagePipeline, job: Job, count: int) -> float:
     """Mean entropy of the target on its own output: nats per token, after guidance and warpers."""
-    texts = [p.prompt for p in prompts]
-    generators = [torch.Generator().manual_seed(seed + i) for i in range(len(texts))]
+    prompts = [job.prompt(i).prompt for i in range(count)]
+    generators = [torch.Generator().manual_seed(job.seed + i) for i in range(count)]
     before = pipe.speculation
     pipe.disable_speculation()
     try:
         tokens, _ = pipe(
-            texts, generator=generators, output_type="tokens", return_dict=False, **call
+            prompts, generator=generators, output_type="tokens", return_dict=False, **job.call
         )
     finally:
         pipe.enable_speculation(before)
-    laws = pipe.token_laws(texts, tokens, **call)
+    laws = pipe.token_laws(prompts, tokens, **job.call)
     return float(torch.special.entr(laws).sum(-1).mean())

@@ -8,8 +8,48 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from .files import write_atomic
 
-VERSION = 1
+VERSION = 2
+
+
+@dataclass
+class Quality:
+    """One metric of one method.
+
+    Attributes:
+        value: over all samples.
+        ci95: its 95 % bootstrap interval; None where none is made.
+        difference_to_plain, difference_ci95: method less plain, over the same prompts and seeds.
+        larger_is_better: which way is up.
+        verdict: what the interval allows to say of the loss against plain: "no loss", "within M",
+            "worse", "undecided"; "" without a margin and for plain itself.
+        parts: the value by part, such as GenEval's tasks.
+    """
+
+    value: float
+    ci95: tuple[float, float] | None = None
+    difference_to_plain: float | None = None
+    difference_ci95: tuple[float, float] | None = None
+    larger_is_better: bool = True
+    verdict: str = ""
+    parts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Throughput:
+    """Speed of whole batches of one size.
+
+    Attributes:
+        n: batches measured.
+        tokens_per_second: output tokens of all rows over the seconds of the token loop, median.
+        speedup_median, speedup_ci95: paired loop-time ratio to plain at the same batch size.
+    """
+
+    n: int
+    tokens_per_second: float
+    speedup_median: float | None = None
+    speedup_ci95: tuple[float, float] | None = None
 
 
 @dataclass
@@ -18,20 +58,35 @@ class MethodResult:
 
     Attributes:
         contract: what the method promises about its output.
-        n: samples measured.
-        nfe_per_sample: verify calls of the target per sample; prefill is not counted.
+        role: "baseline" (plain), "method", or "sceptic": the cheap alternative that a method has to
+            beat.
+        n: samples behind the quality figures, or behind the speed where none was judged.
+        n_speed: prompts behind the speed figures; 0: not measured.
+        nfe_per_sample: verify calls of the target per sample (of the drafter where that draws
+            alone); prefill is not counted.
         target_tokens_per_sample: tokens the target processed in them.
         mean_acceptance_length: tokens emitted per target call, recovered or bonus token included.
         acceptance_by_position: share of drafted tokens that stood, given those before them did.
-        seconds_median: wall-clock of a whole pipeline call at batch 1; None in quality suites.
+        phase_seconds: mean seconds per sample and phase, of the speed runs where there are any.
+        seconds_median: wall-clock of a whole pipeline call at batch 1; None if not measured.
         decode_seconds_median: of the token loop alone, without captions, prefill and pixels.
-        phase_seconds: mean seconds per phase.
         speedup_median, speedup_ci95: paired decode-time ratio to plain, prompt by prompt, and its
             bootstrap interval; None for the baseline itself.
         speedup_end_to_end_median: the same for whole calls.
         ideal_speedup: plain decode time over the bare forward passes that this method needed.
         engine_efficiency: measured over ideal.
-        quality: scores per task and overall, and the paired difference to plain.
+        peak_memory_bytes: most memory in use during its calls, by the device if it has its own,
+            else by the process; None where the platform doesn't tell.
+        energy_joules_per_sample: as far as the platform's meters tell, else None.
+        throughput: by batch size, where asked for.
+        tv_per_step: total variation between the law of the next token as the rule emits it and
+            the target's, measured by enumeration on laws of real rounds (of a drafter that draws
+            alone: between its laws and the target's): mean and largest; None where nothing is
+            drafted.
+        target_entropy: nats per token of the target's laws on its own output, after guidance and
+            warpers.
+        head_calls_per_sample, backbone_calls_per_sample: for continuous tokens, in place of nfe.
+        quality: by metric.
     """
 
     contract: str
@@ -40,15 +95,24 @@ class MethodResult:
     target_tokens_per_sample: float
     mean_acceptance_length: float
     acceptance_by_position: list[float]
-    seconds_median: float | None
-    decode_seconds_median: float | None
     phase_seconds: dict[str, float]
+    role: str = "method"
+    n_speed: int = 0
+    seconds_median: float | None = None
+    decode_seconds_median: float | None = None
     speedup_median: float | None = None
     speedup_ci95: tuple[float, float] | None = None
     speedup_end_to_end_median: float | None = None
     ideal_speedup: float | None = None
     engine_efficiency: float | None = None
-    quality: dict[str, Any] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    energy_joules_per_sample: float | None = None
+    throughput: dict[int, Throughput] = field(default_factory=dict)
+    tv_per_step: tuple[float, float] | None = None
+    target_entropy: float | None = None
+    head_calls_per_sample: float | None = None
+    backbone_calls_per_sample: float | None = None
+    quality: dict[str, Quality] = field(default_factory=dict)
 
 
 @dataclass
@@ -57,60 +121,83 @@ class Report:
 
     Attributes:
         suite, pipeline, model: what ran.
-        settings: call arguments, seed, number of prompts, batch.
-        environment: versions, processor, threads.
+        command: the command line that repeats it.
+        settings: call arguments, seed, numbers of prompts, batch, warm-up, margin.
+        environment: versions, commit, processor, threads, device.
         target_entropy: nats per token after guidance and warpers, mean over the target's own
-            output: how hard its tokens are to guess.
-        costs: seconds of bare forward passes by network and number of tokens a row.
+            output: how hard its tokens are to guess; None where nothing was generated.
+        costs: mean seconds of bare forward passes by network and number of tokens a row.
         methods: the rows by method.
+        notes: what a reader must know before quoting a figure: a limited run, a noisy machine, too
+            few samples.
+        for_reporting: False if the run was cut short by `--limit`.
     """
 
     suite: str
     pipeline: str
     model: str
+    command: str
     settings: dict[str, Any]
     environment: dict[str, Any]
-    target_entropy: float
-    costs: dict[str, Any]
+    target_entropy: float | None
+    costs: dict[str, dict[int, float]]
     methods: dict[str, MethodResult]
+    notes: list[str] = field(default_factory=list)
+    for_reporting: bool = True
     version: int = VERSION
 
     def write(self, folder: Path) -> Path:
         """Write `report.json`; the file appears whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "report.json"
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        part.replace(path)
-        return path
+        return write_atomic(folder / "report.json", json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Report:
-        """Read and validate a report.
+        """Read and validate a report; a folder stands for its `report.json`.
 
         Raises:
             InputError: not a report of this version, or a field missing or unknown.
         """
+        path = path / "report.json" if path.is_dir() else path
         try:
             data = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise InputError(f"can't read report {path}: {error}") from error
         if not isinstance(data, dict) or data.get("version") != VERSION:
-            raise InputError(f"{path} is not a version {VERSION} report")
-        _check(cls, data, str(path))
-        for name, row in data["methods"].items():
-            _check(MethodResult, row, f"{path}: method {name}")
-            if row["speedup_ci95"] is not None:  # JSON has no tuples, and no integer keys
-                row["speedup_ci95"] = tuple(row["speedup_ci95"])
-            data["methods"][name] = MethodResult(**row)
-        data["costs"] = {
-            who: {int(n): seconds for n, seconds in by_width.items()}
-            for who, by_width in data["costs"].items()
-        }
-        return cls(**data)
+            raise InputError(f"{path} is not a version {VERSION} report; run the suite again")
+        try:
+            return _report(data, str(path))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{path} is not a report: {error}") from error
 
 
-def _check(kind: type, data: dict[str, Any], where: str) -> None:
+def _report(data: dict[str, Any], where: str) -> Report:
+    """JSON has no tuples and no integer keys."""
+    _check(Report, data, where)
+    for name, row in data["methods"].items():
+        place = f"{where}: method {name}"
+        _check(MethodResult, row, place)
+        for metric, quality in row["quality"].items():
+            _check(Quality, quality, f"{place}: quality {metric}")
+            row["quality"][metric] = Quality(**_tuples(quality))
+        for batch, many in row["throughput"].items():
+            _check(Throughput, many, f"{place}: throughput {batch}")
+        row["throughput"] = {int(b): Throughput(**_tuples(m)) for b, m in row["throughput"].items()}
+        data["methods"][name] = MethodResult(**_tuples(row))
+    data["costs"] = {
+        who: {int(n): seconds for n, seconds in by_width.items()}
+        for who, by_width in data["costs"].items()
+    }
+    return Report(**data)
+
+
+def _tuples(row: dict[str, Any]) -> dict[str, Any]:
+    pairs = ("ci95", "difference_ci95", "speedup_ci95", "tv_per_step")
+    return {k: tuple(v) if k in pairs and v is not None else v for k, v in row.items()}
+
+
+def _check(kind: type, data: Any, where: str) -> None:
+    if not isinstance(data, dict):
+        raise InputError(f"{where}: not an object")
     known = {f.name for f in fields(kind)}
     wrong = sorted(known.symmetric_difference(data))
     if wrong:

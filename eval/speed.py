@@ -1,63 +1,82 @@
-"""Speed of methods, paired prompt by prompt at batch 1, and how near the engine is to the ideal."""
+"""Speed of methods, paired prompt by prompt, and how near the engine is to the ideal."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from ..config import SpecConfig
+from ..engine.stats import SpecStats
 from ..pipelines.image import ImagePipeline
-from ..worlds.shapes import Prompt
+from .bootstrap import Interval, ratio_interval
 from .ideal import BareCosts, ideal_seconds
-from .schema import MethodResult
-from .timing import Sample, paired_runs, ratio_interval
+from .run.job import Job, Outcome, Unit
+from .run.samples import Line
+from .schema import MethodResult, Throughput
+from .timing import Sample, in_turn
+
+WARMUP = 1  # calls of every method and batch size that are not counted
+FEWEST = 6  # pairs: an interval of fewer looks surer than it is
+NOISY = 0.15  # spread of the plain loop's seconds from which on a machine is called noisy
 
 
-def measure_speed(
-    pipe: ImagePipeline,
-    configs: dict[str, SpecConfig],
-    prompts: Sequence[Prompt],
-    seed: int,
-    call: dict[str, Any],
-    on_line: Callable[[dict[str, Any]], None],
-) -> tuple[dict[str, MethodResult], dict[str, BareCosts]]:
-    """Rows of the report by method, and the bare costs behind their ideals.
+class SpeedWorker:
+    """Measures speed units with a pipeline; the first of every batch size is preceded by warm-up.
 
     Args:
-        configs: methods by name, "plain" among them.
-        on_line: receives what `samples.jsonl` says of every sample.
+        job: what is measured.
+        pipe: where.
     """
 
-    costs = bare_costs(pipe, call)
+    def __init__(self, job: Job, pipe: ImagePipeline) -> None:
+        self.job, self.pipe = job, pipe
+        self.costs = bare_costs(pipe, job.call)
+        self._warm: set[int] = set()
 
-    def on_sample(name: str, sample: Sample) -> None:
-        sample.output = None  # pictures would pile up
-        for bare in costs.values():
-            bare.renew()
-        sample.bare_seconds = ideal_seconds(
-            configs[name], sample.stats, costs["target"], costs.get("drafter")
-        )
-        on_line(
-            {
-                "method": name,
-                "prompt": sample.prompt,
-                "seed": sample.seed,
-                "seconds": sample.seconds,
-                "decode_seconds": sample.decode_seconds,
-                "bare_seconds": sample.bare_seconds,
-                "nfe": sample.stats.nfe,
-                "mean_acceptance_length": sample.stats.mean_acceptance_length,
-                "phase_seconds": sample.stats.seconds,
-            }
-        )
+    def run(self, unit: Unit) -> Outcome:
+        """One prompt, or a batch of them, by every method in turn."""
+        job = self.job
+        texts = [job.prompt(i).prompt for i in range(unit.first, unit.first + unit.count)]
+        prompt = texts[0] if unit.count == 1 else texts
+        turn = unit.first // unit.count
+        for _ in range(0 if unit.count in self._warm else WARMUP):
+            in_turn(self.pipe, job.configs, prompt, job.seed, turn, job.call)
+        self._warm.add(unit.count)
+        seed = job.seed + unit.first
+        lines: list[Line] = []
+        for name, sample in in_turn(self.pipe, job.configs, prompt, seed, turn, job.call).items():
+            lines.append(self._line(unit, name, sample, texts))
+        return Outcome(unit, lines)
 
-    texts = [p.prompt for p in prompts]
-    samples = paired_runs(pipe, configs, texts, seed, call, on_sample=on_sample)
-    rows = {name: summarize(name, many, samples["plain"]) for name, many in samples.items()}
-    return rows, costs
+    def _line(self, unit: Unit, name: str, sample: Sample, texts: list[str]) -> Line:
+        bare = None
+        if unit.count == 1:
+            for costs in self.costs.values():
+                costs.renew()  # a machine's speed drifts: the ideal is measured beside each sample
+            config, drafter = self.job.configs[name], self.costs.get("drafter")
+            bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
+        return {
+            "kind": "speed",
+            "method": name,
+            "index": unit.first,
+            "batch": unit.count,
+            "prompt": " | ".join(texts),
+            "seed": sample.seed,
+            "seconds": sample.seconds,
+            "decode_seconds": sample.decode_seconds,
+            "bare_seconds": bare,
+            "costs": {who: dict(sorted(c.now.items())) for who, c in self.costs.items()}
+            if unit.count == 1
+            else {},
+            "nfe": sample.stats.nfe,
+            "mean_acceptance_length": sample.stats.mean_acceptance_length,
+            "phase_seconds": sample.stats.seconds,
+            "peak_memory": sample.peak_memory,
+            "energy": sample.energy,
+            "stats": asdict(sample.stats),
+        }
 
 
 def bare_costs(pipe: ImagePipeline, call: dict[str, Any]) -> dict[str, BareCosts]:
@@ -70,27 +89,97 @@ def bare_costs(pipe: ImagePipeline, call: dict[str, Any]) -> dict[str, BareCosts
     return costs
 
 
-def summarize(name: str, samples: list[Sample], plain: list[Sample]) -> MethodResult:
-    """One method's row of the report."""
-    stats = [s.stats for s in samples]
+def mean_costs(lines: Iterable[Line]) -> dict[str, dict[int, float]]:
+    """Mean seconds of bare passes over all samples."""
+    seen: dict[str, dict[int, list[float]]] = {}
+    for line in lines:
+        for who, costs in line["costs"].items():
+            for width, seconds in costs.items():
+                seen.setdefault(who, {}).setdefault(int(width), []).append(seconds)
+    return {
+        who: {width: statistics.fmean(costs[width]) for width in sorted(costs)}
+        for who, costs in seen.items()
+    }
+
+
+def speed_rows(lines: Sequence[Line], configs: dict[str, SpecConfig]) -> dict[str, MethodResult]:
+    """Rows of the report by method, from the lines of the log."""
+    by_batch: dict[int, dict[str, list[Line]]] = {}
+    for line in sorted(lines, key=lambda line: int(line["index"])):
+        methods = by_batch.setdefault(line["batch"], {name: [] for name in configs})
+        methods[line["method"]].append(line)
+    single = by_batch.pop(1)
+    rows = {name: _row(name, single[name], single["plain"]) for name in configs}
+    for batch, methods in by_batch.items():
+        for name, row in rows.items():
+            row.throughput[batch] = _throughput(name, methods[name], methods["plain"])
+    return rows
+
+
+def _row(name: str, lines: list[Line], plain: list[Line]) -> MethodResult:
+    """One method at batch 1."""
+    stats = [SpecStats(**line["stats"]) for line in lines]
     total = stats[0].merged(stats[1:])
-    pairs = list(zip(plain, samples, strict=True))
-    ideal = statistics.median(p.decode_seconds / s.bare_seconds for p, s in pairs)
-    measured, interval = ratio_interval([p.decode_seconds / s.decode_seconds for p, s in pairs])
+    pairs = list(zip(plain, lines, strict=True))
+    ideal = statistics.median(p["decode_seconds"] / s["bare_seconds"] for p, s in pairs)
+    measured, interval = _ratio([p["decode_seconds"] / s["decode_seconds"] for p, s in pairs])
+    memory = [line["peak_memory"] for line in lines if line["peak_memory"] is not None]
+    energy = [line["energy"] for line in lines if line["energy"] is not None]
     row = MethodResult(
         contract=total.contract,
-        n=len(samples),
+        n=len(lines),
+        n_speed=len(lines),
         nfe_per_sample=total.nfe,
-        target_tokens_per_sample=float(np.mean(total.target_tokens)),
+        target_tokens_per_sample=statistics.fmean(total.target_tokens),
         mean_acceptance_length=total.mean_acceptance_length,
         acceptance_by_position=total.acceptance_by_position,
-        seconds_median=statistics.median(s.seconds for s in samples),
-        decode_seconds_median=statistics.median(s.decode_seconds for s in samples),
-        phase_seconds={p: t / len(samples) for p, t in sorted(total.seconds.items())},
+        phase_seconds={p: t / len(lines) for p, t in sorted(total.seconds.items())},
+        seconds_median=statistics.median(line["seconds"] for line in lines),
+        decode_seconds_median=statistics.median(line["decode_seconds"] for line in lines),
         ideal_speedup=ideal,
         engine_efficiency=measured / ideal,
+        peak_memory_bytes=max(memory) if memory else None,
+        energy_joules_per_sample=statistics.fmean(energy) if energy else None,
     )
     if name != "plain":
         row.speedup_median, row.speedup_ci95 = measured, interval
-        row.speedup_end_to_end_median = statistics.median(p.seconds / s.seconds for p, s in pairs)
+        row.speedup_end_to_end_median = statistics.median(
+            p["seconds"] / s["seconds"] for p, s in pairs
+        )
     return row
+
+
+def _throughput(name: str, lines: list[Line], plain: list[Line]) -> Throughput:
+    """One method at another batch size."""
+    rates = [sum(line["stats"]["emitted"]) / line["decode_seconds"] for line in lines]
+    out = Throughput(len(lines), statistics.median(rates))
+    if name != "plain":
+        pairs = zip(plain, lines, strict=True)
+        out.speedup_median, out.speedup_ci95 = _ratio(
+            [p["decode_seconds"] / s["decode_seconds"] for p, s in pairs]
+        )
+    return out
+
+
+def _ratio(ratios: list[float]) -> tuple[float, Interval | None]:
+    """The median of paired ratios, with its interval if there are enough of them."""
+    median, interval = ratio_interval(ratios)
+    return median, interval if len(ratios) >= FEWEST else None
+
+
+def noise_notes(lines: Sequence[Line], rows: dict[str, MethodResult]) -> list[str]:
+    """Whether the machine was too busy to tell, from the plain loop, whose work never changes."""
+    alone = [line for line in lines if line["batch"] == 1]
+    times = [line["decode_seconds"] for line in alone if line["method"] == "plain"]
+    notes = []
+    if len(times) > 3:
+        low, middle, high = statistics.quantiles(times, n=4)
+        if (high - low) / middle > NOISY:
+            notes.append(
+                f"the machine was noisy: half of the plain loops differ by more than "
+                f"{(high - low) / middle:.0%} in time for the same work; repeat this on a quiet one"
+            )
+    for name, row in rows.items():
+        if row.speedup_ci95 is not None and row.speedup_ci95[0] <= 1 <= row.speedup_ci95[1]:
+            notes.append(f"{name}: the speed-up's interval holds 1: neither faster nor slower")
+    return notes

@@ -96,7 +96,8 @@ def tiny_folder(tmp_path_factory) -> Path:
     from mmspec import ImagePipeline
     from mmspec.models.llamagen import LlamaGenTransformer
     from mmspec.models.vq import VQModel
-    from mmspec.train.image_target import TEXT_ENCODER, caption_tokenizer
+    from mmspec.train.image_target import TEXT_ENCODER
+    from mmspec.train.words import caption_tokenizer
 
     words = caption_tokenizer()
 
@@ -144,3 +145,21 @@ def tiny_folder(tmp_path_factory) -> Path:
         folder = tmp_path_factory.mktemp("tiny") / "image"
         pipe.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def crops():
+    """64 crops of 64×64 px, none of one colour, from eight photographs that scikit-image ships."""
+    from PIL import Image
+    from skimage import data
+
+    names = ["astronaut", "chelsea", "coffee", "rocket", "hubble_deep_field", "retina"]
+    names += ["immunohistochemistry", "colorwheel"]
+    photos = [Image.fromarray(getattr(data, name)()).convert("RGB") for name in names]
+    corners = [
+        (photo, int(x * photo.width), int(y * photo.height))
+        for photo in photos
+        for y in (0.25, 0.55)
+        for x in (0.2, 0.35, 0.5, 0.65)
+    ]
+    return [photo.crop((x, y, x + 64, y + 64)) for photo, x, y in corners]

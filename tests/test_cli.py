@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from mmspec.cli import main
 from mmspec.config import METHODS
-from mmspec.eval.runner import SUITES
 from mmspec.eval.schema import MethodResult, Report
+from mmspec.eval.suite import suite_names
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMPT = "a photo of a red circle left of a blue square"
@@ -159,7 +159,7 @@ def test_knobs_reach_the_engine(generate):
     [
         (["ls", "methods"], list(METHODS)),
         (["ls", "models"], []),
-        (["eval", "ls"], sorted(path.stem for path in SUITES.glob("*.yaml"))),
+        (["eval", "ls"], suite_names()),
     ],
     ids=str,
 )
@@ -178,7 +178,8 @@ def test_lists(run, command, listed):
 def test_eval_run(evaluate, tmp_path):
     code, out, _ = evaluate("--methods", "plain,draft,sjd", "--limit", "2")
     assert code == 0
-    assert names(tmp_path / "out") == ["report.json", "samples.jsonl"]
+    written = ["report.html", "report.json", "report.md", "run.json", "samples.jsonl"]
+    assert names(tmp_path / "out") == written
     data = json.loads((tmp_path / "out" / "report.json").read_text())
     assert list(data["methods"]) == ["plain", "draft", "sjd"]
     for name, row in data["methods"].items():
@@ -196,12 +197,13 @@ def test_eval_run(evaluate, tmp_path):
             assert row["speedup_median"] is row["speedup_ci95"] is None
             assert row["acceptance_by_position"] == []
         else:
-            low, high = row["speedup_ci95"]
-            assert low <= row["speedup_median"] <= high
+            assert row["speedup_median"] > 0
+            assert row["speedup_ci95"] is None  # two pairs prove nothing
     report = Report.read(tmp_path / "out" / "report.json")
-    assert report.settings["prompts"] == 2
+    assert report.settings["speed_prompts"] == 2
+    assert not report.for_reporting
     lines = (tmp_path / "out" / "samples.jsonl").read_text().splitlines()
-    samples = [json.loads(line) for line in lines]
+    samples = [line for line in map(json.loads, lines) if line["kind"] == "speed"]
     assert [sample["seed"] for sample in samples] == [0, 0, 0, 1, 1, 1]
     order = [sample["method"] for sample in samples]
     assert sorted(order[:3]) == sorted(order[3:]) == ["draft", "plain", "sjd"]
@@ -218,14 +220,13 @@ def test_eval_quality(run, tiny_folder, tmp_path):
     for row in report.methods.values():
         assert row.n == 6
         assert row.speedup_median is row.seconds_median is None
-        assert 0 <= row.quality["overall"] <= 1
-        low, high = row.quality["difference_ci95"]
-        assert low <= row.quality["difference_to_plain"] <= high
+        assert 0 <= row.quality["geneval"].value <= 1
+    assert any("too few samples" in note for note in report.notes)
     assert 0 < report.target_entropy < np.log(128)
     samples = (tmp_path / "out" / "samples.jsonl").read_text().splitlines()
-    verdicts = [json.loads(line) for line in samples]
+    verdicts = [line for line in map(json.loads, samples) if line["kind"] == "quality"]
     assert len(verdicts) == 12
-    assert all(line["correct"] == (line["reason"] == "") for line in verdicts)
+    assert all((line["scores"]["geneval"] == 1) == (line["reason"] == "") for line in verdicts)
     assert [line.split()[0] for line in out.splitlines()[1:3]] == ["plain", "sjd"]
 
 
@@ -235,6 +236,37 @@ def test_eval_adds_the_baseline_and_prints_json(evaluate, tmp_path):
     assert json.loads(out) == json.loads((tmp_path / "out" / "report.json").read_text())
     assert list(json.loads(out)["methods"]) == ["plain", "sjd"]
     assert json.loads(out)["methods"]["plain"]["nfe_per_sample"] == 4
+
+
+def test_reports_are_drawn_again_and_compared(evaluate, run, tmp_path):
+    assert evaluate("--methods", "sjd", "--limit", 2, "--size", 16)[0] == 0
+    out = tmp_path / "out"
+    before = {name: (out / name).read_bytes() for name in ("report.html", "report.md")}
+    for name in before:
+        (out / name).unlink()
+    code, text, _ = run("eval", "report", out)
+    assert code == 0
+    assert {name: (out / name).read_bytes() for name in before} == before
+    assert "report.html" in text
+    code, text, _ = run("eval", "compare", out, out, "--json")
+    assert code == 0
+    rows = json.loads(text)["rows"]
+    assert {row["method_a"] for row in rows} == {"plain", "sjd"}
+    assert all((row["n"], row["ratio"], row["p"]) == (2, 1, 1) for row in rows)
+    assert (
+        len(json.loads(run("eval", "compare", out, out, "--methods", "plain:sjd", "--json")[1]))
+        == 2
+    )
+    refused(run("eval", "report", tmp_path / "nothing"), "nothing")
+    refused(run("eval", "compare", out, tmp_path / "nothing"), "nothing")
+
+
+def test_validate(run, tmp_path):
+    code, out, err = run("eval", "validate")
+    assert (code, err) == (0, "")
+    assert [line.partition(":")[0] for line in out.splitlines()] == suite_names()
+    (tmp_path / "mine.yaml").write_text("summary: s\nsource: prompts\nspeed: x\n")
+    refused(run("eval", "validate", tmp_path / "mine.yaml"), "speed must be a whole number")
 
 
 # --- bad input ------------------------------------------------------------------------------------
@@ -364,6 +396,15 @@ def test_unwritable_folder(run, tiny_folder, tmp_path):
         (["--size", "64", "--limit", "1"], ["64×64"]),
         (["--seed", "-1", "--limit", "1"], ["--seed"]),
         (["--device", "gpu"], ["device 'gpu'"]),
+        (["--max-samples", "0"], ["--max-samples", "0"]),
+        (["--batch-sizes", "1,x"], ["--batch-sizes", "1,x"]),
+        (["--batch-sizes", "0"], ["--batch-sizes", "0"]),
+        (["--executor", "rai"], ["did you mean 'ray'"]),
+        (["--workers", "2"], ["--executor ray"]),
+        (["--metrics", "genval"], ["did you mean 'geneval'"]),
+        (["--metrics", "fid"], ["--reference FOLDER"]),
+        (["--prompts", "nothing.jsonl"], ["nothing.jsonl"]),
+        (["--weights", "clip"], ["NAME=PATH"]),
     ],
     ids=str,
 )
@@ -402,7 +443,7 @@ def test_interrupt(monkeypatch, run, tiny_folder, tmp_path):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mmspec.cli._pipeline", stop)
+    monkeypatch.setattr("mmspec.cli.open_pipeline", stop)
     code, out, err = run("generate", PROMPT, "-o", tmp_path / "out")
     assert (code, out, err) == (130, "", "mmspec: interrupted\n")
 

@@ -105,6 +105,7 @@ def data(copy: Path) -> set[str]:
     """The data files that must ship, as paths in the repository."""
     paths = [p for top in ("models", "prompts") for p in (copy / "assets" / top).rglob("*")]
     paths += (copy / "eval" / "suites").glob("*.yaml")
+    paths += (copy / "eval" / "report").glob("page.*")
     paths.append(copy / "mmspec" / "py.typed")
     names = {p.relative_to(copy).as_posix() for p in paths if p.is_file() and p.name[0] != "."}
     return names - set(UNWANTED)

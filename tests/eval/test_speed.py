@@ -1,142 +1,22 @@
-"""The speed report: its schema, paired timing, intervals, the ideal, and the rows by hand."""
+"""Speed: paired timing, the ideal, and the rows by hand."""
 
 from __future__ import annotations
 
 import json
-import random
 import statistics
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from mmspec.config import SpecConfig
 from mmspec.engine.stats import SpecStats
-from mmspec.errors import InputError
-from mmspec.eval.compare import _row
 from mmspec.eval.ideal import BareCosts, call_seconds, ideal_seconds
-from mmspec.eval.quality import summarize_quality
-from mmspec.eval.runner import PROMPTS, load_prompts, load_suite, parse_methods
-from mmspec.eval.schema import VERSION, MethodResult, Report
-from mmspec.eval.speed import summarize
-from mmspec.eval.timing import Sample, environment, paired_runs, ratio_interval
-from mmspec.worlds.shapes.vocabulary import TASKS
-
-
-def result(**fields) -> MethodResult:
-    given = dict(
-        contract="exact",
-        n=3,
-        nfe_per_sample=16.0,
-        target_tokens_per_sample=16.0,
-        mean_acceptance_length=1.0,
-        acceptance_by_position=[],
-        seconds_median=0.5,
-        decode_seconds_median=0.4,
-        phase_seconds={"target": 0.4},
-    )
-    return MethodResult(**{**given, **fields})
-
-
-# --- schema ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def report() -> Report:
-    sjd = result(
-        acceptance_by_position=[0.9, 0.5],
-        speedup_median=1.5,
-        speedup_ci95=(1.25, 1.75),
-        speedup_end_to_end_median=1.25,
-        ideal_speedup=1.75,
-        engine_efficiency=1.5 / 1.75,
-        quality={"overall": 0.5},
-    )
-    methods = {"plain": result(), "sjd": sjd}
-    costs = {"target": {1: 0.001, 17: 0.002}}
-    return Report("speed", "image", "m", {"seed": 0}, environment(), 2.5, costs, methods)
-
-
-def test_report_round_trip(report, tmp_path):
-    path = report.write(tmp_path / "a" / "b")
-    assert path == tmp_path / "a" / "b" / "report.json"
-    assert Report.read(path) == report
-    assert [file.name for file in path.parent.iterdir()] == ["report.json"]
-    assert json.loads(path.read_text())["version"] == VERSION
-
-
-def test_a_failed_write_leaves_the_old_report(report, tmp_path):
-    path = report.write(tmp_path)
-    with pytest.raises(TypeError):
-        replace(report, settings={"seed": object()}).write(tmp_path)
-    assert Report.read(path) == report
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda d: d.update(version=VERSION + 1), "version"),
-        (lambda d: d.pop("version"), "version"),
-        (lambda d: d.pop("environment"), "environment"),
-        (lambda d: d.update(mood="good"), "mood"),
-        (lambda d: d["methods"]["sjd"].pop("n"), "method sjd.* n"),
-        (lambda d: d["methods"]["sjd"].update(speed=2), "method sjd.* speed"),
-    ],
-)
-def test_reports_of_another_shape(report, tmp_path, change, message):
-    data = asdict(report)
-    change(data)
-    (tmp_path / "report.json").write_text(json.dumps(data))
-    with pytest.raises(InputError, match=message):
-        Report.read(tmp_path / "report.json")
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", None])
-def test_no_reports(tmp_path, text):
-    if text is not None:
-        (tmp_path / "report.json").write_text(text)
-    with pytest.raises(InputError, match=r"report\.json"):
-        Report.read(tmp_path / "report.json")
-
-
-# --- intervals ------------------------------------------------------------------------------------
-
-
-def slow_interval(ratios: list[float], rounds: int) -> tuple[float, float]:
-    """Percentile bootstrap of the median, one resample at a time, with Python's own dice."""
-    dice = random.Random(0)
-    medians = sorted(statistics.median(dice.choices(ratios, k=len(ratios))) for _ in range(rounds))
-    return medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
-
-
-@pytest.mark.parametrize("n", [5, 30, 101])
-def test_interval_against_a_slow_bootstrap(n):
-    ratios = np.exp(np.random.default_rng(n).normal(0.3, 0.2, n)).tolist()
-    middle, (low, high) = ratio_interval(ratios)
-    assert middle == statistics.median(ratios)
-    truth = slow_interval(ratios, 4000)
-    assert (low, high) == pytest.approx(truth, abs=0.03)
-    assert min(ratios) <= low < middle < high <= max(ratios)
-
-
-def test_known_intervals():
-    assert ratio_interval([1.5]) == (1.5, (1.5, 1.5))
-    assert ratio_interval([2.0] * 9) == (2.0, (2.0, 2.0))
-    # the median of three draws from two values: both are within reach of 2.5 %
-    assert ratio_interval([1.0, 1.0, 3.0]) == (1.0, (1.0, 3.0))
-    assert ratio_interval([1.0, 2.0, 3.0]) == ratio_interval([1.0, 2.0, 3.0])
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say():
-    rng = np.random.default_rng(0)
-    held = 0
-    for _ in range(300):
-        _, (low, high) = ratio_interval(rng.normal(1.0, 0.1, 50).tolist(), rounds=300)
-        held += low <= 1.0 <= high
-    assert 0.90 <= held / 300 <= 0.99
-
+from mmspec.eval.schema import Throughput
+from mmspec.eval.showcase import _row
+from mmspec.eval.speed import mean_costs, noise_notes, speed_rows
+from mmspec.eval.timing import Sample, paired_runs
 
 # --- paired runs ----------------------------------------------------------------------------------
 
@@ -146,6 +26,7 @@ class FakePipe:
 
     def __init__(self) -> None:
         self.speculation = SpecConfig(method="sjd", window=3)
+        self.device = torch.device("cpu")
         self.log: list[tuple[str, str, int]] = []
 
     def enable_speculation(self, config: SpecConfig) -> None:
@@ -153,7 +34,8 @@ class FakePipe:
 
     def __call__(self, prompt, generator, **call):
         assert call == {"top_k": 5}
-        self.log.append((self.speculation.method, prompt, generator.initial_seed()))
+        (seed,) = (g.initial_seed() for g in generator)
+        self.log.append((self.speculation.method, prompt, seed))
         return SimpleNamespace(stats=SpecStats(self.speculation.method))
 
 
@@ -161,16 +43,8 @@ CONFIGS = {name: SpecConfig(method=name) for name in ("plain", "draft", "sjd")}
 
 
 def test_methods_take_turns_on_the_same_seeds():
-    pipe, told = FakePipe(), []
-    samples = paired_runs(
-        pipe,
-        CONFIGS,
-        ["a", "b", "c", "d"],
-        10,
-        {"top_k": 5},
-        warmup=2,
-        on_sample=lambda name, sample: told.append((name, sample.prompt, sample.seed)),
-    )
+    pipe = FakePipe()
+    samples = paired_runs(pipe, CONFIGS, ["a", "b", "c", "d"], 10, {"top_k": 5}, warmup=2)
     rounds = [pipe.log[i : i + 3] for i in range(0, len(pipe.log), 3)]
     assert len(rounds) == 2 + 4
     assert all(sorted(m for m, *_ in r) == ["draft", "plain", "sjd"] for r in rounds)
@@ -178,7 +52,6 @@ def test_methods_take_turns_on_the_same_seeds():
     assert all(len({case[1:] for case in r}) == 1 for r in rounds)
     first = [r[0][0] for r in rounds[2:]]
     assert first == ["plain", "draft", "sjd", "plain"]  # nobody always goes first
-    assert told == [case for r in rounds[2:] for case in r]
     assert list(samples) == list(CONFIGS)
     for name, rows in samples.items():
         assert [(s.prompt, s.seed) for s in rows] == [("a", 10), ("b", 11), ("c", 12), ("d", 13)]
@@ -220,6 +93,10 @@ def test_ideal_seconds_by_hand():
         ideal_seconds(SpecConfig(method="sjd", drafter="model"), counted([3]), target, drafter)
         == 13 + 6
     )
+    # a tree of 48 of its nodes at most: 5 levels had 68, 4 had 52 and 3 had 36
+    tree = SpecConfig(method="dynamic-tree", siblings="without-replacement", tree_nodes=48)
+    drafted = sum(drafter(1 + nodes) for nodes in (0, 4, 20, 36, 52))
+    assert ideal_seconds(tree, counted([48]), target, drafter) == target(49) + drafted
 
 
 def test_bare_costs_lie_on_lines_and_are_renewed(monkeypatch):
@@ -236,7 +113,7 @@ def test_bare_costs_lie_on_lines_and_are_renewed(monkeypatch):
     assert asked == [5, 9]
     costs.renew()
     assert costs(9) == 84
-    assert costs.seconds == {5: 26, 9: (83 + 84) / 2}
+    assert costs.now == {9: 84}
 
 
 def test_tree_drafter_costs_a_pass_a_level():
@@ -274,6 +151,18 @@ def plain_sample(decode: float) -> Sample:
     return sample([0] * 8, decode, 2.0, **counters)
 
 
+def lines_of(name: str, samples: list[Sample], batch: int = 1) -> list[dict]:
+    """Lines of the log, their ideal by T(n) = 1 + (n − 1) / 2, as they are read back."""
+    lines = []
+    for i, one in enumerate(samples):
+        bare = ideal_seconds(CONFIGS[name], counted(one.stats.rounds), costs(1, 0.5), None)
+        line = {"method": name, "index": i, "batch": batch, "seconds": one.seconds}
+        line |= {"decode_seconds": one.decode_seconds, "bare_seconds": bare}
+        line |= {"peak_memory": 100 + i, "energy": None if i else 4.0, "stats": asdict(one.stats)}
+        lines.append(line | {"costs": {"target": {"1": i, "17": 2 * i}}})
+    return json.loads(json.dumps(lines))
+
+
 def test_rows_by_hand():
     plain = [plain_sample(8.0), plain_sample(12.0), plain_sample(16.0)]
     one = dict(drafted=[4], accepted=[5], emitted=[8], judged_at=[3, 2], accepted_at=[3, 1])
@@ -283,13 +172,11 @@ def test_rows_by_hand():
         sample([2], 16.0, 2.0, calls=[4], target_tokens=[8], **{**one, "judged_at": [4]}),
     ]
     fast[2].stats.accepted_at = [1]
-    for name, samples in (("sjd", fast), ("plain", plain)):
-        for one_sample in samples:
-            rounds = one_sample.stats.rounds
-            bare = ideal_seconds(CONFIGS[name], counted(rounds), costs(1, 0.5), None)
-            one_sample.bare_seconds = bare
-    row = summarize("sjd", fast, plain)
-    assert (row.contract, row.n, row.nfe_per_sample) == ("exact", 3, 3)
+    lines = lines_of("sjd", fast) + lines_of("plain", plain)
+    methods = {name: CONFIGS[name] for name in ("plain", "sjd")}
+    rows = speed_rows(lines[::-1], methods)  # whatever the order
+    row, base = rows["sjd"], rows["plain"]
+    assert (row.contract, row.n, row.n_speed, row.nfe_per_sample) == ("exact", 3, 3, 3)
     assert row.target_tokens_per_sample == 7
     assert row.mean_acceptance_length == 24 / 9
     assert row.acceptance_by_position == [7 / 10, 2 / 4]
@@ -300,15 +187,43 @@ def test_rows_by_hand():
     # in pairs: 8/4, 12/4, 16/16; end to end 10/6, 14/10, 18/18
     assert row.speedup_median == 2
     assert row.speedup_end_to_end_median == 1.4
-    assert row.speedup_ci95 == (1, 3)
+    assert row.speedup_ci95 is None  # three pairs prove nothing
     # bare passes: T(2)+T(3)+T(2) = 5, T(4)+T(2) = 4, T(3) = 2
     assert row.ideal_speedup == statistics.median([8 / 5, 12 / 4, 16 / 2])
     assert row.engine_efficiency == 2 / 3
+    assert (row.peak_memory_bytes, row.energy_joules_per_sample) == (102, 4.0)
 
-    base = summarize("plain", plain, plain)
     assert base.speedup_median is base.speedup_ci95 is base.speedup_end_to_end_median is None
     assert base.ideal_speedup == 12 / 8
     assert base.engine_efficiency == pytest.approx(8 / 12)
+    assert mean_costs(lines) == {"target": {1: 1, 17: 2}}
+    notes = noise_notes(lines, rows)
+    assert notes == []
+    many = lines_of("sjd", fast * 2) + lines_of("plain", plain * 2)
+    rows = speed_rows(many, methods)
+    assert rows["sjd"].speedup_ci95 == (1, 3)
+    notes = noise_notes(many, rows)
+    assert "sjd: the speed-up's interval holds 1: neither faster nor slower" in notes
+
+
+def test_throughput_by_hand():
+    plain = [plain_sample(8.0), plain_sample(16.0)]
+    fast = [plain_sample(4.0), plain_sample(4.0)]
+    lines = [*lines_of("sjd", fast), *lines_of("plain", plain)]
+    lines += [*lines_of("sjd", fast, 8), *lines_of("plain", plain, 8)]
+    rows = speed_rows(lines, {name: CONFIGS[name] for name in ("plain", "sjd")})
+    assert rows["sjd"].throughput == {8: Throughput(2, 2.0, 3.0, None)}
+    assert rows["plain"].throughput == {8: Throughput(2, 0.75)}
+
+
+@pytest.mark.parametrize(("spread", "noisy"), [(0.05, False), (0.3, True)])
+def test_noise_is_said(spread, noisy):
+    times = [1 - spread, 1.0, 1.0 + spread, 1.0, 1 - spread, 1 + spread]
+    lines = [{"method": "plain", "decode_seconds": t, "batch": 1} for t in times]
+    # these may vary
+    lines += [{"method": "sjd", "decode_seconds": 10.0 * i, "batch": 1} for i in range(9)]
+    lines += [{"method": "plain", "decode_seconds": 8.0 * t, "batch": 8} for t in times]
+    assert any("noisy" in note for note in noise_notes(lines, {})) == noisy
 
 
 def test_row_of_stats_json():
@@ -348,49 +263,3 @@ def test_merged_counters():
     assert one.calls == [1, 1]  # merging changes neither
     assert two.judged_at == [2, 1, 1, 1]
     assert both.as_dict()["mean_acceptance_length"] == 11 / 4
-
-
-def test_quality_difference_by_hand():
-    tags = list(TASKS) * 2
-    plain = [True] * 6 + [False] * 6
-    better = [True] * 9 + [False] * 3
-    scores = summarize_quality(tags, better, plain)
-    assert scores["overall"] == 0.75
-    assert scores["difference_to_plain"] == 0.25
-    spread = 1.96 * statistics.stdev([0.0] * 9 + [1.0] * 3) / 12**0.5
-    assert scores["difference_ci95"] == pytest.approx([0.25 - spread, 0.25 + spread])
-    assert summarize_quality(tags, plain, plain)["difference_ci95"] == [0, 0]
-
-
-# --- suites ---------------------------------------------------------------------------------------
-
-
-def test_suites_and_their_prompts():
-    speed, quality = load_suite("speed"), load_suite("geneval-shapes")
-    assert (speed.pipeline, speed.quality, quality.quality) == ("image", False, True)
-    for suite in (speed, quality):
-        assert suite.call == dict(guidance_scale=2.0, temperature=1.0, top_k=100, top_p=1.0)
-        prompts = load_prompts(PROMPTS / suite.prompts)
-        assert len(prompts) >= 600  # 100 of each task
-        assert [p.tag for p in prompts[:6]] == list(TASKS)
-    with pytest.raises(InputError, match="did you mean 'speed'"):
-        load_suite("spead")
-
-
-@pytest.mark.parametrize(
-    "text", ["{", '{"prompt": "a"}', "[1]", '{"promt": "a", "tag": "b"}', None]
-)
-def test_unreadable_prompts(tmp_path, text):
-    if text is not None:
-        (tmp_path / "prompts.jsonl").write_text(text)
-    with pytest.raises(InputError, match=r"prompts\.jsonl"):
-        load_prompts(tmp_path / "prompts.jsonl")
-
-
-def test_methods_by_name():
-    assert parse_methods("plain, sjd,plain,") == {name: CONFIGS[name] for name in ("plain", "sjd")}
-    for text in ("", " ,"):
-        with pytest.raises(InputError, match="empty"):
-            parse_methods(text)
-    with pytest.raises(InputError, match="did you mean 'draft'"):
-        parse_methods("plain,drafts")

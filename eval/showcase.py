@@ -10,7 +10,9 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
-from .timing import Sample, environment, paired_runs, ratio_interval
+from .bootstrap import ratio_interval
+from .environment import environment
+from .timing import Sample, paired_runs
 
 
 def compare(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.eval import peer
+from mmspec.eval.bench import peer
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config import SpecConfig
-from ..models.decoder import Decoder
-from .timing import paired_runs
+from ...config import SpecConfig
+from ...models.decoder import Decoder
+from ..timing import paired_runs
 
 PROMPT = "a photo of a red circle left of a blue square"
 

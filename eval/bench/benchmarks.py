@@ -13,17 +13,19 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ..config import SpecConfig
-from ..engine.coins import ProductionCoins
-from ..engine.warp import Warp
-from ..models.decoder import Decoder
-from ..models.llamagen import LlamaGenTransformer
-from ..registry import check_name
-from .ideal import call_seconds, measure_forward
+from ...config import SpecConfig
+from ...engine.coins import ProductionCoins
+from ...engine.warp import Warp
+from ...models.decoder import Decoder
+from ...models.llamagen import LlamaGenTransformer
+from ...registry import check_name
+from ..bootstrap import ratio_interval
+from ..environment import environment
+from ..ideal import call_seconds, measure_forward
+from ..timing import paired_runs
 from .own_work import PROMPT, own_work
 from .peer import against_assisted_generation
 from .throughput import goodput_against_plain, throughput, useless_drafter
-from .timing import environment, paired_runs, ratio_interval
 
 
 def run_benchmarks(
@@ -79,7 +81,7 @@ def plain_loop(pipe: Any, samples: int) -> dict[str, Any]:
 def bare_generation(decoder: Decoder, rows: int, grid: int) -> float:
     """Seconds of the cached one-token passes of one generation, and nothing else."""
     prefix = decoder.model.prefix_length
-    cache, rotary = decoder.cache(rows, prefix + grid * grid), decoder.model.rotary(grid)
+    cache, rotary = decoder.cache(rows, prefix + grid * grid), decoder.rotary(grid)
     x = decoder.embeddings[torch.zeros(rows, 1, dtype=torch.long, device=rotary.device)]
     started = time.perf_counter()
     for slot in range(prefix - 1, prefix + grid * grid - 1):
@@ -187,7 +189,7 @@ def memory_bound(pipe: Any, samples: int) -> dict[str, float]:
     cache = decoder.cache(2, decoder.model.prefix_length + grid * grid)
     matrices = [m.weight for layer in decoder.layers for m in layer] + [decoder.head.weight]
     read = sum(w.numel() * w.element_size() for w in matrices)
-    read += cache.data.numel() * cache.data.element_size() // 2  # half full on average
+    read += cache.nbytes // 2  # half full on average
     block = torch.empty(2**28, dtype=torch.uint8, device=device)
     # a copy reads and writes every byte
     target = torch.empty_like(block)

@@ -10,8 +10,8 @@ import torch
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli import main
 from mmspec.errors import InputError
-from mmspec.eval import benchmarks, throughput
-from mmspec.eval.own_work import Passes, own_work, replaced
+from mmspec.eval.bench import benchmarks, throughput
+from mmspec.eval.bench.own_work import Passes, own_work, replaced
 from mmspec.models.decoder import Decoder
 
 

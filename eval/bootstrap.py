@@ -1,0 +1,107 @@
+"""Intervals by resampling, and what they allow to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Interval = tuple[float, float]
+
+ROUNDS = 2000
+
+
+def interval(
+    statistic: Callable[[Array], Array], n: int, seed: int = 0, rounds: int = ROUNDS
+) -> Interval:
+    """95 % percentile-bootstrap interval of a statistic of n samples.
+
+    Args:
+        statistic: takes indices `[rounds, n]`, a resample a row, and returns `[rounds]`.
+        n: samples.
+    """
+    picked = np.random.default_rng(seed).integers(0, n, (rounds, n))
+    low, high = np.percentile(statistic(picked), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def ratio_interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, Interval]:
+    """Median of paired ratios and its 95 % percentile-bootstrap interval."""
+    values = np.asarray(ratios, dtype=np.float64)
+    spread = interval(lambda i: np.asarray(np.median(values[i], axis=1)), len(values), seed=seed)
+    return float(np.median(values)), spread
+
+
+class StratifiedMean:
+    """The mean of the strata's means, and its interval when whole clusters are resampled.
+
+    Args:
+        strata: the stratum of each of n samples; one for all makes it the plain mean.
+        clusters: what each sample shares with others of its stratum, such as its prompt; None: no
+            two share anything.
+    """
+
+    def __init__(self, strata: Sequence[object], clusters: Sequence[object] | None = None) -> None:
+        own = range(len(strata)) if clusters is None else clusters
+        pairs = list(zip(strata, own, strict=True))
+        self._strata: list[Array] = []  # of each, the cluster of each of its samples
+        self._places: list[Array] = []  # and where these stand
+        for stratum in dict.fromkeys(strata):
+            places = [i for i, (name, _) in enumerate(pairs) if name == stratum]
+            numbers = {c: k for k, c in enumerate(dict.fromkeys(pairs[i][1] for i in places))}
+            self._places.append(np.array(places))
+            self._strata.append(np.array([numbers[pairs[i][1]] for i in places]))
+
+    @property
+    def fewest(self) -> int:
+        """Clusters of the stratum that has the fewest."""
+        return min((int(of.max()) + 1 for of in self._strata), default=0)
+
+    def __call__(self, values: Array) -> float:
+        """The mean of values `[n]`."""
+        return float(np.mean([values[places].mean() for places in self._places]))
+
+    def interval(self, values: Array, seed: int = 0, rounds: int = ROUNDS) -> Interval:
+        """Its 95 % percentile-bootstrap interval.
+
+        Values that are all the same have resamples that are too; they get the rule of three's
+        interval, in the values' own unit or in 1.
+        """
+        if np.ptp(values) == 0:
+            reach = 3 / len(values) * (abs(float(values[0])) or 1.0)
+            return float(values[0]) - reach, float(values[0]) + reach
+        rng = np.random.default_rng(seed)
+        total = np.zeros(rounds)
+        for places, cluster in zip(self._places, self._strata, strict=True):
+            sums, counts = np.bincount(cluster, values[places]), np.bincount(cluster)
+            picked = rng.integers(0, len(sums), (rounds, len(sums)))
+            total += sums[picked].sum(1) / counts[picked].sum(1)
+        low, high = np.percentile(total / len(self._strata), [2.5, 97.5])
+        return float(low), float(high)
+
+
+def verdict(loss: Interval, margin: float) -> str:
+    """What the paired 95 % interval of the loss against plain allows to say.
+
+    Args:
+        loss: the interval; positive is worse.
+        margin: the loss that is still called small, in the metric's unit.
+
+    A claim is about the upper end: "no loss" and "within" hold only if the whole interval does.
+    """
+    low, high = loss
+    if high <= 0:
+        return "no loss"
+    if high <= margin:
+        return f"within {margin:g}"
+    return "worse" if low > margin else "undecided"
+
+
+def samples_to_decide(loss: Interval, margin: float, n: int) -> int:
+    """Samples after which an interval that shrinks as 1/√n would lie on one side of the margin."""
+    centre, half = sum(loss) / 2, (loss[1] - loss[0]) / 2
+    gap = abs(margin - centre)
+    return max(n, round(n * (half / (gap or half / 1000)) ** 2)) if half else n

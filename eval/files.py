@@ -1,0 +1,21 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_atomic(path: Path, content: str | bytes) -> Path:
+    """Write a file under another name, to the disk, and then give it its own; returns the path.
+
+    Whatever stops the program, `path` is as it was or holds all of `content`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    return path

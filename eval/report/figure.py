@@ -1,0 +1,66 @@
+"""What all figures share: their size, the look of each method, legends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..schema import Report
+from .svg import INK, SERIES, style
+from .words import baseline
+
+DASHED = (0, (4, 3))
+
+_MARKERS = "osD^v<>ph"
+_WIDTH = 5.8  # inches of 72 units; text has 10
+
+
+def colors(report: Report) -> dict[str, str]:
+    """The colour of each method: grey for the baseline, the others in turn."""
+    plain = baseline(report)
+    others = [name for name in report.methods if name != plain]
+    found = {name: SERIES[1 + i % (len(SERIES) - 1)] for i, name in enumerate(others)}
+    return {name: found.get(name, SERIES[0]) for name in report.methods}
+
+
+def markers(report: Report) -> dict[str, str]:
+    """The marker of each method, the same in all figures."""
+    return {name: _MARKERS[i % len(_MARKERS)] for i, name in enumerate(report.methods)}
+
+
+@contextmanager
+def figure(name: str, height: float) -> Iterator[tuple[Any, Any]]:
+    """A canvas `height` inches high and its axes; to be drawn in here, and made inline too."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with style(name):
+        canvas = Figure(figsize=(_WIDTH, height), layout="constrained")
+        FigureCanvasAgg(canvas)  # measures text
+        yield canvas, canvas.add_subplot()
+
+
+def legend(canvas: Any, axes: Any) -> None:
+    """Above the axes, which keep their height; to be read line by line, not column by column."""
+    handles, names = axes.get_legend_handles_labels()
+    columns = max(1, min(len(names), int(_WIDTH * 72 / (40 + 6.2 * max(map(len, names))))))
+    canvas.set_figheight(canvas.get_figheight() + 0.21 * ((len(names) - 1) // columns))
+    order = [i for column in range(columns) for i in range(column, len(names), columns)]
+    canvas.legend(
+        [handles[i] for i in order],
+        [names[i] for i in order],
+        loc="outside upper left",
+        ncols=columns,
+        handlelength=1.5,
+        columnspacing=1.3,
+    )
+
+
+def methods_on_y(axes: Any, names: list[str]) -> None:
+    """A line per method, the first on top."""
+    axes.set_yticks(range(len(names)), names, color=INK)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    axes.invert_yaxis()

@@ -1,0 +1,110 @@
+"""The grid of pictures: the same prompt and seed by every method, side by side."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..schema import Report
+from .format import decimals, fixed
+from .samples import QualitySample, Samples
+from .words import first_metric
+
+ROWS = 12
+SIDE = 256  # most pixels of an embedded picture's side
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A cell of the grid.
+
+    Attributes:
+        uri: the picture itself, as a data URI; "": missing.
+        alt: what it should show, by which method.
+        score: "right", "wrong" or a number; "": not judged.
+        reason: why it is wrong.
+    """
+
+    method: str
+    uri: str
+    alt: str
+    score: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class GalleryRow:
+    """One prompt and seed."""
+
+    prompt: str
+    tag: str
+    seed: int
+    pictures: tuple[Picture, ...]
+
+
+def gallery(report: Report, samples: Samples, folder: Path, rows: int = ROWS) -> list[GalleryRow]:
+    """The first samples of every tag in turn, with distinct prompts: nobody chose them by eye."""
+    drawn = {
+        name: samples.quality[name]
+        for name in report.methods
+        if any(s.picture for s in samples.quality.get(name, {}).values())
+    }
+    judged = [s for of in drawn.values() for s in of.values()]
+    metric = first_metric(report) or ""
+    values = [s.scores[metric] for s in judged if metric in s.scores]
+    binary, digits = set(values) <= {0.0, 1.0}, decimals(values)
+
+    def picture(name: str, sample: QualitySample) -> Picture:
+        mine = drawn[name].get(sample.key)
+        alt = f"{sample.prompt}, by {name}, seed {sample.seed}"
+        if mine is None:
+            return Picture(name, "", alt, "", "")
+        value = mine.scores.get(metric)
+        score = ("right" if value else "wrong") if binary else fixed(value, digits)
+        return Picture(
+            name,
+            _embed(folder, mine.picture),
+            alt,
+            score if value is not None else "",
+            mine.reason,
+        )
+
+    return [
+        GalleryRow(s.prompt, s.tag, s.seed, tuple(picture(name, s) for name in drawn))
+        for s in _spread(judged)[:rows]
+    ]
+
+
+def _spread(samples: list[QualitySample]) -> list[QualitySample]:
+    """One sample a prompt, from the tags in turn, lowest index first."""
+    by_tag: dict[str, list[QualitySample]] = {}
+    prompts: set[str] = set()
+    for sample in sorted(samples, key=lambda s: (s.index, s.seed)):
+        if sample.prompt not in prompts:
+            prompts.add(sample.prompt)
+            by_tag.setdefault(sample.tag, []).append(sample)
+    longest = max(map(len, by_tag.values()), default=0)
+    return [group[i] for i in range(longest) for group in by_tag.values() if i < len(group)]
+
+
+def _embed(folder: Path, place: str | None) -> str:
+    """A picture as a data URI, made smaller if it is large; "" if there is none that can be read.
+
+    A place outside the run's folder counts as none: a page must not carry other files away.
+    """
+    from PIL import Image
+
+    path = (folder / (place or "")).resolve()
+    if not path.is_file() or not path.is_relative_to(folder.resolve()):
+        return ""
+    try:
+        with Image.open(path) as image:
+            picture = image.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # Pillow's, by format
+        return ""
+    picture.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    picture.save(file, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,0 +1,47 @@
+"""`report.md`: the tables and what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..schema import Report
+from . import tables
+from .table import Table, escape
+from .words import DEFINITIONS, lede, title, warnings, what_ran
+
+
+def to_markdown(report: Report) -> str:
+    """The report as Markdown; text of the user's is shown as it is."""
+    return "\n\n".join(_blocks(report)) + "\n"
+
+
+def _blocks(report: Report) -> Iterator[str]:
+    yield f"# {escape(title(report))}"
+    yield "; ".join(f"{name}: {escape(text)}" for name, text in what_ran(report))
+    if said := warnings(report):
+        yield "\n".join(
+            f"> **{escape(said[0])}**" if i == 0 else f"> - {escape(line)}"
+            for i, line in enumerate(said)
+        )
+    yield escape(lede(report))
+    yield tables.headline(report).markdown()
+    sections: list[tuple[str, list[Table | None]]] = [
+        ("Further figures", [tables.further(report)]),
+        ("Acceptance by position", [tables.acceptance(report)]),
+        ("Latency", [tables.phases(report), tables.costs(report)]),
+        ("Throughput", [tables.throughput(report)]),
+        ("Quality by task", [*tables.tasks(report)]),
+        ("Settings", [tables.facts("Settings.", report.settings)]),
+        ("Environment", [tables.facts("Environment.", report.environment)]),
+    ]
+    for name, of in sections:
+        shown = [table for table in of if table is not None and table.rows]
+        if shown:
+            yield f"## {name}"
+            yield from (table.markdown() for table in shown)
+    yield "## Command"
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", report.command)), default=0))
+    yield f"{fence}sh\n{report.command}\n{fence}"
+    yield "## How to read this"
+    yield "\n".join(f"- **{name}.** {text}" for name, text in DEFINITIONS.items())

@@ -1,0 +1,162 @@
+"""The samples of a finished run, read and checked line by line; nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+
+Key = tuple[int, int, str]  # index, seed, prompt: what two methods must share to make a pair
+
+
+@dataclass(frozen=True)
+class QualitySample:
+    """A judged output.
+
+    Attributes:
+        tag: the part of the suite that it belongs to, such as GenEval's task.
+        scores: by metric.
+        reason: why it failed; "".
+        picture: path in the run's folder; None: there is none.
+    """
+
+    method: str
+    index: int
+    seed: int
+    prompt: str
+    tag: str
+    scores: dict[str, float]
+    reason: str
+    picture: str | None
+
+    @property
+    def key(self) -> Key:
+        """Equal for outputs of two methods that may be compared."""
+        return self.index, self.seed, self.prompt
+
+
+@dataclass(frozen=True)
+class SpeedSample:
+    """A timed call at batch 1: seconds of all of it, and of its token loop."""
+
+    method: str
+    index: int
+    seed: int
+    prompt: str
+    seconds: float
+    decode_seconds: float
+
+    @property
+    def key(self) -> Key:
+        """Equal for calls of two methods that may be compared."""
+        return self.index, self.seed, self.prompt
+
+
+@dataclass
+class Samples:
+    """By method, then by key."""
+
+    quality: dict[str, dict[Key, QualitySample]] = field(default_factory=dict)
+    speed: dict[str, dict[Key, SpeedSample]] = field(default_factory=dict)
+
+
+def read_samples(folder: Path) -> Samples:
+    """The lines of `samples.jsonl`; without that file, none.
+
+    Lines of other kinds are passed over, as are calls of several rows, and a torn last line, which
+    a killed program leaves. Where the file marks the end of units, those without a mark don't
+    count: the program did them again, or never finished them.
+
+    Raises:
+        InputError: another line is not a sample.
+    """
+    path = folder / "samples.jsonl"
+    samples = Samples()
+    lines = list(_lines(path))
+    whole = {line.get("unit") for _, line in lines if line["kind"] == "end"}
+    for number, line in lines:
+        if whole and line.get("unit") not in whole:
+            continue
+        try:
+            if line["kind"] == "quality":
+                judged = _quality(line)
+                samples.quality.setdefault(judged.method, {})[judged.key] = judged
+            elif line["kind"] == "speed" and line.get("batch", 1) == 1:
+                timed = _speed(line)
+                samples.speed.setdefault(timed.method, {})[timed.key] = timed
+        except KeyError as error:
+            raise _bad(path, number, f"no {error}") from error
+        except (TypeError, ValueError) as error:
+            raise _bad(path, number, str(error)) from error
+    return samples
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        texts = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror}") from error
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+        except ValueError as error:
+            if number == len(texts):  # no newline after it
+                return
+            raise _bad(path, number, "not JSON") from error
+        if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+            raise _bad(path, number, "an object with a kind is expected")
+        yield number, line
+
+
+def _bad(path: Path, number: int, what: str) -> InputError:
+    return InputError(f"{path}:{number}: not a sample: {what}; run the suite again")
+
+
+def _quality(line: dict[str, Any]) -> QualitySample:
+    scores, picture = line["scores"], line.get("picture")
+    if not isinstance(scores, dict):
+        raise TypeError("scores must be an object")
+    return QualitySample(
+        **_call(line),
+        tag=_text(line.get("tag") or "", "tag"),
+        scores={name: _number(value, name) for name, value in scores.items() if value is not None},
+        reason=_text(line.get("reason") or "", "reason"),
+        picture=None if picture is None else _text(picture, "picture"),
+    )
+
+
+def _speed(line: dict[str, Any]) -> SpeedSample:
+    names = ("seconds", "decode_seconds")
+    return SpeedSample(**_call(line), **{name: _number(line[name], name) for name in names})
+
+
+def _call(line: dict[str, Any]) -> dict[str, Any]:
+    """What names a call; a batch of one may be a list."""
+    prompt = line["prompt"]
+    prompt = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+    return {
+        "method": _text(line["method"], "method"),
+        "index": int(_number(line["index"], "index")),
+        "seed": int(_number(line["seed"], "seed")),
+        "prompt": _text(prompt, "prompt"),
+    }
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, not {value!r}")
+    return value
+
+
+def _number(value: Any, name: str) -> Any:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    return value

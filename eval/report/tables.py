@@ -1,0 +1,221 @@
+"""The tables of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..schema import MethodResult, Quality, Report
+from . import format as f
+from .table import Cell, Row, Table
+from .words import MARKS
+
+Column = tuple[str, Callable[[MethodResult], Cell]]
+
+PHASES = ("encode", "prefill", "draft", "target", "verify", "update", "decode")  # as they run
+
+
+def headline(report: Report) -> Table:
+    """Every method's row: contract, cost, speed, and quality with its verdict."""
+    metrics = list(dict.fromkeys(m for row in report.methods.values() for m in row.quality))
+    columns: list[Column] = [
+        ("contract", lambda r: Cell(r.contract)),
+        ("total variation", _variation),
+        ("n", _n),
+        ("NFE", lambda r: Cell(f.fixed(r.nfe_per_sample, 1))),
+        ("tokens per call", _tokens_per_call),
+        ("seconds", lambda r: Cell(f.significant(r.seconds_median))),
+        ("speed-up", _speedup),
+        ("ideal", lambda r: Cell(f.fixed(r.ideal_speedup, 2, unit="×"))),
+        ("efficiency", lambda r: Cell(f.share(r.engine_efficiency))),
+        ("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
+    ]
+    columns += [_quality(report, metric) for metric in metrics]
+    caption = "Methods, with 95 % intervals"
+    caption += "; for quality then the paired difference to plain." if metrics else "."
+    return _table(report, caption, columns)
+
+
+def further(report: Report) -> Table | None:
+    """What the headline has no room for; only columns that hold something."""
+    columns: list[Column] = [
+        ("target tokens", lambda r: Cell(f.fixed(r.target_tokens_per_sample, 1))),
+        ("seconds of the token loop", lambda r: Cell(f.significant(r.decode_seconds_median))),
+        (
+            "speed-up end to end",
+            lambda r: Cell(f.fixed(r.speedup_end_to_end_median, 2, unit="×")),
+        ),
+        ("energy, J", lambda r: Cell(f.significant(r.energy_joules_per_sample))),
+        ("entropy, nats per token", lambda r: Cell(f.fixed(r.target_entropy, 2))),
+        ("head calls", lambda r: Cell(f.fixed(r.head_calls_per_sample, 1))),
+        ("backbone calls", lambda r: Cell(f.fixed(r.backbone_calls_per_sample, 1))),
+    ]
+    rows = report.methods.values()
+    columns = [c for c in columns if any(c[1](row).text != f.MISSING for row in rows)]
+    return _table(report, "Further figures, per sample.", columns) if columns else None
+
+
+def tasks(report: Report) -> list[Table]:
+    """For every metric that has parts, such as GenEval's tasks, the methods by part."""
+    tables = []
+    for metric in dict.fromkeys(m for row in report.methods.values() for m in row.quality):
+        of = {n: row.quality[metric] for n, row in report.methods.items() if metric in row.quality}
+        parts = list(dict.fromkeys(part for quality in of.values() for part in quality.parts))
+        if not parts:
+            continue
+        digits = f.decimals(value for quality in of.values() for value in quality.parts.values())
+
+        def cells(quality: Quality, parts: list[str] = parts, digits: int = digits) -> list[Cell]:
+            values = [quality.parts.get(part) for part in parts]
+            return [Cell(f.fixed(value, digits)) for value in (*values, quality.value)]
+
+        rows = [_row(report, name, cells(quality)) for name, quality in of.items()]
+        columns = ("method", *(part.replace("_", " ") for part in parts), "all")
+        tables.append(Table(f"{metric} by task.", columns, tuple(rows)))
+    return tables
+
+
+def acceptance(report: Report) -> Table | None:
+    """Acceptance at some positions of the draft; the first ones and ever fewer later."""
+    drafting = {n: r.acceptance_by_position for n, r in report.methods.items()}
+    most = max(map(len, drafting.values()), default=0)
+    positions = [p for p in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256) if p <= most]
+    if not positions:
+        return None
+    rows = [
+        _row(report, name, [Cell(f.fixed(s[p - 1] if p <= len(s) else None, 2)) for p in positions])
+        for name, s in drafting.items()
+        if s
+    ]
+    columns = ("position", *map(str, positions))
+    return Table("Share of drafted tokens that stood, by position.", columns, tuple(rows))
+
+
+def phases(report: Report) -> Table | None:
+    """Mean milliseconds per sample by phase."""
+    names = phase_names(report)
+    if not names:
+        return None
+    columns: list[Column] = [
+        (name, lambda r, name=name: Cell(_milliseconds(r.phase_seconds.get(name))))  # type: ignore[misc]
+        for name in names
+    ]
+    columns.append(("sum", lambda r: Cell(_milliseconds(sum(r.phase_seconds.values()) or None))))
+    return _table(report, "Milliseconds per sample by phase, mean.", columns)
+
+
+def phase_names(report: Report) -> list[str]:
+    """The phases that occur, in the order in which they run; unknown ones last."""
+    seen = {name for row in report.methods.values() for name in row.phase_seconds}
+    return [p for p in PHASES if p in seen] + sorted(seen.difference(PHASES))
+
+
+def throughput(report: Report) -> Table | None:
+    """Tokens per second and speed-up by batch size."""
+    batches = sorted({b for row in report.methods.values() for b in row.throughput})
+    if not batches:
+        return None
+    columns: list[Column] = [
+        (f"batch {batch}", lambda r, batch=batch: _throughput(r, batch))  # type: ignore[misc]
+        for batch in batches
+    ]
+    caption = "Output tokens per second of the token loop by batch size, median; then the paired "
+    return _table(report, caption + "speed-up to plain at that size.", columns)
+
+
+def costs(report: Report) -> Table | None:
+    """Bare forward passes by tokens a row."""
+    widths = sorted({n for by_width in report.costs.values() for n in by_width})
+    if not widths:
+        return None
+    rows = [
+        Row(who, tuple(Cell(_milliseconds(by_width.get(n))) for n in widths))
+        for who, by_width in report.costs.items()
+    ]
+    caption = "Milliseconds of a bare forward pass by new tokens a row."
+    return Table(caption, ("tokens", *map(str, widths)), tuple(rows))
+
+
+def facts(caption: str, values: Mapping[str, Any]) -> Table:
+    """Settings or environment, groups flattened."""
+    rows = [Row(name, (Cell(f.fact(value)),)) for name, value in flat(values).items()]
+    return Table(caption, ("name", "value"), tuple(rows), numbers=False)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"call": {"top_k": 1}}` as `{"call.top_k": 1}`."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = isinstance(value, Mapping) and value
+        result |= flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
+    return result
+
+
+def _table(report: Report, caption: str, columns: list[Column]) -> Table:
+    rows = [
+        _row(report, name, [make(row) for _, make in columns])
+        for name, row in report.methods.items()
+    ]
+    return Table(caption, ("method", *(name for name, _ in columns)), tuple(rows))
+
+
+def _row(report: Report, name: str, cells: list[Cell]) -> Row:
+    return Row(name, tuple(cells), MARKS.get(report.methods[name].role, ""))
+
+
+def _variation(row: MethodResult) -> Cell:
+    if row.tv_per_step is None:
+        return Cell()
+    mean, most = map(f.tiny, row.tv_per_step)
+    return Cell(mean, notes=(f"max {most}",))
+
+
+def _n(row: MethodResult) -> Cell:
+    both = row.n_speed and row.quality
+    return Cell(f"{row.n:,}", notes=(f"{row.n_speed:,} timed",) if both else ())
+
+
+def _tokens_per_call(row: MethodResult) -> Cell:
+    return Cell(f.fixed(row.mean_acceptance_length if row.nfe_per_sample else None, 2))
+
+
+def _speedup(row: MethodResult) -> Cell:
+    return Cell(f.fixed(row.speedup_median, 2, unit="×"), f.interval(row.speedup_ci95, 2))
+
+
+def _quality(report: Report, metric: str) -> Column:
+    of = {n: row.quality[metric] for n, row in report.methods.items() if metric in row.quality}
+    digits = f.decimals(quality.value for quality in of.values())
+    larger = all(quality.larger_is_better for quality in of.values())
+
+    def cell(row: MethodResult) -> Cell:
+        quality = row.quality.get(metric)
+        if quality is None:
+            return Cell()
+        notes: tuple[str, ...] = ()
+        if f.known(quality.difference_to_plain):
+            difference = f.fixed(quality.difference_to_plain, digits, sign=True)
+            notes = (_with(difference, f.interval(quality.difference_ci95, digits)),)
+        spread = f.interval(quality.ci95, digits)
+        return Cell(f.fixed(quality.value, digits), spread, notes, quality.verdict)
+
+    return f"{metric} {'↑' if larger else '↓'}", cell
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return f.significant(seconds * 1e3) if f.known(seconds) else f.MISSING
+
+
+def _throughput(row: MethodResult, batch: int) -> Cell:
+    many = row.throughput.get(batch)
+    if many is None:
+        return Cell()
+    notes: tuple[str, ...] = ()
+    if f.known(many.speedup_median):
+        speedup = f.fixed(many.speedup_median, 2, unit="×")
+        notes = (_with(speedup, f.interval(many.speedup_ci95, 2)),)
+    return Cell(f.fixed(many.tokens_per_second, 0), notes=notes)
+
+
+def _with(figure: str, spread: str) -> str:
+    return f"{figure} ({spread})" if spread else figure

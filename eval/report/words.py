@@ -1,0 +1,171 @@
+"""The sentences of a report: what ran, what came of it, and what its figures mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..schema import MethodResult, Report
+from .format import decimals, fixed, interval, known
+
+MARKS = {"baseline": "baseline", "sceptic": "the sceptic's row"}
+
+DEFINITIONS = {
+    "Contract": (
+        "What a method promises about its output. Exact: the same law as plain decoding of the "
+        "target. Exact-greedy: the same tokens when decoding greedily. Bounded: away from that "
+        "law by no more than a set amount. Lossy: no promise, only what was measured."
+    ),
+    "Total variation": (
+        "The most by which the probability of any event differs between the next token as the "
+        "rule emits it and the target's own; 0 is the same law. Mean over the steps of real "
+        "rounds, and the largest."
+    ),
+    "NFE": (
+        "Calls of the target that generate a sample, the prefill of the prompt not counted. It "
+        "carries over to other machines; seconds do not."
+    ),
+    "Tokens per call": (
+        "The mean acceptance length: tokens emitted per call of the target, the recovered or "
+        "bonus token included. Plain decoding has 1."
+    ),
+    "Acceptance by position": (
+        "How often the drafted token at a position stood, given that all before it did."
+    ),
+    "Speed-up": (
+        "Plain's seconds in the token loop over the method's, for the same prompt and seed in "
+        "one process at batch 1, methods in turn; the median over prompts. Prefill, captions "
+        "and pixels are left out; end to end has them."
+    ),
+    "Ideal and efficiency": (
+        "The ideal is the speed-up if the bare forward passes that the method needed were all "
+        "that took time. Efficiency is measured over ideal; the rest is the engine's own cost."
+    ),
+    "Interval": (
+        "95 %, by resampling the prompts, each with all of its samples. Differences to plain are "
+        "paired: same prompt, same seed. None where there are too few prompts for one."
+    ),
+    "Verdict": (
+        "What the interval of the loss against plain allows to say. No loss: all of it is at or "
+        "below 0. Within M: all of it is at or below the margin M. Worse: all of it is above "
+        "the margin. Undecided: none of these; more samples would tell."
+    ),
+    "The sceptic's row": (
+        "The cheap way to be fast, such as fewer steps or the drafter alone: what a method has "
+        "to beat."
+    ),
+}
+
+
+def title(report: Report) -> str:
+    """The suite, and what was measured."""
+    rows = report.methods.values()
+    timed = any(row.n_speed or known(row.speedup_median) for row in rows)
+    judged = any(row.quality for row in rows)
+    what = [name for name, is_so in (("speed", timed), ("quality", judged)) if is_so]
+    return f"{report.suite}: {' and '.join(what) or 'target calls'}"
+
+
+def what_ran(report: Report) -> list[tuple[str, str]]:
+    """The run in a few facts, by name."""
+    facts = [
+        ("pipeline", report.pipeline),
+        ("model", report.model),
+        ("methods", str(len(report.methods))),
+    ]
+    judged = max((row.n for row in report.methods.values() if row.quality), default=0)
+    timed = max((row.n_speed for row in report.methods.values()), default=0)
+    facts += [("judged", f"{judged:,} samples a method")] if judged else []
+    facts += [("timed", f"{timed:,} prompts")] if timed else []
+    if known(report.target_entropy):
+        facts.append(("target's entropy", f"{fixed(report.target_entropy, 2)} nats per token"))
+    return facts
+
+
+def warnings(report: Report) -> list[str]:
+    """What must be read before a figure is quoted; a heading first, or nothing at all."""
+    if report.for_reporting:
+        return ["Read this before quoting a figure", *report.notes] if report.notes else []
+    return ["Not for reporting: this run was cut short", *report.notes]
+
+
+def baseline(report: Report) -> str | None:
+    """The name of the row that the others are measured against."""
+    return next((n for n, row in report.methods.items() if row.role == "baseline"), None)
+
+
+def first_metric(report: Report) -> str | None:
+    """The suite's own metric: the first that any method has."""
+    return next((name for row in report.methods.values() for name in row.quality), None)
+
+
+def calls_saved(report: Report, row: MethodResult) -> float | None:
+    """How many times fewer calls of the target than plain decoding; None where that means nothing.
+
+    The calls of a drafter that draws alone are not the target's.
+    """
+    plain = baseline(report)
+    if plain is None or row.role == "sceptic" or not row.nfe_per_sample > 0:
+        return None
+    return report.methods[plain].nfe_per_sample / row.nfe_per_sample
+
+
+def lede(report: Report) -> str:
+    """The outcome in a few sentences that claim no more than the intervals allow."""
+    rows = {n: row for n, row in report.methods.items() if row.role == "method"}
+    timed = {n: row for n, row in rows.items() if known(row.speedup_median)}
+    if not timed:
+        return _fewest_calls(report, rows)
+    exact = {n: row for n, row in timed.items() if row.contract.startswith("exact")}
+    leaders = dict.fromkeys(_fastest(group) for group in (exact, timed) if group)
+    sentences = [_sentence(report, name) for name in leaders]
+    for name, row in report.methods.items():
+        if row.role == "sceptic" and known(row.speedup_median):
+            sentences.append(_sentence(report, name))
+    return " ".join(sentences)
+
+
+def _fastest(rows: dict[str, MethodResult]) -> str:
+    return max(rows, key=lambda name: rows[name].speedup_median or 0.0)
+
+
+def _sentence(report: Report, name: str) -> str:
+    """`scd (exact) is 1.96 times as fast as plain decoding (1.76–2.07), at geneval …`."""
+    row = report.methods[name]
+    who = f"{name} ({MARKS.get(row.role, row.contract)})"
+    spread = interval(row.speedup_ci95, 2)
+    times = f"{fixed(row.speedup_median, 2)} times as fast as plain decoding"
+    times += f" (95 %: {spread})" if spread else ""
+    sure = row.speedup_ci95 is not None and row.speedup_ci95[0] > 1
+    start = f"{who} is {times}" if sure else f"{who} is not surely faster: {times}"
+    quality = _quality(report, row)
+    return start + (f", at {quality}." if quality else ".")
+
+
+def _fewest_calls(report: Report, rows: dict[str, MethodResult]) -> str:
+    saved = {name: calls_saved(report, row) or 0.0 for name, row in rows.items()}
+    if not any(saved.values()):
+        return ""
+    name = max(saved, key=lambda n: saved[n])
+    quality = _quality(report, rows[name])
+    at = f", at {quality}" if quality else ""
+    return (
+        f"{name} ({rows[name].contract}) makes {fixed(saved[name], 2)} times fewer calls of the "
+        f"target than plain decoding{at}. Speed-ups were not measured."
+    )
+
+
+def _quality(report: Report, row: MethodResult) -> str:
+    metric = first_metric(report)
+    if metric is None or metric not in row.quality:
+        return ""
+    mine, plain = row.quality[metric], baseline(report)
+    theirs = report.methods[plain].quality.get(metric) if plain is not None else None
+    digits = decimals(_values(report.methods.values(), metric))
+    text = f"{metric} {fixed(mine.value, digits)}"
+    if theirs is not None:
+        text += f" against {fixed(theirs.value, digits)}"
+    return text + (f" ({mine.verdict})" if mine.verdict else "")
+
+
+def _values(rows: Iterable[MethodResult], metric: str) -> list[float]:
+    return [row.quality[metric].value for row in rows if metric in row.quality]

@@ -1,0 +1,1 @@
+"""Runs: jobs cut into units, who does them, and the folder that they are kept in."""

@@ -1,0 +1,62 @@
+"""Who does the units of a run: this process, or actors on a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from ...errors import InputError
+from ...registry import check_name
+from .job import Job, Outcome, Unit
+
+EXECUTORS = ("local", "ray")
+
+
+class Executor(Protocol):
+    """Runs units; the same units give the same outcomes, but for times, wherever they run."""
+
+    def run(self, units: Iterable[Unit], alone: bool = False) -> Iterator[Outcome]:
+        """The outcomes, in any order; `alone`: one after the other and nothing beside it."""
+
+    def close(self) -> None:
+        """Give back what was taken."""
+
+
+class LocalExecutor:
+    """One worker in this process."""
+
+    def __init__(self, job: Job, pipe: Any = None) -> None:
+        from .worker import Worker
+
+        self.worker = Worker(job, pipe)
+
+    def run(self, units: Iterable[Unit], alone: bool = False) -> Iterator[Outcome]:
+        """See `Executor.run`."""
+        for unit in units:
+            yield self.worker.run(unit)
+
+    def close(self) -> None:
+        """Nothing was taken."""
+
+
+def make_executor(
+    name: str,
+    job: Job,
+    address: str | None = None,
+    workers: int | None = None,
+    pipe: Any = None,
+) -> Executor:
+    """An executor by name.
+
+    Args:
+        address, workers: of the Ray cluster, and how many actors to start there.
+        pipe: the job's pipeline, if this process has loaded it.
+    """
+    check_name("executor", name, EXECUTORS)
+    if name == "local":
+        if address is not None or workers is not None:
+            raise InputError("--address and --workers are for --executor ray")
+        return LocalExecutor(job, pipe)
+    from .ray_executor import RayExecutor
+
+    return RayExecutor(job, address, workers)

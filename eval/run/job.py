@@ -1,0 +1,157 @@
+"""What a run consists of, in a form that can travel to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ...config import SpecConfig
+from ...errors import InputError
+from ...worlds.shapes import Prompt
+from ..suite import Suite
+from .samples import Line
+
+QUALITY_BATCH = 24  # rows of a quality call
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a worker has to know.
+
+    Attributes:
+        suite: what is measured.
+        prompts: of the suite, or the user's.
+        configs: methods by name, "plain" first.
+        call: arguments of every pipeline call.
+        seed: sample k has seed `seed + k` and prompt k modulo their number, in every method.
+        model: pipeline folder or hub id; None: the embedded model.
+        device: where it runs.
+        device_map: how accelerate spreads a target over several devices; None: it doesn't.
+        files: of the user's, by name: weights of judges and rewards, the reference's folder, the
+            prompts.
+        threads: of the processor's arithmetic; with others, sums round differently.
+    """
+
+    suite: Suite
+    prompts: tuple[Prompt, ...]
+    configs: dict[str, SpecConfig]
+    call: dict[str, Any]
+    seed: int = 0
+    model: str | None = None
+    device: str = "cpu"
+    device_map: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
+    threads: int = 1
+
+    def file(self, name: str, what: str) -> Path:
+        """A file that the suite can't do without."""
+        if name not in self.files:
+            raise InputError(f"suite {self.suite.name} needs --weights {name}=PATH: {what}")
+        return Path(self.files[name])
+
+    def prompt(self, index: int) -> Prompt:
+        """The prompt of a sample."""
+        return self.prompts[index % len(self.prompts)]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A piece of work that is done whole or not at all.
+
+    Attributes:
+        kind: "target": what the target's laws are like; "variation": what a method's rule makes of
+            them; "speed": one batch by every method in turn; "quality": one batch by one method.
+        first, count: its samples.
+        method: the one that works, where it is one.
+    """
+
+    kind: Literal["target", "variation", "speed", "quality"]
+    first: int = 0
+    count: int = 1
+    method: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in the log of samples."""
+        return f"{self.kind}/{self.method}/{self.first}+{self.count}"
+
+    def samples(self, job: Job) -> int:
+        """Pictures that it draws and counts."""
+        if self.kind == "quality":
+            return self.count
+        return self.count * len(job.configs) if self.kind == "speed" else 0
+
+
+@dataclass
+class Outcome:
+    """What a unit gave: lines of the log, and files by their place in the run's folder."""
+
+    unit: Unit
+    lines: list[Line]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of a job is done.
+
+    Attributes:
+        speed, quality: prompts and samples; `most`: to which undecided samples may rise.
+        batches: sizes whose speed is measured.
+        limited: cut short by the user, so not for reporting.
+    """
+
+    speed: int
+    quality: int
+    most: int
+    batches: tuple[int, ...] = (1,)
+    limited: bool = False
+
+
+def plan(
+    job: Job, limit: int | None, most: int | None = None, batches: tuple[int, ...] = (1,)
+) -> Plan:
+    """What a suite asks for, at most `limit` of either.
+
+    Args:
+        most: samples up to which a comparison goes on that the margin leaves undecided.
+    """
+    suite = job.suite
+    quality = suite.quality
+    if suite.images_per_prompt > 1:
+        quality = min(quality, suite.images_per_prompt * len(job.prompts))
+    speed = min(suite.speed, len(job.prompts))
+    if batches != (1,) and not suite.speed:
+        raise InputError(f"suite {suite.name} measures no speed: leave --batch-sizes out")
+    if most is not None and suite.margin is None:
+        raise InputError(f"suite {suite.name} has no margin to decide: leave --max-samples out")
+    least, limited = (speed, quality), False
+    if limit is not None:
+        speed, quality = min(speed, limit), min(quality, limit)
+        limited = (speed, quality) != least
+    return Plan(speed, quality, max(quality, most or 0), (1, *batches[1:]), limited)
+
+
+def speed_units(prompts: int, batches: tuple[int, ...] = (1,)) -> Iterator[Unit]:
+    """The speed measurement: every prompt alone, and once more in batches of other sizes."""
+    for batch in batches:
+        for first in range(0, max(1, prompts // batch) * batch, batch):
+            yield Unit("speed", first, batch)
+
+
+def quality_units(
+    methods: Iterable[str], last: int, drawn: Mapping[str, Collection[int]]
+) -> Iterator[Unit]:
+    """Samples 0 to `last` by every method; methods take turns, batch by batch.
+
+    Args:
+        drawn: samples that each method has already, whatever the batches that they came in.
+    """
+    for start in range(0, last, QUALITY_BATCH):
+        for method in methods:
+            done = drawn.get(method, ())
+            missing = [i for i in range(start, min(start + QUALITY_BATCH, last)) if i not in done]
+            if missing:  # what is there is the beginning of a batch
+                yield Unit("quality", missing[0], len(missing), method)

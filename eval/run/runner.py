@@ -1,0 +1,147 @@
+"""A run: units of work planned, done and logged, and a report of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import __version__
+from ...config import METHODS, SpecConfig
+from ...errors import InputError
+from ..quality import quality_rows
+from ..schema import Report
+from ..scorers import check_files
+from .executor import Executor, make_executor
+from .job import QUALITY_BATCH, Job, Plan, Unit, quality_units, speed_units
+from .run_folder import RunFolder
+from .summary import summarize_run
+
+Progress = Callable[[int, int], None]
+ENTROPY_SAMPLES = 24
+GROWTH = 1.5  # by which an undecided comparison's samples grow each time
+
+
+def run_suite(
+    job: Job,
+    todo: Plan,
+    out: Path,
+    command: Sequence[str] = (),
+    progress: Progress | None = None,
+    **hands: Any,
+) -> Report:
+    """Do what is not done yet in `out`, and write `report.json`, `report.md` and `report.html`.
+
+    A run that was stopped, however, goes on where it was when it is started again.
+
+    Args:
+        progress: told how many samples are done, and of how many.
+        hands: who does the work, see `make_executor`.
+
+    Raises:
+        InputError: a metric lacks its weights or reference, or `out` holds another run.
+    """
+    from ..report.write import write_reports
+
+    check_files(job)
+    executor = make_executor(job=job, **{"name": "local", **hands})
+    try:
+        with RunFolder(out, _settings(job, todo)) as folder:
+            _Run(job, todo, folder, executor, progress)()
+            report = summarize_run(job, todo, folder, command)
+            report.write(out)
+    finally:
+        executor.close()
+    write_reports(out)
+    return report
+
+
+def _settings(job: Job, todo: Plan) -> dict[str, Any]:
+    """What samples depend on. Not how many: a run may be extended."""
+    return {
+        "mmspec": __version__,
+        "torch": torch.__version__,
+        "suite": asdict(job.suite),
+        "prompts": [p.metadata() for p in job.prompts],
+        "methods": {name: asdict(config) for name, config in job.configs.items()},
+        "call": job.call,
+        "seed": job.seed,
+        "model": job.model or "embedded",
+        "device": job.device,
+        "device_map": job.device_map,
+        "files": job.files,
+        "threads": job.threads,
+        "batches": list(todo.batches),
+    }
+
+
+class _Run:
+    """The units of a run that are still to do, one kind after the other."""
+
+    def __init__(
+        self, job: Job, todo: Plan, folder: RunFolder, hands: Executor, progress: Progress | None
+    ) -> None:
+        self.job, self.todo, self.folder, self.hands = job, todo, folder, hands
+        self.progress = progress
+        self.done = self.planned = 0
+
+    def __call__(self) -> None:
+        """Do them."""
+        job, todo, methods = self.job, self.todo, list(self.job.configs)
+        first = [Unit("target", 0, min(ENTROPY_SAMPLES, len(job.prompts)))]
+        first += [Unit("variation", method=name) for name in methods if name != "plain"]
+        timed = list(speed_units(todo.speed, todo.batches)) if todo.speed else []
+        self.planned = sum(unit.samples(job) for unit in timed) + todo.quality * len(methods)
+        self._work(first)
+        self._work(timed, alone=True)
+        samples = todo.quality
+        self._draw(samples)
+        while samples < todo.most and not self._decided(samples):
+            grown = round(samples * GROWTH / QUALITY_BATCH) * QUALITY_BATCH
+            more = min(todo.most, max(grown, samples + QUALITY_BATCH))
+            self.planned += (more - samples) * len(methods)
+            samples = more
+            self._draw(samples)
+
+    def _draw(self, samples: int) -> None:
+        """Have so many samples of every method."""
+        drawn: dict[str, set[int]] = {}
+        for line in self.folder.log.of("quality"):
+            drawn.setdefault(line["method"], set()).add(line["index"])
+        timed = sum(u.samples(self.job) for u in speed_units(self.todo.speed, self.todo.batches))
+        self.done = timed * bool(self.todo.speed)
+        self.done += sum(index < samples for own in drawn.values() for index in own)
+        self._work(list(quality_units(self.job.configs, samples, drawn)))
+
+    def _work(self, units: list[Unit], alone: bool = False) -> None:
+        known = self.folder.log.done
+        self.done += sum(unit.samples(self.job) for unit in units if unit.key in known)
+        self._tell()
+        for outcome in self.hands.run([unit for unit in units if unit.key not in known], alone):
+            self.folder.add(outcome)
+            self.done += outcome.unit.samples(self.job)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.progress is not None:
+            self.progress(self.done, self.planned)
+
+    def _decided(self, samples: int) -> bool:
+        """Whether the first metric's interval lies on one side of the margin for every method."""
+        job, log = self.job, self.folder.log
+        lines = [line for line in log.of("quality") if line["index"] < samples]
+        rows = quality_rows(lines, log.of("counts"), list(job.configs), job.suite.decides)
+        return all(
+            row.quality[job.suite.metrics[0]].verdict != "undecided" for row in rows.values()
+        )
+
+
+def parse_methods(names: Sequence[str]) -> dict[str, SpecConfig]:
+    """Configurations by method; plain is added when it is missing."""
+    names = [name for name in names if name]
+    if not names:
+        raise InputError(f"--methods is empty; choose from {', '.join(METHODS)}")
+    return {name: SpecConfig(method=name) for name in dict.fromkeys(["plain", *names])}

@@ -1,0 +1,155 @@
+"""Suites: what is judged, on which prompts, by which metrics; a YAML file each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from .. import assets
+from ..errors import InputError
+from ..registry import check_name
+from .metrics.table import METRICS
+
+SUITES = Path(__file__).resolve().parent / "suites"
+PROMPTS = Path(assets.__file__).resolve().parent / "prompts"
+PIPELINES = ("image",)
+
+Source = Literal["prompts", "images", "answers", "videos"]
+SOURCES = ("prompts", "images", "answers", "videos")
+DRAWN_METRICS = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
+METRICS_OF: dict[str, tuple[str, ...]] = {
+    "prompts": DRAWN_METRICS,
+    "images": tuple(METRICS),
+    "answers": ("vqav2", "textvqa", "chartqa", "docvqa", "mmmu"),
+    "videos": ("frame_reward", "motion", "temporal_flicker"),
+}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite file.
+
+    Attributes:
+        name: of the file.
+        summary: for `mmspec eval ls`.
+        source: where the samples come from: a pipeline that draws from "prompts", or "images",
+            "answers" and "videos" that the user has.
+        metrics: the first one is the suite's own; verdicts are about it.
+        pipeline: the modality that draws.
+        prompts: file in `assets/prompts`; None: the user gives one.
+        judge: who answers GenEval's question: "shapes" (that world's detector) or "mask2former".
+        reference: what sets are compared with: "shapes" renders scenes of the same prompts; None:
+            the user's folder.
+        call: keyword arguments of every pipeline call.
+        speed: prompts of the speed measurement; 0: none.
+        quality: samples that are judged; 0: none.
+        images_per_prompt: in a suite of the user's prompts, samples of each.
+        margin: loss against plain that is still called small, in the first metric's unit.
+    """
+
+    name: str
+    summary: str
+    source: Source
+    metrics: tuple[str, ...] = ()
+    pipeline: str = "image"
+    prompts: str | None = None
+    judge: str = "shapes"
+    reference: str | None = None
+    call: dict[str, Any] = field(default_factory=dict)
+    speed: int = 0
+    quality: int = 0
+    images_per_prompt: int = 1
+    margin: float | None = None
+
+    def __post_init__(self) -> None:
+        where = f"suite {self.name}"
+        check_name(f"{where}: source", self.source, SOURCES)
+        check_name(f"{where}: pipeline", self.pipeline, PIPELINES)
+        check_name(f"{where}: judge", self.judge, ("shapes", "mask2former"))
+        for metric in self.metrics:
+            check_name(f"{where}: metric", metric, METRICS_OF[self.source])
+        for name in ("speed", "quality", "images_per_prompt"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InputError(f"{where}: {name} must be a whole number, not {value!r}")
+        self._check_margin(where)
+        if self.reference not in (None, "shapes"):
+            raise InputError(f"{where}: reference must be shapes or left out: {self.reference!r}")
+        if self.source == "prompts" and not (self.speed or self.quality):
+            raise InputError(f"{where}: says neither speed nor quality: nothing to measure")
+        if (self.quality or self.source != "prompts") and not self.metrics:
+            raise InputError(f"{where}: quality without metrics")
+        if self.prompts is not None and not (PROMPTS / self.prompts).is_file():
+            raise InputError(f"{where}: no prompts {self.prompts} in {PROMPTS}")
+        if self.source == "prompts":
+            self._check_call(where)
+
+    @property
+    def decides(self) -> tuple[str, float] | None:
+        """The metric that verdicts are about, and its margin."""
+        return None if self.margin is None else (self.metrics[0], self.margin)
+
+    def _check_call(self, where: str) -> None:
+        """The pipeline takes these arguments: better said now than after an hour."""
+        import inspect
+
+        from ..pipelines.image import ImagePipeline
+
+        taken = set(inspect.signature(ImagePipeline.__call__).parameters)
+        taken &= set(
+            inspect.signature(ImagePipeline.token_laws).parameters
+        )  # laws are measured too
+        for name in self.call:
+            check_name(f"{where}: call argument", name, sorted(taken - {"self", "prompt"}))
+
+    def _check_margin(self, where: str) -> None:
+        margin: Any = self.margin
+        if margin is None:
+            return
+        if isinstance(margin, bool) or not isinstance(margin, int | float) or not margin > 0:
+            raise InputError(f"{where}: margin must be above 0, not {margin!r}")
+        first = METRICS.get(self.metrics[0]) if self.metrics else None
+        if not self.metrics or (first is not None and first.kind != "reward"):
+            raise InputError(f"{where}: a margin is for a first metric of single pictures")
+
+
+def suite_names() -> list[str]:
+    """The names of the suites that come with the package."""
+    return [path.stem for path in sorted(SUITES.glob("*.yaml"))]
+
+
+def load_suite(name: str) -> Suite:
+    """A suite by name, or from a YAML file of the user's.
+
+    Raises:
+        InputError: there is none of that name, or a field is missing, unknown or out of range.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise InputError("suites need pip install 'mmspec[eval]'") from error
+
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+    else:
+        check_name("suite", name, suite_names())
+        path = SUITES / f"{name}.yaml"
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"can't read suite {path}: {reason}") from error
+    if not isinstance(data, dict):
+        raise InputError(f"suite {path} holds no fields")
+    known = {f.name for f in fields(Suite)} - {"name"}
+    for key in data:
+        check_name(f"suite {path}: field", str(key), sorted(known))
+    for key in ("summary", "source"):
+        if not isinstance(data.get(key), str):
+            raise InputError(f"suite {path}: {key} is missing")
+    for key, kind in (("metrics", list), ("call", dict)):
+        if not isinstance(data.get(key, kind()), kind):
+            raise InputError(f"suite {path}: {key} must be a {kind.__name__}")
+    data["metrics"] = tuple(data.get("metrics", ()))
+    return Suite(name=path.stem, **data)

@@ -1,0 +1,144 @@
+"""How far a rule bends the target's law, measured on real rounds by following every branch.
+
+The figure is the total variation between the law of the token that comes next, as the shipped rule
+emits it from a draft of one node, and the target's own law. The laws are those of rounds that took
+place; nothing is sampled. Of an exact rule it is 0 up to rounding.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..config import SpecConfig
+from ..engine.coins import RoundCoins
+from ..engine.enumerate import EnumeratingCoins, enumerate_law
+from ..engine.types import (
+    AcceptanceRule,
+    Categorical,
+    Contract,
+    Draft,
+    Engine,
+    OneHot,
+    Scores,
+    Verdict,
+    WithoutReplacement,
+)
+from ..pipelines.image import ImagePipeline
+from .run.job import Job
+
+ROUNDS = 8  # rounds measured, spread over a generation
+EVERY = 7  # rounds between two of them
+
+
+@dataclass
+class Step:
+    """The first node of a draft and what the target says of its place.
+
+    Attributes:
+        law: what the node was drawn from `[V]`; a one-hot row if it was chosen.
+        target: the target's law there `[V]`.
+    """
+
+    law: Tensor
+    target: Tensor
+
+
+@dataclass
+class WatchedRule:
+    """A rule that notes the laws it is shown, and judges as ever."""
+
+    rule: AcceptanceRule
+    steps: list[Step] = field(default_factory=list)
+    rounds: int = 0
+
+    contract: Contract = "exact"
+
+    def __post_init__(self) -> None:
+        self.contract = self.rule.contract
+
+    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+        """The rule's own verdict."""
+        if self.rounds % EVERY == 0 and len(self.steps) < ROUNDS and draft.nodes:
+            law = draft.law
+            if isinstance(law, Categorical | WithoutReplacement):
+                self.steps.append(Step(law.probs[0, 0].cpu(), scores.probs[0, 0].cpu()))
+            elif isinstance(law, OneHot):
+                chosen = torch.zeros_like(scores.probs[0, 0])
+                chosen[draft.tokens[0, 0]] = 1
+                self.steps.append(Step(chosen.cpu(), scores.probs[0, 0].cpu()))
+        self.rounds += 1
+        return self.rule.verify(draft, scores, coins)
+
+
+def tv_per_step(pipe: ImagePipeline, job: Job, config: SpecConfig) -> list[float]:
+    """Total variation at some rounds of one generation; empty where nothing was drafted."""
+    if config.drafter_only:
+        return _between_models(pipe, job)
+    seen: list[WatchedRule] = []
+
+    def watch(engine: Engine) -> None:
+        watched = WatchedRule(engine.rule)
+        engine.rule = watched
+        seen.append(watched)
+
+    before = pipe.speculation
+    pipe.enable_speculation(config)
+    pipe.on_engine = watch
+    try:
+        generator = torch.Generator().manual_seed(job.seed)
+        call: dict[str, Any] = {**job.call, "output_type": "tokens"}
+        pipe(job.prompt(0).prompt, generator=generator, **call)
+    finally:
+        pipe.on_engine = None
+        pipe.enable_speculation(before)
+    return [variation(rule.rule, step) for rule in seen for step in rule.steps]
+
+
+def _between_models(pipe: ImagePipeline, job: Job) -> list[float]:
+    """Of the draft model alone: its own laws against the target's, along the target's output."""
+    prompt, generator = job.prompt(0).prompt, torch.Generator().manual_seed(job.seed)
+    tokens, _ = pipe(
+        prompt, generator=generator, output_type="tokens", return_dict=False, **job.call
+    )
+    ours = pipe.token_laws([prompt], tokens, of_drafter=True, **job.call)
+    gap: Tensor = (ours - pipe.token_laws([prompt], tokens, **job.call)).abs().sum(-1) / 2
+    return [float(v) for v in gap[0]]
+
+
+def variation(rule: AcceptanceRule, step: Step) -> float:
+    """Total variation between the law of the emitted token and the target's, in [0, 1]."""
+    support = torch.nonzero((step.law > 0) | (step.target > 0)).squeeze(1)
+    q, p = step.law[support].double(), step.target[support].double()
+    q, p = q / q.sum(), p / p.sum()
+    emitted = emitted_law(rule, q, p)
+    return 0.5 * sum(abs(emitted.get(i, 0.0) - float(p[i])) for i in range(len(p)))
+
+
+def emitted_law(rule: AcceptanceRule, q: Tensor, p: Tensor) -> dict[int, float]:
+    """The law of the first emitted token when the draft is one token from q `[V]` and the target
+    wants p `[V]`."""
+
+    def run(coins: EnumeratingCoins, rows: int) -> list[int]:
+        proposal, verification = coins.round(0)
+        tokens = proposal.draw(q.expand(rows, 1, -1))
+        law: OneHot | Categorical = Categorical(q.expand(rows, 1, -1))
+        if float(q.max()) == 1:
+            law = OneHot()
+        after = torch.zeros(rows, len(p), dtype=p.dtype)
+        after[:, 0] = 1  # of no interest: what follows an accepted token
+        scores = Scores(torch.stack([p.expand(rows, -1), after], 1))
+        draft = Draft(tokens, torch.ones(rows, dtype=torch.long), law)
+        verdict = rule.verify(draft, scores, verification)
+        return [int(token) for token in verdict.emitted[:, 0]]
+
+    return enumerate_law(run)
+
+
+def summarize(values: list[float]) -> tuple[float, float] | None:
+    """Mean and largest; None where there is none."""
+    return (statistics.fmean(values), max(values)) if values else None

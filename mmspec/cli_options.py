@@ -1,0 +1,83 @@
+"""What the commands share: options, the pipeline that they name, folders, lists."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .devices import check_device
+from .errors import InputError
+
+
+def seed(text: str) -> int:
+    """An option's value as a seed."""
+    if text.isascii() and text.isdigit() and int(text) < 2**63:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2**63 - 1, not {text!r}")
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """An option's value as numbers."""
+    try:
+        return tuple(int(width) for width in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be integers such as 3,2,1, not {text!r}") from None
+
+
+def names(text: str) -> tuple[str, ...]:
+    """An option's value as names."""
+    return tuple(name.strip() for name in text.split(","))
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The options that `open_pipeline` reads."""
+    parser.add_argument("--model", help="pipeline folder or hub id (default: the embedded model)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+
+
+def open_pipeline(args: argparse.Namespace) -> Any:
+    """The image pipeline that the arguments name, on its device, without progress bars."""
+    from transformers.utils import logging
+
+    from .pipelines.image import ImagePipeline
+
+    logging.disable_progress_bar()
+    check_device(args.device)
+    spread = getattr(args, "device_map", None)
+    pipe: Any = ImagePipeline.from_pretrained(args.model, device_map=spread)
+    if spread is None:
+        pipe.to(args.device)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def print_names(rows: dict[str, str], as_json: bool) -> int:
+    """Names and what they are, for a reader or a program; returns the exit code."""
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    else:
+        width = max(map(len, rows), default=0)
+        for name, text in rows.items():
+            print(f"{name:<{width}}  {text}")
+    return 0
+
+
+def folder(path: Path) -> Path:
+    """The path of a folder that can be written to: tried before any long work, leaving no trace."""
+    made: list[Path] = []
+    try:
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".mmspec-write-test"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"can't write to {path}: {error.strerror}") from error
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+    return path

@@ -1,0 +1,50 @@
+"""Both files beside the report, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mmspec.errors import InputError
+from mmspec.eval.report import to_html, to_markdown, write_reports
+from mmspec.eval.schema import VERSION, Report
+
+
+def test_both_are_written_beside_the_report(run):
+    report = Report.read(run)
+    paths = write_reports(run)
+    assert paths == [run / "report.md", run / "report.html"]
+    assert paths[0].read_text() == to_markdown(report)
+    assert paths[1].read_text() == to_html(report, run)
+    assert not list(run.glob("*.part"))
+
+
+def test_a_failure_leaves_the_old_files(run):
+    write_reports(run)
+    before = [(run / name).read_bytes() for name in ("report.md", "report.html")]
+    report = Report.read(run)
+    report.suite = "another"
+    report.write(run)
+    text = (run / "samples.jsonl").read_text()
+    (run / "samples.jsonl").write_text("{}\n" + text)
+    with pytest.raises(InputError, match=r"samples\.jsonl:1: "):
+        write_reports(run)
+    assert [(run / name).read_bytes() for name in ("report.md", "report.html")] == before
+
+
+def test_no_such_folder(tmp_path):
+    with pytest.raises(InputError, match=r"no folder .*missing; name the one"):
+        write_reports(tmp_path / "missing")
+
+
+def test_a_folder_without_a_report(tmp_path):
+    with pytest.raises(InputError, match="can't read report"):
+        write_reports(tmp_path)
+
+
+def test_a_report_of_another_version(run):
+    data = json.loads((run / "report.json").read_text())
+    (run / "report.json").write_text(json.dumps({**data, "version": VERSION + 1}))
+    with pytest.raises(InputError, match=f"not a version {VERSION} report; run the suite again"):
+        write_reports(run)

@@ -1,0 +1,295 @@
+"""A whole run on the tiny model: what it writes, how it goes on, and that a kill loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mmspec.errors import InputError
+from mmspec.eval.data.prompts import load_prompts
+from mmspec.eval.run.job import Job, Plan, Unit, plan, quality_units, speed_units
+from mmspec.eval.run.runner import _Run, parse_methods, run_suite
+from mmspec.eval.run.worker import Worker
+from mmspec.eval.schema import Report
+from mmspec.eval.suite import load_suite
+
+ROOT = Path(__file__).resolve().parents[3]
+# what no two runs share
+TIMES = ("seconds", "decode_seconds", "bare_seconds", "costs", "phase_seconds", "peak_memory")
+
+
+@pytest.fixture(scope="module")
+def job(tiny_folder) -> Job:
+    suite = load_suite("geneval-shapes")
+    methods = parse_methods(("draft", "sjd"))
+    prompts = load_prompts(suite, None)[:30]
+    threads = torch.get_num_threads()
+    return Job(suite, prompts, methods, suite.call, model=str(tiny_folder), threads=threads)
+
+
+TODO = Plan(speed=2, quality=30, most=30)
+
+
+def timeless(folder: Path) -> list[str]:
+    """The samples without their times, sorted, as text."""
+    out = []
+    for text in (folder / "samples.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        for name in (*TIMES, "energy"):
+            line.pop(name, None)
+        line.get("stats", {}).pop("seconds", None)
+        out.append(json.dumps(line, sort_keys=True))
+    return sorted(out)
+
+
+def pictures(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.glob("pictures/*/*.png")}
+
+
+@pytest.fixture(scope="module")
+def finished(job, tmp_path_factory) -> Path:
+    """A run that nobody disturbed."""
+    out = tmp_path_factory.mktemp("finished")
+    run_suite(job, TODO, out, ["mmspec", "eval", "run", "a b"])
+    return out
+
+
+def test_what_a_run_writes(finished):
+    names = sorted(path.name for path in finished.iterdir())
+    assert names == [
+        *("pictures", "report.html", "report.json", "report.md", "run.json", "samples.jsonl")
+    ]
+    report = Report.read(finished)
+    assert report.command == "mmspec eval run 'a b'"
+    assert report.for_reporting
+    assert list(report.methods) == ["plain", "draft", "sjd"]
+    assert 0 < report.target_entropy < 5
+    for name, row in report.methods.items():
+        assert (row.n, row.n_speed) == (30, 2)
+        assert row.role == ("baseline" if name == "plain" else "method")
+        assert row.nfe_per_sample * row.mean_acceptance_length == pytest.approx(16)
+        assert {"draft", "target", "verify", "update", "decode", "reward"} <= set(row.phase_seconds)
+        quality = row.quality["geneval"]
+        assert 0 <= quality.value <= 1
+        assert len(quality.parts) == 6
+        assert (quality.difference_to_plain is None) == (name == "plain")
+        if name == "plain":
+            assert row.tv_per_step is None  # nothing is drafted
+        else:
+            mean, most = row.tv_per_step
+            assert 0 <= mean <= most < 1e-9  # exact, and measured
+            assert row.ideal_speedup > 0
+    lines = [json.loads(line) for line in (finished / "samples.jsonl").read_text().splitlines()]
+    judged = [line for line in lines if line["kind"] == "quality"]
+    assert len(judged) == 3 * 30
+    assert {line["picture"] for line in judged} == set(pictures(finished))
+    assert all((line["scores"]["geneval"] == 1) == (line["reason"] == "") for line in judged)
+
+
+def test_a_second_start_does_nothing_twice(job, finished, tmp_path, monkeypatch):
+    before = (finished / "samples.jsonl").read_bytes()
+    monkeypatch.setattr(Worker, "run", None)  # nobody may be asked for a unit
+    run_suite(job, TODO, finished)
+    assert (finished / "samples.jsonl").read_bytes() == before
+
+
+def test_an_interrupted_run_goes_on(job, finished, tmp_path, monkeypatch):
+    real, done = Worker.run, []
+
+    def fragile(self, unit):
+        if len(done) == 5:
+            done.clear()
+            raise KeyboardInterrupt
+        done.append(unit)
+        return real(self, unit)
+
+    monkeypatch.setattr(Worker, "run", fragile)
+    starts = 0
+    for _ in range(9):
+        starts += 1
+        try:
+            run_suite(job, TODO, tmp_path)
+            break
+        except KeyboardInterrupt:
+            assert not (tmp_path / "report.json").exists()
+            done.clear()
+    assert 1 < starts < 9
+    assert timeless(tmp_path) == timeless(finished)
+    assert pictures(tmp_path) == pictures(finished)
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments(finished, tiny_folder, tmp_path):
+    """kill -9, ten times; then to the end. Samples and pictures are those of an undisturbed run."""
+    prompts = tmp_path / "prompts.jsonl"
+    known = load_prompts(load_suite("geneval-shapes"), None)[:30]
+    prompts.write_text("".join(json.dumps(p.metadata()) + "\n" for p in known))
+    suite = tmp_path / "both.yaml"
+    suite.write_text(
+        "{summary: s, source: prompts, metrics: [geneval], speed: 2, quality: 30, margin: 0.02,"
+        " call: {guidance_scale: 2.0, temperature: 1.0, top_k: 100, top_p: 1.0}}"
+    )
+    command = [sys.executable, "-m", "mmspec", "eval", "run", "--suite", str(suite)]
+    command += ["--prompts", str(prompts), "--model", str(tiny_folder), "--methods", "draft,sjd"]
+    command += ["-o", str(tmp_path / "out")]
+    dice, killed = random.Random(0), 0
+    for _ in range(10):
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        log = tmp_path / "out" / "samples.jsonl"
+        base = log.stat().st_size if log.exists() else 0
+        # until it has written something new, and then a little longer
+        while process.poll() is None and (not log.exists() or log.stat().st_size <= base):
+            time.sleep(0.01)
+        time.sleep(dice.random() * 0.3)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+        process.wait()
+    assert killed >= 3
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert timeless(tmp_path / "out") == timeless(finished)
+    assert pictures(tmp_path / "out") == pictures(finished)
+
+
+def test_other_settings_are_refused(job, finished):
+    with pytest.raises(InputError, match=r"other settings \(seed differ\)"):
+        run_suite(replace(job, seed=1), TODO, finished)
+
+
+def test_samples_rise_until_the_comparison_is_decided(job, tmp_path, monkeypatch):
+    asked = []
+
+    def decided(self, samples):
+        asked.append(samples)
+        return samples >= 70
+
+    monkeypatch.setattr(_Run, "_decided", decided)
+    report = run_suite(job, replace(TODO, speed=0, most=200), tmp_path)
+    assert asked == [30, 54, 78]
+    assert {row.n for row in report.methods.values()} == {78}
+    assert any("samples rose from 30 to 78" in note for note in report.notes)
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    later = {
+        line["index"]: line for line in lines if line.get("method") == "sjd" and "seed" in line
+    }
+    assert later[40]["prompt"] == later[10]["prompt"]  # the same prompts again, with other seeds
+    assert (later[40]["seed"], later[10]["seed"]) == (40, 10)
+
+
+def test_a_run_is_extended_without_drawing_anything_again(job, finished, tmp_path):
+    """Cut at 10 samples, then whole, then asked for more: batches differ, samples don't."""
+    run_suite(job, replace(TODO, quality=10, most=10, limited=True), tmp_path)
+    report = Report.read(tmp_path)
+    assert (report.methods["sjd"].n, report.for_reporting) == (10, False)
+    run_suite(job, TODO, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    judged = [(x["method"], x["index"]) for x in lines if x["kind"] == "quality"]
+    assert len(judged) == len(set(judged)) == 3 * 30
+    mine, theirs = Report.read(tmp_path), Report.read(finished)
+    for name, row in mine.methods.items():
+        assert row.quality == theirs.methods[name].quality
+        assert row.nfe_per_sample == theirs.methods[name].nfe_per_sample
+        assert row.acceptance_by_position == theirs.methods[name].acceptance_by_position
+
+
+def test_few_samples_rise_too(job, tmp_path):
+    """Growth of a handful is at least a batch: it comes to an end."""
+    report = run_suite(job, replace(TODO, speed=0, quality=2, most=30), tmp_path)
+    assert {row.n for row in report.methods.values()} == {30}
+
+
+def test_a_wrong_start_can_be_corrected(job, tmp_path):
+    """Until there is a sample, other settings are no other run."""
+    wrong = replace(job, call={**job.call, "height": 100})
+    with pytest.raises(InputError, match="100"):
+        run_suite(wrong, replace(TODO, speed=0), tmp_path)
+    assert run_suite(job, replace(TODO, speed=0, quality=2, most=2), tmp_path).methods
+
+
+def test_metrics_without_their_weights_are_refused_before_any_work(job, tmp_path):
+    cases = {
+        "image_reward": "--weights image_reward=PATH",
+        "fid": "compares with real pictures: --reference",
+        "dpg": "--weights blip_vqa=PATH",
+    }
+    for metric, said in cases.items():
+        suite = replace(job.suite, metrics=(metric,), margin=None)
+        with pytest.raises(InputError, match=said):
+            run_suite(replace(job, suite=suite), TODO, tmp_path / "out")
+    suite = replace(job.suite, judge="mask2former")
+    with pytest.raises(InputError, match="mask2former=PATH"):
+        run_suite(replace(job, suite=suite), TODO, tmp_path / "out")
+    suite = replace(job.suite, metrics=("image_reward",), margin=None)
+    for files, said in (
+        ({"image_reward": "/nothing/here"}, "no /nothing/here"),
+        ({"image_rewrad": "x", "image_reward": str(tmp_path)}, "did you mean 'image_reward'"),
+        ({"reference": "/nothing/there", "image_reward": str(tmp_path)}, "/nothing/there"),
+    ):
+        with pytest.raises(InputError, match=said):
+            run_suite(replace(job, suite=suite, files=files), TODO, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_units_cover_everything_once():
+    for first, last in ((0, 600), (0, 25), (24, 50), (0, 0)):
+        units = list(quality_units(["plain", "sjd"], last, {"sjd": range(first)}))
+        for method, start in (("plain", 0), ("sjd", first)):
+            own = [u for u in units if u.method == method]
+            indices = [i for u in own for i in range(u.first, u.first + u.count)]
+            assert indices == list(range(start, last))
+    assert [(u.first, u.count) for u in speed_units(10, (1, 4))][:10] == [(i, 1) for i in range(10)]
+    assert [(u.first, u.count) for u in speed_units(10, (1, 4))][10:] == [(0, 4), (4, 4)]
+    assert [(u.first, u.count) for u in speed_units(3, (8,))] == [(0, 8)]
+    keys = [
+        Unit(k, f, c, m).key
+        for k in ("speed", "quality")
+        for f in (1, 11)
+        for c in (1, 11)
+        for m in ("", "plain")
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_plans(job):
+    assert plan(job, None) == Plan(0, 600, 600)
+    both = replace(job, suite=replace(job.suite, speed=5))
+    assert plan(both, None, most=2000, batches=(1, 8)) == Plan(5, 600, 2000, (1, 8))
+    assert plan(job, 7) == Plan(0, 7, 7, limited=True)
+    assert plan(job, 600) == plan(job, None)  # nothing is cut
+    with pytest.raises(InputError, match="measures no speed"):
+        plan(job, None, batches=(1, 8))
+    with pytest.raises(InputError, match="no margin"):
+        plan(replace(job, suite=load_suite("speed")), None, most=100)
+    official = replace(job, suite=replace(job.suite, images_per_prompt=4, quality=2212))
+    assert plan(official, None).quality == 4 * len(job.prompts)
+
+
+def test_batches_of_other_sizes(job, tmp_path):
+    todo = Plan(speed=4, quality=0, most=0, batches=(1, 3))
+    report = run_suite(job, todo, tmp_path)
+    for name, row in report.methods.items():
+        assert list(row.throughput) == [3]
+        assert row.throughput[3].n == 1
+        assert row.throughput[3].tokens_per_second > 0
+        assert (row.throughput[3].speedup_median is None) == (name == "plain")
+
+
+def test_methods_by_name():
+    assert list(parse_methods(("sjd", "plain", "sjd", ""))) == ["plain", "sjd"]
+    with pytest.raises(InputError, match="empty"):
+        parse_methods(("",))
+    with pytest.raises(InputError, match="did you mean 'draft'"):
+        parse_methods(("plain", "drafts"))

@@ -1,0 +1,102 @@
+"""The report's form: written whole, read back equal, anything else refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from mmspec.errors import InputError
+from mmspec.eval.environment import environment
+from mmspec.eval.files import write_atomic
+from mmspec.eval.schema import VERSION, MethodResult, Quality, Report, Throughput
+
+
+def result(**given) -> MethodResult:
+    fields = dict(
+        contract="exact",
+        n=3,
+        nfe_per_sample=16.0,
+        target_tokens_per_sample=16.0,
+        mean_acceptance_length=1.0,
+        acceptance_by_position=[],
+        phase_seconds={"target": 0.4},
+    )
+    return MethodResult(**{**fields, **given})
+
+
+@pytest.fixture
+def report() -> Report:
+    sjd = result(
+        acceptance_by_position=[0.9, 0.5],
+        speedup_median=1.5,
+        speedup_ci95=(1.25, 1.75),
+        tv_per_step=(0.0, 1e-16),
+        throughput={8: Throughput(3, 100.0, 0.9, (0.8, 1.0)), 16: Throughput(1, 120.0)},
+        quality={"geneval": Quality(0.5, (0.4, 0.6), -0.1, (-0.2, 0.1), parts={"colors": 1.0})},
+    )
+    methods = {"plain": result(role="baseline"), "sjd": sjd}
+    costs = {"target": {1: 0.001, 17: 0.002}}
+    return Report(
+        "speed", "image", "m", "mmspec", {"seed": 0}, environment(), 2.5, costs, methods, ["note"]
+    )
+
+
+def test_report_round_trip(report, tmp_path):
+    path = report.write(tmp_path / "a" / "b")
+    assert path == tmp_path / "a" / "b" / "report.json"
+    assert Report.read(path) == Report.read(path.parent) == report
+    assert [file.name for file in path.parent.iterdir()] == ["report.json"]
+    assert json.loads(path.read_text())["version"] == VERSION
+
+
+def test_a_failed_write_leaves_the_old_report(report, tmp_path):
+    path = report.write(tmp_path)
+    with pytest.raises(TypeError):
+        replace(report, settings={"seed": object()}).write(tmp_path)
+    assert Report.read(path) == report
+
+
+def test_a_write_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch):
+    path = write_atomic(tmp_path / "f", "old")
+
+    def full(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        write_atomic(path, b"new")
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(version=1), "version"),
+        (lambda d: d.pop("version"), "version"),
+        (lambda d: d.pop("environment"), "environment"),
+        (lambda d: d.update(mood="good"), "mood"),
+        (lambda d: d.update(methods=[]), "not a report"),
+        (lambda d: d["methods"]["sjd"].pop("n"), "method sjd.* n"),
+        (lambda d: d["methods"]["sjd"].update(speed=2), "method sjd.* speed"),
+        (lambda d: d["methods"].update(sjd=3), "method sjd: not an object"),
+        (lambda d: d["methods"]["sjd"]["quality"].update(fid=2), "quality fid: not an object"),
+        (lambda d: d["methods"]["sjd"]["quality"]["geneval"].pop("value"), "geneval.* value"),
+        (lambda d: d["methods"]["sjd"]["throughput"]["8"].pop("n"), "throughput 8.* n"),
+    ],
+)
+def test_reports_of_another_shape(report, tmp_path, change, message):
+    data = json.loads(json.dumps(asdict(report)))
+    change(data)
+    (tmp_path / "report.json").write_text(json.dumps(data))
+    with pytest.raises(InputError, match=message):
+        Report.read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", None])
+def test_no_reports(tmp_path, text):
+    if text is not None:
+        (tmp_path / "report.json").write_text(text)
+    with pytest.raises(InputError, match=r"report\.json"):
+        Report.read(tmp_path)

@@ -1,0 +1,97 @@
+"""Total variation per step is measured through the shipped rule, and seen where there is some."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec import ImagePipeline, SpecConfig
+from mmspec.engine.accept.chain import accepted_prefix, prefix_verdict
+from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.engine.accept.recursive import RecursiveRule
+from mmspec.engine.accept.token import TokenRule
+from mmspec.eval.data.prompts import load_prompts
+from mmspec.eval.run.job import Job
+from mmspec.eval.suite import load_suite
+from mmspec.eval.variation import Step, summarize, tv_per_step, variation
+
+
+def laws(seed: int, size: int = 12) -> Step:
+    generator = torch.Generator().manual_seed(seed)
+    q, p = torch.rand(2, size, generator=generator).pow(3)
+    q[3:6], p[7:9] = 0, 0
+    return Step(q / q.sum(), p / p.sum())
+
+
+class Everything:
+    """Accepts whatever comes: the law of the output is the drafter's."""
+
+    contract = "lossy"
+
+    def verify(self, draft, scores, coins):
+        accepted = accepted_prefix(torch.ones_like(draft.tokens, dtype=torch.bool), draft)
+        return prefix_verdict(draft, accepted, coins.draw(scores.probs[:, 1]))
+
+
+class Relaxed(TokenRule):
+    """Half of what the exact rule would refuse stands, and recovery is as ever."""
+
+    contract = "lossy"
+
+    def verify(self, draft, scores, coins):
+        class Kinder:
+            def accept(self, prob, lengths):
+                return coins.accept((prob.clamp(max=1) + 1) / 2, lengths)
+
+            draw = staticmethod(coins.draw)
+
+        return super().verify(draft, scores, Kinder())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rule", [TokenRule(), RecursiveRule()])
+def test_exact_rules_bend_nothing(rule, seed):
+    assert variation(rule, laws(seed)) < 1e-12
+    chosen = laws(seed)
+    chosen.law = torch.nn.functional.one_hot(torch.tensor(2), 12).float()
+    assert variation(rule, chosen) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lossy_rules_against_their_formulas(seed):
+    step = laws(seed)
+    q, p = step.law.double(), step.target.double()
+    between = 0.5 * float((q - p).abs().sum())
+    assert variation(Everything(), step) == pytest.approx(between, abs=1e-6)
+    # P(x) = q a + (1 − Σ q a) r with a = (1 + min(1, p/q)) / 2 and r = [p − q]+ / TV
+    a = (1 + torch.where(q > 0, p / q, 1.0).clamp(max=1)) / 2
+    rest = (p - q).clamp(min=0)
+    emitted = q * a + (1 - (q * a).sum()) * rest / rest.sum()
+    expected = 0.5 * float((emitted - p).abs().sum())
+    assert 0.01 < expected < between
+    assert variation(Relaxed(), step) == pytest.approx(expected, abs=1e-6)
+
+
+def test_greedy_rule_on_a_law_that_is_not_greedy():
+    """Put to work above temperature 0 it would ignore the law, and the figure says so."""
+    step = laws(0)
+    p = step.target.double()
+    assert variation(GreedyRule(), step) == pytest.approx(1 - float(p.max()), abs=1e-6)
+
+
+def test_laws_are_those_of_real_rounds(tiny_folder):
+    pipe = ImagePipeline.from_pretrained(tiny_folder)
+    pipe.set_progress_bar_config(disable=True)
+    suite = load_suite("speed")
+    job = Job(suite, load_prompts(suite, None), {}, suite.call)
+    for method in ("draft", "sjd", "scd", "tree", "prompt-lookup"):
+        values = tv_per_step(pipe, job, SpecConfig(method=method))
+        assert len(values) >= 1
+        assert max(values) < 1e-9
+    assert tv_per_step(pipe, job, SpecConfig(method="plain")) == []
+    alone = tv_per_step(pipe, job, SpecConfig(method="drafter-only"))
+    assert len(alone) == 16
+    assert all(0 < value < 1 for value in alone)
+    assert pipe.on_engine is None
+    assert summarize([]) is None
+    assert summarize([0.25, 0.75]) == (0.5, 0.75)
