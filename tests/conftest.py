@@ -10,6 +10,20 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "engine"))  # for `toys`, under importmode=importlib
 
 
+@pytest.fixture(autouse=True)
+def torch_is_left_as_it_was():
+    """A test that left inference mode on, or other threads, would change those after it."""
+    torch = sys.modules.get("torch")
+    threads = None if torch is None else torch.get_num_threads()
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        assert not torch.is_inference_mode_enabled()
+        assert torch.is_grad_enabled()
+
+
 @pytest.fixture(scope="session")
 def tiny_llamagen():
     """Builds `LlamaGenTransformer`s with random weights; equal arguments, equal weights."""

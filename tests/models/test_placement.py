@@ -127,19 +127,21 @@ def test_one_device_moves_nothing():
 # --- what comes out -------------------------------------------------------------------------------
 
 
-def laws(guided) -> Iterator[torch.Tensor]:
+@torch.inference_mode()
+def laws(guided) -> list[torch.Tensor]:
     """Laws of everything that a decoder is asked for: even, ragged, by part, of trees, kept."""
     tokens = torch.randint(0, 16, (2, 15), generator=torch.Generator().manual_seed(3))
-    with torch.inference_mode():
-        guided.start(2)
-        yield guided.extend(tokens[:, :4], [-1, -1])
-        yield guided.extend(tokens[:, 4:8], [3, 1])
-        yield guided.extend(tokens[:, 8:9], [7, 2], use=[[0], [0, 1]])
-        parents = torch.tensor([[-1, -1, 1]] * 2)
-        draft = Draft(tokens[:, 9:12], torch.tensor([3, 3]), OneHot(), parents)
-        yield guided.extend(tokens[:, 8:12], [7, 2], draft)
-        guided.keep([7, 2], torch.tensor([[1, 2], [0, 0]]))
-        yield guided.extend(tokens[:, 12:14], [9, 4])
+    guided.start(2)
+    found = [
+        guided.extend(tokens[:, :4], [-1, -1]),
+        guided.extend(tokens[:, 4:8], [3, 1]),
+        guided.extend(tokens[:, 8:9], [7, 2], use=[[0], [0, 1]]),
+    ]
+    parents = torch.tensor([[-1, -1, 1]] * 2)
+    draft = Draft(tokens[:, 9:12], torch.tensor([3, 3]), OneHot(), parents)
+    found.append(guided.extend(tokens[:, 8:12], [7, 2], draft))
+    guided.keep([7, 2], torch.tensor([[1, 2], [0, 0]]))
+    return [*found, guided.extend(tokens[:, 12:14], [9, 4])]
 
 
 @pytest.mark.parametrize(

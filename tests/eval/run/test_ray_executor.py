@@ -152,7 +152,6 @@ def test_same_lines_and_pictures_as_in_this_process(here, two):
         assert unmeasured(there[unit].lines) == unmeasured(outcome.lines)
         assert there[unit].files == outcome.files
     assert sum(len(outcome.files) for outcome in there.values()) == 6 * len(METHODS)
-    assert len(two._job.configs.processes()) == 2  # the next free one gets the next unit
 
 
 def test_alone_is_one_after_the_other_on_one_actor(two):
@@ -350,8 +349,8 @@ def test_shares_of_a_cluster(monkeypatch, job, nodes, changes, workers, expected
 def test_paths_and_device_of_an_actor(job, tmp_path, monkeypatch):
     (tmp_path / "judge").mkdir()
     monkeypatch.chdir(tmp_path)
-    given = replace(job, model="owner/name", weights={"hpsv2": "judge", "reference": "absent"})
+    given = replace(job, model="owner/name", files={"hpsv2": "judge", "reference": "absent"})
     found = ray_executor._anywhere(given, on_gpu=True)
     assert (found.model, found.device) == ("owner/name", "cuda")
-    assert found.weights == {"hpsv2": str(tmp_path / "judge"), "reference": "absent"}
+    assert found.files == {"hpsv2": str(tmp_path / "judge"), "reference": "absent"}
     assert ray_executor._anywhere(replace(given, model=None), on_gpu=False).device == "cpu"
