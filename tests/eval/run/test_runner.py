@@ -37,7 +37,7 @@ def job(tiny_folder) -> Job:
     return Job(suite, prompts, methods, suite.call, model=str(tiny_folder), threads=threads)
 
 
-TODO = Plan(speed=2, quality=30, most=30)
+WHOLE = Plan(speed=2, quality=30, most=30)
 
 
 def timeless(folder: Path) -> list[str]:
@@ -60,7 +60,7 @@ def pictures(folder: Path) -> dict[str, bytes]:
 def finished(job, tmp_path_factory) -> Path:
     """A run that nobody disturbed."""
     out = tmp_path_factory.mktemp("finished")
-    run_suite(job, TODO, out, ["mmspec", "eval", "run", "a b"])
+    run_suite(job, WHOLE, out, ["mmspec", "eval", "run", "a b"])
     return out
 
 
@@ -99,7 +99,7 @@ def test_what_a_run_writes(finished):
 def test_a_second_start_does_nothing_twice(job, finished, tmp_path, monkeypatch):
     before = (finished / "samples.jsonl").read_bytes()
     monkeypatch.setattr(Worker, "run", None)  # nobody may be asked for a unit
-    run_suite(job, TODO, finished)
+    run_suite(job, WHOLE, finished)
     assert (finished / "samples.jsonl").read_bytes() == before
 
 
@@ -118,7 +118,7 @@ def test_an_interrupted_run_goes_on(job, finished, tmp_path, monkeypatch):
     for _ in range(9):
         starts += 1
         try:
-            run_suite(job, TODO, tmp_path)
+            run_suite(job, WHOLE, tmp_path)
             break
         except KeyboardInterrupt:
             assert not (tmp_path / "report.json").exists()
@@ -174,7 +174,7 @@ def test_killed_at_ten_random_moments(job, finished, tiny_folder, tmp_path):
 
 def test_other_settings_are_refused(job, finished):
     with pytest.raises(InputError, match=r"other settings \(seed differ\)"):
-        run_suite(replace(job, seed=1), TODO, finished)
+        run_suite(replace(job, seed=1), WHOLE, finished)
 
 
 def test_samples_rise_until_the_comparison_is_decided(job, tmp_path, monkeypatch):
@@ -185,7 +185,7 @@ def test_samples_rise_until_the_comparison_is_decided(job, tmp_path, monkeypatch
         return samples >= 70
 
     monkeypatch.setattr(_Run, "_decided", decided)
-    report = run_suite(job, replace(TODO, speed=0, most=200), tmp_path)
+    report = run_suite(job, replace(WHOLE, speed=0, most=200), tmp_path)
     assert asked == [30, 54, 78]
     assert {row.n for row in report.methods.values()} == {78}
     assert any("samples rose from 30 to 78" in note for note in report.notes)
@@ -199,10 +199,10 @@ def test_samples_rise_until_the_comparison_is_decided(job, tmp_path, monkeypatch
 
 def test_a_run_is_extended_without_drawing_anything_again(job, finished, tmp_path):
     """Cut at 10 samples, then whole, then asked for more: batches differ, samples don't."""
-    run_suite(job, replace(TODO, quality=10, most=10, limited=True), tmp_path)
+    run_suite(job, replace(WHOLE, quality=10, most=10, limited=True), tmp_path)
     report = Report.read(tmp_path)
     assert (report.methods["sjd"].n, report.for_reporting) == (10, False)
-    run_suite(job, TODO, tmp_path)
+    run_suite(job, WHOLE, tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     judged = [(x["method"], x["index"]) for x in lines if x["kind"] == "quality"]
     assert len(judged) == len(set(judged)) == 3 * 30
@@ -215,7 +215,7 @@ def test_a_run_is_extended_without_drawing_anything_again(job, finished, tmp_pat
 
 def test_few_samples_rise_too(job, tmp_path):
     """Growth of a handful is at least a batch: it comes to an end."""
-    report = run_suite(job, replace(TODO, speed=0, quality=2, most=30), tmp_path)
+    report = run_suite(job, replace(WHOLE, speed=0, quality=2, most=30), tmp_path)
     assert {row.n for row in report.methods.values()} == {30}
 
 
@@ -223,8 +223,8 @@ def test_a_wrong_start_can_be_corrected(job, tmp_path):
     """Until there is a sample, other settings are no other run."""
     wrong = replace(job, call={**job.call, "height": 100})
     with pytest.raises(InputError, match="100"):
-        run_suite(wrong, replace(TODO, speed=0), tmp_path)
-    assert run_suite(job, replace(TODO, speed=0, quality=2, most=2), tmp_path).methods
+        run_suite(wrong, replace(WHOLE, speed=0), tmp_path)
+    assert run_suite(job, replace(WHOLE, speed=0, quality=2, most=2), tmp_path).methods
 
 
 def test_metrics_without_their_weights_are_refused_before_any_work(job, tmp_path):
@@ -236,10 +236,10 @@ def test_metrics_without_their_weights_are_refused_before_any_work(job, tmp_path
     for metric, said in cases.items():
         suite = replace(job.suite, metrics=(metric,), margin=None)
         with pytest.raises(InputError, match=said):
-            run_suite(replace(job, suite=suite), TODO, tmp_path / "out")
+            run_suite(replace(job, suite=suite), WHOLE, tmp_path / "out")
     suite = replace(job.suite, judge="mask2former")
     with pytest.raises(InputError, match="mask2former=PATH"):
-        run_suite(replace(job, suite=suite), TODO, tmp_path / "out")
+        run_suite(replace(job, suite=suite), WHOLE, tmp_path / "out")
     suite = replace(job.suite, metrics=("image_reward",), margin=None)
     for files, said in (
         ({"image_reward": "/nothing/here"}, "no /nothing/here"),
@@ -247,7 +247,7 @@ def test_metrics_without_their_weights_are_refused_before_any_work(job, tmp_path
         ({"reference": "/nothing/there", "image_reward": str(tmp_path)}, "/nothing/there"),
     ):
         with pytest.raises(InputError, match=said):
-            run_suite(replace(job, suite=suite, files=files), TODO, tmp_path / "out")
+            run_suite(replace(job, suite=suite, files=files), WHOLE, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
