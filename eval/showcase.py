@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from ..config import SpecConfig
 from .bootstrap import ratio_interval
 from .environment import environment
+from .files import write_atomic
 from .timing import Sample, paired_runs
 
 
@@ -43,9 +44,7 @@ def compare(
         "environment": environment(),
         "methods": {name: _row(rows, samples.get("plain")) for name, rows in samples.items()},
     }
-    part = out / "stats.json.part"
-    part.write_text(json.dumps(record, indent=2) + "\n")
-    part.replace(out / "stats.json")
+    write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
     return record
 
 

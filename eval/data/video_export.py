@@ -16,6 +16,7 @@ from PIL import Image
 from ...errors import InputError
 from ...models.loading import read_json
 from ...rewards.base import Images, to_pil
+from ..files import write_atomic
 
 Encoder = Callable[[list[Image.Image], Path, int], None]
 """Encodes frames into an .mp4 file at a number of frames a second."""
@@ -176,10 +177,7 @@ def _keep_settings(record: Path, settings: dict[str, Any], must_exist: bool) -> 
     """Writes the settings, or checks that they are those that the videos were made with."""
     wanted = json.loads(json.dumps(settings))
     if not must_exist:
-        record.parent.mkdir(parents=True, exist_ok=True)
-        part = record.with_name(record.name + ".part")
-        part.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
-        part.replace(record)
+        write_atomic(record, json.dumps(wanted, indent=2) + "\n")
         return
     kept = read_json(record)
     different = sorted(k for k in wanted.keys() | kept.keys() if wanted.get(k) != kept.get(k))
