@@ -27,10 +27,11 @@ class RoundCoins(Protocol):
         Entries of row b from `lengths[b]` on do not matter: they may be anything.
         """
 
-    def draw(self, weights: Tensor, index: int = 0) -> Tensor:
+    def draw(self, weights: Tensor, index: int | Tensor = 0) -> Tensor:
         """Ids drawn in proportion to `weights [B, V]` or `[B, K, V]`, of shape `[B]` or `[B, K]`.
 
-        `index` numbers the first of the K draws, so that several calls in a round differ.
+        `index` numbers the first of the K draws, or each of them `[B, K]`, so that several calls in
+        a round differ.
         """
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
@@ -77,6 +78,12 @@ class ProductionCoins:
         line = self._block[number % _ROUNDS * _PURPOSES + purpose]
         return line if start == 0 and count == self._width else line[:, start : start + count]
 
+    def picked(self, number: int, purpose: int, index: Tensor) -> Tensor:
+        """The uniform numbers `[B, K]` of `uniform` that `index [B, K]` says."""
+        line = number * _PURPOSES + purpose + 1
+        keys = _mix(self._keys + _mix(torch.tensor(line, device=index.device)))
+        return _uniform(_mix(keys[:, None] + _mix(index + 1)))
+
     def exponential(self, places: Tensor, count: int) -> Tensor:
         """See `RoundCoins.exponential`."""
         keys = _mix(self._keys[:, None] + _mix(-1 - places))  # lines of rounds are positive
@@ -91,9 +98,7 @@ class ProductionCoins:
         lines = torch.arange(_ROUNDS * _PURPOSES, device=device) + block * _ROUNDS * _PURPOSES
         keys = _mix(self._keys[:, None] + _mix(lines + 1))  # [B, rounds · purposes]
         index = torch.arange(self._width, device=device) + 1
-        bits = _mix(keys[..., None] + _mix(index))
-        numbers = ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
-        return numbers.unbind(1)
+        return _uniform(_mix(keys[..., None] + _mix(index))).unbind(1)
 
 
 class _Proposals:
@@ -106,9 +111,12 @@ class _Proposals:
         # strict: u = 0 must not accept a token of probability 0
         return self._coins.uniform(self._number, self._accepts, 0, prob.shape[1]) < prob
 
-    def draw(self, weights: Tensor, index: int = 0) -> Tensor:
+    def draw(self, weights: Tensor, index: int | Tensor = 0) -> Tensor:
         count = weights.shape[1] if weights.ndim == 3 else 1
-        u = self._coins.uniform(self._number, self._draws, index, count)
+        if isinstance(index, int):
+            u = self._coins.uniform(self._number, self._draws, index, count)
+        else:
+            u = self._coins.picked(self._number, self._draws, index)
         total = weights.cumsum(-1, dtype=torch.float64)
         point = (u if weights.ndim == 2 else u[..., None]) * total[..., -1:]
         # right: the first entry whose running sum exceeds the point, never one of weight 0; weights
@@ -128,6 +136,11 @@ class _Proposals:
 
 class _Verifications(_Proposals):
     _draws, _accepts = RECOVER, ACCEPT
+
+
+def _uniform(bits: Tensor) -> Tensor:
+    """Numbers in [0, 1) from 64 random bits each: their first 53, float64."""
+    return ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
 
 
 def _mix(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ next run. Nothing is sampled and nothing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 import torch
@@ -47,9 +47,13 @@ class EnumeratingCoins:
                     out[row, n] = (row + n) % 2 == 0  # must not matter, so let it vary
         return out
 
-    def draw(self, weights: Tensor, index: int = 0) -> Tensor:
-        rows = weights.reshape(len(weights), -1, weights.shape[-1]).tolist()
-        drawn = [[self._choose(r, w) for w in many] for r, many in enumerate(rows)]
+    def draw(self, weights: Tensor, index: int | Tensor = 0) -> Tensor:
+        some = (weights != 0).flatten(0, -2).any(0)
+        some[-1] = True  # drawn where there are no numbers
+        ids = some.nonzero().squeeze(1)  # nobody draws the others: no need to look at them
+        rows = weights[..., ids].reshape(len(weights), -1, len(ids)).tolist()
+        names = ids.tolist()
+        drawn = [[self._choose(r, w, names) for w in many] for r, many in enumerate(rows)]
         return torch.tensor(drawn).view(weights.shape[:-1])
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
@@ -58,21 +62,23 @@ class EnumeratingCoins:
     def exponential(self, places: Tensor, count: int) -> Tensor:
         raise TypeError("exponential noise has no finite enumeration")
 
-    def _choose(self, row: int, weights: list[float]) -> int:
+    def _choose(self, row: int, weights: list[float], ids: Sequence[int] = ()) -> int:
+        """One of the ids (else 0, 1, …) in proportion to its weight; a script is made of ids."""
+        ids = ids or range(len(weights))
         total = sum(weights)
-        possible = [i for i, w in enumerate(weights) if w > 0]
+        possible = {i: w for i, w in zip(ids, weights, strict=True) if w > 0}
         if total != total:  # no numbers: the last id, as the shipped coins say
-            return len(weights) - 1
+            return ids[-1]
         if not possible:
             raise ValueError("all weights are zero")
         taken, script = self._taken[row], self._scripts[row]
         if len(taken) < len(script):
             choice = script[len(taken)]
         else:
-            choice = possible[0]
-            self.pending += [(*taken, other) for other in possible[1:]]
+            choice, *others = possible
+            self.pending += [(*taken, other) for other in others]
         taken.append(choice)
-        self.probability[row] *= weights[choice] / total
+        self.probability[row] *= possible.get(choice, 0.0) / total
         return choice
 
 

@@ -34,6 +34,7 @@ def run(
         The final context: tokens `[B, ≥ limit]`, of which row b has `lengths[b]`.
     """
     target, drafter, rule, length = engine.target, engine.drafter, engine.rule, engine.length
+    own = 0 if getattr(rule, "local", False) else 1
     context = Context.empty(rows, limit, device)
     stats.start(rows)
     length.start(rows)
@@ -44,18 +45,22 @@ def run(
     while not all(context.finished):
         proposal, verification = engine.coins.round(context.round)
         with stats.phase("draft"):
-            # one token of every round comes from the target itself, so a draft leaves room for it
-            budget = [
-                min(b, room - 1) for b, room in zip(length.budget(), context.room(), strict=True)
-            ]
+            # a draft leaves room for the token that the target adds of its own
+            rooms = [room - own for room in context.room()]
+            budget = [min(b, room) for b, room in zip(length.budget(), rooms, strict=True)]
             draft = drafter.propose(context, [max(0, b) for b in budget], proposal)
         with stats.phase("target"):
             scores = target.score(context, draft)
         with stats.phase("verify"):
             verdict = rule.verify(draft, scores, verification)
+        if verdict.keep is not None:
+            with stats.phase("resample"):
+                verdict = target.sample_next(context, draft, verdict, verification)
         with stats.phase("update"):
             target.commit(context, draft, verdict)
-            stats.observe(*advance(context, draft, scores, verdict, engine.eos))
+            counts = advance(context, draft, scores, verdict, engine.eos)
+            stats.observe(*counts, scores.calls, scores.again)
+            stats.observe_calls(draft, verdict)
             drafter.observe(context, draft, scores, verdict)
         now = time.perf_counter()
         context.seconds, clock = now - clock, now
@@ -66,7 +71,11 @@ def run(
 
 
 def advance(
-    context: Context, draft: Draft, scores: Scores, verdict: Verdict, eos: int | None = None
+    context: Context,
+    draft: Draft,
+    scores: Scores,
+    verdict: Verdict,
+    eos: int | tuple[int, ...] | None = None,
 ) -> tuple[int, list[int], list[int], list[int], list[int]]:
     """Append what was emitted; returns per row what `SpecStats.observe` counts.
 
@@ -80,7 +89,8 @@ def advance(
     none = torch.zeros_like(counts)
     end = none
     if eos is not None:
-        ends = verdict.emitted == eos
+        several = (eos,) if isinstance(eos, int) else eos
+        ends = torch.stack([verdict.emitted == token for token in several]).any(0)
         first = torch.where(ends.any(1), ends.long().argmax(1) + 1, counts + 1)
         end = (first <= counts).long()
         counts = torch.minimum(counts, first)
@@ -97,9 +107,11 @@ def advance(
     lengths = context.lengths + counts
     undefined = scores.probs[..., 0].sum(1).isnan()  # such a law has no numbers at all
     faulty = none if draft.faulty is None else draft.faulty
+    # what stands is no prefix: it says nothing of how far a draft may go
+    reached = draft.reach() if verdict.keep is None else none
     # the one synchronization of a round: how far each row came, and whether it is over
     nodes, reach, kept, emitted, base, ended, wrong, faults = torch.stack(
-        [draft.lengths, draft.reach(), accepted, counts, lengths, end, undefined, faulty]
+        [draft.lengths, reached, accepted, counts, lengths, end, undefined, faulty]
     ).tolist()
     for row, finished in enumerate(context.finished):
         if wrong[row] and not finished:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .types import Contract
+from .types import Contract, Draft, Verdict
+
+_ROWS = ("calls", "drafted", "accepted", "emitted", "target_tokens")  # a number a row
 
 
 class _Phase:
@@ -36,7 +39,11 @@ class SpecStats:
             token of every call.
         judged_at, accepted_at: per draft position, how often it was reached, how often it stood.
         target_tokens: tokens that the target processed, drafts and roots, per row.
-        seconds: wall-clock per phase: prefill, draft, target, verify, update, the pipeline's own.
+        rounds: tokens less one that every call read in a row, filling included.
+        alone: calls for a round without a draft: plain decoding.
+        seconds: wall-clock per phase: prefill, draft, target, verify, resample (local rules),
+            update, the pipeline's own.
+        sibling_calls: calls of a smaller model that drew a small picture first, per row.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
         fault: why the drafter was given up in the middle; None: it was not.
     """
@@ -50,16 +57,19 @@ class SpecStats:
     target_tokens: list[int] = field(default_factory=list)
     judged_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
-    rounds: list[int] = field(default_factory=list)  # nodes scored in every call, filling included
+    rounds: list[int] = field(default_factory=list)
+    alone: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    sibling_calls: list[int] = field(default_factory=list)
     own_drafts: float = 0.0
     fault: str | None = None
 
     def start(self, rows: int) -> None:
         """Zero the counters of `rows` rows."""
-        for name in ("calls", "drafted", "accepted", "emitted", "target_tokens"):
+        for name in _ROWS:
             setattr(self, name, [0] * rows)
         self.judged_at, self.accepted_at, self.rounds = [], [], []
+        self.alone = 0
 
     def observe(
         self,
@@ -68,6 +78,8 @@ class SpecStats:
         reach: list[int],
         accepted: list[int],
         counts: list[int],
+        calls: int = 1,
+        again: Sequence[int] = (),
     ) -> None:
         """Count one round; a row with count 0 took no part in it.
 
@@ -75,8 +87,13 @@ class SpecStats:
             width: nodes that the target scored in every row, filling included.
             nodes, reach: drafted per row, and how many tokens ahead that went.
             accepted, counts: kept and emitted tokens per row.
+            calls: of the target; 0 if nobody scored the draft.
+            again: committed tokens that those calls read once more, per row.
         """
-        self.rounds.append(width)
+        most = max(again, default=0)
+        if calls:
+            self.rounds += [most - 1, width] if calls > 1 else [width + most]
+            self.alone += not width
         grow = max(reach) - len(self.judged_at)
         if grow > 0:
             self.judged_at += [0] * grow
@@ -85,15 +102,29 @@ class SpecStats:
         for row, (n, depth, kept, count) in enumerate(rows):
             if count == 0:
                 continue
-            self.calls[row] += 1
+            self.calls[row] += calls
             self.drafted[row] += n
             self.accepted[row] += kept
             self.emitted[row] += count
-            self.target_tokens[row] += n + 1
+            self.target_tokens[row] += (n + 1 if calls else 0) + (again[row] if again else 0)
             for position in range(min(count, depth)):
                 self.judged_at[position] += 1
-            for position in range(kept):
+            for position in range(min(kept, depth)):  # of a set that is no prefix none
                 self.accepted_at[position] += 1
+
+    def observe_calls(self, draft: Draft, verdict: Verdict) -> None:
+        """Count a round's calls of the target beside the one that scored the draft."""
+        again = zip(verdict.calls, verdict.target_tokens, strict=True)
+        for row, (calls, read) in enumerate(again):
+            self.calls[row] += calls
+            self.target_tokens[row] += read
+        most = max(verdict.calls, default=0)
+        if most:
+            self.rounds += [max(1, round(max(verdict.target_tokens) / most)) - 1] * most
+        if draft.calls:
+            self.calls = [n + draft.calls for n in self.calls]
+            self.target_tokens = [n + draft.read for n in self.target_tokens]
+            self.rounds += [max(1, round(draft.read / draft.calls)) - 1] * draft.calls
 
     def merged(self, others: list[SpecStats]) -> SpecStats:
         """These counters and those of other generations by the same method, as one."""
@@ -103,7 +134,7 @@ class SpecStats:
         return total
 
     def _add(self, other: SpecStats) -> None:
-        for name in ("calls", "drafted", "accepted", "emitted", "target_tokens", "rounds"):
+        for name in (*_ROWS, "sibling_calls", "rounds"):
             getattr(self, name).extend(getattr(other, name))
         for name in ("judged_at", "accepted_at"):
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -111,6 +142,7 @@ class SpecStats:
             for position, count in enumerate(theirs):
                 mine[position] += count
         self.own_drafts += other.own_drafts
+        self.alone += other.alone
         self.fault = self.fault or other.fault
         for phase, seconds in other.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
@@ -122,7 +154,8 @@ class SpecStats:
     @property
     def loop_seconds(self) -> float:
         """Seconds in the loop, without prefill and what the pipeline does around it."""
-        return sum(self.seconds.get(p, 0.0) for p in ("draft", "target", "verify", "update"))
+        phases = ("draft", "target", "verify", "resample", "update")
+        return sum(self.seconds.get(p, 0.0) for p in phases)
 
     @property
     def nfe(self) -> float:
@@ -147,6 +180,7 @@ class SpecStats:
             "contract": self.contract,
             "nfe_per_sample": self.nfe,
             "target_tokens_per_sample": sum(self.target_tokens) / max(1, len(self.calls)),
+            "sibling_calls_per_sample": sum(self.sibling_calls) / max(1, len(self.calls)),
             "mean_acceptance_length": self.mean_acceptance_length,
             "acceptance_by_position": self.acceptance_by_position,
             "drafted": sum(self.drafted),

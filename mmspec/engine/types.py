@@ -129,10 +129,13 @@ class Draft:
         parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
             chain.
         noise: the noise the payload was made from, where a rejection re-uses it.
+        places: position of every node in the output `[B, N]`, for rules that ask where on the grid
+            it lies.
         bounds: of a tree, what the host knows of its shape: levels and most children of a node
             (those beyond are not tried).
         faulty: rows `[B]` that held what can't be, or have laws that are no numbers; None: nobody
             looked.
+        calls, read: whole calls of the target that drafting took, and tokens a row in them.
     """
 
     tokens: Tensor
@@ -140,8 +143,11 @@ class Draft:
     law: Law
     parents: Tensor | None = None
     noise: Tensor | None = None
+    places: Tensor | None = None
     bounds: tuple[int, int] | None = None
     faulty: Tensor | None = None
+    calls: int = 0
+    read: int = 0
 
     @property
     def levels(self) -> int:
@@ -196,9 +202,18 @@ class Scores:
     """The target's laws `[B, N + 1, V]`: 0 after the last committed token, n + 1 after node n.
 
     A law that the target can't give (its logits are no numbers) is NaN throughout.
+
+    Attributes:
+        hidden: the target's last hidden states there `[R, N + 1, D]`, unconditional rows last, for
+            drafters that read them; None: nobody does.
+        calls: of the target for them; 0 if it was not asked.
+        again: committed tokens that were read once more, per row, on the host.
     """
 
     probs: Tensor
+    hidden: Tensor | None = None
+    calls: int = 1
+    again: list[int] = field(default_factory=list)
 
     def at_nodes(self, draft: Draft) -> Tensor:
         """The law `[B, N, V]` by which each node is judged: the one after its parent."""
@@ -218,10 +233,11 @@ class Verdict:
             recovered or bonus token; filling after `counts`.
         last: that recovered or bonus token `[B, 1]`.
         counts: emitted tokens per row `[B]`.
-        keep: drafted nodes that stand `[B, N]`; None for prefix rules on chains, where they are the
-            first `accepted`.
+        keep: of a local rule, nodes `[B, N]` that stand where they are; the others were drawn anew
+            in their places, all at once, and the target draws them again in turn. None for rules
+            that keep a prefix or a path.
         path: kept nodes in order `[B, K]`, padded by repeating; None where node n is n-th (chains).
-        stale: cache entries to recompute `[B, N]`; None for prefix rules.
+        calls, target_tokens: what drawing again in turn took, per row, on the host.
     """
 
     accepted: Tensor
@@ -230,7 +246,8 @@ class Verdict:
     counts: Tensor
     keep: Tensor | None = None
     path: Tensor | None = None
-    stale: Tensor | None = None
+    calls: list[int] = field(default_factory=list)
+    target_tokens: list[int] = field(default_factory=list)
 
 
 # --- the four protocols ---------------------------------------------------------------------------
@@ -262,12 +279,21 @@ class Target(Scorer, Protocol):
     def start(self, rows: int) -> None:
         """Take in the condition (prefill) for a new batch."""
 
+    def sample_next(
+        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
+    ) -> Verdict:
+        """Draw in turn what a local rule did not keep; see `Verdict.keep`."""
+
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         """Make the cache hold what was kept. `context` does not hold the emitted tokens yet."""
 
 
 class AcceptanceRule(Protocol):
-    """Decides what of a draft stands, and what is emitted after it."""
+    """Decides what of a draft stands, and what is emitted after it.
+
+    A rule with a true `local` keeps a set of nodes in place of a prefix (`Verdict.keep`) and adds
+    no token of the target's own after them; others need not have the attribute.
+    """
 
     contract: Contract
 
@@ -302,11 +328,11 @@ class TargetError(FloatingPointError):
 
 @dataclass
 class Engine:
-    """The parts that `loop.run` puts to work."""
+    """The parts that `loop.run` puts to work; a token in `eos` ends its row."""
 
     target: Target
     drafter: Drafter
     rule: AcceptanceRule
     length: DraftLength
     coins: Coins
-    eos: int | None = field(default=None)
+    eos: int | tuple[int, ...] | None = field(default=None)

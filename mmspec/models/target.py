@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+from dataclasses import replace
 
+import torch
+from torch import Tensor
+
+from ..engine.accept.chain import pick
+from ..engine.coins import RoundCoins
+from ..engine.islands import in_turn
 from ..engine.types import Context, Draft, Scores, Verdict
 from .guided import GuidedDecoder
 
@@ -12,20 +18,124 @@ class TokenTarget:
     """Scores the last committed token and a whole draft in one call.
 
     The last committed token is not in the cache yet: it is the root of every call, so that a call
-    of n drafted tokens yields n + 1 laws.
+    of n drafted tokens yields n + 1 laws. After a local rule the cache lacks more: tokens that were
+    drawn anew, and kept ones behind those. The next call reads them too.
+
+    Args:
+        model: the network under guidance and warpers.
+        stride: positions in a row of the picture.
+        turns: most calls that `sample_next` makes for a draft; None: as many as it takes.
+        window: how the cells of an island take turns, see `islands.in_turn`; None: one by one.
     """
 
-    def __init__(self, model: GuidedDecoder) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: GuidedDecoder,
+        stride: int = 1,
+        turns: int | None = None,
+        window: int | None = None,
+    ) -> None:
+        self.model, self.stride, self.turns = model, stride, turns
+        self.window = stride if window is None else window
+        self._stale: list[int] = []  # per row, the first position that the cache lacks
 
     def start(self, rows: int) -> None:
         self.model.start(rows)
+        self._stale = []
 
     def score(self, context: Context, draft: Draft) -> Scores:
-        inputs = context.last
+        inputs, start, calls = context.last, [b - 1 for b in context.base], 1
+        again = self._lacking(context)
+        width = max(again, default=0)
+        if width:
+            unread, first = self._unread(context, width)
+            # as one chain with the draft, if every row has so many tokens and the draft is a chain
+            if draft.parents is None and width <= min(context.base):
+                inputs, start = torch.cat([unread, inputs], dim=1), first
+            else:
+                self.model.extend(unread, first)
+                calls, width = 2, 0
         if draft.nodes:
             inputs = torch.cat([inputs, draft.tokens], dim=1)
-        return Scores(self.model.extend(inputs, [b - 1 for b in context.base], draft))
+        laws = self.model.extend(inputs, start, draft)
+        hidden = self.model.hidden if self.model.watched else None
+        hidden = None if hidden is None else hidden[:, width:]
+        return Scores(laws[:, width:], hidden, calls, again)
+
+    def _lacking(self, context: Context) -> list[int]:
+        """How many tokens in front of the last committed one each row has to read again."""
+        stale, self._stale = self._stale, []
+        rows = zip(context.base, context.finished, stale, strict=False)
+        return [0 if finished else base - 1 - first for base, finished, first in rows]
+
+    @staticmethod
+    def _unread(context: Context, width: int) -> tuple[Tensor, list[int]]:
+        """The `width` tokens in front of the last committed one, and the first one's position.
+
+        Rows that lack less re-read a few. Those with fewer tokens read some from behind as well,
+        which the draft overwrites or no one may see.
+        """
+        start = [max(-1, b - 1 - width) for b in context.base]
+        places = torch.tensor(start, device=context.tokens.device)[:, None]
+        places = places + torch.arange(width, device=places.device)
+        return context.tokens.gather(1, places.clamp_min(0)), start
+
+    def sample_next(
+        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
+    ) -> Verdict:
+        """Draw the fallen nodes of every island again, turn by turn, all islands in parallel.
+
+        Those of the first turn have their laws from the call that scored the draft. The others get
+        theirs in one call a turn, behind what was drawn in the turns before; where `turns` are over
+        they stay as the rule drew them. Kept tokens are not drawn again, and what the cache holds
+        of them knows nothing of the new tokens in front of them until the next draft is scored. Nor
+        does a node know those in front of it whose turn comes later: there it reads the draft's.
+        """
+        assert verdict.keep is not None
+        joins = torch.arange(draft.nodes, device=draft.lengths.device) < verdict.counts[:, None]
+        fallen = (~verdict.keep & joins & draft.live()).tolist()
+        turns: list[list[list[int]]] = []  # per row, per turn: the nodes whose turn it is
+        self._stale = []
+        for base, row, count in zip(context.base, fallen, verdict.counts.tolist(), strict=True):
+            cells = [base + n for n, fell in enumerate(row) if fell]
+            order = in_turn(cells, self.stride, self.window)
+            most = len(order) if self.turns is None else self.turns + 1
+            turns.append([[place - base for place in turn] for turn in order[:most]])
+            self._stale.append(cells[0] if cells else base + count - 1)
+        tokens = torch.cat([context.last, verdict.emitted[:, : draft.nodes]], dim=1)  # root first
+        calls, read = [max(0, len(t) - 1) for t in turns], [0] * len(turns)
+        for turn in range(1, max(map(len, turns), default=0)):
+            now = [t[turn] if len(t) > turn else [] for t in turns]
+            before = [t[turn - 1] if len(t) > turn else [] for t in turns]
+            # what a node follows, and what was drawn in the last turn and is not in the cache yet;
+            # as places in `tokens`, where node n is n + 1
+            inputs = [
+                sorted({*now_, *(n + 1 for n in before_)})
+                for now_, before_ in zip(now, before, strict=True)
+            ]
+            read = [r + len(i) for r, i in zip(read, inputs, strict=True)]
+            laws = self._again(context, tokens, inputs)
+            drawn_at = [[i.index(n) for n in n_] for i, n_ in zip(inputs, now, strict=True)]
+            nodes, at = self._table(now, draft.nodes), self._table(drawn_at, 0)
+            drawn = coins.draw(pick(laws, at), context.limit + nodes)
+            # filling is drawn to a place behind the last node
+            tokens = torch.nn.functional.pad(tokens, (0, 1)).scatter_(1, nodes + 1, drawn)[:, :-1]
+        emitted = torch.cat([tokens[:, 1:], verdict.last], dim=1)
+        last = emitted.gather(1, verdict.counts[:, None] - 1)
+        emitted[:, -1:] = last
+        return replace(verdict, emitted=emitted, last=last, calls=calls, target_tokens=read)
+
+    def _again(self, context: Context, tokens: Tensor, inputs: list[list[int]]) -> Tensor:
+        """Laws `[B, n, V]` behind the `inputs` of every row, filling repeats the root."""
+        at = self._table(inputs, 0)
+        reach = max(b - 1 + max(i, default=0) for b, i in zip(context.base, inputs, strict=True))
+        return self.model.extend_at(tokens.gather(1, at), at + context.lengths[:, None] - 1, reach)
+
+    def _table(self, lines: list[list[int]], filling: int) -> Tensor:
+        """The lines as one tensor `[B, n]`."""
+        width = max(1, *map(len, lines))
+        filled = [line + [filling] * (width - len(line)) for line in lines]
+        return torch.tensor(filled, device=self.model.prefix.device)
 
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         if verdict.path is not None:

@@ -25,8 +25,9 @@ from toys import (
 from mmspec.draft.shape import TreeShape
 from mmspec.draft.tree import TreeDrafter
 from mmspec.engine.accept import naive
+from mmspec.engine.accept.chain import pick
 from mmspec.engine.accept.recursive import RecursiveRule
-from mmspec.engine.accept.tree import children
+from mmspec.engine.accept.tree import children, path_verdict
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.enumerate import enumerate_law
 from mmspec.engine.length.constant import ConstantLength
@@ -164,10 +165,14 @@ class OriginalLaw(RecursiveRule):
 class FirstResidual(RecursiveRule):
     """After the last fall p itself is drawn, not what the falls have left of it."""
 
-    @staticmethod
-    def _turns(draft, scores, table):
-        prob, _ = RecursiveRule._turns(draft, scores, table)
-        return prob, scores.probs
+    def verify(self, draft, scores, coins):
+        verdict = super().verify(draft, scores, coins)
+        if not draft.nodes:
+            return verdict
+        last = verdict.path.gather(1, (verdict.accepted[:, None] - 1).clamp_min(0)).squeeze(1)
+        slot = torch.where(verdict.accepted > 0, last + 1, 0)
+        token = coins.draw(pick(scores.probs, slot), 1)
+        return path_verdict(draft, verdict.path, verdict.accepted, token)
 
 
 class SortedSiblings(TreeDrafter):

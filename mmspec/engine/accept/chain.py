@@ -6,7 +6,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..types import Draft, Verdict
+from ..coins import RoundCoins
+from ..types import Categorical, ContractError, Draft, OneHot, Verdict
+
+
+def chain_laws(draft: Draft, rule: str) -> Tensor | None:
+    """What the nodes of a chain were drawn from, `[B, N, V]`; None: all were chosen (`OneHot`).
+
+    Raises:
+        ContractError: a tree, or a law that does not give every token a probability.
+    """
+    if draft.parents is not None:
+        raise ContractError(f"the {rule} rule judges chains; this draft is a tree")
+    if isinstance(draft.law, Categorical):
+        return draft.law.probs
+    if isinstance(draft.law, OneHot):
+        return None
+    name = type(draft.law).__name__
+    raise ContractError(f"the {rule} rule takes OneHot and Categorical laws, not {name}")
 
 
 def token_probs(probs: Tensor, tokens: Tensor) -> Tensor:
@@ -34,3 +51,35 @@ def prefix_verdict(draft: Draft, accepted: Tensor, token: Tensor) -> Verdict:
     if draft.nodes:
         emitted = torch.cat([draft.tokens, last], dim=1).scatter_(1, accepted.unsqueeze(1), last)
     return Verdict(accepted, emitted, last, accepted + 1)
+
+
+def recovered_verdict(
+    draft: Draft,
+    probs: Tensor,
+    q: Tensor | None,
+    accepted: Tensor,
+    coins: RoundCoins,
+    spared: Tensor | None = None,
+) -> Verdict:
+    """Keep the first `accepted [B]` nodes; after a rejection draw from [p − q]+, else from p.
+
+    Args:
+        draft: a chain of one node or more.
+        probs: the target's laws p `[B, N + 1, V]`.
+        q: what the nodes were drawn from, see `chain_laws`.
+        accepted, coins: nodes that stand, and where chance comes from.
+        spared: `[N]`, for a rule that gives out no more than the share 1 − s of p by accepting node
+            n: then s p is left at least, and max([p − q]+, s p) is drawn from.
+    """
+    weights = pick(probs, accepted)  # [B, V]: p after the kept prefix
+    at = accepted.clamp_max(draft.nodes - 1)
+    if q is None:
+        residual = weights.scatter(1, draft.tokens.gather(1, at[:, None]), 0.0)
+    else:
+        residual = (weights - pick(q, at)).clamp_min_(0)
+    if spared is not None:
+        residual = torch.maximum(residual, spared[at, None] * weights)
+    # no rejection, or p = q up to rounding, where nothing is left over: p itself
+    use = (accepted < draft.lengths) & (residual.sum(-1) > 0)
+    weights = torch.where(use[:, None], residual, weights)
+    return prefix_verdict(draft, accepted, coins.draw(weights))

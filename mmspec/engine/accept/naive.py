@@ -6,6 +6,10 @@ straight from the formula. Tests compare the enumerated law of the fast rule wit
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Callable
+
 Law = dict[tuple[int, ...], float]
 Probs = list[float]
 
@@ -18,17 +22,153 @@ def token_rule(drafted: list[int], p: list[Probs], q: list[Probs]) -> Law:
         p: target laws, n + 1 of them: after the context, after x_1, … after x_n.
         q: the laws that the tokens were drawn from, n of them.
     """
+
+    def stands(i: int, x: int) -> float:  # u < p(x) / q(x)
+        return min(1.0, p[i][x] / q[i][x])
+
+    def residual(i: int) -> Probs:  # [p − q]+
+        return [max(0.0, a - b) for a, b in zip(p[i], q[i], strict=True)]
+
+    return _on_chain(drafted, p, stands, residual)
+
+
+def local_rule(
+    drafted: list[int],
+    cells: list[tuple[int, int]],
+    p: list[Probs],
+    q: list[Probs],
+    threshold: float,
+    neighbours: list[list[int]],
+    radius: int = 0,
+    criterion: str = "threshold",
+) -> Law:
+    """Peruzzo et al. 2026 (MuLo-SD), section 3.2, for one chain, before anything is drawn in turn.
+
+    Args:
+        drafted: tokens x_1..x_n.
+        cells: row and column of each.
+        p, q: the target's laws at them, and those that they were drawn from, n each.
+        threshold: θ.
+        neighbours: the nearest codes of every code, which are pooled.
+        radius: l.
+        criterion: "threshold" or "ratio".
+    """
+    nodes = range(len(drafted))
+
+    def passes(i: int) -> float:
+        x = drafted[i]
+        pooled = p[i][x] + sum(p[i][y] for y in neighbours[x])  # P(x)
+        if p[i][x] == 0:
+            return 0.0
+        if criterion == "threshold":  # P(x) ≥ θ
+            return float(pooled >= threshold)
+        return min(1.0, pooled / (threshold * q[i][x]))  # u < P(x) / (θ q(x))
+
+    def near(i: int, j: int) -> bool:
+        return max(abs(a - b) for a, b in zip(cells[i], cells[j], strict=True)) <= radius
+
+    def redrawn(i: int, failed: list[int]) -> Probs:
+        rest = [max(0.0, a - b) for a, b in zip(p[i], q[i], strict=True)]  # [p − q]+
+        if criterion == "threshold" or failed != [i] or sum(rest) == 0:
+            return p[i]
+        return [r / sum(rest) for r in rest]
+
+    law: Law = {}
+    for outcome in itertools.product([True, False], repeat=len(drafted)):
+        laws = []
+        for i in nodes:
+            failed = [j for j in nodes if not outcome[j] and near(i, j)]
+            keeps = not failed or p[i][drafted[i]] == 1
+            laws.append(_point(drafted[i], len(p[i])) if keeps else redrawn(i, failed))
+        each = [passes(i) if outcome[i] else 1 - passes(i) for i in nodes]
+        for tokens in itertools.product(*(range(len(probs)) for probs in laws)):
+            chance = math.prod(probs[t] for probs, t in zip(laws, tokens, strict=True))
+            if math.prod(each) * chance > 0:
+                law[tokens] = law.get(tokens, 0.0) + math.prod(each) * chance
+    return law
+
+
+def _point(token: int, vocab: int) -> Probs:
+    return [float(v == token) for v in range(vocab)]
+
+
+def grouped_rule(
+    drafted: list[int],
+    p: list[Probs],
+    q: list[Probs],
+    group_size: int,
+    probability_bound: float = math.inf,
+    codebook: list[list[float]] | None = None,
+    distance_bound: float = math.inf,
+) -> Law:
+    """So et al. 2025 (GSD) for one chain; `drafted`, `p` and `q` as in `token_rule`.
+
+    C(x): the tokens at most (G − 1) // 2 ranks above and G // 2 below x in the order of p that the
+    target can emit and whose probability and code are nearer to x's than the bounds.
+    """
+
+    def cluster(i: int, x: int) -> list[int]:
+        order = sorted(range(len(p[i])), key=lambda y: (-p[i][y], y))
+        rank = order.index(x)
+        first = max(0, rank - (group_size - 1) // 2)
+        others = [y for y in order[first : rank + group_size // 2 + 1] if y != x and p[i][y] > 0]
+        near = [y for y in others if abs(p[i][y] - p[i][x]) < probability_bound]
+        if codebook is not None:
+            near = [y for y in near if math.dist(codebook[y], codebook[x]) < distance_bound]
+        return [x, *near]
+
+    def stands(i: int, x: int) -> float:  # u < Σ_C p / Σ_C q, and never if p(x) = 0
+        c = cluster(i, x)
+        return min(1.0, sum(p[i][y] for y in c) / sum(q[i][y] for y in c)) if p[i][x] else 0.0
+
+    def residual(i: int) -> Probs:  # [p − q]+ on plain tokens
+        return [max(0.0, a - b) for a, b in zip(p[i], q[i], strict=True)]
+
+    return _on_chain(drafted, p, stands, residual)
+
+
+def cool_rule(
+    drafted: list[int],
+    p: list[Probs],
+    q: list[Probs],
+    delta: float,
+    length: int,
+    nu: float,
+    floor: float,
+) -> Law:
+    """Li et al. 2026 (Cool-SD), theorem 2, for one chain; `drafted`, `p`, `q` as in `token_rule`.
+
+    ω_i = max(floor, δ exp(−ν i − μ)), i from 1, and μ such that exp(−ν i − μ) is 1 on average over
+    i ≤ length.
+    """
+    mu = math.log(sum(math.exp(-nu * i) for i in range(1, length + 1)) / length)
+
+    def f(i: int, x: int) -> float:  # min(1, ω p(x) / q(x)); of no account where q(x) = 0
+        omega = max(floor, delta * math.exp(-nu * (i + 1) - mu))
+        return min(1.0, omega * p[i][x] / q[i][x]) if q[i][x] else 0.0
+
+    def residual(i: int) -> Probs:  # [p − q f]+
+        return [max(0.0, a - b * f(i, y)) for y, (a, b) in enumerate(zip(p[i], q[i], strict=True))]
+
+    return _on_chain(drafted, p, f, residual)
+
+
+def _on_chain(
+    drafted: list[int],
+    p: list[Probs],
+    stands: Callable[[int, int], float],
+    residual: Callable[[int], Probs],
+) -> Law:
+    """Node i, x, is kept with probability `stands(i, x)`; after a fall `residual(i)` is drawn."""
     law: Law = {}
     kept = 1.0  # probability that everything so far was accepted
     for i, x in enumerate(drafted):
-        accept = min(1.0, p[i][x] / q[i][x])  # u < p(x) / q(x)
-        residual = [max(0.0, a - b) for a, b in zip(p[i], q[i], strict=True)]  # [p − q]+
-        if sum(residual) == 0:  # p = q: a rejection has probability 0, up to rounding
-            residual = p[i]
-        mass = sum(residual)
-        for y, weight in enumerate(residual):
+        accept, left = stands(i, x), residual(i)
+        if sum(left) == 0:  # p = q: a rejection has probability 0, up to rounding
+            left = p[i]
+        for y, weight in enumerate(left):
             if accept < 1:
-                _add(law, (*drafted[:i], y), kept * (1 - accept) * weight / mass)
+                _add(law, (*drafted[:i], y), kept * (1 - accept) * weight / sum(left))
         kept *= accept
     for y, weight in enumerate(p[-1]):  # all accepted: one bonus token from p
         _add(law, (*drafted, y), kept * weight)
@@ -77,6 +217,67 @@ def recursive_rule(
         q: the law that each node was drawn from.
         replacement: False takes the tokens of elder siblings out of q.
     """
+    return _on_tree(drafted, parents, p, q, replacement, lambda left, x: left[x], _residual)
+
+
+def lantern_rule(
+    drafted: list[int],
+    parents: list[int],
+    p: list[Probs],
+    q: list[Probs],
+    neighbours: list[list[int]],
+    delta: float,
+    replacement: bool = True,
+) -> Law:
+    """Jang et al. 2024 (LANTERN), section 4; arguments as in `recursive_rule`.
+
+    Args:
+        neighbours: the codes nearest to each code.
+        delta: the most probability of neighbours that a token may be credited with.
+    """
+
+    def pool(left: Probs, x: int) -> list[int]:
+        return _pool(left, x, neighbours, delta)  # Σ p(n_i) ≤ δ
+
+    def credit(left: Probs, x: int) -> float:
+        return left[x] + sum(left[n] for n in pool(left, x))  # p(x) + Σ p(n_i)
+
+    def remaining(left: Probs, draw: Probs, x: int) -> Probs:
+        used = pool(left, x) if draw[x] == 1 else []  # chosen: p(n_i) ← 0
+        return [0.0 if y in used else b for y, b in enumerate(_residual(left, draw, x))]
+
+    return _on_tree(drafted, parents, p, q, replacement, credit, remaining)
+
+
+def lantern_plus_plus_rule(
+    drafted: list[int],
+    parents: list[int],
+    p: list[Probs],
+    q: list[Probs],
+    neighbours: list[list[int]],
+    lam: float,
+    replacement: bool = True,
+) -> Law:
+    """Park et al. 2025 (LANTERN++); arguments as in `lantern_rule`, λ in place of δ."""
+
+    def credit(left: Probs, x: int) -> float:
+        pool = _pool(left, x, neighbours, (lam - 1) * left[x])  # Σ p(n_i) ≤ (λ − 1) p(x)
+        return left[x] + sum(left[n] for n in pool)  # p(x) + Σ p(n_i)
+
+    return _on_tree(drafted, parents, p, q, replacement, credit, _residual)
+
+
+def _on_tree(
+    drafted: list[int],
+    parents: list[int],
+    p: list[Probs],
+    q: list[Probs],
+    replacement: bool,
+    credit: Callable[[Probs, int], float],
+    remaining: Callable[[Probs, Probs, int], Probs],
+) -> Law:
+    """A node's children one after the other: x stands if u < credit(p, x) / q(x), else
+    p ← norm(remaining(p, q, x))."""
 
     def behind(node: int) -> Law:
         law: Law = {}
@@ -86,13 +287,13 @@ def recursive_rule(
             x = drafted[child]
             draw = [0.0 if y in gone else b for y, b in enumerate(q[child])]
             draw = [b / sum(draw) if sum(draw) else 0.0 for b in draw]
-            stands = min(1.0, left[x] / draw[x]) if draw[x] else 0.0  # u < p(x) / q(x)
+            stands = min(1.0, credit(left, x) / draw[x]) if draw[x] else 0.0
             for tail, probability in behind(child).items():
                 _add(law, (x, *tail), fallen * stands * probability)
             fallen *= 1 - stands
-            residual = [max(0.0, a - b) for a, b in zip(left, draw, strict=True)]
-            if sum(residual):
-                left = [a / sum(residual) for a in residual]  # p ← norm([p − q]+)
+            weights = remaining(left, draw, x)
+            if sum(weights):
+                left = [a / sum(weights) for a in weights]
             if not replacement:
                 gone.add(x)
         for y, weight in enumerate(left):
@@ -100,6 +301,22 @@ def recursive_rule(
         return law
 
     return behind(-1)
+
+
+def _residual(left: Probs, draw: Probs, x: int) -> Probs:
+    return [max(0.0, a - b) for a, b in zip(left, draw, strict=True)]  # [p − q]+
+
+
+def _pool(left: Probs, x: int, neighbours: list[list[int]], bound: float) -> list[int]:
+    """The longest prefix of x's neighbours whose probability is within the bound."""
+    members: list[int] = []
+    if left[x] == 0 or x >= len(neighbours):  # never relaxed
+        return members
+    for n in neighbours[x]:
+        if sum(left[m] for m in [*members, n]) > bound:
+            break
+        members.append(n)
+    return members
 
 
 def k_seq_rule(drafted: list[int], p: list[Probs], q: Probs) -> Law:
