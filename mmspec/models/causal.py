@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
@@ -21,14 +24,23 @@ class CausalDecoder:
     row as a whole, which rotary positions don't notice.
 
     Args:
-        model: such as `LlamaForCausalLM`, in evaluation mode.
+        model: such as `LlamaForCausalLM`, in evaluation mode; with a `head` of our own a model
+            without one, such as `LlamaModel`.
+        embeddings: inputs by token id `[V, D]`; None: the model's own.
+        head: logits of hidden states; None: the model's own. There may be fewer than V of them, see
+            `GuidedDecoder`.
 
     Raises:
         InputError: the model has no rotary positions, layers without full attention, or scaled
             embeddings.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        embeddings: Tensor | None = None,
+        head: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         config: Any = model.config.get_text_config()
         if getattr(config, "rope_parameters", None) is None:
             raise InputError(f"{type(model).__name__} has no rotary positions; such models only")
@@ -39,13 +51,22 @@ class CausalDecoder:
         if type(model.get_input_embeddings()) is not torch.nn.Embedding:
             raise InputError(f"{type(model).__name__} does more than look its embeddings up")
         self.model, self.config = model, config
-        self.embeddings = model.get_input_embeddings().weight.detach()
+        own = model.get_input_embeddings().weight
+        self.embeddings = (own if embeddings is None else embeddings).detach()
+        self.head = head
         self.heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.head_dim = (
             getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         )
         self.layers = range(config.num_hidden_layers)
         self._view = _View(len(self.layers))
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """The layers, first to last."""
+        blocks = getattr(self.model.get_decoder(), "layers", None)
+        if not isinstance(blocks, nn.ModuleList):
+            raise InputError(f"{type(self.model).__name__} has no list of layers to choose from")
+        return list(blocks)
 
     def rotary(self, grid: int = 0) -> Tensor:
         """Positions `[max_position_embeddings]`; the model turns them itself."""
@@ -69,22 +90,57 @@ class CausalDecoder:
         head: bool = True,
         use: list[Tensor | bool] | None = None,
     ) -> Tensor:
-        """Run N new inputs a row; see `Decoder.forward`. `rotary` holds positions."""
-        if use is not None:
-            raise InputError("a model of transformers can't run some of its layers alone")
+        """Run N new inputs a row; see `Decoder.forward`. `rotary` holds positions.
+
+        They are `[N]`, `[R, N]`, or `[axes, R, N]` where the model has several.
+        """
         if mask is None:
             mask = x.new_zeros(x.shape[1], length)
         self._view.move(cache, slots, length)
-        out: Any = self.model(
-            inputs_embeds=x,
-            attention_mask=mask if mask.ndim == 4 else mask[None, None],
-            position_ids=rotary if rotary.ndim == 2 else rotary[None],
-            past_key_values=self._view,
-            use_cache=True,
-            logits_to_keep=0 if head else 1,
-        )
-        logits: Tensor = out.logits
-        return logits
+        more = {} if self.head else {"logits_to_keep": 0 if head else 1}
+        with nullcontext() if use is None else running(self.blocks(), use):
+            out: Any = self.model(
+                inputs_embeds=x,
+                attention_mask=mask if mask.ndim == 4 else mask[None, None],
+                position_ids=rotary[None] if rotary.ndim == 1 else rotary,
+                past_key_values=self._view,
+                use_cache=True,
+                **more,
+            )
+        if self.head is None:
+            logits: Tensor = out.logits
+            return logits
+        hidden: Tensor = out.last_hidden_state
+        return self.head(hidden) if head else hidden
+
+
+@contextmanager
+def running(layers: Sequence[nn.Module], use: Sequence[Tensor | bool]) -> Iterator[None]:
+    """Let every layer run for some rows alone: what skips it keeps its hidden states.
+
+    Args:
+        layers: take hidden states first and give nothing else.
+        use: by layer, True or False, or which rows `[R, 1, 1]`.
+    """
+    part = [(layer, rows) for layer, rows in zip(layers, use, strict=True) if rows is not True]
+    before = [vars(layer).get("forward") for layer, _ in part]
+    for layer, rows in part:
+        vars(layer)["forward"] = partial(_of_rows, layer.forward, rows)
+    try:
+        yield
+    finally:
+        for (layer, _), own in zip(part, before, strict=True):
+            del vars(layer)["forward"]
+            if own is not None:
+                vars(layer)["forward"] = own
+
+
+def _of_rows(
+    forward: Callable[..., Tensor], rows: Tensor | bool, hidden: Tensor, *args: Any, **kwargs: Any
+) -> Tensor:
+    if rows is False:
+        return hidden
+    return torch.where(torch.as_tensor(rows), forward(hidden, *args, **kwargs), hidden)
 
 
 class _View(Cache):

@@ -109,10 +109,10 @@ def check_tensors(
         raise InputError(f"{source} does not fit {name}: {'; '.join(problems[:3])}{more}")
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path, file: str = WEIGHTS) -> dict[str, Tensor]:
     """All tensors of a folder's safetensors file, or of its shards."""
-    index = folder / f"{WEIGHTS}.index.json"
-    names = [WEIGHTS]
+    index = folder / f"{file}.index.json"
+    names = [file]
     if index.exists():
         shards = read_json(index).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):

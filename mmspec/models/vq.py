@@ -176,7 +176,7 @@ class Level(nn.Module):
         self.attn = nn.ModuleList(AttnBlock(out_channels) for _ in range(n if attention else 0))
         self.resample = resample  # the published name of the resampler: "downsample" or "upsample"
         if resample is not None:
-            self.add_module(resample, _Resample(out_channels, up=resample == "upsample"))
+            self.add_module(resample, Resample(out_channels, up=resample == "upsample"))
 
     def forward(self, h: Tensor) -> Tensor:
         for i, res in enumerate(self.res):
@@ -228,7 +228,7 @@ class AttnBlock(nn.Module):
         return out
 
 
-class _Resample(nn.Module):
+class Resample(nn.Module):
     """Half or double the side, with a 3×3 convolution; down pads right and below only."""
 
     def __init__(self, channels: int, up: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from transformers import (
@@ -116,9 +118,35 @@ def test_models_without_rotary_positions_are_refused():
         CausalDecoder(tiny)
 
 
-def test_some_layers_alone_are_refused(model):
-    decoder = guided(model)
-    with pytest.raises(InputError, match="some of its layers"):
+@pytest.mark.parametrize("use", [[(1,)] * 3, [(0,), (0, 1), (1,)], [(), (0,), (1,)]], ids=str)
+@torch.inference_mode()
+def test_some_layers_alone(model, use):
+    """Row by row the model with those layers only, behind a prompt that all layers have read."""
+    decoder, tokens = guided(model), torch.tensor([[7], [8], [9]])
+    first = decoder.extend(tokens, [-1] * 3)
+    found = decoder.extend(tokens, [0] * 3, use=use)
+    for row, prompt in enumerate(PROMPTS):
+        cache = model(torch.tensor([prompt]), use_cache=True).past_key_values
+        part, whole = copy.copy(model), model.model.layers
+        part._modules = {**model._modules, "model": copy.copy(model.model)}
+        kept = torch.nn.ModuleList(whole[n] for n in use[row])
+        part.model._modules = {**model.model._modules, "layers": kept}
+        logits = part(tokens[row][None], past_key_values=cache, use_cache=True).logits
+        assert torch.allclose(found[row, 0], logits[0, -1].softmax(-1), atol=CLOSE)
+        # the model itself is as it was, and so is the decoder with all of its layers
+        assert torch.allclose(first[row, 0], truth(model, prompt)[-1], atol=CLOSE)
+    assert all("forward" not in vars(block) for block in model.model.layers)
+    again = decoder.extend(tokens, [0] * 3)
+    for row, prompt in enumerate(PROMPTS):
+        text = [*prompt, int(tokens[row])]
+        assert torch.allclose(again[row, 0], truth(model, text)[-1], atol=CLOSE)
+
+
+def test_layers_that_are_elsewhere_can_t_run_alone(model):
+    tiny = copy.deepcopy(model)
+    decoder = guided(tiny)
+    tiny.model.layers = torch.nn.ModuleDict({str(n): x for n, x in enumerate(tiny.model.layers)})
+    with pytest.raises(InputError, match="no list of layers to choose from"):
         decoder.extend(torch.tensor([[1]] * 3), [-1] * 3, use=[(0,)] * 3)
 
 

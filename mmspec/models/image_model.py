@@ -1,0 +1,96 @@
+"""What a family of token models must give to draw pictures in the one pipeline.
+
+A family's token ids are its own: codes 0 … V - 1, behind them the tokens that its layout forces
+(see `TokenGrid`). Its decoder has embeddings for all of them and logits for the codes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from ..registry import Registry
+from .causal import CausalDecoder
+from .decoder import Decoder
+from .placement import Placement
+from .token_grid import TokenGrid
+
+
+class ImageModel(Protocol):
+    """A network that draws pictures token by token, with what it needs before and after."""
+
+    @property
+    def network(self) -> nn.Module:
+        """Holds the weights that run for every token."""
+
+    @property
+    def guidance_scale(self) -> float:
+        """What its authors draw with."""
+
+    @property
+    def top_k(self) -> int:
+        """What its authors draw with; 0: all codes."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids: codes, and forced tokens."""
+
+    @property
+    def default_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+
+    def grid(self, height: int, width: int) -> TokenGrid:
+        """The tokens of a picture of `height` by `width` pixels.
+
+        Raises:
+            InputError: the network does not draw that size.
+        """
+
+    def condition(
+        self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
+    ) -> tuple[Tensor, Tensor]:
+        """What the prompts say to any network of the family, `[R, T, …]`, and its mask `[R, T]`.
+
+        Left-padded; the last column is always real. R is one row a prompt; `guided`, the
+        unconditional rows follow, told `negative` or, without it, nothing.
+        """
+
+    def embed(self, condition: Tensor) -> Tensor:
+        """The prefix `[R, T, D]` of this network."""
+
+    def decoder(self, placement: Placement | None = None) -> Decoder | CausalDecoder:
+        """The network's inference form, over the family's token ids.
+
+        `placement`: on which devices, for families whose layers can be spread.
+        """
+
+    def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
+        """Pictures `[B, 3, H, W]` in [0, 1] of the codes `[B, rows · columns]`."""
+
+    def codebook(self) -> Tensor | None:
+        """The vectors `[V, C]` that stand for the codes, as distances are measured between them."""
+
+
+class TransformersImageModel(ImageModel, Protocol):
+    """A family that transformers has: its network and processor come from one folder.
+
+    Attributes:
+        component_classes: classes by component, "module:Class". "model" and "processor" lie in the
+            folder itself, other components in a folder of their name.
+    """
+
+    component_classes: ClassVar[dict[str, str]]
+
+    def __init__(self, model: Any, processor: Any) -> None: ...
+
+
+# by `model_type` in config.json
+FAMILIES = Registry(
+    "image model",
+    {
+        "chameleon": "mmspec.models.chameleon_image:ChameleonImageModel",
+        "emu3": "mmspec.models.emu3:Emu3ImageModel",
+        "janus": "mmspec.models.janus:JanusImageModel",
+    },
+)
