@@ -8,14 +8,23 @@ from .registry import resolve
 
 if TYPE_CHECKING:
     from .config import SpecConfig
+    from .pipelines.generate import disable_speculation, enable_speculation
     from .pipelines.image import ImagePipeline
 
 __version__ = "0.1.0"
-__all__ = ["ImagePipeline", "SpecConfig", "__version__"]
+__all__ = [
+    "ImagePipeline",
+    "SpecConfig",
+    "__version__",
+    "disable_speculation",
+    "enable_speculation",
+]
 
 _LAZY = {
     "ImagePipeline": "mmspec.pipelines.image:ImagePipeline",
     "SpecConfig": "mmspec.config:SpecConfig",
+    "disable_speculation": "mmspec.pipelines.generate:disable_speculation",
+    "enable_speculation": "mmspec.pipelines.generate:enable_speculation",
 }
 
 

@@ -1,0 +1,186 @@
+"""A language model that continues prompts, as transformers' `generate` hands them over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..engine.cache import KVCache
+from ..errors import InputError
+from ..registry import Registry
+from .causal import CausalDecoder
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What is to be continued, and where it stands.
+
+    Attributes:
+        embedded: `[R, T, D]`, left-padded.
+        mask: `[R, T]`, False where padded.
+        positions: rotary positions of the prompt's columns and of the outputs behind them,
+            `[R, T + limit]`, or `[axes, R, T + limit]`.
+        text: ids that a draft may be copied from `[R, T]`, -1 where there is none; None: nothing.
+        stride: output tokens in a row of the picture; 1 for text.
+    """
+
+    embedded: Tensor
+    mask: Tensor
+    positions: Tensor
+    text: Tensor | None = None
+    stride: int = 1
+
+    def joined(self, other: Prompt) -> Prompt:
+        """These rows and then the other's, which have as many outputs to come."""
+        width = max(self.mask.shape[1], other.mask.shape[1])
+        both = [p._widened(width - p.mask.shape[1]) for p in (self, other)]
+        return Prompt(
+            torch.cat([p.embedded for p in both]),
+            torch.cat([p.mask for p in both]),
+            torch.cat([p.positions for p in both], dim=-2),
+            self.text,
+            self.stride,
+        )
+
+    def _widened(self, more: int) -> Prompt:
+        """With `more` columns of padding."""
+        return replace(
+            self,
+            embedded=F.pad(self.embedded, (0, 0, more, 0)),
+            mask=F.pad(self.mask, (more, 0)),
+            positions=F.pad(self.positions, (more, 0)),
+        )
+
+
+class PromptedDecoder(CausalDecoder):
+    """A model whose next generation stands where its prompt says.
+
+    `place` comes before `GuidedDecoder` asks for positions; nothing of it is kept on the model.
+
+    Args:
+        model: of transformers, with a head, in evaluation mode, on one device.
+
+    Attributes:
+        vocab_size: logits V.
+        method: the method that suits such models when nobody chooses one.
+        guidable: whether an unconditional prompt makes sense to it.
+
+    Raises:
+        InputError: as `CausalDecoder`; or the model can't be run over masks and a cache of ours.
+    """
+
+    method = "prompt-lookup"
+    guidable = True
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        name = type(model).__name__
+        if model.config.is_encoder_decoder:
+            raise InputError(f"{name} has an encoder of its own; speculation takes decoders only")
+        head = model.get_output_embeddings()
+        if head is None:
+            raise InputError(f"{name} has no head; load the class that generates")
+        if "flash" in (kind := str(getattr(model.config, "_attn_implementation", ""))):
+            raise InputError(f"attention {kind!r} takes no masks of ours; load {name} with 'sdpa'")
+        if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
+            raise InputError(f"{name} is spread over devices; load it on one")
+        super().__init__(model)
+        self.vocab_size: int = head.weight.shape[0]
+        self._positions = torch.zeros(1, 0, dtype=torch.long)
+
+    def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> Prompt:
+        """Embed a prompt.
+
+        Args:
+            ids: `[R, T]`.
+            mask: `[R, T]`, False where padded.
+            limit: outputs to come.
+            inputs: what else the model was given: `position_ids [1 or R, T]`, or `inputs_embeds
+                [R, T, D]` in place of the ids.
+
+        Raises:
+            InputError: there is something among `inputs` that it would have to ignore.
+        """
+        embedded = inputs.pop("inputs_embeds", None)
+        given = inputs.pop("position_ids", None)
+        if inputs:
+            refuse(f"{', '.join(sorted(inputs))} of {type(self.model).__name__}")
+        if embedded is None:
+            embedded = F.embedding(ids, self.embeddings)
+        positions = (mask.long().cumsum(1) - 1).clamp_min(0) if given is None else given
+        if positions.ndim != 2:
+            raise InputError(f"{type(self.model).__name__} has positions on several axes")
+        positions = positions.expand(len(mask), -1)
+        text = ids.masked_fill(~mask, -1) if ids.shape == mask.shape else None
+        return Prompt(embedded, mask, continued(positions, limit), text)
+
+    def refresh(self) -> None:
+        """Look the weights up again: the model may have been moved, cast or offloaded."""
+        hook = getattr(self.model, "_hf_hook", None)
+        if hook is not None:  # accelerate's: brings the weights back as a call of the model would
+            hook.pre_forward(self.model)
+        self.embeddings = self.model.get_input_embeddings().weight.detach()
+        if self.embeddings.is_meta:
+            name = type(self.model).__name__
+            raise InputError(f"{name} is offloaded layer by layer; load it whole, on one device")
+
+    def place(self, positions: Tensor) -> None:
+        """Where the rows of the next generation stand, see `Prompt.positions`."""
+        self._positions = positions
+
+    def rotary(self, grid: int = 0) -> Tensor:
+        """Columns of `positions`; no more than the model has positions for."""
+        most = self.config.max_position_embeddings
+        rope = self.config.rope_parameters
+        if rope.get("rope_type") in ("dynamic", "longrope"):
+            # beyond this, all positions turn at another speed, and cached keys would not
+            most = rope.get("original_max_position_embeddings") or most
+        columns = min(int(most), self._positions.shape[-1])
+        return torch.arange(columns, device=self._positions.device)
+
+    def forward(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        cache: KVCache,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        head: bool = True,
+        use: list[Tensor | bool] | None = None,
+    ) -> Tensor:
+        """See `CausalDecoder.forward`; `rotary` holds columns of `positions`."""
+        columns = rotary.expand(*self._positions.shape[:-1], -1)
+        positions = self._positions.gather(-1, columns)
+        return super().forward(x, positions, cache, slots, length, mask, head, use)
+
+
+def refuse(what: str) -> NoReturn:
+    """Raise an `InputError` about what speculation would have to ignore."""
+    raise InputError(
+        f"speculation can't honour {what}; leave it out, or call "
+        "mmspec.disable_speculation(model) first"
+    )
+
+
+def continued(positions: Tensor, limit: int) -> Tensor:
+    """`positions [R, T]`, and the `limit` ones after each row's last."""
+    steps = torch.arange(1, limit + 1, device=positions.device)
+    return torch.cat([positions, positions[:, -1:] + steps], dim=1)
+
+
+# families whose positions or prompts are their own
+DECODERS = Registry("model type", {"glm_image": "mmspec.models.glm_image:GlmImageDecoder"})
+
+
+def prompted(model: PreTrainedModel) -> PromptedDecoder:
+    """The decoder of a transformers model, by its config's `model_type`."""
+    kind = model.config.model_type
+    made: PromptedDecoder = (DECODERS.get(kind) if kind in DECODERS.names() else PromptedDecoder)(
+        model
+    )
+    return made

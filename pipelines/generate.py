@@ -1,0 +1,261 @@
+"""Speculation in a transformers model's own `generate`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from ..config import SpecConfig
+from ..draft.guarded import GuardedDrafter
+from ..draft.lookup import PromptLookupDrafter
+from ..draft.null import NullDrafter
+from ..draft.self import SelfDrafter
+from ..engine.coins import ProductionCoins
+from ..engine.loop import run
+from ..engine.stats import SpecStats
+from ..engine.types import Context, Engine
+from ..errors import InputError
+from ..methods import SELF
+from ..models.processed import ProcessedTarget
+from ..models.prompted import prompted, refuse
+from ..models.token_grid import TokenGrid
+from .base import row_seeds
+from .costs import Costs
+from .notices import Notices
+from .parts import make_drafter, make_length, make_rule
+from .request import Request, Stops, Stream
+
+_CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
+_REFUSED = (
+    "custom_generate",
+    "assistant_model",
+    "synced_gpus",
+    "past_key_values",
+    "stop_strings",
+    "token_healing",
+    "output_scores",
+    "output_logits",
+    "output_attentions",
+    "output_hidden_states",
+)
+
+
+def enable_speculation(
+    model: PreTrainedModel,
+    config: SpecConfig | None = None,
+    drafter: PreTrainedModel | None = None,
+) -> None:
+    """Let `model.generate(...)` speculate from now on; nothing else has to change.
+
+    Prompts, lengths, warpers, guidance, seeds (`torch.manual_seed`) and outputs are those of
+    transformers; what speculation can't honour it refuses. What a call took is in
+    `model.speculation_stats`, a `SpecStats`. Only this object is changed, not its class.
+
+    Args:
+        model: a transformers model that generates, such as `LlamaForCausalLM` or diffusers'
+            `pipe.vision_language_encoder` of a `GlmImagePipeline`.
+        config: how; None: a draft model's if there is one, or else what suits the model.
+        drafter: a smaller transformers model of the same vocabulary, for methods that have one.
+
+    Raises:
+        InputError: the model or the combination can't speculate.
+    """
+    speculation = Speculation(model, config, drafter)
+    disable_speculation(model)
+    speculation.before = vars(model).get("generate")
+    vars(model)["generate"] = speculation.generate
+
+
+def disable_speculation(model: PreTrainedModel) -> None:
+    """Put back the `generate` that the model had; one that does not speculate stays as it is."""
+    speculation = getattr(vars(model).get("generate"), "__self__", None)
+    if isinstance(speculation, Speculation):
+        del vars(model)["generate"]
+        vars(model).pop("speculation_stats", None)
+        if speculation.before is not None:
+            vars(model)["generate"] = speculation.before
+
+
+class Speculation:
+    """Takes the place of a model's `generate`.
+
+    transformers prepares everything and calls `_decode` for its own loop over tokens (what it calls
+    a custom `generate`), so that arguments mean what they always do.
+
+    Args:
+        model, config, drafter: see `enable_speculation`.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, config: SpecConfig | None, drafter: PreTrainedModel | None
+    ) -> None:
+        if getattr(type(model), "generate", None) is not GenerationMixin.generate:
+            raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
+        self.model, self.target = model, prompted(model)
+        if config is None:
+            config = SpecConfig("draft" if drafter is not None else self.target.method)
+        self.config = config.resolved()
+        self.drafter = None if drafter is None else prompted(drafter)
+        self.before: Any = None  # a `generate` of the object's own
+        self._costs, self._notices = Costs(), Notices()
+        self._check()
+
+    def _check(self) -> None:
+        config, target, drafter = self.config, self.target, self.drafter
+        wanted = "drafter" in config.needs
+        if set(config.needs) - {"drafter"} or config.unverified:
+            raise InputError(f"method {config.method!r} is one of our own image pipeline")
+        if wanted and drafter is None:
+            raise InputError(
+                f"method {config.method!r} needs a draft model: give drafter=, or use "
+                f"{target.method!r}"
+            )
+        if drafter is not None and not wanted:
+            raise InputError(f"method {config.method!r} has no draft model; leave drafter out")
+        if drafter is not None and drafter.vocab_size != target.vocab_size:
+            raise InputError(
+                f"the drafter has {drafter.vocab_size} tokens and the model {target.vocab_size}; "
+                "they must share a vocabulary"
+            )
+        layers = len(target.layers)
+        if set(config.drafters) & set(SELF) and layers < 2:
+            raise InputError(f"{config.drafter} needs a model of two layers or more")
+        if config.exit_layer is not None and config.exit_layer >= layers:
+            raise InputError(
+                f"exit_layer must be below the model's {layers} layers, not {config.exit_layer}"
+            )
+
+    def generate(
+        self,
+        inputs: Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        streamer: Any = None,
+        **kwargs: Any,
+    ) -> Tensor | GenerateDecoderOnlyOutput:
+        """See transformers' `GenerationMixin.generate`; the seldom arguments by name.
+
+        Raises:
+            InputError: an argument asks for what speculation can't give.
+        """
+        if self.model.training:
+            raise InputError("the model is in training mode; call model.eval() first")
+        configs = [c for c in (generation_config, self.model.generation_config) if c is not None]
+
+        def asked(name: str) -> Any:
+            given = (kwargs.get(name), *(getattr(config, name, None) for config in configs))
+            return next((value for value in given if value is not None), None)
+
+        for name in _REFUSED:
+            if asked(name) not in (None, False):
+                refuse(name)
+        if asked("cache_implementation") not in _CACHES:
+            refuse(f"cache_implementation {asked('cache_implementation')!r}")
+        out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(
+            self.model,
+            inputs,
+            generation_config,
+            logits_processor,
+            stopping_criteria,
+            streamer=streamer,
+            custom_generate=partial(self._decode, streamer),
+            **kwargs,
+        )
+        return out
+
+    @torch.inference_mode()
+    def _decode(
+        self,
+        streamer: Any,
+        model: PreTrainedModel,
+        input_ids: Tensor,
+        logits_processor: Sequence[Any],
+        stopping_criteria: Sequence[Any],
+        generation_config: GenerationConfig,
+        **inputs: Any,
+    ) -> Tensor | GenerateDecoderOnlyOutput:
+        """The loop over tokens, of what transformers has prepared."""
+        for decoder in (self.target, self.drafter):
+            if decoder is not None:
+                decoder.refresh()
+        device = self.target.embeddings.device
+        stops = Stops.of(stopping_criteria)
+        request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
+        stats = SpecStats(method=self.config.method)
+        engine = self._engine(request, stops.eos or None)
+        stats.contract = "lossy" if self.config.drafter_only else engine.rule.contract
+        pad = generation_config.pad_token_id
+        if pad is None and stops.eos:
+            pad = stops.eos[0]
+        stream = None if streamer is None else Stream(streamer, int(pad or 0))
+
+        def on_round(context: Context) -> bool:
+            if stream is not None:
+                stream.tell(context)
+            return time.time() > stops.until
+
+        context = run(engine, len(input_ids), request.limit, stats, on_round, device)
+        if streamer is not None:
+            streamer.end()
+        self._learn(engine, stats)
+        vars(model)["speculation_stats"] = stats
+        # where no token fills a row up, rows that time cut short are as long as the shortest
+        width = min(context.base) if pad is None else max(context.base)
+        real = torch.arange(width, device=device) < context.lengths[:, None]
+        tokens = context.tokens[:, :width].where(real, int(pad or 0)).to(input_ids.device)
+        with torch.inference_mode(False):  # normal tensors, which their owner may edit
+            sequences = torch.cat([input_ids, tokens.clone()], dim=1)
+        if generation_config.return_dict_in_generate:
+            return GenerateDecoderOnlyOutput(sequences=sequences)
+        return sequences
+
+    def _engine(self, request: Request, eos: tuple[int, ...] | None) -> Engine:
+        """Target, drafter, rule, length and coins of one generation."""
+        config, network = self.config, self.target
+        if config.drafter_only:
+            assert self.drafter is not None
+            network = self.drafter
+        prompt = request.prompt(network)
+        target = request.guided(network, prompt, config.most_read)
+        model = None
+        if "drafter" in config.needs and not config.drafter_only:
+            assert self.drafter is not None
+            model = request.guided(self.drafter, request.prompt(self.drafter), config.most_read)
+        length = make_length(config, partial(self._costs.experience, config, target, model))
+        vocab_size = network.vocab_size
+        grid = TokenGrid(1, prompt.stride)
+        drafter = make_drafter(config, target, model, vocab_size, grid, length)
+        for part in getattr(drafter, "drafters", [drafter]):
+            if isinstance(part, PromptLookupDrafter):
+                part.prompt = prompt.text
+        if not isinstance(drafter, NullDrafter):
+            drafter = GuardedDrafter(drafter, vocab_size, config.most_drafted)
+        rows = len(request.ids)
+        # transformers draws no number for a greedy output
+        seeds = [0] * rows if request.greedy else row_seeds(None, rows)
+        return Engine(
+            ProcessedTarget(target, request.law, vocab_size),
+            drafter,
+            make_rule(config, 0.0 if request.greedy else 1.0),
+            length,
+            ProductionCoins(seeds, target.prefix.device),
+            eos,
+        )
+
+    def _learn(self, engine: Engine, stats: SpecStats) -> None:
+        """Complete the statistics; say so if speculation did not pay."""
+        guard, target = engine.drafter, engine.target
+        if isinstance(guard, GuardedDrafter):
+            stats.fault = guard.fault
+            if isinstance(guard.drafter, SelfDrafter):
+                stats.own_drafts = guard.drafter.share
+            assert isinstance(target, ProcessedTarget)
+            self._notices.check(stats, self._costs.call(target.model))

@@ -1,0 +1,165 @@
+"""What one call of transformers' `generate` asks for, in the engine's terms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.generation import GenerationMode
+from transformers.generation.stopping_criteria import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    MaxTimeCriteria,
+)
+
+from ..engine.types import Context
+from ..errors import InputError
+from ..models.guided import GuidedDecoder
+from ..models.processed import GUIDANCE, ProcessedLaw
+from ..models.prompted import Prompt, PromptedDecoder, refuse
+
+_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+_OF_THE_LOOP = ("use_cache", "logits_to_keep", "past_key_values")  # say how, not what
+
+
+@dataclass(frozen=True)
+class Stops:
+    """When rows end: total length, tokens that end a row, and the clock."""
+
+    length: int
+    eos: tuple[int, ...] = ()
+    until: float = math.inf
+
+    @classmethod
+    def of(cls, criteria: Sequence[Any]) -> Stops:
+        """Those of transformers' stopping criteria.
+
+        Raises:
+            InputError: there is one that this does not know, or none that bounds the length.
+        """
+        lengths, eos, until = [], [], math.inf
+        for one in criteria:
+            if type(one) is MaxLengthCriteria:
+                lengths.append(one.max_length)
+            elif type(one) is EosTokenCriteria:
+                eos += one.eos_token_id.tolist()
+            elif type(one) is MaxTimeCriteria:
+                until = min(until, one.initial_timestamp + one.max_time)
+            else:
+                refuse(f"the stopping criterion {type(one).__name__}")
+        if not lengths:
+            raise InputError("the output has no end; give max_new_tokens")
+        return cls(min(lengths), tuple(eos), until)
+
+
+class Request:
+    """A prompt that `generate` has prepared, for any network that is to continue it.
+
+    Args:
+        ids: `[B, T]`; T is 0 for a prompt of embeddings.
+        processors: logits processors in `generate`'s order.
+        stops: when rows end.
+        config: `generate`'s own, complete.
+        inputs: for the model's forward pass.
+        device: of the network.
+
+    Raises:
+        InputError: it asks for what speculation can't give.
+    """
+
+    def __init__(
+        self,
+        ids: Tensor,
+        processors: Sequence[Any],
+        stops: Stops,
+        config: GenerationConfig,
+        inputs: dict[str, Any],
+        device: torch.device,
+    ) -> None:
+        mode = config.get_generation_mode(None)
+        if mode not in _MODES:
+            refuse(f"{mode.value.replace('_', ' ')}")
+        self.ids = ids.to(device)
+        self.limit = stops.length - ids.shape[1]
+        self.greedy = not config.do_sample
+        self.law = ProcessedLaw(processors, self.greedy, self.ids)
+        given = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in inputs.items()
+            if name not in _OF_THE_LOOP and value is not None and not _empty(value)
+        }
+        shape = given.get("inputs_embeds", self.ids).shape[:2]
+        self.mask = _left_padded(given.pop("attention_mask", None), shape, device)
+        self.inputs = given
+        self.scale: float | None = None
+        guidance = [p for p in processors if type(p) is GUIDANCE]
+        if guidance:
+            if guidance != list(processors[:1]):
+                refuse("guidance behind other logits processors")
+            self.scale = guidance[0].guidance_scale
+            told = guidance[0].unconditional_context
+            self.negative = told["input_ids"]
+            self.negative = self.ids[:, -1:] if self.negative is None else self.negative.to(device)
+            self.negative_mask = _left_padded(told["attention_mask"], self.negative.shape, device)
+            if len(self.negative) != len(self.ids):
+                raise InputError(
+                    f"{len(self.negative)} negative prompts for {len(self.ids)} rows; give one each"
+                )
+
+    def prompt(self, decoder: PromptedDecoder) -> Prompt:
+        """The prompt as a network reads it; under guidance with the unconditional rows behind."""
+        if self.scale is not None and not decoder.guidable:
+            refuse(f"guidance_scale of {type(decoder.model).__name__}")
+        prompt = decoder.prompt(self.ids, self.mask, self.limit, **self.inputs)
+        if self.scale is None:
+            return prompt
+        return prompt.joined(decoder.prompt(self.negative, self.negative_mask, self.limit))
+
+    def guided(self, decoder: PromptedDecoder, prompt: Prompt, scratch: int) -> GuidedDecoder:
+        """The network under guidance and warpers, with a cache of its own."""
+        decoder.place(prompt.positions)
+        return GuidedDecoder(
+            decoder, prompt.embedded, prompt.mask, self.scale, self.law, self.limit, 0, scratch
+        )
+
+
+class Stream:
+    """Gives a streamer of transformers the output, a column as soon as every row has it.
+
+    Args:
+        streamer: has `put` and `end`; it has been given the prompt.
+        pad: what a row has behind its end.
+    """
+
+    def __init__(self, streamer: Any, pad: int) -> None:
+        self.streamer, self.pad, self._told = streamer, pad, 0
+
+    def tell(self, context: Context) -> None:
+        """After a round."""
+        going = [b for b, over in zip(context.base, context.finished, strict=True) if not over]
+        ready = min(going) if going else max(context.base)
+        for column in range(self._told, ready):
+            real = context.lengths > column
+            self.streamer.put(context.tokens[:, column].where(real, self.pad).cpu())
+        self._told = max(self._told, ready)
+
+
+def _empty(value: Any) -> bool:
+    return isinstance(value, dict) and not value
+
+
+def _left_padded(mask: Tensor | None, shape: torch.Size, device: torch.device) -> Tensor:
+    """`mask` as booleans; None: all real."""
+    if mask is None:
+        return torch.ones(shape, dtype=torch.bool, device=device)
+    real = mask.to(device).bool()
+    if real.shape != shape:
+        raise InputError(f"the attention mask is {tuple(real.shape)}, the prompt {tuple(shape)}")
+    if not bool(real[:, -1:].all() & (real[:, 1:] >= real[:, :-1]).all()):
+        raise InputError("prompts must be padded on the left: set padding_side='left'")
+    return real
