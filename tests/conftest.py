@@ -108,7 +108,10 @@ def tiny_folder(tmp_path_factory) -> Path:
     from transformers import T5Config, T5EncoderModel
 
     from mmspec import ImagePipeline
+    from mmspec.models.eagle import EagleHead
     from mmspec.models.llamagen import LlamaGenTransformer
+    from mmspec.models.spatial import SpatialHeads
+    from mmspec.models.upsample import LatentUpsampler
     from mmspec.models.vq import VQModel
     from mmspec.train.image_target import TEXT_ENCODER
     from mmspec.train.words import caption_tokenizer
@@ -155,6 +158,9 @@ def tiny_folder(tmp_path_factory) -> Path:
             words,
             drafter=drafter,
             sibling=network(2),
+            upsampler=LatentUpsampler(codebook_size=128, width=32, depth=1).eval(),
+            eagle=EagleHead(dim=32, n_head=2, hidden_dim=32).eval(),
+            spatial=SpatialHeads(dim=32, cell_dim=16, hidden_dim=16, reach=1, left=1).eval(),
         )
         folder = tmp_path_factory.mktemp("tiny") / "image"
         pipe.save_pretrained(folder)

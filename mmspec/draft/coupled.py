@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..config import JacobiInit
 from ..engine.accept.chain import pick, token_probs
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
+from ..methods import JacobiInit
 from .jacobi import JacobiDrafter
 
 
@@ -45,10 +45,18 @@ class CoupledJacobiDrafter(JacobiDrafter):
         stood = index < last.lengths.unsqueeze(1)  # [B, W]: had a token in the last window
         index = index.clamp_max(last.nodes - 1)
         q, old = pick(last.law.probs, index), last.tokens.gather(1, index)
-        ratio = token_probs(laws, old) / token_probs(q, old)
-        stays = coins.accept(ratio, last.lengths - self._shift) & stood
+        stays = self.stays(laws, q, old, last.lengths - self._shift, coins) & stood
         residual = (laws - q).clamp_min_(0)
         # nothing is left over where p = q up to rounding: then p itself
         moved = stood & (residual.sum(-1) > 0)
         drawn = coins.draw(torch.where(moved.unsqueeze(-1), residual, laws))
         return torch.where(stays, old, drawn)
+
+    def stays(
+        self, laws: Tensor, q: Tensor, tokens: Tensor, lengths: Tensor, coins: RoundCoins
+    ) -> Tensor:
+        """Which of `tokens [B, W]` stay as their laws move from `q` to `laws [B, W, V]`.
+
+        Entries of row b from `lengths[b]` on do not matter.
+        """
+        return coins.accept(token_probs(laws, tokens) / token_probs(q, tokens), lengths)

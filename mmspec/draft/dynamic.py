@@ -6,10 +6,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..config import Siblings
 from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, OneHot, Scores, Verdict
+from ..methods import Siblings
 from .model import TokenModel, root_laws
 from .siblings import draw_siblings, law_of_siblings, outlook
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..config import JacobiInit
 from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.types import Context
+from ..methods import JacobiInit
 from .jacobi import JacobiDrafter
 
 

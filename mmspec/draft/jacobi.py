@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..config import JacobiInit
 from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
+from ..methods import JacobiInit
 
 
 class JacobiDrafter:

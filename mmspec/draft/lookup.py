@@ -14,7 +14,8 @@ class PromptLookupDrafter:
 
     Args:
         longest, shortest: lengths of the matching n-gram; the longest that is found counts.
-        prompt: tokens `[B, P]` in front of the output that may be copied from as well.
+        prompt: tokens `[B, P]` in front of the output that may be copied from as well; -1 for
+            padding, which is like no token.
     """
 
     def __init__(self, longest: int = 3, shortest: int = 1, prompt: Tensor | None = None) -> None:
@@ -33,7 +34,8 @@ class PromptLookupDrafter:
             return Draft(context.tokens[:, :0], torch.zeros_like(lengths), OneHot())
         begin = self._match(text, lengths)  # [B]: where the copy starts, -1 for nowhere
         places = begin.clamp_min(0)[:, None] + torch.arange(width, device=device)
-        tokens = text.gather(1, places.clamp_max(text.shape[1] - 1))
+        # filling may stand on padding
+        tokens = text.gather(1, places.clamp_max(text.shape[1] - 1)).clamp_min(0)
         real = torch.where(begin < 0, 0, lengths - begin)  # no further than the text goes
         return Draft(tokens, torch.minimum(real, torch.tensor(budget, device=device)), OneHot())
 

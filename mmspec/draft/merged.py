@@ -123,7 +123,7 @@ class Offset:
     def accept(self, prob: Tensor, lengths: Tensor) -> Tensor:
         return self._coins.accept(prob, lengths)
 
-    def draw(self, weights: Tensor, index: int = 0) -> Tensor:
+    def draw(self, weights: Tensor, index: int | Tensor = 0) -> Tensor:
         return self._coins.draw(weights, index + self._first)
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..config import Siblings
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Law, OneHot
 from ..engine.types import WithoutReplacement as Without
+from ..methods import Siblings
 
 
 def draw_siblings(laws: Tensor, width: int, how: Siblings, coins: RoundCoins, drawn: int) -> Tensor:

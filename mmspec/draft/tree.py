@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..config import Siblings
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, OneHot, Scores, Verdict
+from ..methods import Siblings
 from .model import TokenModel, root_laws
 from .shape import TreeShape
 from .siblings import draw_siblings, law_of_siblings

@@ -19,7 +19,7 @@ from .llamagen import Block, LlamaGenTransformer
 from .placement import Placement
 
 
-def _arrange(block: Block, device: torch.device) -> tuple[RowLinear, ...]:
+def arrange(block: Block, device: torch.device) -> tuple[RowLinear, ...]:
     """Query-key-value, output, gate-and-up and down projections of one block."""
     attention, mlp = block.attention, block.feed_forward
     gate_up = torch.cat([mlp.w1.weight.to(device), mlp.w3.weight.to(device)])
@@ -56,7 +56,7 @@ class Decoder:
         self.embeddings = model.tok_embeddings.weight.detach().to(self.placement.main)
         blocks = [block for block in model.layers if isinstance(block, Block)]
         self.layers = [
-            _arrange(block, device)
+            arrange(block, device)
             for block, device in zip(blocks, self.placement.layers, strict=True)
         ]
         head = self.placement.head
@@ -93,11 +93,12 @@ class Decoder:
             length: slots that attention reads.
             mask: `[R or 1, 1, N, length]` or `[N, length]`, added to the attention scores; None: a
                 query reads everything.
-            head: apply the output layer.
+            head: apply the output layer, see `logits`.
             use: per layer, whether it runs; or for which rows `[R, 1, 1]` it counts. None: all do.
 
         Returns:
-            Logits `[R, N, V]`, or the last hidden state `[R, N, D]` without the head.
+            Logits `[R, N, V]`, or the last hidden state `[R, N, D]` (its mean square is 1) without
+            the head.
         """
         rows, n, _ = x.shape
         heads, kv = self.heads, self.kv_heads
@@ -131,5 +132,10 @@ class Decoder:
                 counts = counts.to(h.device)
                 h = torch.where(counts, h.view(rows, n, -1), before.view(rows, n, -1)).flatten(0, 1)
         h = F.rms_norm(h.to(self.placement.head), (self.dim,), eps=self.eps)
-        out = self.head(h) if head else h
-        return out.view(rows, n, -1).to(self.placement.main)
+        h = h.view(rows, n, -1)
+        return self.logits(h) if head else h.to(self.placement.main)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The output layer: logits `[..., V]` of hidden states `[..., D]`."""
+        rows = self.head(hidden.flatten(0, -2).to(self.placement.head))
+        return rows.view(*hidden.shape[:-1], -1).to(self.placement.main)

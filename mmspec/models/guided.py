@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..engine.cache import KVCache
 from ..engine.types import Draft
-from ..engine.warp import Warp
 from ..errors import InputError
 from .causal import CausalDecoder
 from .decoder import Decoder
@@ -29,11 +28,22 @@ class GuidedDecoder:
         prefix: embedded condition `[R, T, D]`; R = 2 B with guidance, conditional rows first.
         prefix_mask: `[R, T]`, False where padded; the last column is always real.
         guidance_scale: s; None: no unconditional rows.
-        warp: the warpers.
+        warp: the warpers: laws of logits `[B, n, V]`.
         limit: output tokens per row.
         grid: side of the token grid; of text there is none.
         scratch: tokens that one call may add beyond the output.
+        forced: `[limit]`, the token that a position must have, -1 where the network decides (see
+            `TokenGrid.forced`). The law of a forced position is a point mass; tokens that only
+            stand there have embeddings behind the others', and need no logits.
+
+    Attributes:
+        watched: whether calls leave the last hidden states behind; networks of ours can.
+        hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`.
+        made_of: all arguments but the network, for a drafter's network beside this one.
     """
+
+    watched = False
+    hidden: Tensor | None = None
 
     def __init__(
         self,
@@ -41,12 +51,14 @@ class GuidedDecoder:
         prefix: Tensor,
         prefix_mask: Tensor,
         guidance_scale: float | None,
-        warp: Warp,
+        warp: Callable[[Tensor], Tensor],
         limit: int,
         grid: int,
         scratch: int,
+        forced: Tensor | None = None,
     ) -> None:
         self.decoder, self.scale, self.warp, self.limit = decoder, guidance_scale, warp, limit
+        self.made_of = prefix, prefix_mask, guidance_scale, warp, limit, grid, scratch, forced
         blank = int((~prefix_mask).long().cumprod(1).sum(1).min())
         self.prefix = prefix[:, blank:]
         self.pads = (~prefix_mask[:, blank:]).sum(1)
@@ -69,6 +81,9 @@ class GuidedDecoder:
         self.cache: KVCache | None = None
         self.slots = slots
         self.room = slots - self.offset  # tokens that one call may have at most
+        self.forced: Tensor | None = None  # also of the scratch behind the output
+        if forced is not None and bool((forced >= 0).any()):
+            self.forced = F.pad(forced.to(device), (0, self.room + 1 - limit), value=-1)
 
     def start(self, rows: int) -> None:
         """Prefill all of the prefix but its last column, which is the first call's input."""
@@ -84,8 +99,8 @@ class GuidedDecoder:
                 # a padded query reads itself, so that its softmax is defined
                 real = (keys >= self.pads[:, None, None]) | (keys == keys[:, None])
                 mask = (mask + additive(real, mask.dtype))[:, None]
-            self.decoder.forward(
-                self.prefix[:, :length],
+            self.hidden = self.decoder.forward(
+                self._prefilled(length),
                 self.rotary[:length],
                 self.cache,
                 0,
@@ -93,6 +108,10 @@ class GuidedDecoder:
                 mask,
                 head=False,
             )
+
+    def _prefilled(self, length: int) -> Tensor:
+        """Inputs `[R, length, D]` of the prefix's first columns."""
+        return self.prefix[:, :length]
 
     @property
     def layers(self) -> int:
@@ -114,30 +133,102 @@ class GuidedDecoder:
         alone; None: every row all of them.
         """
         assert self.cache is not None, "start() comes first"
-        rows, n = tokens.shape
-        ids = tokens if self.scale is None else torch.cat([tokens, tokens])
-        x = F.embedding(ids, self.decoder.embeddings)
+        condition = None
         if min(start) < 0:
-            first = torch.tensor([s < 0 for s in start], device=x.device)
-            first = first.repeat(len(x) // rows)[:, None]
-            x[:, 0] = torch.where(first, self.prefix[:, -1], x[:, 0])
-        tree = draft is not None and draft.parents is not None and draft.nodes > 0
-        if not tree and not self.padded and min(start) == max(start):
+            condition = torch.zeros_like(tokens, dtype=torch.bool)
+            condition[:, 0] = torch.tensor([s < 0 for s in start], device=tokens.device)
+        x = self._embedded(tokens, condition)
+        if draft is not None and (draft.parents is None or not draft.nodes):
+            draft = None  # a chain is what the mask says by itself
+        at = None if self.forced is None else self._places(start, tokens.shape[1], draft)
+        return self._laws(self._forward(x, start, draft, self._layers_of_rows(use)), at)
+
+    def _forward(
+        self,
+        x: Tensor,
+        start: list[int],
+        draft: Draft | None = None,
+        use: list[Tensor | bool] | None = None,
+    ) -> Tensor:
+        """What the decoder makes of inputs `[R, n, D]`; of a tree they may be the last n alone."""
+        assert self.cache is not None
+        n = x.shape[1]
+        if draft is None and not self.padded and min(start) == max(start):
             slot = self.offset + start[0]
-            logits = self.decoder.forward(
+            return self.decoder.forward(
                 x,
                 self.rotary[slot : slot + n],
                 self.cache,
                 slot,
                 slot + n,
                 None if n == 1 else self.causal[slot : slot + n, : slot + n],
-                use=self._layers_of_rows(use),
+                head=not self.watched,
+                use=use,
             )
-        else:
-            logits = self._ragged(x, start, draft if tree else None, self._layers_of_rows(use))
+        count = n if draft is None else draft.nodes + 1
+        first = torch.tensor(start, device=x.device)[:, None] + self.offset
+        slots, length = first + self.keys[count - n : count], max(start) + self.offset + count
+        if draft is None:
+            return self._at(x, slots, slots, length, self.keys[:length] <= slots[..., None], use)
+        turns = self._places(start, n, draft) + self.offset
+        mask = self._tree_mask(draft, first, self.keys[:length])[:, -n:]
+        return self._at(x, slots, turns, length, mask, use)
+
+    def extend_at(
+        self, tokens: Tensor, places: Tensor, reach: int, known: Tensor | None = None
+    ) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]`, wherever in the output they stand.
+
+        A token reads everything in front of it, as the cache has it; its own entry is written anew.
+        Places of a row may repeat, with the same token.
+
+        Args:
+            places: positions `[B, n]`; -1 is the prefix's last column.
+            reach: the largest of them, known to the host.
+            known: positions `[limit]` whose entries may be read; None: all.
+        """
+        assert self.cache is not None, "start() comes first"
+        x, slots = self._embedded(tokens, places < 0), places + self.offset
+        length = reach + self.offset + 1
+        mask = self.keys[:length] <= slots[..., None]
+        if known is not None:
+            mask = mask & F.pad(known, (self.offset, self.room - self.limit), value=True)[:length]
+        return self._laws(self._at(x, slots, slots, length, mask), places)
+
+    def _places(self, start: list[int], n: int, draft: Draft | None) -> Tensor:
+        """Positions in the output `[B, n]` of a call's tokens, of a tree in `draft` the last n."""
+        steps = self.keys[:n] if draft is None else F.pad(draft.depths() + 1, (1, 0))[:, -n:]
+        return torch.tensor(start, device=self.keys.device)[:, None] + steps
+
+    def _embedded(self, tokens: Tensor, condition: Tensor | None) -> Tensor:
+        """Inputs `[R, n, D]`: of tokens `[B, n]`, or the prefix's last column where `condition`."""
+        copies = 1 if self.scale is None else 2
+        x = F.embedding(tokens.repeat(copies, 1), self.decoder.embeddings)
+        if condition is not None:
+            x = torch.where(condition.repeat(copies, 1)[..., None], self.prefix[:, -1:], x)
+        return x
+
+    def _laws(self, out: Tensor, places: Tensor | None = None) -> Tensor:
+        """Laws `[B, n, V]` from what the decoder gave: logits or hidden states.
+
+        `places [B, n]` are the tokens' own, for the laws that the layout forces.
+        """
+        if self.watched:
+            assert isinstance(self.decoder, Decoder)
+            self.hidden, out = out, self.decoder.logits(out)
         if self.scale is not None:
-            logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
-        return self.warp(logits)
+            rows = len(out) // 2
+            out = torch.lerp(out[rows:], out[:rows], self.scale)
+        laws = self.warp(out)
+        if self.forced is None or places is None:
+            return laws
+        return self._force(laws, self.forced[places + 1])
+
+    def _force(self, laws: Tensor, token: Tensor) -> Tensor:
+        """The laws `[B, n, V]` with a point mass where the next position's `token` is forced."""
+        vocab = len(self.decoder.embeddings)
+        point = F.one_hot(token.clamp_min(0), vocab).to(laws)
+        return point.where((token >= 0)[..., None], F.pad(laws, (0, vocab - laws.shape[-1])))
 
     def _layers_of_rows(self, use: Sequence[Sequence[int]] | None) -> list[Tensor | bool] | None:
         """What `Decoder.forward` wants to know of the layers."""
@@ -153,36 +244,37 @@ class GuidedDecoder:
                 out.append(counts.repeat(len(self.prefix) // len(rows))[:, None, None])
         return out
 
-    def _ragged(
+    def _at(
         self,
         x: Tensor,
-        start: list[int],
-        draft: Draft | None,
-        use: list[Tensor | bool] | None,
+        slots: Tensor,
+        turns: Tensor,
+        length: int,
+        mask: Tensor,
+        use: list[Tensor | bool] | None = None,
     ) -> Tensor:
-        """Rows at different positions, padded prefixes, or trees: every entry has its own place."""
+        """A call whose every entry has its own place: ragged rows, padded prefixes, trees.
+
+        Args:
+            x: inputs `[R, n, D]`.
+            slots, turns: where they are stored, and by whose rotary factors they turn `[B, n]`.
+            length: slots that are read.
+            mask: which of them each input may read `[B, n, length]`.
+        """
         assert self.cache is not None
-        copies, n = len(x) // len(start), x.shape[1]
-        first = torch.tensor(start, device=x.device).repeat(copies)[:, None] + self.offset  # [R, 1]
-        slots = first + self.keys[:n]  # [R, n]
-        length = max(start) + self.offset + n
-        keys = self.keys[:length]
-        places = slots
-        if draft is None:
-            mask = keys <= slots[..., None]  # [R, n, length]
-        else:
-            places = torch.cat([first, first + 1 + draft.depths().repeat(copies, 1)], dim=1)
-            mask = self._tree_mask(draft, first, keys).repeat(copies, 1, 1)
-        mask = additive(mask & (keys >= self.pads[:, None, None]), x.dtype)[:, None]
+        copies = len(x) // len(slots)
+        slots, turns, mask = (t.repeat(copies, *[1] * (t.ndim - 1)) for t in (slots, turns, mask))
+        mask = additive(mask & (self.keys[:length] >= self.pads[:, None, None]), x.dtype)[:, None]
+        head = not self.watched
         return self.decoder.forward(
-            x, self.rotary[places], self.cache, slots, length, mask, use=use
+            x, self.rotary[turns], self.cache, slots, length, mask, head=head, use=use
         )
 
     def _tree_mask(self, draft: Draft, first: Tensor, keys: Tensor) -> Tensor:
         """Which keys the root and each node may read, `[B, N + 1, length]`."""
-        rows, nodes = draft.tokens.shape
+        nodes = draft.nodes
         family = F.pad(draft.ancestors(), (0, 0, 1, 0))  # the root: no node
-        node = keys - first[:rows] - 1  # [B, length]: which node's slot a key is; below 0: the past
+        node = keys - first - 1  # [B, length]: which node's slot a key is; below 0: the past
         index = node.clamp(0, nodes - 1)[:, None].expand(-1, nodes + 1, -1)
         past, known = (node < 0)[:, None], (node < nodes)[:, None]
         return past | (family.gather(2, index) & known)

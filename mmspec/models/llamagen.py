@@ -110,20 +110,38 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             prefix_mask: `[B, T]`, False where the caption is padding; None: all real.
             grid: side of the token grid; None: `block_size`'s.
         """
-        batch, length = prefix.shape[0], self.prefix_length + tokens.shape[1]
-        rotary = self.rotary(grid)[:length]
-        mask = None
-        if prefix_mask is not None:
-            mask = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()
-            mask = mask.repeat(batch, 1, 1)
-            mask[:, :, : self.prefix_length] &= prefix_mask[:, None, :]
-            mask |= torch.eye(length, dtype=torch.bool, device=tokens.device)
-            mask = torch.where(mask, 0.0, -torch.inf)[:, None]
-        h = torch.cat([prefix, self.tok_embeddings(tokens)], dim=1)
-        for layer in self.layers:
-            h = layer(h, rotary, mask)
+        h = self.hidden(tokens, prefix, prefix_mask, grid)
         logits: Tensor = self.output(self.norm(h[:, self.prefix_length - 1 :]))
         return logits
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        prefix: Tensor,
+        prefix_mask: Tensor | None = None,
+        grid: int | None = None,
+    ) -> Tensor:
+        """What the last layer says, `[B, T + S, D]`, of the prefix too; arguments as above."""
+        h = torch.cat([prefix, self.tok_embeddings(tokens)], dim=1)
+        length = h.shape[1]
+        rotary = self.rotary(grid)[:length]
+        mask = None if prefix_mask is None else causal_mask(prefix_mask, length)
+        for layer in self.layers:
+            h = layer(h, rotary, mask)
+        return h
+
+
+def causal_mask(prefix_mask: Tensor, length: int) -> Tensor:
+    """To add to attention scores `[B, 1, length, length]`: nothing later is read, nor padding.
+
+    A padded query reads itself, so that its softmax is defined.
+    """
+    batch, prefix = prefix_mask.shape
+    mask = torch.ones(length, length, dtype=torch.bool, device=prefix_mask.device).tril()
+    mask = mask.repeat(batch, 1, 1)
+    mask[:, :, :prefix] &= prefix_mask[:, None, :]
+    mask |= torch.eye(length, dtype=torch.bool, device=prefix_mask.device)
+    return torch.where(mask, 0.0, -torch.inf)[:, None]
 
 
 class CaptionEmbedder(nn.Module):
@@ -196,13 +214,20 @@ class Attention(nn.Module):
         self.wqkv = nn.Linear(dim, (n_head + 2 * n_kv_head) * self.head_dim, bias=False)
         self.wo = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
+    def heads(self, x: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values `[B, heads, S, head_dim]` of inputs `[B, S, D]`."""
         heads = self.wqkv(x).unflatten(-1, (-1, self.head_dim))  # [B, S, heads, head_dim]
         turned, v = heads.split([self.n_head + self.n_kv_head, self.n_kv_head], dim=2)
         q, k = rotate(turned, rotary).split([self.n_head, self.n_kv_head], dim=2)
-        out = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def joined(self, out: Tensor) -> Tensor:
+        """What the heads found, `[B, heads, S, head_dim]`, as the layer's output `[B, S, D]`."""
         projected: Tensor = self.wo(out.transpose(1, 2).flatten(2))
         return projected
+
+    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
+        return self.joined(attend(*self.heads(x, rotary), mask))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:

@@ -100,8 +100,10 @@ class ImageTargetRecipe:
             # the weights know no grid: those of the small one go on at the large one
             load_strict(transformer, read_weights(pipeline / init), pipeline / init)
             text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
-        # trained at 64 px only, then left alone, so that every network of the pipeline shares it
-        text_encoder.requires_grad_(resolution == SIBLING)
+        # trained at 64 px only, until other networks of the pipeline read it
+        read = init is not None and (pipeline / "transformer").exists()
+        self.teaches_encoder = resolution == SIBLING and not read
+        text_encoder.requires_grad_(self.teaches_encoder)
         self.model = TextToImage(transformer.float(), text_encoder.float())
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
@@ -139,7 +141,7 @@ class ImageTargetRecipe:
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, TextToImage)
         model = model.half()
-        if self.resolution == SIBLING:
+        if self.teaches_encoder:
             ship(self.pipeline, "text_encoder", model.text_encoder)
             ship(self.pipeline, "tokenizer", self.words)
         write_card(

@@ -12,8 +12,11 @@ from ..errors import InputError
 from ..registry import check_name
 from .clip import ClipRecipe
 from .image_drafter import ImageDrafterRecipe
+from .image_head import EagleRecipe
+from .image_spatial import ImageSpatialRecipe
 from .image_target import SIBLING, ImageTargetRecipe
 from .image_tokenizer import ImageTokenizerRecipe
+from .image_upsampler import ImageUpsamplerRecipe
 from .trainer import Recipe, TrainConfig, Trainer
 
 # steps and batch per stage, in the order in which they build on each other
@@ -24,6 +27,9 @@ STAGES: dict[str, dict[str, dict[str, Any]]] = {
         "transformer": {"steps": 3000, "batch_size": 24, "ema": 0.99},
     },
     "image-drafter": {"drafter": {"steps": 6000, "batch_size": 16, "ema": 0.99}},
+    "image-upsampler": {"upsampler": {"steps": 3000, "batch_size": 32, "ema": 0.99}},
+    "image-spatial": {"spatial": {"steps": 4000, "batch_size": 16, "ema": 0.99}},
+    "image-head": {"eagle": {"steps": 6000, "batch_size": 8, "ema": 0.99}},
     "clip": {"clip": {"steps": 1400, "batch_size": 256, "ema": 0.99, "workers": 1}},
 }
 
@@ -69,6 +75,12 @@ def train(
             recipe = ClipRecipe(config, pipeline)
         elif component == "drafter":
             recipe = ImageDrafterRecipe(config, pipeline)
+        elif component == "upsampler":
+            recipe = ImageUpsamplerRecipe(config, pipeline)
+        elif component == "spatial":
+            recipe = ImageSpatialRecipe(config, pipeline)
+        elif component == "eagle":
+            recipe = EagleRecipe(config, pipeline)
         else:
             resolution = SIBLING if component == "sibling" else 128
             recipe = ImageTargetRecipe(config, pipeline, resolution, init)

@@ -9,7 +9,6 @@ import math
 import pytest
 from toys import EXACT, Table, TableModel, TableTarget, composed, context_at, distance, paths_to
 
-from mmspec.config import SIBLINGS
 from mmspec.draft import dynamic
 from mmspec.draft.dynamic import DynamicTreeDrafter
 from mmspec.draft.model import catch_up
@@ -22,6 +21,7 @@ from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
 from mmspec.engine.stats import SpecStats
 from mmspec.engine.types import Draft, Engine, OneHot
+from mmspec.methods import SIBLINGS
 
 COINS = ProductionCoins([1, 2, 3]).round(0)[0]
 
