@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,9 +20,11 @@ from .cli_options import (
     seed,
     widths,
 )
-from .config import JACOBI_INITS, METHODS, SIBLINGS, SpecConfig
+from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError
+from .eval.methods import parse_method
+from .methods import JACOBI_INITS, METHODS, SIBLINGS
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,7 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("prompt")
     add_model(generate)
     generate.add_argument(
-        "--method", default="draft", help=f"{', '.join(METHODS)} (default: draft)"
+        "--method",
+        default="draft",
+        help=f"{', '.join(METHODS)}; with settings: 'gsd[group_size=30]' (default: draft)",
     )
     generate.add_argument("--compare", action="store_true", help="also draw plainly, in pairs")
     generate.add_argument("-n", "--num-images", type=int, help="default: 1, with --compare 4")
@@ -94,7 +99,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     train = commands.add_parser("train", help="train an embedded model")
     train.set_defaults(run=_train)
-    train.add_argument("recipe", help="image-tokenizer, image-target, image-drafter or clip")
+    train.add_argument(
+        "recipe", help="image-tokenizer, image-target, image-drafter, image-head or clip"
+    )
     train.add_argument("--pipeline", type=Path, default=Path("runs/image"), help="pipeline folder")
     train.add_argument("--stage", help="run only this stage: sibling or transformer")
     train.add_argument("--init", help="component to start from; the stage's own trains it further")
@@ -118,9 +125,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=seed, default=0)
-    parser.add_argument("--guidance", type=float, default=2.0, help="guidance scale")
+    parser.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--top-k", type=int, default=100)
+    parser.add_argument("--top-k", type=int, help="0: all (default: the model's own)")
     parser.add_argument("--top-p", type=float, default=1.0)
 
 
@@ -129,7 +136,7 @@ def _spec_config(args: argparse.Namespace) -> SpecConfig:
     knobs += ["drafter", "rule", "length", "jacobi_init", "tree_widths", "siblings", "merge"]
     knobs += ["tree_depth", "tree_width", "tree_beam", "tree_nodes"]
     given = {k: getattr(args, k) for k in knobs if getattr(args, k) is not None}
-    return SpecConfig(method=args.method, **given)
+    return replace(parse_method(args.method)[1], **given)
 
 
 def _generate(args: argparse.Namespace) -> int:
@@ -142,16 +149,18 @@ def _generate(args: argparse.Namespace) -> int:
     if not 1 <= count <= 1000:
         raise InputError(f"--num-images must be from 1 to 1000, not {count}")
     out = folder(args.out)
+    pipe = open_pipeline(args)
+    family = pipe.image_model(pipe.network(args.size, None)[0])
     call = {
-        "guidance_scale": args.guidance,
+        "guidance_scale": family.guidance_scale if args.guidance is None else args.guidance,
         "temperature": args.temperature,
-        "top_k": args.top_k,
+        "top_k": family.top_k if args.top_k is None else args.top_k,
         "top_p": args.top_p,
         "height": args.size,
     }
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
-    record = compare(open_pipeline(args), methods, args.prompt, count, args.seed, call, out)
+    record = compare(pipe, methods, args.prompt, count, args.seed, call, out)
     if args.json:
         print(json.dumps(record, indent=2))
     else:

@@ -4,82 +4,67 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from .errors import InputError
+from .methods import (
+    CRITERIA,
+    DEFAULTS,
+    DRAFTERS,
+    DYNAMIC,
+    JACOBI_INITS,
+    LENGTHS,
+    MERGEABLE,
+    METHODS,
+    NEEDS,
+    ROWED,
+    RULES,
+    SELF,
+    SIBLINGS,
+    STOPPING,
+    TREE_RULES,
+    TREES,
+    UPSAMPLERS,
+    WINDOWED,
+    Criterion,
+    JacobiInit,
+    Siblings,
+    Upsampler,
+)
 from .registry import check_name
 
-
-@dataclass(frozen=True)
-class Method:
-    """A named preset: which drafter, acceptance rule and length policy work together.
-
-    `role` is what a report calls its row: the baseline, a method, or the cheap alternative that a
-    sceptic asks for.
-    """
-
-    drafter: str
-    rule: str
-    length: str
-    summary: str
-    role: Literal["baseline", "method", "sceptic"] = "method"
-
-
-METHODS: dict[str, Method] = {
-    "plain": Method(
-        "null", "token", "constant", "one token a target call: the baseline", "baseline"
-    ),
-    "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
-    "tree": Method("tree", "recursive", "constant", "a smaller model drafts a tree"),
-    "early-exit": Method(
-        "early-exit", "token", "constant", "the target's first layers draft; it finds out how many"
-    ),
-    "layer-skip": Method(
-        "layer-skip", "token", "constant", "the target drafts with the layers that it needs least"
-    ),
-    "dynamic-tree": Method(
-        "dynamic-tree", "recursive", "constant", "a smaller model's tree, deep where it is sure"
-    ),
-    "merged": Method("merged", "recursive", "constant", "several drafters' trees, fused"),
-    "prompt-lookup": Method("lookup", "token", "constant", "copies what followed the same tokens"),
-    "token-recycling": Method(
-        "recycling", "recursive", "constant", "a tree of the target's earlier runners-up"
-    ),
-    "sjd": Method("jacobi", "token", "constant", "the target drafts a window itself (Jacobi)"),
-    "scd": Method("coupled-jacobi", "token", "constant", "Jacobi whose tokens stay put (coupled)"),
-    "scd-gumbel": Method(
-        "gumbel-jacobi", "token", "constant", "Jacobi whose tokens stay put (one noise per place)"
-    ),
-    "drafter-only": Method(
-        "null", "token", "constant", "the draft model in place of the target", "sceptic"
-    ),
+WHOLE: dict[str, tuple[int, int]] = {
+    "num_draft_tokens": (1, 64),
+    "max_draft_tokens": (1, 64),
+    "window": (1, 256),
+    "tree_depth": (1, 64),
+    "tree_width": (1, 256),
+    "tree_beam": (1, 256),
+    "tree_nodes": (1, 256),
+    "neighbours": (0, 65536),
+    "group_size": (1, 65536),
+    "local_radius": (0, 16),
+    "local_window": (1, 256),
+    "local_turns": (0, 65536),
+    "local_advance": (1, 65536),
+    "local_slips": (0, 65536),
+    "draft_rows": (1, 64),
+    "zipar_window": (1, 256),
+    "cool_length": (1, 256),
 }
-DRAFTERS = (
-    "null",
-    "model",
-    "early-exit",
-    "layer-skip",
-    "tree",
-    "dynamic-tree",
-    "merged",
-    "lookup",
-    "recycling",
-    "jacobi",
-    "coupled-jacobi",
-    "gumbel-jacobi",
-)
-MODELS = ("model", "tree", "dynamic-tree")  # these need a draft model
-SELF = ("early-exit", "layer-skip")  # these take the target for one
-TREES = ("tree", "dynamic-tree", "merged", "recycling")
-MERGEABLE = ("tree", "dynamic-tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
-WINDOWED = ("jacobi", "coupled-jacobi", "gumbel-jacobi")
-RULES = ("token", "block", "recursive", "k-seq", "greedy")
-STOPPING = ("confidence", "specdec++")  # policies that look at the tokens as they are drafted
-LENGTHS = ("constant", "heuristic", "goodput", *STOPPING)
-JacobiInit = Literal["uniform", "previous", "above"]
-Siblings = Literal["without-replacement", "independent", "top"]
-SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
-JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
+REAL: dict[str, tuple[float, float]] = {
+    "confidence": (0, 1),
+    "rejection": (0, 1),
+    "lantern_delta": (0, 1),
+    "lantern_lambda": (1, 1e6),
+    "group_probability": (0, 1),
+    "group_distance": (0, 1e6),
+    "cool_delta": (0, 1e6),
+    "cool_nu": (0, 100),
+    "local_threshold": (0, 1),
+    "draft_guidance": (0, 100),
+    "draft_temperature": (0, 100),
+}
 
 
 @dataclass(frozen=True)
@@ -104,6 +89,27 @@ class SpecConfig:
             the tree's least likely nodes.
         confidence: below it, length policy "confidence" stops drafting.
         rejection: above this probability of one, length policy "specdec++" stops drafting.
+        neighbours: nearest codes that rules "lantern", "lantern++" and "local" pool at most.
+        lantern_delta: δ, most probability that the neighbours may add to a token's own.
+        lantern_lambda: λ, a token may count for so many times its own probability at most.
+        group_size: ranks G of a group of tokens.
+        group_probability, group_distance: how far a group's tokens may be from the drafted one, in
+            probability and in the codebook; None: anywhere.
+        cool_delta, cool_nu, cool_length: δ, ν and L of the relaxed ratio, see `CoolRule`.
+        local_threshold, local_radius, local_criterion: θ, l and the test of rule "local", see
+            `LocalRule`.
+        local_turns: most calls in which the fallen are drawn again after one scoring call; the rest
+            stays as it was drawn at once.
+        local_advance, local_slips: tokens that join the output in a round at least, and fallen ones
+            that it passes over: those in front of the next join. The rest of the draft is judged
+            again. An advance of None: all join.
+        local_window: how the fallen tokens of rule "local" are drawn again: in an island, a row is
+            so many tokens behind the one above it; a whole row or more: one by one.
+        draft_rows: rows of the picture that "multiscale" and "spatial" draft at a time.
+        upsampler: what scales the small picture up, see `MultiScaleDrafter`.
+        draft_guidance, draft_temperature: under which the small picture is drawn.
+        zipar_window: tokens that a row is behind the one above it.
+        stride: positions in a row of the picture; the pipeline fills it in.
 
     Raises:
         InputError: a name is unknown or a number out of range.
@@ -127,6 +133,28 @@ class SpecConfig:
     merge: tuple[str, ...] = ("coupled-jacobi", "tree")
     confidence: float = 0.4
     rejection: float = 0.6
+    neighbours: int | None = None
+    lantern_delta: float = 0.1
+    lantern_lambda: float = 2.0
+    group_size: int = 14
+    group_probability: float | None = 0.15
+    group_distance: float | None = None
+    cool_delta: float = 1.0
+    cool_nu: float = 0.7
+    cool_length: int = 8
+    local_threshold: float | None = None
+    local_radius: int | None = None
+    local_criterion: Criterion | None = None
+    local_window: int | None = None
+    local_turns: int | None = None
+    local_advance: int | None = None
+    local_slips: int | None = None
+    draft_rows: int | None = None
+    upsampler: Upsampler = "learned"
+    draft_guidance: float = 4.0
+    draft_temperature: float = 0.7
+    zipar_window: int = 4
+    stride: int = 1
 
     def __post_init__(self) -> None:
         check_name("method", self.method, METHODS)
@@ -137,23 +165,21 @@ class SpecConfig:
                 check_name(part, name, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
         check_name("siblings", self.siblings, SIBLINGS)
+        if self.local_criterion is not None:
+            check_name("local_criterion", self.local_criterion, CRITERIA)
+        check_name("upsampler", self.upsampler, UPSAMPLERS)
         for name in self.merge:
             check_name("drafter to merge", name, MERGEABLE)
-        for knob, most in (
-            ("num_draft_tokens", 64),
-            ("max_draft_tokens", 64),
-            ("window", 256),
-            ("tree_depth", 64),
-            ("tree_width", 256),
-            ("tree_beam", 256),
-            ("tree_nodes", 256),
-        ):
+        for knob, (least, most) in WHOLE.items():
             value = getattr(self, knob)
-            if not isinstance(value, int) or not 1 <= value <= most:
-                raise InputError(f"{knob} must be an integer from 1 to {most}, not {value!r}")
-        for knob in ("confidence", "rejection"):
-            if not 0 <= getattr(self, knob) <= 1:
-                raise InputError(f"{knob} must be from 0 to 1, not {getattr(self, knob)!r}")
+            if knob in DEFAULTS and value is None:
+                continue
+            if not isinstance(value, int) or not least <= value <= most:
+                raise InputError(f"{knob} must be an integer from {least} to {most}, not {value!r}")
+        for knob, (low, high) in REAL.items():
+            number = getattr(self, knob)
+            if number is not None and not low <= number <= high:
+                raise InputError(f"{knob} must be from {low} to {high}, not {number!r}")
         exit_layer: Any = self.exit_layer
         if exit_layer is not None and not (isinstance(exit_layer, int) and exit_layer >= 1):
             raise InputError(f"exit_layer must be an integer of 1 or more, not {self.exit_layer!r}")
@@ -172,7 +198,7 @@ class SpecConfig:
         rule, drafter = str(parts.rule), str(parts.drafter)
         if self.drafter_only and drafter != "null":
             raise InputError("method 'drafter-only' asks no target: nobody could judge a draft")
-        if drafter in TREES and rule not in ("recursive", "k-seq"):
+        if drafter in TREES and rule not in TREE_RULES:
             raise InputError(
                 f"rule {rule!r} judges chains and drafter {drafter!r} drafts trees; use 'recursive'"
             )
@@ -180,6 +206,26 @@ class SpecConfig:
             raise InputError(
                 f"rule 'block' lets later tokens weigh on earlier ones, and drafter {drafter!r} "
                 "keeps them as if nobody had looked; use rule 'token', or drafter 'jacobi'"
+            )
+        if rule == "unverified" and drafter not in ("multiscale", "zipar"):
+            raise InputError(
+                f"rule 'unverified' keeps every token, and drafter {drafter!r} counts on a target "
+                "that judges them; use 'multiscale' or 'zipar'"
+            )
+        if drafter == "zipar" and rule != "unverified":
+            raise InputError(
+                f"rule {rule!r} judges tokens that are drafted in order, and drafter 'zipar' draws "
+                "rows side by side; use 'unverified'"
+            )
+        if rule == "local" and drafter not in ROWED:
+            raise InputError(
+                f"rule 'local' judges tokens by where they are in the picture, and drafter "
+                f"{drafter!r} does not say; use {' or '.join(map(repr, ROWED))}"
+            )
+        if rule == "local" and drafter == "multiscale" and parts.local_criterion == "ratio":
+            raise InputError(
+                "local_criterion 'ratio' divides by the probability with which a token was "
+                "drafted, and of a picture scaled up nobody knows it; use 'threshold'"
             )
         if parts.length in STOPPING and drafter != "model":
             raise InputError(
@@ -192,7 +238,7 @@ class SpecConfig:
             raise InputError("drafters to merge must differ: two of a kind draw the same tokens")
         # siblings of a merged tree come from several laws, and K-SEQ knows one
         one_law = drafter in ("model", "null", *SELF, *WINDOWED) or (
-            drafter in ("tree", "dynamic-tree") and self.siblings == "independent"
+            drafter in ("tree", *DYNAMIC) and self.siblings == "independent"
         )
         if rule == "k-seq" and not one_law:
             raise InputError(
@@ -211,17 +257,35 @@ class SpecConfig:
         return self.merge if drafter == "merged" else (drafter,)
 
     @property
-    def needs_model(self) -> bool:
-        """Whether a draft model drafts."""
-        return any(name in MODELS for name in self.drafters)
+    def needs(self) -> tuple[str, ...]:
+        """Components of the pipeline beside the target that the drafters need."""
+        found = [part for name in self.drafters for part in NEEDS.get(name, ())]
+        if "multiscale" in self.drafters and self.upsampler == "learned":
+            found.append("upsampler")
+        if self.drafter_only:
+            found.append("drafter")
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def unverified(self) -> bool:
+        """Whether nobody judges what is drafted."""
+        return self.resolved().rule == "unverified"
 
     @property
     def drafter_only(self) -> bool:
         """Whether the draft model draws and the target is not asked: lossy, whatever the rule."""
         return self.method == "drafter-only"
 
-    def resolved(self) -> SpecConfig:
-        """The same with drafter, rule and length filled in."""
+    @property
+    def unasked(self) -> bool:
+        """Whether the target takes no part: what comes out is a drafter's alone."""
+        return self.drafter_only or (self.unverified and self.drafters == ("multiscale",))
+
+    def resolved(self, stride: int | None = None) -> SpecConfig:
+        """The same with everything filled in that is None here, and `stride` if that is known.
+
+        Parts and knobs are the method's own, or those of `DEFAULTS`.
+        """
         preset = METHODS[self.method]
         # not `replace`, which would check, and checking resolves
         parts = copy(self)
@@ -229,8 +293,12 @@ class SpecConfig:
             ("drafter", self.drafter or preset.drafter),
             ("rule", self.rule or preset.rule),
             ("length", self.length or preset.length),
+            ("stride", stride or self.stride),
         ):
             object.__setattr__(parts, part, value)
+        for knob, value in (DEFAULTS | preset.settings).items():
+            if getattr(self, knob) is None:
+                object.__setattr__(parts, knob, value)
         return parts
 
     # --- how far and how wide -------------------------------------------------------------------
@@ -243,13 +311,13 @@ class SpecConfig:
     def _nodes(self, drafter: str, depth: int) -> int:
         if drafter in ("tree", "recycling"):
             return self._fixed(depth)
-        if drafter == "dynamic-tree":
+        if drafter in DYNAMIC:
             return min(self._grown(depth), self.tree_nodes)
         return depth
 
     def _drawn(self, drafter: str, depth: int) -> int:
         """Most nodes of a drafter's tree, with those that are drawn and not kept."""
-        drops = drafter == "dynamic-tree" and self.siblings != "top"
+        drops = drafter in DYNAMIC and self.siblings != "top"
         return self._grown(depth) if drops else self._nodes(drafter, depth)
 
     def _fixed(self, depth: int) -> int:
@@ -277,7 +345,7 @@ class SpecConfig:
         for name in self.drafters:
             if name == "model":
                 calls += [1] * depth
-            if name in ("tree", "dynamic-tree"):
+            if name in ("tree", *DYNAMIC):
                 size = self._fixed if name == "tree" else self._grown
                 calls += [1 + size(level) for level in range(min(depth, self._first(name)))]
         return calls
@@ -296,7 +364,7 @@ class SpecConfig:
     def deepest(self) -> int:
         """How far ahead this configuration may draft."""
         parts = self.resolved()
-        if parts.drafter == "null":
+        if parts.drafter in ("null", "zipar"):
             return 0
         if parts.length == "constant" or parts.drafter in TREES:
             return self.first_drafted
@@ -306,12 +374,14 @@ class SpecConfig:
 
     @property
     def first_drafted(self) -> int:
-        """How far ahead the first round drafts: a window, the tree's levels, or γ tokens."""
+        """How far ahead the first round drafts: a window, rows, the tree's levels, or γ tokens."""
         return max(self._first(name) for name in self.drafters)
 
     def _first(self, drafter: str) -> int:
         if drafter in ("tree", "recycling"):
             return len(self.tree_widths)
-        if drafter == "dynamic-tree":
+        if drafter in DYNAMIC:
             return self.tree_depth
+        if drafter in ROWED:
+            return int(self.resolved().draft_rows or 1) * self.stride
         return self.window if drafter in WINDOWED else self.num_draft_tokens

@@ -112,12 +112,12 @@ class SpeculativePipeline(DiffusionPipeline):
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""
-        wanted = config.needs_model or config.drafter_only
-        if wanted and self.components.get("drafter") is None:
-            raise InputError(
-                f"method {config.method!r} needs a drafter and this pipeline has none; "
-                "load one or use 'sjd'"
-            )
+        for part in config.needs:
+            if self.components.get(part) is None:
+                raise InputError(
+                    f"method {config.method!r} needs the component {part!r} and this pipeline has "
+                    "none; load one or use 'sjd'"
+                )
 
     @property
     def interrupt(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from ..config import SELF, SpecConfig
+from ..config import SpecConfig
 from ..engine.length.goodput import Experience
+from ..methods import SELF
 from ..models.guided import GuidedDecoder
 
 _MEASURED = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)  # new tokens a row; between them: a line

@@ -24,7 +24,7 @@ class Notices:
         """
         if not stats.emitted or stats.fault is not None or stats.method in self._told:
             return
-        alone, calls = stats.rounds.count(0), len(stats.rounds)
+        alone, calls = stats.alone, len(stats.rounds)
         plain = max(stats.emitted) * plain_call
         if alone > calls / 2:
             logger.warning(

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from ..config import WINDOWED, SpecConfig
+from torch import Tensor
+
+from ..config import SpecConfig
 from ..draft.coupled import CoupledJacobiDrafter
 from ..draft.dynamic import DynamicTreeDrafter
+from ..draft.eagle import EagleDrafter, EagleModel
 from ..draft.gumbel import GumbelJacobiDrafter
 from ..draft.jacobi import JacobiDrafter
 from ..draft.lookup import PromptLookupDrafter
 from ..draft.merged import MergedDrafter
 from ..draft.model import ModelDrafter, TokenModel
+from ..draft.multiscale import MultiScaleDrafter
 from ..draft.null import NullDrafter
 from ..draft.recycling import RecyclingDrafter
 from ..draft.self import SelfDrafter, exits, spread
+from ..draft.spatial import SpatialDrafter
 from ..draft.tree import TreeDrafter
+from ..draft.zipar import ZipArDrafter
 from ..engine.accept.block import BlockRule
+from ..engine.accept.cool import CoolRule
 from ..engine.accept.greedy import GreedyRule
+from ..engine.accept.grouped import GroupedRule
 from ..engine.accept.kseq import KSeqRule
+from ..engine.accept.lantern import LanternRule
+from ..engine.accept.lanternpp import LanternPlusPlusRule
+from ..engine.accept.local import LocalRule
 from ..engine.accept.recursive import RecursiveRule
 from ..engine.accept.token import TokenRule
+from ..engine.accept.unverified import UnverifiedRule
 from ..engine.length.confidence import ConfidenceLength
 from ..engine.length.constant import ConstantLength
 from ..engine.length.goodput import Experience, GoodputLength
@@ -28,7 +41,11 @@ from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
 from ..engine.types import AcceptanceRule, Drafter, DraftLength
 from ..errors import InputError
+from ..methods import WINDOWED
 from ..models.guided import GuidedDecoder
+from ..models.neighbours import Neighbours
+from ..models.spatial import SpatialDecoder
+from ..models.token_grid import TokenGrid
 
 WINDOWS: dict[str, type[JacobiDrafter]] = {
     "jacobi": JacobiDrafter,
@@ -37,18 +54,54 @@ WINDOWS: dict[str, type[JacobiDrafter]] = {
 }
 
 
-def make_rule(config: SpecConfig, temperature: float) -> AcceptanceRule:
-    """The acceptance rule of a configuration; at temperature 0 the exact rule is the greedy one."""
-    greedy = config.resolved().rule == "greedy"
-    if greedy and temperature != 0:
+def make_rule(
+    config: SpecConfig,
+    temperature: float,
+    codebook: Callable[[], Tensor | None] = lambda: None,
+    near: Neighbours | None = None,
+) -> AcceptanceRule:
+    """The acceptance rule of a configuration; at temperature 0 those on chains are the greedy one.
+
+    Args:
+        codebook: gives the vectors of the codes `[V, C]`, for the rules that pool like tokens;
+            None: there are none.
+        near: holds the table of its nearest codes.
+    """
+    config = config.resolved()
+    rule = str(config.rule)
+    if rule == "greedy" and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
-    rule = config.resolved().rule
+
+    def neighbours() -> Tensor:
+        codes = codebook()
+        if codes is None:
+            raise InputError(f"rule {rule!r} pools the nearest codes, and this model has none")
+        return (near or Neighbours())(codes, min(int(config.neighbours or 0), len(codes) - 1))
+
+    # at temperature 0 laws are one-hot, and so these are greedy
     if rule == "recursive":
-        return RecursiveRule()  # at temperature 0 laws are one-hot, and so these two are greedy
+        return RecursiveRule()
     if rule == "k-seq":
         return KSeqRule()
+    if rule == "lantern":
+        return LanternRule(neighbours(), config.lantern_delta)
+    if rule == "lantern++":
+        return LanternPlusPlusRule(neighbours(), config.lantern_lambda)
+    if rule == "unverified":
+        return UnverifiedRule()
+    if rule == "local":
+        pooled = neighbours() if config.neighbours else None
+        theta, radius = float(config.local_threshold or 0), int(config.local_radius or 0)
+        test: Any = config.local_criterion
+        further = config.local_advance, int(config.local_slips or 0)
+        return LocalRule(config.stride, theta, pooled, radius, test, *further)
     if temperature == 0:
         return GreedyRule()
+    if rule == "grouped":
+        bounds = config.group_probability, config.group_distance
+        return GroupedRule(codebook(), config.group_size, *bounds)
+    if rule == "cool":
+        return CoolRule(config.cool_delta, config.cool_length, config.cool_nu)
     return BlockRule() if rule == "block" else TokenRule()
 
 
@@ -74,16 +127,22 @@ def make_drafter(
     target: GuidedDecoder,
     model: TokenModel | None,
     vocab_size: int,
-    row: int,
+    grid: TokenGrid,
     length: DraftLength,
+    scaled_up: Callable[[], Tensor] | None = None,
+    spatial: SpatialDecoder | None = None,
+    rule: AcceptanceRule | None = None,
 ) -> Drafter:
     """The drafter of a configuration.
 
     Args:
         target: the network that is to be sped up; some drafters run a part of it.
-        model: the draft model of those that need one.
-        row: positions in a row of the picture.
+        model: the draft model of those that need one, or an EAGLE head.
+        grid: the picture's tokens.
         length: the policy that the drafter may have to ask as it drafts.
+        scaled_up: draws small pictures and scales them up, see `MultiScaleDrafter`.
+        spatial: heads that look below and to the right.
+        rule: what will judge the drafts; a relaxed one has a say in which tokens stay in a window.
     """
 
     def make(name: str) -> Drafter:
@@ -98,7 +157,16 @@ def make_drafter(
         if name == "recycling":
             return RecyclingDrafter(vocab_size, config.tree_widths)
         if name in WINDOWED:
-            return WINDOWS[name](vocab_size, config.jacobi_init, row)
+            return WINDOWS[name](vocab_size, config.jacobi_init, grid.stride)
+        if name == "multiscale":
+            assert scaled_up is not None
+            return MultiScaleDrafter(scaled_up)
+        if name == "spatial":
+            assert spatial is not None
+            relaxed = rule if isinstance(rule, LocalRule) else None
+            return SpatialDrafter(spatial, target, grid.stride, relaxed)
+        if name == "zipar":
+            return ZipArDrafter(target, grid, config.zipar_window)
         if name == "null":
             return NullDrafter()
         assert model is not None
@@ -107,6 +175,7 @@ def make_drafter(
         if name == "tree":
             return TreeDrafter(model, config.tree_widths, config.siblings)
         depth, width, beam = config.tree_depth, config.tree_width, config.tree_beam
-        return DynamicTreeDrafter(model, depth, width, beam, config.tree_nodes, config.siblings)
+        tree = DynamicTreeDrafter(model, depth, width, beam, config.tree_nodes, config.siblings)
+        return EagleDrafter(model, tree) if isinstance(model, EagleModel) else tree
 
     return make(str(config.resolved().drafter))

@@ -15,9 +15,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from mmspec.cli import main
-from mmspec.config import METHODS
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.eval.suite import suite_names
+from mmspec.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMPT = "a photo of a red circle left of a blue square"
@@ -366,8 +366,11 @@ def test_model_without_drafter(run, tiny_folder, tmp_path):
     index = json.loads((folder / "model_index.json").read_text())
     (folder / "model_index.json").write_text(json.dumps({**index, "drafter": [None, None]}))
     where = ("--model", folder, "-o", tmp_path / "out")
-    refused(run("generate", PROMPT, *where), "needs a drafter", "'sjd'")
-    refused(run("eval", "run", "--suite", "speed", "--limit", 1, *where), "needs a drafter")
+    refused(run("generate", PROMPT, *where), "needs the component 'drafter'", "'sjd'")
+    refused(
+        run("eval", "run", "--suite", "speed", "--limit", 1, *where),
+        "needs the component 'drafter'",
+    )
     assert names(tmp_path) == ["model"]
     assert run("generate", PROMPT, "--method", "sjd", *where)[0] == 0
 
@@ -390,6 +393,9 @@ def test_unwritable_folder(run, tiny_folder, tmp_path):
         (["--limit", "all"], ["--limit", "'all'"]),
         (["--methods", "plain,sdj"], ["did you mean 'sjd'"]),
         (["--methods", " , "], ["--methods"]),
+        (["--methods", "sjd[windw=4]"], ["setting of sjd", "did you mean 'window'"]),
+        (["--methods", "sjd[window=0],plain"], ["sjd[window=0]: window", "from 1 to 256"]),
+        (["--sweep", "draft"], ["draft has no knob", "sjd (window)"]),
         (["--suite", "sped"], ["did you mean 'speed'"]),
         (["--pipeline", "imag"], ["did you mean 'image'"]),
         (["--size", "7", "--limit", "1"], ["multiple of 8"]),

@@ -12,7 +12,12 @@ from mmspec.pipelines.notices import Notices
 
 def stats_of(method: str, rounds: list[int], seconds: float, fault=None) -> SpecStats:
     return SpecStats(
-        method=method, rounds=rounds, emitted=[10], seconds={"target": seconds}, fault=fault
+        method=method,
+        rounds=rounds,
+        alone=rounds.count(0),
+        emitted=[10],
+        seconds={"target": seconds},
+        fault=fault,
     )
 
 
@@ -32,6 +37,15 @@ def test_notices(stats, said, caplog):
         for _ in range(3):
             notices.check(stats, plain_call=0.1)
     assert [said in record.message for record in caplog.records] == ([True] if said else [])
+
+
+def test_calls_of_one_token_are_no_plain_decoding(caplog):
+    """Islands are drawn a token at a time, behind a draft that was judged."""
+    stats = stats_of("mulo-sd", [16, 0, 0, 0], 0.5)
+    stats.alone = 0
+    with caplog.at_level(logging.WARNING):
+        Notices().check(stats, plain_call=0.1)
+    assert not caplog.records
 
 
 def test_every_method_is_spoken_of_once(caplog):

@@ -1,0 +1,196 @@
+"""The names of methods and of their parts, and what goes with what; imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+Role = Literal["baseline", "method", "sceptic"]
+JacobiInit = Literal["uniform", "previous", "above"]
+Siblings = Literal["without-replacement", "independent", "top"]
+Criterion = Literal["threshold", "ratio"]
+Upsampler = Literal["learned", "pixels", "nearest"]
+JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
+SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
+CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
+UPSAMPLERS: tuple[Upsampler, ...] = get_args(Upsampler)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named preset: which drafter, acceptance rule and length policy work together.
+
+    Attributes:
+        drafter, rule, length: the parts, by name.
+        summary: in a few words.
+        role: what a report calls its row: the baseline, a method, or the cheap alternative that a
+            sceptic asks for.
+        knob: the field of `SpecConfig` that trades speed for quality, or speed alone.
+        sweep: values of the knob that draw its frontier, from safe to fast.
+        settings: fields of `SpecConfig` whose defaults are this method's own.
+    """
+
+    drafter: str
+    rule: str
+    length: str
+    summary: str
+    role: Role = "method"
+    knob: str | None = None
+    sweep: tuple[float, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+# of fields of `SpecConfig` that methods may have defaults of their own for
+DEFAULTS: dict[str, Any] = {
+    "local_threshold": 0.1,
+    "local_radius": 0,
+    "local_criterion": "threshold",
+    "local_window": 2,
+    "local_turns": None,
+    "local_advance": None,
+    "local_slips": 0,
+    "draft_rows": 1,
+    "neighbours": 20,
+}
+
+METHODS: dict[str, Method] = {
+    "plain": Method(
+        "null", "token", "constant", "one token a target call: the baseline", "baseline"
+    ),
+    "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
+    "tree": Method("tree", "recursive", "constant", "a smaller model drafts a tree"),
+    "early-exit": Method(
+        "early-exit", "token", "constant", "the target's first layers draft; it finds out how many"
+    ),
+    "layer-skip": Method(
+        "layer-skip", "token", "constant", "the target drafts with the layers that it needs least"
+    ),
+    "dynamic-tree": Method(
+        "dynamic-tree", "recursive", "constant", "a smaller model's tree, deep where it is sure"
+    ),
+    "eagle": Method(
+        "eagle", "recursive", "constant", "a one-layer head on the target's features drafts a tree"
+    ),
+    "merged": Method("merged", "recursive", "constant", "several drafters' trees, fused"),
+    "prompt-lookup": Method("lookup", "token", "constant", "copies what followed the same tokens"),
+    "token-recycling": Method(
+        "recycling", "recursive", "constant", "a tree of the target's earlier runners-up"
+    ),
+    "sjd": Method(
+        "jacobi",
+        "token",
+        "constant",
+        "the target drafts a window itself (Jacobi)",
+        knob="window",
+        sweep=(4, 8, 16, 32),
+    ),
+    "scd": Method(
+        "coupled-jacobi",
+        "token",
+        "constant",
+        "Jacobi whose tokens stay put (coupled)",
+        knob="window",
+        sweep=(4, 8, 16, 32),
+    ),
+    "scd-gumbel": Method(
+        "gumbel-jacobi", "token", "constant", "Jacobi whose tokens stay put (one noise per place)"
+    ),
+    "lantern": Method(
+        "dynamic-tree",
+        "lantern",
+        "constant",
+        "a token stands if its nearest codes are likely enough with it, by δ",
+        knob="lantern_delta",
+        sweep=(0.02, 0.05, 0.1, 0.2),
+    ),
+    "lantern++": Method(
+        "tree",
+        "lantern++",
+        "constant",
+        "the same, by λ times the token's own probability, on a fixed tree",
+        knob="lantern_lambda",
+        sweep=(1.5, 2.0, 5.0, 20.0),
+    ),
+    "gsd": Method(
+        "jacobi",
+        "grouped",
+        "constant",
+        "tokens of about the same probability are judged as a group",
+        knob="group_size",
+        sweep=(3, 10, 20, 50),
+    ),
+    "cool-sd": Method(
+        "jacobi",
+        "cool",
+        "constant",
+        "the ratio test is relaxed, and less so further into the draft",
+        knob="cool_delta",
+        sweep=(0.5, 1.0, 2.0, 4.0),
+    ),
+    "mulo-sd": Method(
+        "multiscale",
+        "local",
+        "constant",
+        "a small picture is scaled up; what the target doubts is drawn again island by island",
+        knob="local_threshold",
+        sweep=(0.7, 0.5, 0.3, 0.1),
+        settings={"draft_rows": 16},
+    ),
+    "spatial-sd": Method(
+        "spatial",
+        "local",
+        "constant",
+        "heads on the target's features draft rows from the row above",
+        knob="neighbours",
+        sweep=(0, 4, 10, 20),
+        settings={
+            "local_criterion": "ratio",
+            "local_threshold": 1.0,
+            "local_radius": 0,
+            "local_turns": 0,
+            "local_advance": 1,
+            "neighbours": 20,
+            "draft_rows": 1,
+        },
+    ),
+    "drafter-only": Method(
+        "null", "token", "constant", "the draft model in place of the target", "sceptic"
+    ),
+    "zipar": Method(
+        "zipar",
+        "unverified",
+        "constant",
+        "rows in parallel, each some tokens behind the one above, nobody verifies",
+        "sceptic",
+        knob="zipar_window",
+        sweep=(8, 4, 2, 1),
+    ),
+    "upsample-only": Method(
+        "multiscale",
+        "unverified",
+        "constant",
+        "a small picture scaled up, nobody verifies",
+        "sceptic",
+    ),
+}
+
+# a drafter's components of the pipeline beside the target; others need none
+NEEDS: dict[str, tuple[str, ...]] = {
+    "model": ("drafter",),
+    "tree": ("drafter",),
+    "dynamic-tree": ("drafter",),
+    "eagle": ("eagle",),
+    "multiscale": ("sibling",),
+    "spatial": ("spatial",),
+}
+SELF = ("early-exit", "layer-skip")  # these take the target for a draft model
+DYNAMIC = ("dynamic-tree", "eagle")  # trees whose shape is found as they grow
+TREES = ("tree", *DYNAMIC, "merged", "recycling")
+WINDOWED = ("jacobi", "coupled-jacobi", "gumbel-jacobi")
+ROWED = ("multiscale", "spatial")  # these draft rows of the picture and say where nodes stand
+MERGEABLE = ("tree", "dynamic-tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
+DRAFTERS = ("null", "model", *SELF, *TREES, "lookup", *WINDOWED, *ROWED, "zipar")
+TREE_RULES = ("recursive", "k-seq", "lantern", "lantern++")  # these judge chains as well
+RULES = ("token", "block", "greedy", *TREE_RULES, "grouped", "cool", "local", "unverified")
+STOPPING = ("confidence", "specdec++")  # policies that look at the tokens as they are drafted
+LENGTHS = ("constant", "heuristic", "goodput", *STOPPING)
