@@ -17,9 +17,12 @@ import torch
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from ..models.causal import CausalDecoder
 from ..models.decoder import Decoder
+from ..models.token_grid import TokenGrid
 
 _ANCHORS = (1, 3, 5, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257)
+_PROMPT = 32  # tokens in front of a picture, where the network does not say how many
 
 
 @dataclass
@@ -30,9 +33,9 @@ class BareCosts:
     what was measured; `now` holds what was since, by tokens a row.
     """
 
-    decoder: Decoder
+    decoder: Decoder | CausalDecoder
     rows: int
-    grid: int
+    grid: TokenGrid
     now: dict[int, float] = field(default_factory=dict)
 
     def renew(self) -> None:
@@ -55,15 +58,18 @@ class BareCosts:
 
 
 @torch.inference_mode()
-def measure_forward(decoder: Decoder, rows: int, grid: int, n: int, repeats: int = 15) -> float:
+def measure_forward(
+    decoder: Decoder | CausalDecoder, rows: int, grid: TokenGrid, n: int, repeats: int = 15
+) -> float:
     """Mean seconds of one forward pass, over five cache lengths.
 
     The mean and not the median: a generation is a sum, slow calls included.
     """
-    prefix, limit = decoder.model.prefix_length, grid * grid
+    limit = grid.length
+    prefix = decoder.model.prefix_length if isinstance(decoder, Decoder) else _PROMPT
     cache = decoder.cache(rows, prefix + limit + n)
-    rotary = decoder.rotary(grid)
-    rotary = torch.cat([rotary, rotary[-1:].expand(n, -1)])
+    rotary = decoder.rotary(grid.columns)[: prefix + limit]
+    rotary = torch.cat([rotary, rotary[-1:].repeat_interleave(n, 0)])
     causal = torch.full((len(rotary), len(rotary)), -torch.inf, device=rotary.device).triu(1)
     x = decoder.embeddings[torch.zeros(rows, n, dtype=torch.long, device=rotary.device)]
     means = []
@@ -96,15 +102,21 @@ def call_seconds(call: Callable[[], object], repeats: int) -> list[float]:
 
 def ideal_seconds(
     config: SpecConfig, stats: SpecStats, target: BareCosts, drafter: BareCosts | None
-) -> float:
-    """Seconds of the bare passes behind a generation."""
+) -> float | None:
+    """Seconds of the bare passes behind a generation.
+
+    None where networks took part whose passes are not timed here: heads on the target's features,
+    and what draws a small picture and scales it up.
+    """
+    if set(config.needs) - {"drafter"}:
+        return None
     if config.drafter_only:
         assert drafter is not None
         target = drafter
     total = sum(target(n + 1) for n in stats.rounds)
     if stats.own_drafts:
         total += stats.own_drafts * target(1)
-    if drafter is None or not config.needs_model:
+    if drafter is None or "drafter" not in config.needs:
         return total
     most = [config.nodes(depth) for depth in range(config.deepest + 1)]
     for n in stats.rounds:

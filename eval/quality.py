@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..engine.stats import SpecStats
-from ..pipelines.image import ImagePipeline
+from ..pipelines.token_image import TokenImagePipeline
 from . import bootstrap
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line
@@ -30,7 +30,7 @@ class QualityWorker:
     not paired here and no speed-up is given.
     """
 
-    def __init__(self, job: Job, pipe: ImagePipeline) -> None:
+    def __init__(self, job: Job, pipe: TokenImagePipeline) -> None:
         self.job, self.pipe = job, pipe
         self.scorers = make_scorers(job)
 
@@ -185,7 +185,7 @@ def set_quality(
 
 
 @torch.inference_mode()
-def target_entropy(pipe: ImagePipeline, job: Job, count: int) -> float:
+def target_entropy(pipe: TokenImagePipeline, job: Job, count: int) -> float:
     """Mean entropy of the target on its own output: nats per token, after guidance and warpers."""
     prompts = [job.prompt(i).prompt for i in range(count)]
     generators = [torch.Generator().manual_seed(job.seed + i) for i in range(count)]

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import InputError
 from ..registry import check_name
 from .bootstrap import Interval, StratifiedMean, ratio_interval
+from .methods import split_methods
 from .paired_tests import holm, paired_test, ratio_test
 from .report.format import chance, decimals, fact, fixed, significant
 from .report.format import interval as interval_text
@@ -133,7 +134,7 @@ def _pairs(a: Report, b: Report, methods: str | None) -> list[tuple[str, str]]:
             )
         return shared
     pairs = []
-    for text in filter(None, (part.strip() for part in methods.split(","))):
+    for text in split_methods(methods):
         x, _, y = text.partition(":")
         check_name("method of the first run", x, list(a.methods))
         check_name("method of the second run", y or x, list(b.methods))

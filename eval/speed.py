@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
-from ..pipelines.image import ImagePipeline
+from ..pipelines.token_image import TokenImagePipeline
 from .bootstrap import Interval, ratio_interval
 from .ideal import BareCosts, ideal_seconds
 from .run.job import Job, Outcome, Unit
@@ -30,7 +30,7 @@ class SpeedWorker:
         pipe: where.
     """
 
-    def __init__(self, job: Job, pipe: ImagePipeline) -> None:
+    def __init__(self, job: Job, pipe: TokenImagePipeline) -> None:
         self.job, self.pipe = job, pipe
         self.costs = bare_costs(pipe, job.call)
         self._warm: set[int] = set()
@@ -79,10 +79,11 @@ class SpeedWorker:
         }
 
 
-def bare_costs(pipe: ImagePipeline, call: dict[str, Any]) -> dict[str, BareCosts]:
+def bare_costs(pipe: TokenImagePipeline, call: dict[str, Any]) -> dict[str, BareCosts]:
     """Bare forward costs of the target and of the drafter, if there is one."""
     network, grid = pipe.network(call.get("height"), call.get("width"))
-    rows = 1 if call.get("guidance_scale", 2.0) == 1 else 2
+    scale = call.get("guidance_scale", pipe.image_model(network).guidance_scale)
+    rows = 1 if scale == 1 else 2
     costs = {"target": BareCosts(pipe.decoder(network), rows, grid)}
     if pipe.drafter is not None:
         costs["drafter"] = BareCosts(pipe.decoder(pipe.drafter), rows, grid)
@@ -121,7 +122,8 @@ def _row(name: str, lines: list[Line], plain: list[Line]) -> MethodResult:
     stats = [SpecStats(**line["stats"]) for line in lines]
     total = stats[0].merged(stats[1:])
     pairs = list(zip(plain, lines, strict=True))
-    ideal = statistics.median(p["decode_seconds"] / s["bare_seconds"] for p, s in pairs)
+    ideals = [p["decode_seconds"] / s["bare_seconds"] for p, s in pairs if s["bare_seconds"]]
+    ideal = statistics.median(ideals) if ideals else None
     measured, interval = _ratio([p["decode_seconds"] / s["decode_seconds"] for p, s in pairs])
     memory = [line["peak_memory"] for line in lines if line["peak_memory"] is not None]
     energy = [line["energy"] for line in lines if line["energy"] is not None]
@@ -137,7 +139,7 @@ def _row(name: str, lines: list[Line], plain: list[Line]) -> MethodResult:
         seconds_median=statistics.median(line["seconds"] for line in lines),
         decode_seconds_median=statistics.median(line["decode_seconds"] for line in lines),
         ideal_speedup=ideal,
-        engine_efficiency=measured / ideal,
+        engine_efficiency=measured / ideal if ideal else None,
         peak_memory_bytes=max(memory) if memory else None,
         energy_joules_per_sample=statistics.fmean(energy) if energy else None,
     )
@@ -179,7 +181,9 @@ def noise_notes(lines: Sequence[Line], rows: dict[str, MethodResult]) -> list[st
                 f"the machine was noisy: half of the plain loops differ by more than "
                 f"{(high - low) / middle:.0%} in time for the same work; repeat this on a quiet one"
             )
-    for name, row in rows.items():
-        if row.speedup_ci95 is not None and row.speedup_ci95[0] <= 1 <= row.speedup_ci95[1]:
-            notes.append(f"{name}: the speed-up's interval holds 1: neither faster nor slower")
+    spreads = {name: row.speedup_ci95 for name, row in rows.items()}
+    open_ones = [name for name, pair in spreads.items() if pair and pair[0] <= 1 <= pair[1]]
+    if open_ones:
+        who = ", ".join(open_ones)
+        notes.append(f"{who}: the speed-up's interval holds 1: neither faster nor slower")
     return notes

@@ -28,7 +28,7 @@ from ..engine.types import (
     Verdict,
     WithoutReplacement,
 )
-from ..pipelines.image import ImagePipeline
+from ..pipelines.token_image import TokenImagePipeline
 from .run.job import Job
 
 ROUNDS = 8  # rounds measured, spread over a generation
@@ -37,7 +37,7 @@ EVERY = 7  # rounds between two of them
 
 @dataclass
 class Step:
-    """The first node of a draft and what the target says of its place.
+    """A node of a draft, the first or any that is judged by itself, and what the target says of it.
 
     Attributes:
         law: what the node was drawn from `[V]`; a one-hot row if it was chosen.
@@ -57,25 +57,32 @@ class WatchedRule:
     rounds: int = 0
 
     contract: Contract = "exact"
+    local: bool = False
 
     def __post_init__(self) -> None:
-        self.contract = self.rule.contract
+        self.contract, self.local = self.rule.contract, getattr(self.rule, "local", False)
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """The rule's own verdict."""
-        if self.rounds % EVERY == 0 and len(self.steps) < ROUNDS and draft.nodes:
-            law = draft.law
-            if isinstance(law, Categorical | WithoutReplacement):
-                self.steps.append(Step(law.probs[0, 0].cpu(), scores.probs[0, 0].cpu()))
-            elif isinstance(law, OneHot):
-                chosen = torch.zeros_like(scores.probs[0, 0])
-                chosen[draft.tokens[0, 0]] = 1
-                self.steps.append(Step(chosen.cpu(), scores.probs[0, 0].cpu()))
+        if draft.nodes and scores.calls:
+            # a local rule judges every node by itself, and has few rounds
+            for node in range(0, draft.nodes, EVERY) if self.local else (0,):
+                if len(self.steps) < ROUNDS and (self.local or self.rounds % EVERY == 0):
+                    self._note(draft, scores.probs[0, node], node)
         self.rounds += 1
         return self.rule.verify(draft, scores, coins)
 
+    def _note(self, draft: Draft, target: Tensor, node: int) -> None:
+        law = draft.law
+        if isinstance(law, Categorical | WithoutReplacement):
+            self.steps.append(Step(law.probs[0, node].cpu(), target.cpu()))
+        elif isinstance(law, OneHot):
+            chosen = torch.zeros_like(target)
+            chosen[draft.tokens[0, node]] = 1
+            self.steps.append(Step(chosen.cpu(), target.cpu()))
 
-def tv_per_step(pipe: ImagePipeline, job: Job, config: SpecConfig) -> list[float]:
+
+def tv_per_step(pipe: TokenImagePipeline, job: Job, config: SpecConfig) -> list[float]:
     """Total variation at some rounds of one generation; empty where nothing was drafted."""
     if config.drafter_only:
         return _between_models(pipe, job)
@@ -99,7 +106,7 @@ def tv_per_step(pipe: ImagePipeline, job: Job, config: SpecConfig) -> list[float
     return [variation(rule.rule, step) for rule in seen for step in rule.steps]
 
 
-def _between_models(pipe: ImagePipeline, job: Job) -> list[float]:
+def _between_models(pipe: TokenImagePipeline, job: Job) -> list[float]:
     """Of the draft model alone: its own laws against the target's, along the target's output."""
     prompt, generator = job.prompt(0).prompt, torch.Generator().manual_seed(job.seed)
     tokens, _ = pipe(
@@ -112,8 +119,7 @@ def _between_models(pipe: ImagePipeline, job: Job) -> list[float]:
 
 def variation(rule: AcceptanceRule, step: Step) -> float:
     """Total variation between the law of the emitted token and the target's, in [0, 1]."""
-    support = torch.nonzero((step.law > 0) | (step.target > 0)).squeeze(1)
-    q, p = step.law[support].double(), step.target[support].double()
+    q, p = step.law.double(), step.target.double()
     q, p = q / q.sum(), p / p.sum()
     emitted = emitted_law(rule, q, p)
     return 0.5 * sum(abs(emitted.get(i, 0.0) - float(p[i])) for i in range(len(p)))
@@ -132,7 +138,8 @@ def emitted_law(rule: AcceptanceRule, q: Tensor, p: Tensor) -> dict[int, float]:
         after = torch.zeros(rows, len(p), dtype=p.dtype)
         after[:, 0] = 1  # of no interest: what follows an accepted token
         scores = Scores(torch.stack([p.expand(rows, -1), after], 1))
-        draft = Draft(tokens, torch.ones(rows, dtype=torch.long), law)
+        first = torch.zeros(rows, 1, dtype=torch.long)
+        draft = Draft(tokens, first[:, 0] + 1, law, places=first)
         verdict = rule.verify(draft, scores, verification)
         return [int(token) for token in verdict.emitted[:, 0]]
 

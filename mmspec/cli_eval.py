@@ -8,10 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli_options import add_model, folder, names, open_pipeline, print_names, seed
-from .config import METHODS
+from .cli_options import add_model, folder, names, open_pipeline, print_names, seed, widths
 from .devices import check_device
 from .errors import InputError
+from .eval.methods import parse_methods, split_methods
+from .methods import METHODS
 from .registry import check_name
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def add_commands(commands: Any) -> None:
     bench.add_argument("--samples", type=int, default=10)
     bench.add_argument("--only", type=names, help="some of the benchmarks: a,b")
 
+    _add_growth(actions)
+
     listing = actions.add_parser("ls", help="list the suites")
     listing.set_defaults(run=_ls)
     listing.add_argument("--json", action="store_true")
@@ -56,7 +59,18 @@ def _add_run(actions: Any) -> None:
     run.add_argument("--suite", required=True, help="a name, see `mmspec eval ls`, or a YAML file")
     run.add_argument("--pipeline", default="image")
     add_model(run)
-    run.add_argument("--methods", type=names, default=tuple(METHODS), help="a,b (default: all)")
+    run.add_argument(
+        "--methods",
+        type=split_methods,
+        default=tuple(METHODS),
+        help="'a,b[window=8]', with settings of theirs in brackets (default: all)",
+    )
+    run.add_argument(
+        "--sweep",
+        type=split_methods,
+        default=(),
+        help="a,b: these too, at every value of their knob; all: each of --methods that has one",
+    )
     run.add_argument("--limit", type=int, help="most prompts and samples; not for reporting")
     run.add_argument(
         "--max-samples", type=int, help="samples up to which an undecided comparison may go on"
@@ -89,6 +103,27 @@ def _add_run(actions: Any) -> None:
     )
     run.add_argument("-o", "--out", type=Path, required=True)
     run.add_argument("--json", action="store_true", help="print the report, not a table")
+
+
+def _add_growth(actions: Any) -> None:
+    growth = actions.add_parser(
+        "growth", help="target calls at several sides of the grid: do they grow with its area?"
+    )
+    growth.set_defaults(run=_growth)
+    add_model(growth)
+    growth.add_argument(
+        "--methods",
+        type=split_methods,
+        default=tuple(name for name, method in METHODS.items() if method.role != "sceptic"),
+        help="as of `run` (default: all but the sceptic's rows)",
+    )
+    growth.add_argument("--sides", type=widths, help="in tokens (default: 8,16,32)")
+    growth.add_argument("--samples", type=int, default=24)
+    growth.add_argument("--suite", default="speed", help="whose prompts and call arguments")
+    growth.add_argument("--prompts", type=Path, help="in place of the suite's")
+    growth.add_argument("--seed", type=seed, default=0)
+    growth.add_argument("-o", "--out", type=Path, required=True)
+    growth.add_argument("--json", action="store_true", help="print growth.json, not a table")
 
 
 def _weights(text: str) -> tuple[str, Path]:
@@ -124,10 +159,10 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
 
     from .eval.data.prompts import load_prompts
     from .eval.run.job import Job, plan
-    from .eval.run.runner import parse_methods, run_suite
+    from .eval.run.runner import run_suite
     from .eval.showcase import print_table
 
-    configs = parse_methods(args.methods)
+    configs = parse_methods(args.methods, args.sweep)
     prompts = load_prompts(suite, args.prompts)
     files = {name: str(path) for name, path in args.weights}
     for name in ("reference", "prompts"):
@@ -242,6 +277,37 @@ def _bench(args: argparse.Namespace) -> int:
     if args.samples < 1:
         raise InputError(f"--samples must be at least 1, not {args.samples}")
     print(json.dumps(run_benchmarks(open_pipeline(args), args.samples, args.only), indent=2))
+    return 0
+
+
+def _growth(args: argparse.Namespace) -> int:
+    from tqdm.auto import tqdm
+
+    from .eval.bench.growth import SIDES, measure_growth
+    from .eval.bench.growth_page import growth_table, write_growth
+    from .eval.data.prompts import load_prompts
+    from .eval.suite import load_suite
+
+    suite, sides = load_suite(args.suite), sorted(set(args.sides or SIDES))
+    methods = parse_methods(args.methods)
+    if args.samples < 1:
+        raise InputError(f"--samples must be at least 1, not {args.samples}")
+    if sides[0] < 1:
+        raise InputError(f"--sides must be at least 1, not {sides[0]}")
+    prompts = load_prompts(suite, args.prompts)
+    texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
+    out, pipe = folder(args.out), open_pipeline(args)
+    total = len(texts) * len(methods) * len(sides)
+    with tqdm(total=total, desc="growth", unit="sample", delay=1) as bar:
+        record = measure_growth(pipe, methods, texts, args.seed, suite.call, sides, bar.update)
+    write_growth(record, out)
+    if args.json:
+        print(json.dumps(asdict(record), indent=2))
+        return 0
+    print(growth_table(record).aligned())
+    for note in record.notes:
+        print(f"note: {note}")
+    print(f"growth.json, growth.md and growth.svg are in {out}/")
     return 0
 
 

@@ -18,6 +18,7 @@ from ...engine.coins import ProductionCoins
 from ...engine.warp import Warp
 from ...models.decoder import Decoder
 from ...models.llamagen import LlamaGenTransformer
+from ...models.token_grid import TokenGrid
 from ...registry import check_name
 from ..bootstrap import ratio_interval
 from ..environment import environment
@@ -156,13 +157,15 @@ def verification_cost(
 ) -> dict[str, Any]:
     """T(n) / T(1) of the target with guidance, and the drafter's cost c = T_drafter(1) / T(1)."""
     network, grid = pipe.transformer, pipe.transformer.grid
-    costs = {n: measure_forward(pipe.decoder(network), 2, grid, n) for n in tokens}
+    costs = {n: measure_forward(pipe.decoder(network), 2, TokenGrid(grid, grid), n) for n in tokens}
     out: dict[str, Any] = {
         "target_seconds": costs[1],
         "relative": {n: t / costs[1] for n, t in costs.items()},
     }
     if pipe.drafter is not None:
-        out["drafter"] = measure_forward(pipe.decoder(pipe.drafter), 2, grid, 1) / costs[1]
+        out["drafter"] = (
+            measure_forward(pipe.decoder(pipe.drafter), 2, TokenGrid(grid, grid), 1) / costs[1]
+        )
     return out
 
 
@@ -195,7 +198,7 @@ def memory_bound(pipe: Any, samples: int) -> dict[str, float]:
     target = torch.empty_like(block)
     copied = statistics.median(call_seconds(lambda: target.copy_(block), samples))
     bandwidth = 2 * block.numel() / copied
-    seconds = measure_forward(decoder, 2, grid, 1)
+    seconds = measure_forward(decoder, 2, TokenGrid(grid, grid), 1)
     return {
         "bytes_per_call": float(read),
         "bytes_per_second": bandwidth,

@@ -75,7 +75,8 @@ def goodput_against_plain(pipe: Any, samples: int) -> dict[str, Any]:
 
 def _possible(pipe: Any) -> dict[str, SpecConfig]:
     """What this pipeline has the components for."""
-    return {n: c for n, c in COMPARED.items() if pipe.drafter is not None or not c.needs_model}
+    has = pipe.components
+    return {n: c for n, c in COMPARED.items() if all(has.get(part) for part in c.needs)}
 
 
 def _against_plain(runs: dict[str, Any], name: str) -> dict[str, Any]:
@@ -85,5 +86,5 @@ def _against_plain(runs: dict[str, Any], name: str) -> dict[str, Any]:
     return {
         "ratio_median": ratio,
         "ratio_ci95": interval,
-        "calls_without_a_draft": rounds.count(0) / len(rounds),
+        "calls_without_a_draft": sum(sample.stats.alone for sample in runs[name]) / len(rounds),
     }

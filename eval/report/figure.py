@@ -7,26 +7,36 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..schema import Report
+from .families import families
 from .svg import INK, SERIES, style
 from .words import baseline
 
 DASHED = (0, (4, 3))
+MARKERS = "osD^v<>ph"
 
-_MARKERS = "osD^v<>ph"
 _WIDTH = 5.8  # inches of 72 units; text has 10
 
 
 def colors(report: Report) -> dict[str, str]:
-    """The colour of each method: grey for the baseline, the others in turn."""
+    """The colour of each method: grey for the baseline, the other families in turn."""
     plain = baseline(report)
-    others = [name for name in report.methods if name != plain]
-    found = {name: SERIES[1 + i % (len(SERIES) - 1)] for i, name in enumerate(others)}
+    others = [names for names in families(report).values() if plain not in names]
+    found = {
+        name: SERIES[1 + i % (len(SERIES) - 1)] for i, names in enumerate(others) for name in names
+    }
     return {name: found.get(name, SERIES[0]) for name in report.methods}
 
 
 def markers(report: Report) -> dict[str, str]:
-    """The marker of each method, the same in all figures."""
-    return {name: _MARKERS[i % len(_MARKERS)] for i, name in enumerate(report.methods)}
+    """The marker of each family, the same in all figures."""
+    of = enumerate(families(report).values())
+    return {name: MARKERS[i % len(MARKERS)] for i, names in of for name in names}
+
+
+def strokes(report: Report) -> dict[str, str]:
+    """What tells the two ends of a family apart: the safe one is solid, the fast one dashed."""
+    first = {names[0] for names in families(report).values()}
+    return {name: "-" if name in first else "--" for name in report.methods}
 
 
 @contextmanager
@@ -52,7 +62,7 @@ def legend(canvas: Any, axes: Any) -> None:
         [names[i] for i in order],
         loc="outside upper left",
         ncols=columns,
-        handlelength=1.5,
+        handlelength=2,
         columnspacing=1.3,
     )
 

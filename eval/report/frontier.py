@@ -1,79 +1,169 @@
-"""The speed–quality frontier."""
+"""The speed–quality frontiers: by seconds, which are one machine's, and by calls, which are not."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..schema import MethodResult, Quality, Report
-from .figure import DASHED, colors, figure, markers
+from .families import knob_text, swept
+from .figure import DASHED, colors, figure, legend, markers
 from .format import fixed, known, significant
 from .labels import place_labels
-from .svg import MUTED, inline
-from .words import calls_saved, first_metric
+from .svg import GRID, MUTED, inline
+from .words import baseline, calls_saved, first_metric
 
 Pair = tuple[float, float]
+FEW = 10  # points that a small figure has room for
+
+
+class Point(NamedTuple):
+    """A row: how fast it is, its quality, and the speed's interval."""
+
+    x: float
+    quality: Quality
+    spread: Pair | None
+
+    @property
+    def at(self) -> Pair:
+        """Where it is drawn."""
+        return self.x, self.quality.value
 
 
 def frontier(report: Report) -> str | None:
-    """Speed against the suite's first metric, with intervals, and the line of the best."""
-    metric = first_metric(report)
-    if metric is None:
+    """Measured speed-up against the suite's first metric; None where nothing was timed."""
+    if not any(known(row.speedup_median) for row in report.methods.values()):
         return None
-    by_calls = not any(known(row.speedup_median) for row in report.methods.values())
-    points = _points(report, metric, by_calls)
-    if not points:
-        return None
-    larger = all(quality.larger_is_better for _, quality, _ in points.values())
-    tints = colors(report)
-    with figure("frontier", 3.7) as (canvas, axes):
-        best = _best([(x, q.value) for x, q, _ in points.values()], larger)
-        axes.plot(*zip(*best, strict=True), color=MUTED, linewidth=1.1, linestyle=DASHED, zorder=1)
-        for name, (x, quality, spread) in points.items():
-            axes.errorbar(
-                x,
-                quality.value,
-                xerr=_arms(x, spread),
-                yerr=_arms(quality.value, quality.ci95),
-                color=tints[name],
-                marker=markers(report)[name],
-                markersize=8,
-                markerfacecolor="none" if report.methods[name].role == "sceptic" else tints[name],
-                elinewidth=1.2,
-                capsize=2.5,
-                linestyle="none",
-            )
-        axes.margins(0.12)
-        if not larger:
-            axes.invert_yaxis()
-        what = "times fewer target calls than plain" if by_calls else "speed-up over plain, times"
-        axes.set_xlabel(what)
-        axes.set_ylabel(metric if larger else f"{metric} (less is better)")
-        where = {name: (x, quality.value) for name, (x, quality, _) in points.items()}
-        place_labels(canvas, axes, where, [*_bars(points), *_pieces(best)], tints)
-        told = ", ".join(
-            f"{n}: {fixed(x, 2)} times, {significant(y)}" for n, (x, y) in where.items()
-        )
-        return inline(canvas, "frontier", f"{what} against {metric}. {told}")
+    found = {name: (_speed(row), row.speedup_ci95) for name, row in report.methods.items()}
+    return _draw(report, "frontier", "speed-up over plain, times", found)
 
 
-def _points(
-    report: Report, metric: str, by_calls: bool
-) -> dict[str, tuple[float, Quality, Pair | None]]:
-    """Speed, quality and the speed's interval of the methods that have both."""
-    points = {}
-    for name, row in report.methods.items():
-        x = calls_saved(report, row) if by_calls else _speed(row)
-        quality = row.quality.get(metric)
-        if known(x) and quality is not None and known(quality.value):
-            points[name] = x, quality, None if by_calls else row.speedup_ci95
-    return points
+def calls_frontier(report: Report) -> str | None:
+    """The same with target calls in place of seconds, since they carry over to other machines."""
+    found = {name: (calls_saved(report, row), None) for name, row in report.methods.items()}
+    return _draw(report, "calls", "times fewer target calls than plain", found)
 
 
 def _speed(row: MethodResult) -> float | None:
     return 1.0 if row.role == "baseline" else row.speedup_median
+
+
+def _draw(
+    report: Report, name: str, what: str, speeds: Mapping[str, tuple[float | None, Pair | None]]
+) -> str | None:
+    """A frontier: points with intervals, a line through each family, plain's level, the best."""
+    metric = first_metric(report)
+    points = {} if metric is None else _points(report, metric, speeds)
+    if metric is None or not points:
+        return None
+    larger = all(point.quality.larger_is_better for point in points.values())
+    curves, best = _curves(report, points), _best([p.at for p in points.values()], larger)
+    with figure(name, 3.7 if len(points) <= FEW else 5.4) as (canvas, axes):
+        _plain_level(axes, report, metric, larger)
+        axes.plot(*zip(*best, strict=True), color=MUTED, linewidth=1.1, linestyle=DASHED, zorder=1)
+        _markers(axes, report, points, curves)
+        if curves:
+            _ratios_on_x(axes, [point.x for point in points.values()])
+        axes.margins(0.12 if len(points) <= FEW else 0.06)
+        if not larger:
+            axes.invert_yaxis()
+        axes.set_xlabel(what)
+        axes.set_ylabel(metric if larger else f"{metric} (less is better)")
+        if axes.get_legend_handles_labels()[0]:
+            legend(canvas, axes)
+        where = {name: point.at for name, point in points.items()}
+        values = {n: knob_text(report.methods[n]) for names in curves.values() for n in names}
+        lines = [piece for line in (best, *_lines(points, curves)) for piece in _pieces(line)]
+        bars = [*_bars(points), *lines]
+        place_labels(canvas, axes, where, bars, colors(report), values)
+        told = ", ".join(
+            f"{n}: {fixed(x, 2)} times, {significant(y)}" for n, (x, y) in where.items()
+        )
+        return inline(canvas, name, f"{what} against {metric}. {told}")
+
+
+def _points(
+    report: Report, metric: str, speeds: Mapping[str, tuple[float | None, Pair | None]]
+) -> dict[str, Point]:
+    """The rows that have both a speed and a quality."""
+    points = {}
+    for name, row in report.methods.items():
+        x, spread = speeds[name]
+        quality = row.quality.get(metric)
+        if known(x) and quality is not None and known(quality.value):
+            points[name] = Point(x, quality, spread)
+    return points
+
+
+def _curves(report: Report, points: Mapping[str, Point]) -> dict[str, list[str]]:
+    """The points to be joined, by family, in the order of the knob."""
+    drawn = {f: [name for name in names if name in points] for f, names in swept(report).items()}
+    return {family: names for family, names in drawn.items() if len(names) > 1}
+
+
+def _lines(points: Mapping[str, Point], curves: Mapping[str, list[str]]) -> list[list[Pair]]:
+    return [[points[name].at for name in names] for names in curves.values()]
+
+
+def _plain_level(axes: Any, report: Report, metric: str, larger: bool) -> None:
+    """Plain's quality across the figure, and how far below it is still called not worse."""
+    plain, margin = baseline(report), report.settings.get("margin")
+    quality = None if plain is None else report.methods[plain].quality.get(metric)
+    if quality is None or not known(quality.value):
+        return
+    axes.axhline(quality.value, color=MUTED, linewidth=0.9, zorder=0.9)
+    if margin is not None:
+        floor = quality.value - (margin if larger else -margin)
+        label = f"{plain} to {plain} {'−' if larger else '+'} {margin:g}"
+        axes.axhspan(floor, quality.value, color=GRID, linewidth=0, zorder=0.5, label=label)
+
+
+def _markers(
+    axes: Any, report: Report, points: Mapping[str, Point], curves: Mapping[str, list[str]]
+) -> None:
+    """Each row's marker with its intervals; those of one family joined, their intervals faint."""
+    tints, shapes = colors(report), markers(report)
+    joined = {name for names in curves.values() for name in names}
+    hollow = {name for name, row in report.methods.items() if row.role == "sceptic"}
+    for name, point in points.items():
+        axes.errorbar(
+            *point.at,
+            xerr=_arms(point.x, point.spread),
+            yerr=_arms(point.quality.value, point.quality.ci95),
+            color=tints[name],
+            marker=shapes[name],
+            markersize=6 if name in joined else 8,
+            markerfacecolor="none" if name in hollow else tints[name],
+            elinewidth=0.8 if name in joined else 1.2,
+            alpha=None if name not in joined else 0.35,
+            capsize=0 if name in joined else 2.5,
+            linestyle="none",
+        )
+    for (family, names), line in zip(curves.items(), _lines(points, curves), strict=True):
+        first = names[0]
+        label = f"{family}: {report.methods[first].knob}"
+        axes.plot(
+            *zip(*line, strict=True),
+            color=tints[first],
+            marker=shapes[first],
+            markersize=6,
+            markerfacecolor="none" if first in hollow else tints[first],
+            linewidth=1.4,
+            label=label,
+        )
+
+
+def _ratios_on_x(axes: Any, values: Sequence[float]) -> None:
+    """Equal ratios are equally far apart: settings crowd where little is gained."""
+    steps = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    ticks = [10.0**power * step for power in range(-2, 4) for step in steps]
+    shown = [x for x in ticks if min(values) / 1.05 <= x <= max(values) * 1.05]
+    axes.set_xscale("log")
+    axes.set_xticks(shown, [f"{x:g}" for x in shown])
+    axes.minorticks_off()
 
 
 def _best(points: Sequence[Pair], larger: bool) -> list[Pair]:
@@ -86,10 +176,10 @@ def _best(points: Sequence[Pair], larger: bool) -> list[Pair]:
     return best
 
 
-def _bars(points: Mapping[str, tuple[float, Quality, Pair | None]]) -> list[list[Pair]]:
+def _bars(points: Mapping[str, Point]) -> list[list[Pair]]:
     """Both ends of every error bar."""
-    level = [[(end, q.value) for end in spread] for _, q, spread in points.values() if spread]
-    upright = [[(x, end) for end in q.ci95] for x, q, _ in points.values() if q.ci95]
+    level = [[(end, p.quality.value) for end in p.spread] for p in points.values() if p.spread]
+    upright = [[(p.x, end) for end in p.quality.ci95] for p in points.values() if p.quality.ci95]
     return level + upright
 
 

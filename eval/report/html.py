@@ -7,7 +7,7 @@ from pathlib import Path
 from ..schema import Report
 from . import plots, tables
 from .figure import colors
-from .frontier import frontier
+from .frontier import calls_frontier, frontier
 from .gallery import gallery
 from .samples import read_samples
 from .svg import VARIABLES
@@ -29,6 +29,7 @@ def to_html(report: Report, folder: Path) -> str:
     samples = read_samples(folder)
     figures = {
         "frontier": frontier(report),
+        "calls": calls_frontier(report),
         "acceptance": plots.acceptance(report),
         "latency": plots.latency(report),
         "throughput": plots.throughput(report),
@@ -48,6 +49,7 @@ def to_html(report: Report, folder: Path) -> str:
         lede=lede(report),
         headline=tables.headline(report),
         further=tables.further(report),
+        sweeps=tables.sweeps(report),
         tasks=tables.tasks(report),
         acceptance=tables.acceptance(report),
         phases=tables.phases(report),

@@ -28,6 +28,7 @@ def _blocks(report: Report) -> Iterator[str]:
     yield tables.headline(report).markdown()
     sections: list[tuple[str, list[Table | None]]] = [
         ("Further figures", [tables.further(report)]),
+        ("Speed against quality", [tables.sweeps(report)]),
         ("Acceptance by position", [tables.acceptance(report)]),
         ("Latency", [tables.phases(report), tables.costs(report)]),
         ("Throughput", [tables.throughput(report)]),

@@ -1,4 +1,7 @@
-"""The figures of a report but the frontier, as inline SVG; None where there is nothing to draw."""
+"""The figures of a report but the frontiers, as inline SVG; None where there is nothing to draw.
+
+Of a method at many values of its knob they show the two ends; the tables have all.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..schema import Report
-from .figure import DASHED, colors, figure, legend, markers, methods_on_y
+from .families import ends
+from .figure import DASHED, colors, figure, legend, markers, methods_on_y, strokes
 from .format import significant
 from .samples import Samples
 from .svg import INK, MUTED, PHASES, inline
@@ -21,7 +25,7 @@ _DOTS = 400  # most dots of a method: more say nothing new and weigh on the page
 
 def acceptance(report: Report) -> str | None:
     """Share of drafted tokens that stood, by position of the draft."""
-    series = {n: r.acceptance_by_position for n, r in report.methods.items()}
+    series = {n: report.methods[n].acceptance_by_position for n in ends(report)}
     series = {n: shares for n, shares in series.items() if shares}
     if not series:
         return None
@@ -43,7 +47,8 @@ def acceptance(report: Report) -> str | None:
 def latency(report: Report) -> str | None:
     """Mean seconds per sample, a bar per method, split by phase."""
     names = phase_names(report)
-    rows = {n: r.phase_seconds for n, r in report.methods.items() if r.phase_seconds}
+    rows = {n: report.methods[n].phase_seconds for n in ends(report)}
+    rows = {n: seconds for n, seconds in rows.items() if seconds}
     if not rows:
         return None
     with figure("latency", 1.3 + 0.34 * len(rows)) as (canvas, axes):
@@ -72,7 +77,8 @@ def latency(report: Report) -> str | None:
 
 def throughput(report: Report) -> str | None:
     """Output tokens per second by batch size."""
-    rows = {n: r.throughput for n, r in report.methods.items() if r.throughput}
+    rows = {n: report.methods[n].throughput for n in ends(report)}
+    rows = {n: many for n, many in rows.items() if many}
     if not rows:
         return None
     batches = sorted({batch for many in rows.values() for batch in many})
@@ -92,7 +98,8 @@ def throughput(report: Report) -> str | None:
 
 def speedups(report: Report, samples: Samples) -> str | None:
     """The speed-ups of single prompts as dots, a box from quartile to quartile, the median."""
-    ratios = paired_speedups(report, samples)
+    shown = ends(report)
+    ratios = {n: v for n, v in paired_speedups(report, samples).items() if n in shown}
     if not ratios:
         return None
     tints = colors(report)
@@ -129,7 +136,7 @@ def _line(
     axes: Any, report: Report, name: str, x: Sequence[float], y: Sequence[float], every: int = 1
 ) -> None:
     look = {"color": colors(report)[name], "marker": markers(report)[name]}
-    axes.plot(x, y, markevery=every, label=name, **look)
+    axes.plot(x, y, strokes(report)[name], markevery=every, label=name, **look)
 
 
 def _jitter(n: int) -> np.ndarray:

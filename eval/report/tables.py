@@ -7,8 +7,9 @@ from typing import Any
 
 from ..schema import MethodResult, Quality, Report
 from . import format as f
+from .families import knob_text, swept
 from .table import Cell, Row, Table
-from .words import MARKS
+from .words import MARKS, calls_saved, first_metric
 
 Column = tuple[str, Callable[[MethodResult], Cell]]
 
@@ -53,6 +54,23 @@ def further(report: Report) -> Table | None:
     rows = report.methods.values()
     columns = [c for c in columns if any(c[1](row).text != f.MISSING for row in rows)]
     return _table(report, "Further figures, per sample.", columns) if columns else None
+
+
+def sweeps(report: Report) -> Table | None:
+    """The methods that ran at several values of their knob, from one end of it to the other."""
+    rows = {name: report.methods[name] for names in swept(report).values() for name in names}
+    if not rows:
+        return None
+    columns: list[Column] = [
+        ("knob", lambda r: Cell(f"{r.knob} {knob_text(r)}")),
+        ("fewer calls", lambda r: Cell(f.fixed(calls_saved(report, r), 2, unit="×"))),
+        ("speed-up", _speedup),
+    ]
+    metric = first_metric(report)
+    columns += [] if metric is None else [_quality(report, metric)]
+    made = [_row(report, name, [make(row) for _, make in columns]) for name, row in rows.items()]
+    names = ("method", *(name for name, _ in columns))
+    return Table("Speed and quality over each method's knob.", names, tuple(made))
 
 
 def tasks(report: Report) -> list[Table]:

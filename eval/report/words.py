@@ -49,6 +49,10 @@ DEFINITIONS = {
         "below 0. Within M: all of it is at or below the margin M. Worse: all of it is above "
         "the margin. Undecided: none of these; more samples would tell."
     ),
+    "Knob": (
+        "The one setting of a method that trades its speed for quality. Rows that differ in it "
+        "alone are one method at several of its values, from safe to fast."
+    ),
     "The sceptic's row": (
         "The cheap way to be fast, such as fewer steps or the drafter alone: what a method has "
         "to beat."
@@ -101,12 +105,13 @@ def first_metric(report: Report) -> str | None:
 def calls_saved(report: Report, row: MethodResult) -> float | None:
     """How many times fewer calls of the target than plain decoding; None where that means nothing.
 
-    The calls of a drafter that draws alone are not the target's.
+    The calls of a drafter that draws alone are not the target's: there is one for every token.
     """
     plain = baseline(report)
-    if plain is None or row.role == "sceptic" or not row.nfe_per_sample > 0:
+    if plain is None or not row.nfe_per_sample > 0:
         return None
-    return report.methods[plain].nfe_per_sample / row.nfe_per_sample
+    saved = report.methods[plain].nfe_per_sample / row.nfe_per_sample
+    return saved if row.role != "sceptic" or saved > 1 else None
 
 
 def lede(report: Report) -> str:
@@ -116,7 +121,8 @@ def lede(report: Report) -> str:
     if not timed:
         return _fewest_calls(report, rows)
     exact = {n: row for n, row in timed.items() if row.contract.startswith("exact")}
-    leaders = dict.fromkeys(_fastest(group) for group in (exact, timed) if group)
+    held = {n: row for n, row in timed.items() if n not in exact and _held(report, row)}
+    leaders = dict.fromkeys(_fastest(group) for group in (exact, held, timed) if group)
     sentences = [_sentence(report, name) for name in leaders]
     for name, row in report.methods.items():
         if row.role == "sceptic" and known(row.speedup_median):
@@ -126,6 +132,12 @@ def lede(report: Report) -> str:
 
 def _fastest(rows: dict[str, MethodResult]) -> str:
     return max(rows, key=lambda name: rows[name].speedup_median or 0.0)
+
+
+def _held(report: Report, row: MethodResult) -> bool:
+    """Whether its quality is shown not to be worse."""
+    found = row.quality.get(first_metric(report) or "")
+    return found is not None and found.verdict.startswith(("no loss", "within"))
 
 
 def _sentence(report: Report, name: str) -> str:

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 
 from ... import __version__
-from ...config import METHODS, SpecConfig
-from ...errors import InputError
 from ..quality import quality_rows
 from ..schema import Report
 from ..scorers import check_files
@@ -137,11 +135,3 @@ class _Run:
         return all(
             row.quality[job.suite.metrics[0]].verdict != "undecided" for row in rows.values()
         )
-
-
-def parse_methods(names: Sequence[str]) -> dict[str, SpecConfig]:
-    """Configurations by method; plain is added when it is missing."""
-    names = [name for name in names if name]
-    if not names:
-        raise InputError(f"--methods is empty; choose from {', '.join(METHODS)}")
-    return {name: SpecConfig(method=name) for name in dict.fromkeys(["plain", *names])}

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ...config import METHODS
 from ...errors import InputError
 from .. import bootstrap
+from ..methods import place, role
 from ..metrics.table import METRICS
 from ..quality import loss_of, quality_rows, set_quality
 from ..reference import reference_pictures, set_distance
@@ -46,7 +46,8 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
     target = log.of("target")[0]
     entropy = target["entropy"]
     for name, row in rows.items():
-        row.role = "baseline" if name == "plain" else METHODS[job.configs[name].method].role
+        row.role = role(name, job.configs[name])
+        row.family, row.knob, row.knob_value = place(job.configs[name])
         row.target_entropy = entropy
     for line in log.of("variation"):
         rows[line["method"]].tv_per_step = summarize(line["values"])
@@ -145,18 +146,20 @@ def _features(extractor: Any, folder: Path, lines: list[dict[str, Any]], batch: 
 
 def _undecided(job: Job, rows: dict[str, MethodResult]) -> list[str]:
     """What the samples leave open, and how many would close it."""
-    notes = []
+    notes, too_few = [], []
     metric, margin = job.suite.metrics[0], job.suite.margin
     for name, row in rows.items():
         found = row.quality.get(metric)
         if found is None or margin is None or found.verdict != "undecided":
             continue
         if found.difference_ci95 is None:
-            notes.append(f"{name}: too few samples for an interval of {metric}")
+            too_few.append(name)
             continue
         need = bootstrap.samples_to_decide(loss_of(found.difference_ci95), margin, row.n)
         notes.append(
             f"{name}: {row.n} samples can't tell a loss of {metric} above {margin:g} from a "
             f"smaller one; about {need} would (--max-samples)"
         )
+    if too_few:
+        notes.append(f"{', '.join(too_few)}: too few samples for an interval of {metric}")
     return notes

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...pipelines.image import ImagePipeline
+from ...pipelines.token_image import TokenImagePipeline
 from ..environment import environment
 from ..quality import QualityWorker, target_entropy
 from ..speed import SpeedWorker
@@ -22,7 +23,7 @@ class Worker:
         pipe: the job's pipeline, if there is one already.
     """
 
-    def __init__(self, job: Job, pipe: ImagePipeline | None = None) -> None:
+    def __init__(self, job: Job, pipe: TokenImagePipeline | None = None) -> None:
         self.job = job
         torch.set_num_threads(job.threads)
         if pipe is not None:
@@ -43,14 +44,14 @@ class Worker:
         return Outcome(unit, [line])
 
     @cached_property
-    def pipe(self) -> ImagePipeline:
+    def pipe(self) -> TokenImagePipeline:
         """The job's pipeline on its device, or spread over several."""
         job = self.job
         pipe: Any = ImagePipeline.from_pretrained(job.model, device_map=job.device_map)
         if job.device_map is None:
             pipe.to(job.device)
         pipe.set_progress_bar_config(disable=True)
-        assert isinstance(pipe, ImagePipeline)
+        assert isinstance(pipe, TokenImagePipeline)
         return pipe
 
     @cached_property

@@ -51,6 +51,16 @@ def test_report_round_trip(report, tmp_path):
     assert json.loads(path.read_text())["version"] == VERSION
 
 
+def test_a_report_from_before_there_were_families(report, tmp_path):
+    path = report.write(tmp_path)
+    data = json.loads(path.read_text())
+    for row in data["methods"].values():
+        for name in ("family", "knob", "knob_value"):
+            del row[name]
+    path.write_text(json.dumps(data))
+    assert Report.read(path) == report
+
+
 def test_a_failed_write_leaves_the_old_report(report, tmp_path):
     path = report.write(tmp_path)
     with pytest.raises(TypeError):

@@ -8,6 +8,7 @@ import torch
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.engine.accept.chain import accepted_prefix, prefix_verdict
 from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.engine.accept.lantern import LanternRule
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
 from mmspec.eval.data.prompts import load_prompts
@@ -70,6 +71,21 @@ def test_lossy_rules_against_their_formulas(seed):
     expected = 0.5 * float((emitted - p).abs().sum())
     assert 0.01 < expected < between
     assert variation(Relaxed(), step) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rules_that_know_tokens_by_their_ids(seed):
+    """Neighbours are neighbours whichever ids neither law has: TV = Σ min([q − p]+, pool)."""
+    step, delta = laws(seed), 0.15
+    step.law[[0, 9]] = step.target[[0, 9]] = 0
+    q, p = step.law.double(), step.target.double()
+    q, p = q / q.sum(), p / p.sum()
+    near = torch.stack([(torch.arange(1, 5) * (-1) ** x + x) % 12 for x in range(12)])
+    sums = p[near].cumsum(1)
+    pool = torch.where((sums <= delta) & (p > 0)[:, None], sums, 0.0).amax(1)
+    expected = float(torch.minimum((q - p).clamp(min=0), pool).sum())
+    assert expected > 1e-3
+    assert variation(LanternRule(near, delta), step) == pytest.approx(expected, abs=1e-6)
 
 
 def test_greedy_rule_on_a_law_that_is_not_greedy():

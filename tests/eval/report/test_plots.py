@@ -13,7 +13,7 @@ import pytest
 from mmspec.eval import report as package
 from mmspec.eval.report import plots
 from mmspec.eval.report.figure import figure
-from mmspec.eval.report.frontier import _best, frontier
+from mmspec.eval.report.frontier import calls_frontier, frontier
 from mmspec.eval.report.labels import place_labels
 from mmspec.eval.report.samples import read_samples
 from mmspec.eval.report.svg import GRID, INK, MUTED, VARIABLES
@@ -26,6 +26,7 @@ def drawn(folder) -> dict[str, str]:
     report = Report.read(folder)
     found = {
         "frontier": frontier(report),
+        "calls": calls_frontier(report),
         "acceptance": plots.acceptance(report),
         "latency": plots.latency(report),
         "throughput": plots.throughput(report),
@@ -44,6 +45,7 @@ def test_every_figure_names_its_methods(finished):
     svgs = drawn(finished)
     shown = {
         "frontier": list(report.methods),
+        "calls": ["plain", "draft", "sjd", "scd", "lenient"],
         "acceptance": ["draft", "sjd", "scd", "lenient"],
         "latency": list(report.methods),
         "throughput": ["plain", "draft", "sjd", "scd", "lenient"],
@@ -79,23 +81,6 @@ def test_ratios_are_paired_by_index_seed_and_prompt(finished):
         assert statistics.median(values) == pytest.approx(report.methods[name].speedup_median)
     samples.speed["scd"].popitem()
     assert len(plots.paired_speedups(report, samples)["scd"]) == len(ratios["scd"]) - 1
-
-
-def test_the_frontier_keeps_what_nothing_beats():
-    points = [(1.0, 0.6), (2.0, 0.6), (2.0, 0.5), (3.0, 0.4), (0.5, 0.55), (1.5, 0.9)]
-    assert _best(points, larger=True) == [(3.0, 0.4), (2.0, 0.6), (1.5, 0.9)]
-    assert _best(points, larger=False) == [(3.0, 0.4)]
-
-
-def test_without_seconds_the_frontier_counts_calls(run):
-    report = Report.read(run)
-    for row in report.methods.values():
-        row.speedup_median = row.speedup_ci95 = None
-    svg = frontier(report)
-    assert svg is not None
-    assert "times fewer target calls than plain" in texts(svg)
-    assert f"scd: {256 / 77:.2f}" in svg
-    assert "drafter-only" not in texts(svg)  # it never calls the target
 
 
 def test_labels_do_not_cover_each_other_or_the_points():

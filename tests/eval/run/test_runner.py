@@ -17,8 +17,9 @@ import torch
 
 from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts
+from mmspec.eval.methods import parse_methods
 from mmspec.eval.run.job import Job, Plan, Unit, plan, quality_units, speed_units
-from mmspec.eval.run.runner import _Run, parse_methods, run_suite
+from mmspec.eval.run.runner import _Run, run_suite
 from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
@@ -295,9 +296,30 @@ def test_batches_of_other_sizes(job, tmp_path):
         assert (row.throughput[3].speedup_median is None) == (name == "plain")
 
 
-def test_methods_by_name():
-    assert list(parse_methods(("sjd", "plain", "sjd", ""))) == ["plain", "sjd"]
-    with pytest.raises(InputError, match="empty"):
-        parse_methods(("",))
-    with pytest.raises(InputError, match="did you mean 'draft'"):
-        parse_methods(("plain", "drafts"))
+def test_settings_of_a_method_are_rows_of_one_family(job, tmp_path):
+    """Both are drawn, judged and timed apart; the window that may grow longer asks less often."""
+    names = ("sjd[window=1]", "draft", "sjd[window=8]", "sjd[window=8,rule=block]")
+    todo = Plan(speed=2, quality=6, most=6)
+    report = run_suite(replace(job, configs=parse_methods(names)), todo, tmp_path)
+    assert Report.read(tmp_path) == report
+    rows = report.methods
+    order = ["plain", "sjd[window=1]", "sjd[window=8]", "sjd[window=8,rule=block]", "draft"]
+    assert list(rows) == order
+    assert [row.family for row in rows.values()] == [
+        "plain",
+        "sjd",
+        "sjd",
+        "sjd[rule=block]",
+        "draft",
+    ]
+    assert [row.knob_value for row in rows.values()] == [None, 1, 8, 8, None]
+    assert rows["sjd[window=1]"].knob == "window"
+    assert rows["sjd[window=8]"].nfe_per_sample < rows["sjd[window=1]"].nfe_per_sample < 16
+    assert len(rows["sjd[window=1]"].acceptance_by_position) == 1
+    assert len(pictures(tmp_path)) == 6 * len(order)
+    for name in order[1:]:
+        assert (rows[name].n, rows[name].n_speed, rows[name].role) == (6, 2, "method")
+        assert (tmp_path / f"pictures/{name}/00000.png").is_file()
+    page = (tmp_path / "report.html").read_text()
+    assert "sjd: window" in page
+    assert "## Speed against quality" in (tmp_path / "report.md").read_text()

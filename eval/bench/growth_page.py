@@ -1,0 +1,109 @@
+"""`growth.json`, and the table and figure that are drawn from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from ..files import write_atomic
+from ..report.figure import DASHED, MARKERS, figure, legend
+from ..report.format import fixed, interval
+from ..report.svg import MUTED, SERIES
+from ..report.table import Cell, Row, Table, escape
+from .growth import Growth, GrowthRecord
+
+ABOUT = (
+    "Calls of the target per sample (NFE), the prefill not counted, and how many times fewer they "
+    "are than plain's. The exponent is a of NFE ∝ sideᵃ, fitted to the means: plain decoding has "
+    "2, one call a row of the grid would have 1. Each side has a network of its own, and a draft "
+    "model was trained for one side: what sets networks apart besides the size is in the exponent "
+    "too. Intervals: 95 %, by resampling the prompts."
+)
+
+
+def write_growth(record: GrowthRecord, out: Path) -> list[Path]:
+    """Write `growth.json`, `growth.md` and `growth.svg`."""
+    files: dict[str, str | bytes] = {
+        "growth.json": json.dumps(asdict(record), indent=2) + "\n",
+        "growth.md": _markdown(record),
+        "growth.svg": _figure(record),
+    }
+    return [write_atomic(out / name, content) for name, content in files.items()]
+
+
+def growth_table(record: GrowthRecord) -> Table:
+    """A row per method, a column per side, and the exponent."""
+    pixels = _pixels(record)
+    plain = record.methods.get("plain")
+    rows = [
+        Row(name, (Cell(row.contract), *(_calls(row, plain, side) for side in pixels), _power(row)))
+        for name, row in record.methods.items()
+    ]
+    sides = (f"side {side} ({px} px)" for side, px in pixels.items())
+    caption = f"Target calls by side of the grid, {record.samples} samples each."
+    return Table(caption, ("method", "contract", *sides, "exponent"), tuple(rows))
+
+
+def _pixels(record: GrowthRecord) -> dict[int, int]:
+    """Every side that any method was measured at, with its pixels."""
+    found = {side: px for row in record.methods.values() for side, px in row.pixels.items()}
+    return dict(sorted(found.items()))
+
+
+def _calls(row: Growth, plain: Growth | None, side: int) -> Cell:
+    if side not in row.nfe:
+        return Cell()
+    notes: tuple[str, ...] = ()
+    if plain is not None and row is not plain and side in plain.nfe:
+        notes = (fixed(plain.nfe[side] / row.nfe[side], 2, unit="×"),)
+    spread = interval(row.nfe_ci95.get(side), 1) if row is not plain else ""
+    return Cell(fixed(row.nfe[side], 1), spread, notes)
+
+
+def _power(row: Growth) -> Cell:
+    return Cell(fixed(row.exponent, 2), interval(row.exponent_ci95, 2))
+
+
+def _markdown(record: GrowthRecord) -> str:
+    blocks = [
+        "# Target calls against the side of the grid",
+        ABOUT,
+        *(["\n".join(f"> - {escape(note)}" for note in record.notes)] if record.notes else []),
+        growth_table(record).markdown(),
+        "![Target calls by side of the grid, both on logarithmic axes](growth.svg)",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _figure(record: GrowthRecord) -> bytes:
+    """Calls by side, both logarithmic, so that a power is a straight line."""
+    pixels = _pixels(record)
+    with figure("growth", 4.0) as (canvas, axes):
+        for i, (name, row) in enumerate(record.methods.items()):
+            look: dict[str, Any] = {"color": SERIES[i % len(SERIES)], "label": name}
+            sides = sorted(row.nfe)
+            calls = [row.nfe[side] for side in sides]
+            axes.plot(sides, calls, marker=MARKERS[i % len(MARKERS)], **look)
+        low, high = min(pixels), max(pixels)
+        start = min(row.nfe[low] for row in record.methods.values() if low in row.nfe)
+        axes.plot(
+            [low, high],
+            [start, start * high / low],
+            color=MUTED,
+            linewidth=1.1,
+            linestyle=DASHED,
+            label="with the side",
+        )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.set_xticks(list(pixels), [f"{side}\n{px} px" for side, px in pixels.items()])
+        axes.yaxis.set_major_formatter(lambda calls, _: f"{calls:g}")
+        axes.set_xlabel("side of the grid, tokens")
+        axes.set_ylabel("target calls per sample")
+        legend(canvas, axes)
+        file = BytesIO()
+        canvas.savefig(file, format="svg", facecolor="white", metadata={"Date": None})
+        return file.getvalue()
