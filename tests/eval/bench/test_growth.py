@@ -102,7 +102,9 @@ def test_a_method_that_can_not_draw_is_left_out_and_said(tiny_folder):
     assert list(record.methods) == ["plain", "sjd"]
     assert record.methods["sjd"].exponent is None
     (note,) = record.notes
-    assert note.startswith("draft is left out at side 2: method 'draft' needs a drafter")
+    assert note.startswith(
+        "draft is left out at side 2: method 'draft' needs the component 'drafter'"
+    )
 
 
 def test_progress_comes_to_the_end(pipe):
