@@ -198,9 +198,10 @@ def _train(args: argparse.Namespace) -> int:
 
 def _ls(args: argparse.Namespace) -> int:
     if args.what == "methods":
-        rows = {
-            name: f"{m.summary} ({m.drafter}, {m.rule}, {m.length})" for name, m in METHODS.items()
-        }
+        rows = {}
+        for name, m in METHODS.items():
+            knob = f"; knob {m.knob}" if m.knob else ""
+            rows[name] = f"{m.summary} ({m.drafter}, {m.rule}, {m.length}{knob})"
         return print_names(rows, args.json)
     folder = Path(__file__).resolve().parent / "assets" / "models"
     models = {p.parent.name: str(p.parent) for p in sorted(folder.glob("*/model_index.json"))}
