@@ -22,14 +22,13 @@ from ..engine.loop import run
 from ..engine.stats import SpecStats
 from ..engine.types import Context, Engine
 from ..errors import InputError
-from ..methods import SELF
 from ..models.processed import ProcessedTarget
 from ..models.prompted import prompted, refuse
 from ..models.token_grid import TokenGrid
 from .base import row_seeds
 from .costs import Costs
 from .notices import Notices
-from .parts import make_drafter, make_length, make_rule
+from .parts import check_layers, make_drafter, make_length, make_rule
 from .request import Request, Stops, Stream
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
@@ -124,13 +123,7 @@ class Speculation:
                 f"the drafter has {drafter.vocab_size} tokens and the model {target.vocab_size}; "
                 "they must share a vocabulary"
             )
-        layers = len(target.layers)
-        if set(config.drafters) & set(SELF) and layers < 2:
-            raise InputError(f"{config.drafter} needs a model of two layers or more")
-        if config.exit_layer is not None and config.exit_layer >= layers:
-            raise InputError(
-                f"exit_layer must be below the model's {layers} layers, not {config.exit_layer}"
-            )
+        check_layers(config, len(target.layers))
 
     def generate(
         self,

@@ -41,7 +41,7 @@ from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
 from ..engine.types import AcceptanceRule, Drafter, DraftLength
 from ..errors import InputError
-from ..methods import WINDOWED
+from ..methods import SELF, WINDOWED
 from ..models.guided import GuidedDecoder
 from ..models.neighbours import Neighbours
 from ..models.spatial import SpatialDecoder
@@ -103,6 +103,16 @@ def make_rule(
     if rule == "cool":
         return CoolRule(config.cool_delta, config.cool_length, config.cool_nu)
     return BlockRule() if rule == "block" else TokenRule()
+
+
+def check_layers(config: SpecConfig, layers: int) -> None:
+    """Raise an `InputError` if a target of so many layers can't draft with a part of itself."""
+    if set(config.drafters) & set(SELF) and layers < 2:
+        raise InputError(f"{config.drafter} needs a target of two layers or more")
+    if config.exit_layer is not None and config.exit_layer >= layers:
+        raise InputError(
+            f"exit_layer must be below the target's {layers} layers, not {config.exit_layer}"
+        )
 
 
 def make_length(config: SpecConfig, experience: Callable[[], Experience]) -> DraftLength:

@@ -35,7 +35,7 @@ from .base import SpeculativePipeline, row_seeds
 from .costs import Costs
 from .notices import Notices
 from .output import ImageOutput
-from .parts import make_drafter, make_length, make_rule
+from .parts import check_layers, make_drafter, make_length, make_rule
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
@@ -263,13 +263,7 @@ class TokenImagePipeline(SpeculativePipeline):
         spatial = self.head("spatial", target.decoder) if "spatial" in config.needs else None
         length = make_length(config, partial(self._costs.experience, config, target, model))
         family = self.image_model(network)
-        if config.drafter in SELF and target.layers < 2:
-            raise InputError(f"{config.drafter} needs a target of two layers or more")
-        if config.exit_layer is not None and config.exit_layer >= target.layers:
-            raise InputError(
-                f"exit_layer must be below the target's {target.layers} layers, "
-                f"not {config.exit_layer}"
-            )
+        check_layers(config, target.layers)
         small = self.scaled_up(drawing, config, stats) if "multiscale" in config.drafters else None
         rule = make_rule(config, warp.temperature, family.codebook, self._near)
         drafter = make_drafter(

@@ -9,12 +9,15 @@ from mmspec import ImagePipeline, SpecConfig
 from mmspec.engine.accept.chain import accepted_prefix, prefix_verdict
 from mmspec.engine.accept.greedy import GreedyRule
 from mmspec.engine.accept.lantern import LanternRule
+from mmspec.engine.accept.local import LocalRule
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.types import Categorical, Draft, Scores
 from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.run.job import Job
 from mmspec.eval.suite import load_suite
-from mmspec.eval.variation import Step, summarize, tv_per_step, variation
+from mmspec.eval.variation import Step, WatchedRule, summarize, tv_per_step, variation
 
 
 def laws(seed: int, size: int = 12) -> Step:
@@ -47,6 +50,24 @@ class Relaxed(TokenRule):
             draw = staticmethod(coins.draw)
 
         return super().verify(draft, scores, Kinder())
+
+
+def test_local_rules():
+    """Every node is judged by itself: several are noted in a round, none that nobody scored."""
+    exact = LocalRule(8, 1.0, criterion="ratio", radius=1)
+    assert variation(exact, laws(1)) < 1e-12
+    assert variation(LocalRule(8, 0.0), laws(1)) > 0.01  # all stands: the law is the drafter's
+    watched = WatchedRule(exact)
+    assert watched.local
+    assert not WatchedRule(TokenRule()).local
+    step = laws(2)
+    q = step.law.expand(1, 16, -1)
+    places = torch.arange(16)[None]
+    draft = Draft(places % 3, torch.tensor([16]), Categorical(q), places=places)
+    p = step.target.expand(1, 17, -1)
+    for calls, noted in ((0, 0), (1, 3)):
+        watched.verify(draft, Scores(p, calls=calls), ProductionCoins([0]).round(0)[1])
+        assert len(watched.steps) == noted
 
 
 @pytest.mark.parametrize("seed", range(4))

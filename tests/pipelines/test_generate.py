@@ -581,7 +581,7 @@ def test_models_that_cant_speculate_are_refused(models):
         (SpecConfig("draft"), None, "needs a draft model: give drafter=, or use 'prompt-lookup'"),
         (SpecConfig("sjd"), {}, "has no draft model; leave drafter out"),
         (SpecConfig("draft"), {"vocab_size": 31}, "has 31 tokens and the model 23"),
-        (SpecConfig("early-exit", exit_layer=3), None, "below the model's 3 layers"),
+        (SpecConfig("early-exit", exit_layer=3), None, "below the target's 3 layers"),
     ],
 )
 def test_combinations_that_cant_work_are_refused(model, config, sizes, message):
