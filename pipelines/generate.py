@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
-from transformers.generation import GenerateDecoderOnlyOutput
+from transformers.generation import (
+    GenerateDecoderOnlyOutput,
+    StoppingCriteriaList,
+    StopStringCriteria,
+)
 
 from ..config import SpecConfig
 from ..draft.guarded import GuardedDrafter
@@ -29,7 +34,7 @@ from .base import row_seeds
 from .costs import Costs
 from .notices import Notices
 from .parts import check_layers, make_drafter, make_length, make_rule
-from .request import Request, Stops, Stream
+from .request import Request, Stops, StopStrings, Stream
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
 _REFUSED = (
@@ -37,13 +42,14 @@ _REFUSED = (
     "assistant_model",
     "synced_gpus",
     "past_key_values",
-    "stop_strings",
     "token_healing",
     "output_scores",
     "output_logits",
     "output_attentions",
     "output_hidden_states",
 )
+# what `generate` is told of how to generate; the rest of its arguments is the model's
+_HOW = {*GenerationConfig().to_dict(), *inspect.signature(GenerationMixin.generate).parameters}
 
 
 def enable_speculation(
@@ -56,6 +62,10 @@ def enable_speculation(
     Prompts, lengths, warpers, guidance, seeds (`torch.manual_seed`) and outputs are those of
     transformers; what speculation can't honour it refuses. What a call took is in
     `model.speculation_stats`, a `SpecStats`. Only this object is changed, not its class.
+
+    A drafter that sees is shown the pictures that the model is shown. One whose processor lays
+    prompts out in another way gets its own: `model.generate(**inputs, drafter_inputs=...)`, what
+    that processor makes of the same pictures and texts.
 
     Args:
         model: a transformers model that generates, such as `LlamaForCausalLM` or diffusers'
@@ -90,7 +100,14 @@ class Speculation:
 
     Args:
         model, config, drafter: see `enable_speculation`.
+
+    Attributes:
+        seeds: of the rows of a sampled call; None: drawn from torch's own generator.
+        on_round: called after every round; True interrupts, keeping what there is.
     """
+
+    seeds: list[int] | None = None
+    on_round: Callable[[Context], bool] | None = None
 
     def __init__(
         self, model: PreTrainedModel, config: SpecConfig | None, drafter: PreTrainedModel | None
@@ -132,9 +149,14 @@ class Speculation:
         logits_processor: Any = None,
         stopping_criteria: Any = None,
         streamer: Any = None,
+        drafter_inputs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
         """See transformers' `GenerationMixin.generate`; the seldom arguments by name.
+
+        Args:
+            drafter_inputs: what the draft model reads in place of the model's inputs:
+                `input_ids [B, T]`, left-padded, and what else its processor gives.
 
         Raises:
             InputError: an argument asks for what speculation can't give.
@@ -147,27 +169,52 @@ class Speculation:
             given = (kwargs.get(name), *(getattr(config, name, None) for config in configs))
             return next((value for value in given if value is not None), None)
 
+        strings, tokenizer = kwargs.pop("stop_strings", None), kwargs.pop("tokenizer", None)
+        if strings is not None:  # transformers loses the tokenizer on its way to a loop of ours
+            if tokenizer is None:
+                raise InputError("stop_strings need tokenizer= beside them")
+            try:
+                own = StopStringCriteria(tokenizer, strings)
+            except ValueError as error:  # closed vocabularies, which transformers can't search
+                raise InputError(f"this tokenizer can't look for {strings!r}: {error}") from error
+            stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), own])
+        elif asked("stop_strings") is not None:
+            refuse("stop_strings in a generation config; give them to generate itself")
         for name in _REFUSED:
             if asked(name) not in (None, False):
                 refuse(name)
         if asked("cache_implementation") not in _CACHES:
             refuse(f"cache_implementation {asked('cache_implementation')!r}")
-        out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(
-            self.model,
-            inputs,
-            generation_config,
-            logits_processor,
-            stopping_criteria,
-            streamer=streamer,
-            custom_generate=partial(self._decode, streamer),
-            **kwargs,
-        )
+        given = {name: value for name, value in kwargs.items() if name not in _HOW}
+        if inputs is not None:
+            given["input_ids"] = inputs
+        with self.target.generating(given):
+            out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(
+                self.model,
+                inputs,
+                generation_config,
+                logits_processor,
+                stopping_criteria,
+                streamer=streamer,
+                custom_generate=partial(self._decode, streamer, self._own(given, drafter_inputs)),
+                **kwargs,
+            )
         return out
+
+    def _own(
+        self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        """What the drafter reads in place of what transformers prepares for the model."""
+        if drafter_inputs is not None and self.drafter is None:
+            raise InputError("there are drafter_inputs, and no draft model")
+        sees = self.drafter is not None and self.drafter.sees
+        return given if drafter_inputs is None and sees else drafter_inputs
 
     @torch.inference_mode()
     def _decode(
         self,
         streamer: Any,
+        own: Mapping[str, Any] | None,
         model: PreTrainedModel,
         input_ids: Tensor,
         logits_processor: Sequence[Any],
@@ -183,7 +230,7 @@ class Speculation:
         stops = Stops.of(stopping_criteria)
         request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
         stats = SpecStats(method=self.config.method)
-        engine = self._engine(request, stops.eos or None)
+        engine = self._engine(request, own, stops)
         stats.contract = "lossy" if self.config.drafter_only else engine.rule.contract
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
@@ -193,7 +240,8 @@ class Speculation:
         def on_round(context: Context) -> bool:
             if stream is not None:
                 stream.tell(context)
-            return time.time() > stops.until
+            told = self.on_round is not None and self.on_round(context)
+            return told or time.time() > stops.until
 
         context = run(engine, len(input_ids), request.limit, stats, on_round, device)
         if streamer is not None:
@@ -210,18 +258,20 @@ class Speculation:
             return GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
 
-    def _engine(self, request: Request, eos: tuple[int, ...] | None) -> Engine:
+    def _engine(self, request: Request, own: Mapping[str, Any] | None, stops: Stops) -> Engine:
         """Target, drafter, rule, length and coins of one generation."""
         config, network = self.config, self.target
         if config.drafter_only:
             assert self.drafter is not None
             network = self.drafter
-        prompt = request.prompt(network)
+        prompt = request.prompt(network, own if config.drafter_only else None)
         target = request.guided(network, prompt, config.most_read)
         model = None
         if "drafter" in config.needs and not config.drafter_only:
             assert self.drafter is not None
-            model = request.guided(self.drafter, request.prompt(self.drafter), config.most_read)
+            model = request.guided(
+                self.drafter, request.prompt(self.drafter, own), config.most_read
+            )
         length = make_length(config, partial(self._costs.experience, config, target, model))
         vocab_size = network.vocab_size
         grid = TokenGrid(1, prompt.stride)
@@ -233,14 +283,15 @@ class Speculation:
             drafter = GuardedDrafter(drafter, vocab_size, config.most_drafted)
         rows = len(request.ids)
         # transformers draws no number for a greedy output
-        seeds = [0] * rows if request.greedy else row_seeds(None, rows)
+        seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
         return Engine(
             ProcessedTarget(target, request.law, vocab_size),
             drafter,
             make_rule(config, 0.0 if request.greedy else 1.0),
             length,
             ProductionCoins(seeds, target.prefix.device),
-            eos,
+            stops.eos or None,
+            StopStrings(stops.strings, request.ids) if stops.strings is not None else None,
         )
 
     def _learn(self, engine: Engine, stats: SpecStats) -> None:

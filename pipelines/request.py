@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationConfig
 from transformers.generation import GenerationMode
@@ -15,6 +16,7 @@ from transformers.generation.stopping_criteria import (
     EosTokenCriteria,
     MaxLengthCriteria,
     MaxTimeCriteria,
+    StopStringCriteria,
 )
 
 from ..engine.types import Context
@@ -29,11 +31,12 @@ _OF_THE_LOOP = ("use_cache", "logits_to_keep", "past_key_values")  # say how, no
 
 @dataclass(frozen=True)
 class Stops:
-    """When rows end: total length, tokens that end a row, and the clock."""
+    """When rows end: total length, tokens and strings that end a row, and the clock."""
 
     length: int
     eos: tuple[int, ...] = ()
     until: float = math.inf
+    strings: StopStringCriteria | None = None
 
     @classmethod
     def of(cls, criteria: Sequence[Any]) -> Stops:
@@ -42,7 +45,7 @@ class Stops:
         Raises:
             InputError: there is one that this does not know, or none that bounds the length.
         """
-        lengths, eos, until = [], [], math.inf
+        lengths, eos, until, strings = [], [], math.inf, None
         for one in criteria:
             if type(one) is MaxLengthCriteria:
                 lengths.append(one.max_length)
@@ -50,11 +53,39 @@ class Stops:
                 eos += one.eos_token_id.tolist()
             elif type(one) is MaxTimeCriteria:
                 until = min(until, one.initial_timestamp + one.max_time)
+            elif type(one) is StopStringCriteria:
+                strings = one
             else:
                 refuse(f"the stopping criterion {type(one).__name__}")
         if not lengths:
             raise InputError("the output has no end; give max_new_tokens")
-        return cls(min(lengths), tuple(eos), until)
+        return cls(min(lengths), tuple(eos), until, strings)
+
+
+class StopStrings:
+    """The first emitted token that completes a stop string, as transformers' criterion finds it.
+
+    Args:
+        criterion: looks at the last tokens of rows.
+        prompt: ids `[B, T]`; a string may begin in it.
+    """
+
+    NOTHING = 2**31  # beyond every vocabulary: part of no string
+
+    def __init__(self, criterion: StopStringCriteria, prompt: Tensor) -> None:
+        self.criterion = criterion
+        self.width = criterion.maximum_token_len  # tokens that a string may be made of
+        self.prompt = F.pad(prompt, (self.width, 0), value=self.NOTHING)
+
+    def __call__(self, context: Context, emitted: Tensor) -> Tensor:
+        """See `Engine.stop`."""
+        text = torch.cat([self.prompt, context.tokens], dim=1)
+        end = self.prompt.shape[1] + context.lengths[:, None]
+        before = text.gather(1, end + torch.arange(-self.width, 0, device=end.device))
+        lines = torch.cat([before, emitted], dim=1).unfold(1, self.width, 1)[:, 1:]
+        found: Any = self.criterion(lines.flatten(0, 1), None)
+        ends = found.view(emitted.shape)
+        return torch.where(ends.any(1), ends.long().argmax(1) + 1, emitted.shape[1] + 1)
 
 
 class Request:
@@ -88,11 +119,8 @@ class Request:
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
         self.law = ProcessedLaw(processors, self.greedy, self.ids)
-        given = {
-            name: value.to(device) if isinstance(value, Tensor) else value
-            for name, value in inputs.items()
-            if name not in _OF_THE_LOOP and value is not None and not _empty(value)
-        }
+        self.copies = config.num_return_sequences or 1
+        given = _moved(inputs, device)
         shape = given.get("inputs_embeds", self.ids).shape[:2]
         self.mask = _left_padded(given.pop("attention_mask", None), shape, device)
         self.inputs = given
@@ -111,18 +139,46 @@ class Request:
                     f"{len(self.negative)} negative prompts for {len(self.ids)} rows; give one each"
                 )
 
-    def prompt(self, decoder: PromptedDecoder) -> Prompt:
-        """The prompt as a network reads it; under guidance with the unconditional rows behind."""
+    def prompt(self, decoder: PromptedDecoder, own: Mapping[str, Any] | None = None) -> Prompt:
+        """The prompt as a network reads it; under guidance with the unconditional rows behind.
+
+        Args:
+            decoder: the network.
+            own: what it reads in place of the inputs that were prepared for the target, as a
+                processor gives them: `input_ids`, `attention_mask`, `pixel_values`, …
+
+        Raises:
+            InputError: it can't take the inputs, or `own` has other rows.
+        """
         if self.scale is not None and not decoder.guidable:
             refuse(f"guidance_scale of {type(decoder.model).__name__}")
-        prompt = decoder.prompt(self.ids, self.mask, self.limit, **self.inputs)
+        if own is None:
+            prompt = decoder.prompt(self.ids, self.mask, self.limit, **self.inputs)
+        else:
+            prompt = self._own_prompt(decoder, _moved(own, self.ids.device))
         if self.scale is None:
             return prompt
         return prompt.joined(decoder.prompt(self.negative, self.negative_mask, self.limit))
 
+    def _own_prompt(self, decoder: PromptedDecoder, own: dict[str, Any]) -> Prompt:
+        ids = own.pop("input_ids", None)
+        if ids is None:
+            raise InputError("the drafter's own inputs have no input_ids")
+        mask = own.pop("attention_mask", None)
+        if mask is None and torch.equal(ids, self.ids[:: self.copies]):
+            mask = self.mask[:: self.copies]  # as transformers inferred it
+        mask = _left_padded(mask, ids.shape, ids.device)
+        times, left = divmod(len(self.ids), len(ids))
+        if left or times != self.copies:
+            raise InputError(
+                f"{len(ids)} prompts of the drafter's own for {len(self.ids) // self.copies} rows; "
+                "give one each"
+            )
+        return decoder.prompt(ids, mask, self.limit, **own).repeated(times)
+
     def guided(self, decoder: PromptedDecoder, prompt: Prompt, scratch: int) -> GuidedDecoder:
         """The network under guidance and warpers, with a cache of its own."""
-        decoder.place(prompt.positions)
+        decoder.place(prompt)
         return GuidedDecoder(
             decoder, prompt.embedded, prompt.mask, self.scale, self.law, self.limit, 0, scratch
         )
@@ -147,6 +203,15 @@ class Stream:
             real = context.lengths > column
             self.streamer.put(context.tokens[:, column].where(real, self.pad).cpu())
         self._told = max(self._told, ready)
+
+
+def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """What there is of `inputs` for a prompt, on the device."""
+    return {
+        name: value.to(device) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+        if name not in _OF_THE_LOOP and value is not None and not _empty(value)
+    }
 
 
 def _empty(value: Any) -> bool:

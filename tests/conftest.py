@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent / "engine"))  # for `toys`, under importmode=importlib
+for room in ("engine", "models"):  # for `toys` and `vlms`, under importmode=importlib
+    sys.path.append(str(Path(__file__).parent / room))
 
 
 @pytest.fixture(autouse=True)

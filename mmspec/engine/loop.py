@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from .stats import SpecStats
-from .types import Context, Draft, Engine, Scores, TargetError, Verdict
+from .types import Context, Draft, Engine, Scores, Stop, TargetError, Verdict
 
 
 @torch.inference_mode()
@@ -58,7 +58,7 @@ def run(
                 verdict = target.sample_next(context, draft, verdict, verification)
         with stats.phase("update"):
             target.commit(context, draft, verdict)
-            counts = advance(context, draft, scores, verdict, engine.eos)
+            counts = advance(context, draft, scores, verdict, engine.eos, engine.stop)
             stats.observe(*counts, scores.calls, scores.again)
             stats.observe_calls(draft, verdict)
             drafter.observe(context, draft, scores, verdict)
@@ -76,10 +76,11 @@ def advance(
     scores: Scores,
     verdict: Verdict,
     eos: int | tuple[int, ...] | None = None,
+    stop: Stop | None = None,
 ) -> tuple[int, list[int], list[int], list[int], list[int]]:
     """Append what was emitted; returns per row what `SpecStats.observe` counts.
 
-    Nothing joins a finished row, and nothing after an end-of-sequence token or the limit. Emitted
+    Nothing joins a finished row, and nothing after a token that ends it or the limit. Emitted
     tokens beyond a row's count are filling that the next round overwrites.
 
     Raises:
@@ -88,10 +89,14 @@ def advance(
     counts, accepted = verdict.counts, verdict.accepted
     none = torch.zeros_like(counts)
     end = none
-    if eos is not None:
-        several = (eos,) if isinstance(eos, int) else eos
-        ends = torch.stack([verdict.emitted == token for token in several]).any(0)
+    if eos is not None or stop is not None:
+        several = (eos,) if isinstance(eos, int) else eos or ()
+        ends = torch.zeros_like(verdict.emitted, dtype=torch.bool)
+        for token in several:
+            ends |= verdict.emitted == token
         first = torch.where(ends.any(1), ends.long().argmax(1) + 1, counts + 1)
+        if stop is not None:
+            first = torch.minimum(first, stop(context, verdict.emitted))
         end = (first <= counts).long()
         counts = torch.minimum(counts, first)
         accepted = torch.minimum(accepted, counts)

@@ -6,6 +6,7 @@ has one child; its nodes stand in order, node n at position `base + n`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -326,9 +327,18 @@ class TargetError(FloatingPointError):
     """The target's laws are no numbers: there is nothing to sample from."""
 
 
+Stop = Callable[[Context, Tensor], Tensor]
+
+
 @dataclass
 class Engine:
-    """The parts that `loop.run` puts to work; a token in `eos` ends its row."""
+    """The parts that `loop.run` puts to work.
+
+    Attributes:
+        eos: tokens that end their row.
+        stop: what else does: given the context and the emitted tokens `[B, K]` behind it, the
+            number of tokens per row `[B]` up to the first that ends it; K + 1: none does.
+    """
 
     target: Target
     drafter: Drafter
@@ -336,3 +346,4 @@ class Engine:
     length: DraftLength
     coins: Coins
     eos: int | tuple[int, ...] | None = field(default=None)
+    stop: Stop | None = None

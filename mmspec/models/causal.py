@@ -35,6 +35,8 @@ class CausalDecoder:
             embeddings.
     """
 
+    head: Callable[[Tensor], Tensor] | None
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -61,9 +63,14 @@ class CausalDecoder:
         self.layers = range(config.num_hidden_layers)
         self._view = _View(len(self.layers))
 
+    @property
+    def body(self) -> PreTrainedModel:
+        """What makes the last hidden states, such as `LlamaModel`."""
+        return self.model.get_decoder()
+
     def blocks(self) -> Sequence[nn.Module]:
         """The layers, first to last."""
-        blocks = getattr(self.model.get_decoder(), "layers", None)
+        blocks = getattr(self.body, "layers", None)
         if not isinstance(blocks, nn.ModuleList):
             raise InputError(f"{type(self.model).__name__} has no list of layers to choose from")
         return list(blocks)
@@ -89,29 +96,55 @@ class CausalDecoder:
         mask: Tensor | None,
         head: bool = True,
         use: list[Tensor | bool] | None = None,
+        **inputs: Any,
     ) -> Tensor:
         """Run N new inputs a row; see `Decoder.forward`. `rotary` holds positions.
 
-        They are `[N]`, `[R, N]`, or `[axes, R, N]` where the model has several.
+        They are `[N]`, `[R, N]`, or `[axes, R, N]` where the model has several. `inputs` are what
+        else the model is to be called with. Hidden states are those after the last norm.
         """
         if mask is None:
             mask = x.new_zeros(x.shape[1], length)
         self._view.move(cache, slots, length)
-        more = {} if self.head else {"logits_to_keep": 0 if head else 1}
+        inputs |= {
+            "inputs_embeds": x,
+            "attention_mask": mask if mask.ndim == 4 else mask[None, None],
+            "position_ids": rotary[None] if rotary.ndim == 1 else rotary,
+            "past_key_values": self._view,
+            "use_cache": True,
+        }
         with nullcontext() if use is None else running(self.blocks(), use):
-            out: Any = self.model(
-                inputs_embeds=x,
-                attention_mask=mask if mask.ndim == 4 else mask[None, None],
-                position_ids=rotary[None] if rotary.ndim == 1 else rotary,
-                past_key_values=self._view,
-                use_cache=True,
-                **more,
-            )
+            if head and self.head is None:
+                logits: Tensor = self.model(logits_to_keep=0, **inputs).logits
+                return logits
+            hidden: Tensor = self.body(**inputs).last_hidden_state
+        return self.logits(hidden) if head else hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The output layer: logits `[..., V]` of hidden states `[..., D]`.
+
+        Raises:
+            InputError: it is not all that the model does with them; some scale or cap their logits.
+        """
         if self.head is None:
-            logits: Tensor = out.logits
-            return logits
-        hidden: Tensor = out.last_hidden_state
-        return self.head(hidden) if head else hidden
+            self.head = self._split()
+        return self.head(hidden)
+
+    @torch.no_grad()
+    def _split(self) -> nn.Module:
+        """The model's own output layer, after a trial that it and the body are the whole model."""
+        head: nn.Module = self.model.get_output_embeddings()
+        x = torch.linspace(-1, 1, self.embeddings.shape[1]).to(self.embeddings)[None, None]
+        place = torch.zeros(1, 1, dtype=torch.long, device=x.device)
+        trial: dict[str, Any] = {"inputs_embeds": x, "position_ids": place, "use_cache": False}
+        apart, whole = head(self.body(**trial).last_hidden_state), self.model(**trial).logits
+        if not torch.allclose(apart.to(whole), whole, rtol=1e-3):
+            name = type(self.model).__name__
+            raise InputError(
+                f"{name} does more with its hidden states than its output layer does; choose a "
+                "method that does not read them"
+            )
+        return head
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class GuidedDecoder:
             stand there have embeddings behind the others', and need no logits.
 
     Attributes:
-        watched: whether calls leave the last hidden states behind; networks of ours can.
+        watched: whether calls leave the last hidden states, after the last norm, behind.
         hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`.
         made_of: all arguments but the network, for a drafter's network beside this one.
     """
@@ -214,7 +214,6 @@ class GuidedDecoder:
         `places [B, n]` are the tokens' own, for the laws that the layout forces.
         """
         if self.watched:
-            assert isinstance(self.decoder, Decoder)
             self.hidden, out = out, self.decoder.logits(out)
         if self.scale is not None:
             rows = len(out) // 2

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,9 @@ from ..engine.cache import KVCache
 from ..errors import InputError
 from ..registry import Registry
 from .causal import CausalDecoder
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -35,25 +40,35 @@ class Prompt:
     text: Tensor | None = None
     stride: int = 1
 
-    def joined(self, other: Prompt) -> Prompt:
+    def joined(self, other: Self) -> Self:
         """These rows and then the other's, which have as many outputs to come."""
         width = max(self.mask.shape[1], other.mask.shape[1])
-        both = [p._widened(width - p.mask.shape[1]) for p in (self, other)]
-        return Prompt(
-            torch.cat([p.embedded for p in both]),
-            torch.cat([p.mask for p in both]),
-            torch.cat([p.positions for p in both], dim=-2),
-            self.text,
-            self.stride,
+        both = self.widened(width), other.widened(width)
+        return replace(
+            self,
+            embedded=torch.cat([p.embedded for p in both]),
+            mask=torch.cat([p.mask for p in both]),
+            positions=torch.cat([p.positions for p in both], dim=-2),
         )
 
-    def _widened(self, more: int) -> Prompt:
-        """With `more` columns of padding."""
+    def widened(self, width: int) -> Self:
+        """With padding up to `width` columns; the text stays."""
+        more = width - self.mask.shape[1]
         return replace(
             self,
             embedded=F.pad(self.embedded, (0, 0, more, 0)),
             mask=F.pad(self.mask, (more, 0)),
             positions=F.pad(self.positions, (more, 0)),
+        )
+
+    def repeated(self, times: int) -> Self:
+        """Every row so many times, one copy after the other."""
+        return replace(
+            self,
+            embedded=self.embedded.repeat_interleave(times, 0),
+            mask=self.mask.repeat_interleave(times, 0),
+            positions=self.positions.repeat_interleave(times, -2),
+            text=None if self.text is None else self.text.repeat_interleave(times, 0),
         )
 
 
@@ -69,6 +84,8 @@ class PromptedDecoder(CausalDecoder):
         vocab_size: logits V.
         method: the method that suits such models when nobody chooses one.
         guidable: whether an unconditional prompt makes sense to it.
+        sees: whether it looks at pictures itself: what a target has made of them is of no use to
+            it as a draft model.
 
     Raises:
         InputError: as `CausalDecoder`; or the model can't be run over masks and a cache of ours.
@@ -76,6 +93,7 @@ class PromptedDecoder(CausalDecoder):
 
     method = "prompt-lookup"
     guidable = True
+    sees = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         name = type(model).__name__
@@ -106,17 +124,40 @@ class PromptedDecoder(CausalDecoder):
             InputError: there is something among `inputs` that it would have to ignore.
         """
         embedded = inputs.pop("inputs_embeds", None)
-        given = inputs.pop("position_ids", None)
+        positions = self._placed(mask, inputs.pop("position_ids", None))
+        if _PICTURES & inputs.keys():
+            raise InputError(
+                f"{type(self.model).__name__} is none of the models whose pictures speculation "
+                f"knows ({', '.join(DECODERS.names())}); call mmspec.disable_speculation(model) "
+                "first, or give it drafter_inputs= without pictures if it drafts"
+            )
         if inputs:
             refuse(f"{', '.join(sorted(inputs))} of {type(self.model).__name__}")
         if embedded is None:
             embedded = F.embedding(ids, self.embeddings)
-        positions = (mask.long().cumsum(1) - 1).clamp_min(0) if given is None else given
-        if positions.ndim != 2:
-            raise InputError(f"{type(self.model).__name__} has positions on several axes")
-        positions = positions.expand(len(mask), -1)
         text = ids.masked_fill(~mask, -1) if ids.shape == mask.shape else None
         return Prompt(embedded, mask, continued(positions, limit), text)
+
+    def _placed(self, mask: Tensor, given: Tensor | None) -> Tensor:
+        """Positions of the prompt's columns; those that were given, or else in order."""
+        positions = (mask.long().cumsum(1) - 1).clamp_min(0) if given is None else given
+        if positions.ndim != 2:
+            raise InputError(
+                f"{type(self.model).__name__} takes no positions on several axes; give it "
+                "drafter_inputs= of its own if it drafts"
+            )
+        return positions.expand(len(mask), -1)
+
+    @contextmanager
+    def generating(self, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Around a call of the model's own `generate`, which prepares `inputs`.
+
+        What the call leaves on the model is undone here.
+
+        Raises:
+            InputError: what transformers would fail at without a clear word.
+        """
+        yield
 
     def refresh(self) -> None:
         """Look the weights up again: the model may have been moved, cast or offloaded."""
@@ -128,19 +169,19 @@ class PromptedDecoder(CausalDecoder):
             name = type(self.model).__name__
             raise InputError(f"{name} is offloaded layer by layer; load it whole, on one device")
 
-    def place(self, positions: Tensor) -> None:
-        """Where the rows of the next generation stand, see `Prompt.positions`."""
-        self._positions = positions
+    def place(self, prompt: Prompt) -> None:
+        """The next generation's prompt; see `Prompt.positions`."""
+        self._positions = prompt.positions
 
     def rotary(self, grid: int = 0) -> Tensor:
-        """Columns of `positions`; no more than the model has positions for."""
+        """Columns of `positions`, up to the first with one that the model does not have."""
         most = self.config.max_position_embeddings
         rope = self.config.rope_parameters
         if rope.get("rope_type") in ("dynamic", "longrope"):
             # beyond this, all positions turn at another speed, and cached keys would not
             most = rope.get("original_max_position_embeddings") or most
-        columns = min(int(most), self._positions.shape[-1])
-        return torch.arange(columns, device=self._positions.device)
+        known = (self._positions < most).flatten(0, -2).all(0)
+        return torch.arange(int(known.long().cumprod(0).sum()), device=known.device)
 
     def forward(
         self,
@@ -152,11 +193,12 @@ class PromptedDecoder(CausalDecoder):
         mask: Tensor | None,
         head: bool = True,
         use: list[Tensor | bool] | None = None,
+        **inputs: Any,
     ) -> Tensor:
         """See `CausalDecoder.forward`; `rotary` holds columns of `positions`."""
         columns = rotary.expand(*self._positions.shape[:-1], -1)
         positions = self._positions.gather(-1, columns)
-        return super().forward(x, positions, cache, slots, length, mask, head, use)
+        return super().forward(x, positions, cache, slots, length, mask, head, use, **inputs)
 
 
 def refuse(what: str) -> NoReturn:
@@ -168,13 +210,28 @@ def refuse(what: str) -> NoReturn:
 
 
 def continued(positions: Tensor, limit: int) -> Tensor:
-    """`positions [R, T]`, and the `limit` ones after each row's last."""
+    """`positions [..., T]`, and the `limit` ones after each row's last."""
     steps = torch.arange(1, limit + 1, device=positions.device)
-    return torch.cat([positions, positions[:, -1:] + steps], dim=1)
+    return torch.cat([positions, positions[..., -1:] + steps], dim=-1)
 
 
 # families whose positions or prompts are their own
-DECODERS = Registry("model type", {"glm_image": "mmspec.models.glm_image:GlmImageDecoder"})
+DECODERS = Registry(
+    "model type",
+    {
+        "glm_image": "mmspec.models.glm_image:GlmImageDecoder",
+        "idefics3": "mmspec.models.vlm:VlmDecoder",
+        "internvl": "mmspec.models.vlm:VlmDecoder",
+        "llava": "mmspec.models.vlm:VlmDecoder",
+        "llava_next": "mmspec.models.vlm:VlmDecoder",
+        "llava_onevision": "mmspec.models.vlm:VlmDecoder",
+        "qwen2_5_vl": "mmspec.models.qwen_vl:QwenVlDecoder",
+        "qwen2_vl": "mmspec.models.qwen_vl:QwenVlDecoder",
+        "qwen3_vl": "mmspec.models.qwen_vl:QwenVlDecoder",
+        "smolvlm": "mmspec.models.vlm:VlmDecoder",
+    },
+)
+_PICTURES = {"pixel_values", "pixel_values_videos", "mm_encoder_outputs"}
 
 
 def prompted(model: PreTrainedModel) -> PromptedDecoder:

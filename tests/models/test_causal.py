@@ -9,6 +9,8 @@ import torch
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -110,6 +112,37 @@ def test_laws_of_trees_and_the_kept_branch(model):
     laws = decoder.extend(last, [5, 5, 5])
     for row, text in enumerate(texts):
         assert torch.allclose(laws[row, 0], truth(model, [*text, int(last[row])])[-1], atol=CLOSE)
+
+
+@torch.inference_mode()
+def test_hidden_states_and_the_output_layer_apart(model):
+    """What `watched` calls leave behind, in the prefix and behind it, and the same laws."""
+    decoder, plain = guided(model), guided(model)
+    decoder.watched = True
+    decoder.start(len(PROMPTS))
+    prefix, tokens = decoder.hidden, torch.tensor([[0, 7, 3], [0, 8, 1], [0, 2, 2]])
+    laws = decoder.extend(tokens, [-1] * 3)
+    assert torch.allclose(laws, plain.extend(tokens, [-1] * 3), atol=CLOSE)
+    for row, prompt in enumerate(PROMPTS):
+        text = torch.tensor([prompt + tokens[row, 1:].tolist()])
+        out = model(text, output_hidden_states=True)
+        states, inside = out.hidden_states[-1][0], len(prompt) - 1
+        assert torch.allclose(prefix[row, prefix.shape[1] - inside :], states[:inside], atol=CLOSE)
+        assert torch.allclose(decoder.hidden[row], states[inside:], atol=CLOSE)
+        assert torch.allclose(decoder.decoder.logits(states), out.logits[0], atol=CLOSE)
+
+
+def test_an_output_layer_that_is_not_all_is_refused():
+    """Granite scales its logits behind it."""
+    tiny = GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=0.5)).eval()
+    decoder = guided(tiny)
+    decoder.watched = True
+    with pytest.raises(InputError, match="does more with its hidden states than its output layer"):
+        decoder.extend(torch.tensor([[1]] * 3), [-1] * 3)
+    tiny = GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=1.0)).eval()
+    decoder = guided(tiny)
+    decoder.watched = True
+    assert decoder.extend(torch.tensor([[1]] * 3), [-1] * 3).shape == (3, 1, VOCAB)
 
 
 def test_models_without_rotary_positions_are_refused():

@@ -512,19 +512,24 @@ class Never(StoppingCriteria):
         ({"prompt_lookup_num_tokens": 3}, "assisted generation"),
         ({"assistant_model": "other"}, "assistant_model"),
         ({"custom_generate": "their/loop"}, "custom_generate"),
-        ({"stop_strings": ["a"]}, "stop_strings"),
-        ({"generation_config": GenerationConfig(stop_strings=["a"])}, "stop_strings"),
         ({"output_scores": True, "return_dict_in_generate": True}, "output_scores"),
         ({"cache_implementation": "quantized"}, "cache_implementation 'quantized'"),
         ({"past_key_values": "theirs"}, "past_key_values"),
+        ({"generation_config": GenerationConfig(stop_strings=["a"])}, "stop_strings in a gener"),
         ({"guidance_scale": 2.0, "repetition_penalty": 1.2}, "repetition_penalty under guidance"),
     ],
 )
 def test_what_would_have_to_be_ignored_is_refused(model, asked, named):
     enable_speculation(model, SpecConfig("sjd"))
-    with pytest.raises(InputError, match=rf"can't honour .*{named}; leave it") as error:
+    with pytest.raises(InputError, match=rf"can't honour .*{named}.*; leave it") as error:
         model.generate(**padded(), **{"max_new_tokens": 4, **asked})
     assert "\n" not in str(error.value)
+
+
+def test_stop_strings_need_a_tokenizer(model):
+    enable_speculation(model, SpecConfig("sjd"))
+    with pytest.raises(InputError, match="stop_strings need tokenizer="):
+        model.generate(**padded(), max_new_tokens=4, stop_strings=["a"])
 
 
 def test_padding_on_the_right_is_refused(model):
