@@ -8,6 +8,8 @@ place of hidden states that the target has not computed yet.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from diffusers.configuration_utils import ConfigMixin, register_to_config
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from .decoder import Decoder, arrange
+from .heads.columns import Images
 from .linear import RowLinear
 from .llamagen import Block, attend
 from .placement import Placement
@@ -69,17 +72,45 @@ class EagleHead(ModelMixin, ConfigMixin):
             rotary: the target's factors `[S, head_dim / 2]`.
             mask: `[R, 1, S, S]`, added to the scores; nothing later is read.
         """
-        embedded, layer = self.normed(embedded), self.layer
-        memory: list[tuple[Tensor, Tensor]] = []
-        levels: list[Tensor] = []
-        for _ in range(depth):
-            h = self.fc(torch.cat([embedded, features], dim=-1))
-            query, key, value = layer.attention.heads(layer.attention_norm(h), rotary)
-            memory.append((key, value))
-            h = h + layer.attention.joined(attend_levels(query, memory, mask))
-            levels.append(self.normed(h + layer.feed_forward(layer.ffn_norm(h))))
-            features = F.pad(levels[-1][:, :-1], (0, 0, 1, 0))
-        return levels
+        embedded = self.normed(embedded)
+
+        def inputs(features: Tensor) -> Tensor:
+            joined: Tensor = self.fc(torch.cat([embedded, features], dim=-1))
+            return joined
+
+        return draft_levels(self.layer, inputs(features), inputs, self.normed, rotary, mask, depth)
+
+
+def draft_levels(
+    layer: Block,
+    first: Tensor,
+    inputs: Callable[[Tensor], Tensor],
+    closing: Callable[[Tensor], Tensor],
+    rotary: Tensor,
+    mask: Tensor,
+    depth: int,
+) -> list[Tensor]:
+    """What a layer over features says at 1, 2, … `depth` levels of a draft, `[R, S, D]` each.
+
+    Args:
+        layer: reads one level's inputs, and keys and values of the levels above.
+        first: the inputs `[R, S, D]` of the first level, which stands on the target's features.
+        inputs: those of a deeper one, of the features `[R, S, D]` in front of them.
+        closing: makes features of what the layer says.
+        rotary: `[S, head_dim / 2]` or `[R, S, head_dim / 2]`.
+        mask: `[R, 1, S, S]`, added to the scores; nothing later is read.
+    """
+    memory: list[tuple[Tensor, Tensor]] = []
+    levels: list[Tensor] = []
+    h = first
+    for level in range(depth):
+        if level:
+            h = inputs(F.pad(levels[-1][:, :-1], (0, 0, 1, 0)))
+        query, key, value = layer.attention.heads(layer.attention_norm(h), rotary)
+        memory.append((key, value))
+        h = h + layer.attention.joined(attend_levels(query, memory, mask))
+        levels.append(closing(h + layer.feed_forward(layer.ffn_norm(h))))
+    return levels
 
 
 def attend_levels(query: Tensor, memory: list[tuple[Tensor, Tensor]], mask: Tensor) -> Tensor:
@@ -113,7 +144,37 @@ def attend_levels(query: Tensor, memory: list[tuple[Tensor, Tensor]], mask: Tens
     return out
 
 
-class EagleDecoder(Decoder):
+class FeatureDecoder(Decoder):
+    """A layer over the target's features as it runs at inference, for `EagleModel`.
+
+    Embeddings and output layer are the target's.
+    """
+
+    def view(
+        self, prefix: Tensor, mask: Tensor, images: Images | None, places: int
+    ) -> tuple[Tensor, Tensor]:
+        """What it reads of the target's prefix: its own, as `GuidedDecoder` wants it.
+
+        Args:
+            prefix, mask: the target's, `[R, T, D]` and `[R, T]`.
+            images: where its pictures are, if there are any.
+            places: that are to come behind it.
+
+        Returns:
+            Its prefix `[R, T', D]`, of which only the width counts, and its mask `[R, T']`.
+        """
+        raise NotImplementedError
+
+    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
+        """Inputs `[R, T', D]` of the prefix in `view`, of the features `[R, T, D]` in front."""
+        raise NotImplementedError
+
+    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
+        """Inputs `[R, n, D]` of tokens with `embeddings` and the features in front of them."""
+        raise NotImplementedError
+
+
+class EagleDecoder(FeatureDecoder):
     """The head as it runs at inference, between the target's embeddings and its output layer.
 
     `embeddings` are what the head's first map makes of the target's. The layer runs where the
@@ -145,13 +206,21 @@ class EagleDecoder(Decoder):
         self.head = target.head
         token, feature = head.fc.weight.detach().to(main).chunk(2, dim=1)
         self._token, self._feature = RowLinear(token), RowLinear(feature)
-        self.embeddings = self.of_inputs(target.embeddings)
+        self.embeddings = self._of_inputs(target.embeddings)
 
-    def of_inputs(self, embedded: Tensor) -> Tensor:
+    def view(
+        self, prefix: Tensor, mask: Tensor, images: Images | None, places: int
+    ) -> tuple[Tensor, Tensor]:
+        return prefix, mask
+
+    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
+        return self.joined(self._of_inputs(prefix), before)
+
+    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
+        of_features = self._feature(features.reshape(-1, self.dim))
+        return embedded + of_features.view(features.shape)
+
+    def _of_inputs(self, embedded: Tensor) -> Tensor:
         """What the target's inputs `[…, D]` add to the layer's own."""
         rows = F.rms_norm(embedded, (self.dim,), eps=self.eps).reshape(-1, self.dim)
         return self._token(rows).view(embedded.shape)
-
-    def of_features(self, hidden: Tensor) -> Tensor:
-        """What the hidden states `[…, D]` in front of them add."""
-        return self._feature(hidden.reshape(-1, self.dim)).view(hidden.shape)

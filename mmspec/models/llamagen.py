@@ -256,10 +256,13 @@ class FeedForward(nn.Module):
 
 
 def rotate(x: Tensor, rotary: Tensor) -> Tensor:
-    """Turn neighbouring pairs of `x [B, S, heads, head_dim]` by `rotary [S, head_dim / 2]`."""
+    """Turn neighbouring pairs of `x [B, S, heads, head_dim]` by `rotary [S, head_dim / 2]`.
+
+    Rows that stand at different places have factors of their own, `[B, S, head_dim / 2]`.
+    """
     exact = x if x.dtype == torch.float64 else x.float()
     pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * rotary[:, None]).flatten(-2).type_as(x)
+    return torch.view_as_real(pairs * rotary.unsqueeze(-2)).flatten(-2).type_as(x)
 
 
 def rotary_2d(

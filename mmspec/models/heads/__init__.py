@@ -1,0 +1,1 @@
+"""Draft heads over a frozen vision-language model, one method a file."""

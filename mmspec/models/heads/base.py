@@ -1,0 +1,185 @@
+"""What every draft head has: the target that it fits, the sizes of its layer, its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from diffusers.configuration_utils import ConfigMixin
+from diffusers.models.modeling_utils import ModelMixin
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ...errors import InputError
+from ..llamagen import Block
+from .columns import Columns, Images
+
+H = TypeVar("H", bound="DraftHead")
+_SAMPLES = 16  # weights of the output layer that tell one target from another
+
+
+@dataclass(frozen=True)
+class TargetFit:
+    """The target that a head was made for.
+
+    Attributes:
+        fingerprint: evenly spaced weights of its output layer.
+    """
+
+    model_type: str
+    hidden_size: int
+    vocab_size: int
+    num_layers: int
+    fingerprint: Sequence[float]
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> TargetFit:
+        """That of a transformers model with an output layer."""
+        text: Any = model.config.get_text_config()
+        weight = model.get_output_embeddings().weight.detach()
+        at = torch.linspace(0, weight.numel() - 1, _SAMPLES, dtype=torch.float64).long()
+        samples = weight.flatten()[at.to(weight.device)]
+        return cls(
+            model.config.model_type,
+            text.hidden_size,
+            weight.shape[0],
+            text.num_hidden_layers,
+            samples.double().tolist(),
+        )
+
+    def check(self, model: PreTrainedModel) -> None:
+        """Raise an `InputError` unless the head is for `model`; its dtype does not matter."""
+        other = TargetFit.of(model)
+        for name in ("model_type", "hidden_size", "vocab_size", "num_layers"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise InputError(
+                    f"the draft head is for a target with {name} {mine}, and this one has "
+                    f"{theirs}; load the head that was trained for this target"
+                )
+        mine, theirs = (torch.tensor(list(fit.fingerprint)) for fit in (self, other))
+        # a cast to half precision moves a weight by less than 1 % or 1e-6
+        if not torch.allclose(mine, theirs, rtol=1e-2, atol=1e-6):
+            raise InputError(
+                "the draft head is for a target with other weights in its output layer; train it "
+                "on this one"
+            )
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """Sizes of a head's layer, as of Llama's: RMS norms, rotary positions, SwiGLU."""
+
+    n_head: int
+    n_kv_head: int
+    hidden_dim: int
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> LayerSizes:
+        """Those of a target's own layers, with heads that share its width."""
+        text: Any = model.config.get_text_config()
+        heads = text.num_attention_heads
+        if text.hidden_size % (2 * heads):
+            raise InputError(f"a width of {text.hidden_size} is not even for {heads} heads")
+        rope: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
+        return cls(
+            heads,
+            getattr(text, "num_key_value_heads", None) or heads,
+            text.intermediate_size,
+            float(getattr(text, "rms_norm_eps", cls.norm_eps)),
+            float(rope.get("rope_theta", cls.rope_theta)),
+        )
+
+
+@dataclass
+class HeadBatch:
+    """Texts with pictures, and what the frozen target says of them.
+
+    Attributes:
+        embedded: its inputs `[R, S, D]`, prompt and answer.
+        features: its hidden states at them, behind the last norm `[R, S, D]`.
+        mask: `[R, S]`, False where padded.
+        answer: `[R, S]`, columns of what it has answered: those are drafted.
+        images: where the pictures are.
+        output: its output layer, logits `[…, V]` of hidden states `[…, D]`.
+    """
+
+    embedded: Tensor
+    features: Tensor
+    mask: Tensor
+    answer: Tensor
+    images: Images | None
+    output: Callable[[Tensor], Tensor]
+
+    def columns(self) -> Columns:
+        """What a head reads of it."""
+        known = self.features * self.mask[..., None]
+        before = F.pad(known[:, :-1], (0, 0, 1, 0))
+        return Columns(self.embedded, before, self.mask, self.mask & ~self.answer, self.images)
+
+    def ahead(self, n: int) -> tuple[Tensor, Tensor]:
+        """The hidden states `[R, S, D]` that the n-th token behind every column is drawn from.
+
+        Beside them: whether that token, and those between, are of the answer `[R, S]`.
+        """
+        drafted = torch.ones_like(self.answer)
+        for step in range(1, n + 1):
+            drafted &= F.pad(self.answer[:, step:], (0, min(step, self.answer.shape[1])))
+        return F.pad(self.features[:, n - 1 :], (0, 0, 0, n - 1)), drafted
+
+
+class DraftHead(ModelMixin, ConfigMixin):
+    """A network that drafts for one frozen target, with its embeddings and its output layer.
+
+    Every class takes `target` and `sizes`, the fields of `TargetFit` and `LayerSizes`, and what is
+    its own.
+    """
+
+    def __init__(self, target: dict[str, Any], sizes: dict[str, Any]) -> None:
+        super().__init__()
+        self.fit, self.sizes = TargetFit(**target), LayerSizes(**sizes)
+        self.dim = self.fit.hidden_size
+
+    @classmethod
+    def for_target(cls: type[H], model: PreTrainedModel, **own: Any) -> H:
+        """A head with first weights for `model`, and what else the class takes."""
+        fits = {"target": asdict(TargetFit.of(model)), "sizes": asdict(LayerSizes.of(model))}
+        head = cls(**fits, **own)
+        head.init_weights()
+        return head
+
+    def init_weights(self, std: float = 0.02) -> None:
+        """Normal weights; a method then makes of the start what suits it."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=std)
+
+    def blocks(self) -> list[Block]:
+        """Its decoder layers, first to last."""
+        return [module for module in self.modules() if isinstance(module, Block)]
+
+    def block(self) -> Block:
+        """A decoder layer of its sizes."""
+        sizes = self.sizes
+        return Block(self.dim, sizes.n_head, sizes.n_kv_head, sizes.hidden_dim, sizes.norm_eps)
+
+    def rms_norm(self) -> nn.RMSNorm:
+        """A norm over its width."""
+        return nn.RMSNorm(self.dim, self.sizes.norm_eps)
+
+    def rotary(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        """Complex factors `[…, head_dim / 2]` of `positions […]`, for weights of `dtype`."""
+        real = torch.float64 if dtype == torch.float64 else torch.float32
+        width = self.dim // self.sizes.n_head
+        steps = torch.arange(0, width, 2, dtype=real, device=positions.device) / width
+        angles = positions[..., None].to(real) * self.sizes.rope_theta**-steps
+        return torch.polar(torch.ones_like(angles), angles)
+
+    def loss(self, batch: HeadBatch) -> tuple[Tensor, dict[str, float]]:
+        """What training makes small, and figures of this batch for the log."""
+        raise NotImplementedError

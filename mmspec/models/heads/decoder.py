@@ -1,0 +1,127 @@
+"""Draft heads as they run at inference: between the target's embeddings and its output layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...engine.cache import KVCache
+from ..causal import CausalDecoder
+from ..decoder import Decoder, arrange
+from ..eagle import FeatureDecoder
+from ..llamagen import rotate
+from ..placement import Placement
+from ..prompted import continued
+from .base import DraftHead
+from .columns import Columns, Images, Look, kept_columns
+from .dflash import DFlashHead
+from .feature import FeatureHead, kept
+
+
+class HeadDecoder(Decoder):
+    """A head's layers over their own cache; its `rotary` are columns of what `place` was told.
+
+    Args:
+        network: the head, in evaluation mode, on the target's device and in its dtype.
+        target: what it drafts for.
+
+    Raises:
+        InputError: the head was made for another target.
+    """
+
+    def __init__(self, network: DraftHead, target: CausalDecoder) -> None:
+        network.fit.check(target.model)
+        self.network, self.target = network, target
+        device, blocks = target.embeddings.device, network.blocks()
+        self.placement = Placement(device, (device,) * len(blocks), device)
+        self._moves = self.placement.moves
+        self.dim, self.eps = network.dim, network.sizes.norm_eps
+        self.heads, self.kv_heads = network.sizes.n_head, network.sizes.n_kv_head
+        self.head_dim = self.dim // self.heads
+        self.layers = [arrange(block, device) for block in blocks]
+        self.embeddings = target.embeddings
+        self._turns = torch.zeros(0)  # [R, slots, head_dim / 2]
+
+    def place(self, positions: Tensor) -> None:
+        """Where the columns of the next generation stand, `[R, slots]`."""
+        self.embeddings = self.target.embeddings  # the target may have been moved
+        self._turns = self.network.rotary(positions, self.embeddings.dtype)
+
+    def rotary(self, grid: int | None = None) -> Tensor:
+        """The columns that have a place."""
+        return torch.arange(self._turns.shape[1], device=self._turns.device)
+
+    def turns(self, columns: Tensor) -> Tensor:
+        """Rotary factors `[R, n, head_dim / 2]` of columns `[n]` or `[R, n]`."""
+        if columns.ndim == 1:
+            return self._turns[:, columns]
+        rows = torch.arange(len(columns), device=columns.device)[:, None]
+        return self._turns[rows, columns]
+
+    def forward(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        cache: KVCache,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        head: bool = True,
+        use: list[Tensor | bool] | None = None,
+    ) -> Tensor:
+        """See `Decoder.forward`; `rotary` holds columns, hidden states have the norm's weight."""
+        turns = self.turns(rotary)
+        out = super().forward(x, turns, cache, slots, length, mask, head=False, use=use)
+        hidden = out * self.network.norm.weight
+        return self.logits(hidden) if head else hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The target's output layer."""
+        return self.target.logits(hidden)
+
+
+class FeatureHeadDecoder(HeadDecoder, FeatureDecoder):
+    """A head of EAGLE's kind, for `EagleModel`; arguments as of `HeadDecoder`.
+
+    Attributes:
+        look: what it made of the last prompt's pictures.
+    """
+
+    network: FeatureHead
+    look: Look
+
+    def view(
+        self, prefix: Tensor, mask: Tensor, images: Images | None, places: int
+    ) -> tuple[Tensor, Tensor]:
+        self._mask, self._images = mask, images
+        columns = Columns(prefix, torch.zeros_like(prefix), mask, mask, images)
+        self._index, own = kept_columns(kept(columns, self.network.look(columns)))
+        stand = continued(columns.positions(), places)
+        behind = stand[:, mask.shape[1] :]
+        self.place(torch.cat([stand.gather(1, self._index), behind], dim=1))
+        return prefix.gather(1, self._index[..., None].expand(-1, -1, self.dim)), own
+
+    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
+        read = self.network.read(Columns(prefix, before, self._mask, self._mask, self._images))
+        self.look = read.look
+        return read.inputs
+
+    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
+        context = self.look.context
+        return self.network.joined(embedded, features, None if context is None else context[:, -1:])
+
+
+class DFlashDecoder(HeadDecoder):
+    """DFlash's layers: keys and values of the target's features, and calls of whole blocks."""
+
+    network: DFlashHead
+
+    def feed(self, features: Tensor, columns: Tensor, cache: KVCache, slots: int | Tensor) -> None:
+        """Write what the layers read of features `[R, n, D]` at `columns [n]` or `[R, n]`."""
+        kv, turns = self.kv_heads, self.turns(columns)
+        context = self.network.context(features)
+        rows = torch.nn.functional.rms_norm(context, (self.dim,), eps=self.eps).flatten(0, 1)
+        for layer, (wqkv, *_) in enumerate(self.layers):
+            heads = wqkv(rows).view(*features.shape[:2], -1, self.head_dim)[:, :, self.heads :]
+            new = torch.stack([rotate(heads[:, :, :kv], turns), heads[:, :, kv:]])
+            cache.write(layer, new.transpose(2, 3), slots)

@@ -1,0 +1,138 @@
+"""Heads that draft the target's next hidden state: one decoder layer over tokens and features.
+
+As `models/eagle.py` for pictures. Its input at a column is the token's embedding and the target's
+hidden state in front of it, its output the hidden state behind the token; the target's output layer
+does the rest. What a method makes of pictures is its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...engine.accept.chain import pick
+from ..eagle import draft_levels
+from ..llamagen import causal_mask
+from . import losses
+from .base import DraftHead, HeadBatch
+from .columns import Columns, Look, kept_columns
+
+
+@dataclass
+class Read:
+    """What a head reads of columns: inputs `[R, S', D]` and where they come from.
+
+    Attributes:
+        inputs: of the layer.
+        mask: `[R, S']`, False where padded.
+        positions: `[R, S']`, those of the columns that they stand for.
+        index: those columns `[R, S']`.
+        look: what it made of the pictures.
+    """
+
+    inputs: Tensor
+    mask: Tensor
+    positions: Tensor
+    index: Tensor
+    look: Look
+
+
+class FeatureHead(DraftHead):
+    """What EAGLE's relatives share; see `DraftHead` for the arguments.
+
+    Hidden states are the target's behind its last norm, and so the head ends with a norm too.
+    """
+
+    def __init__(self, target: dict[str, Any], sizes: dict[str, Any]) -> None:
+        super().__init__(target, sizes)
+        self.fc = nn.Linear(2 * self.dim, self.dim, bias=False)
+        self.layer = self.block()
+        self.norm = self.rms_norm()
+
+    def init_weights(self, std: float = 0.02) -> None:
+        """Normal weights, and the hidden state that comes in goes out again for a start."""
+        super().init_weights(std)
+        with torch.no_grad():
+            self.fc.weight[:, self.dim :] += torch.eye(self.dim)
+
+    def look(self, columns: Columns) -> Look:
+        """What it makes of the pictures: nothing, they are joined as text is."""
+        return Look()
+
+    def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:
+        """The layer's inputs `[R, n, D]` of tokens' embeddings and the hidden states in front."""
+        return self.between(torch.cat([embedded, before], dim=-1))
+
+    def between(self, both: Tensor) -> Tensor:
+        """`fc([e; h])`, `[…, D]` of `[…, 2D]`."""
+        out: Tensor = self.fc(both)
+        return out
+
+    def read(self, columns: Columns) -> Read:
+        """The layer's inputs of columns."""
+        look = self.look(columns)
+        index, mask = kept_columns(kept(columns, look))
+        context = None if look.context is None else pick(look.context, index)
+        x = self.joined(pick(columns.embedded, index), pick(columns.before, index), context)
+        if look.values is not None and columns.images is not None:
+            visual = columns.images.visual(columns.mask).gather(1, index)
+            x = torch.where(visual[..., None], pick(look.values, index), x)
+        return Read(x, mask, columns.positions().gather(1, index), index, look)
+
+    def forward(self, columns: Columns, depth: int = 1) -> tuple[list[Tensor], Read]:
+        """Hidden states behind every column that is read, at 1 to `depth` levels of a draft.
+
+        At level k the last k − 1 columns up to each stand on the head's own outputs of the levels
+        above, as in a draft; whatever is in front of them stands on the target's hidden states.
+
+        Returns:
+            Per level `[R, S', D]`, and what was read.
+        """
+        read = self.read(columns)
+        embedded = pick(columns.embedded, read.index)
+        context = None if read.look.context is None else pick(read.look.context, read.index)
+        levels = draft_levels(
+            self.layer,
+            read.inputs,
+            lambda features: self.joined(embedded, features, context),
+            self.norm,
+            self.rotary(read.positions, self.fc.weight.dtype),
+            causal_mask(read.mask, read.mask.shape[1]),
+            depth,
+        )
+        return levels, read
+
+    def loss(self, batch: HeadBatch, depth: int = 1) -> tuple[Tensor, dict[str, float]]:
+        """`SmoothL1(features) + 0.1 · CE(laws)`, the mean over levels (EAGLE, section 4.2)."""
+        total, metrics = batch.embedded.new_zeros(()), {}
+        for level, (hidden, truth) in enumerate(self.levels(batch, depth), start=1):
+            logits, goal = batch.output(hidden), batch.output(truth)
+            total = total + losses.smooth_l1(hidden, truth)
+            total = total + 0.1 * losses.soft_cross_entropy(logits, goal)
+            metrics[f"acceptance_{level}"] = losses.acceptance(logits, goal)
+        return total / depth, metrics
+
+    def levels(self, batch: HeadBatch, depth: int) -> list[tuple[Tensor, Tensor]]:
+        """The head's hidden states and the target's `[N, D]` at what counts, level by level."""
+        levels, read = self.forward(batch.columns(), depth)
+        truth = pick(batch.features, read.index)
+        pairs = []
+        for level, hidden in enumerate(levels, start=1):
+            _, drafted = batch.ahead(level)  # by the draft's root, level − 1 columns in front
+            counts = F.pad(drafted, (level - 1, 0))[:, : drafted.shape[1]]
+            counts = counts.gather(1, read.index) & read.mask
+            pairs.append((hidden[counts], truth[counts]))
+        return pairs
+
+
+def kept(columns: Columns, look: Look) -> Tensor:
+    """Which columns are read `[R, S]`: the prompt's last one always, for a draft begins there."""
+    if look.keep is None:
+        return columns.mask
+    place = torch.arange(columns.mask.shape[1], device=columns.mask.device)
+    last = (columns.asked * place).amax(1, keepdim=True)
+    return (look.keep & columns.mask).scatter(1, last, True)

@@ -1,0 +1,45 @@
+"""What heads are trained on: distances between their laws, or hidden states, and the target's.
+
+All take N places: hidden states `[N, D]` or logits `[N, V]` of head and target.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def soft_cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
+    """`−Σ p log q`, p the law of the target's logits `truth`."""
+    return F.cross_entropy(logits, truth.softmax(-1))
+
+
+def smooth_l1(hidden: Tensor, truth: Tensor) -> Tensor:
+    """Smooth L1 of hidden states, the mean over places and width."""
+    return F.smooth_l1_loss(hidden, truth)
+
+
+def total_l1(logits: Tensor, truth: Tensor) -> Tensor:
+    """`Σ |p − q|`, the mean over places; `1 − E[accept]` is half of it."""
+    return (logits.softmax(-1) - truth.softmax(-1)).abs().sum(-1).mean()
+
+
+def list_mle(logits: Tensor, truth: Tensor, top: int = 10) -> Tensor:
+    """ListMLE (Xia et al. 2008): the negative log-likelihood of the target's order of its `top`.
+
+    The Plackett-Luce law draws the tokens one after the other in proportion to `exp(logits)`, each
+    from those that are left: `−Σ_i (s_i − log Σ_{j ≥ i} exp s_j)`.
+    """
+    order = truth.topk(min(top, truth.shape[-1]), dim=-1).indices
+    scores = logits.gather(-1, order)
+    left = scores.flip(-1).logcumsumexp(-1).flip(-1)
+    return (left - scores).sum(-1).mean()
+
+
+@torch.no_grad()
+def acceptance(logits: Tensor, truth: Tensor) -> float:
+    """`Σ min(p, q)`, the mean over places: how often a token drawn from q stands."""
+    if not len(logits):
+        return float("nan")
+    return float(torch.minimum(logits.softmax(-1), truth.softmax(-1)).sum(-1).mean())

@@ -1,0 +1,39 @@
+"""Draft heads by name, and from a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ...errors import InputError
+from ...registry import Registry
+from ..loading import load_model, read_json
+from .base import DraftHead
+
+HEADS = Registry(
+    "draft head",
+    {
+        "eagle": "mmspec.models.heads.eagle:EagleVlmHead",
+        "vispec": "mmspec.models.heads.vispec:ViSpecHead",
+        "specvlm": "mmspec.models.heads.specvlm:SpecVlmHead",
+        "msd": "mmspec.models.heads.msd:MsdHead",
+        "flash": "mmspec.models.heads.flash:FlashHead",
+        "dflash": "mmspec.models.heads.dflash:DFlashHead",
+        "hydra": "mmspec.models.heads.hydra:HydraHead",
+    },
+)
+
+
+def load_head(folder: str | Path, dtype: torch.dtype = torch.float32) -> DraftHead:
+    """The head that `save_pretrained` put into a folder, in `dtype`, on the CPU.
+
+    Raises:
+        InputError: the folder holds no head, or its weights don't fit its config.
+    """
+    name = read_json(Path(folder) / "config.json").get("_class_name")
+    kinds = {kind.__name__: kind for kind in map(HEADS.get, HEADS.names())}
+    if name not in kinds:
+        raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
+    head: DraftHead = load_model(kinds[name], folder, dtype)
+    return head

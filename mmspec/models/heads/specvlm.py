@@ -1,0 +1,101 @@
+"""SpecVLM's head: EAGLE's with an elastic compressor that the question chooses for.
+
+A gate reads the question and weighs the branches of `elastic.py`: one is drawn by Gumbel-softmax in
+training and the likeliest taken at inference (Huang et al. 2025, section 3.2). Or all are added up
+by their weights, or one is always taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from diffusers.configuration_utils import register_to_config
+from torch import Tensor, nn
+
+from .columns import Columns, Look
+from .elastic import BRANCHES, ElasticCompressor
+from .feature import FeatureHead
+
+CHOICES = ("gate", "sum", *BRANCHES)
+
+
+class SpecVlmHead(FeatureHead):
+    """See `FeatureHead`.
+
+    Args:
+        factor: columns of a picture that pruning, pooling and convolution make one of.
+        queries: columns that the resampler leaves of it.
+        gate_dim: width of the gate.
+        choose: "gate": one branch a row, "sum": all by their weights, or the name of one.
+
+    Attributes:
+        choose: may be set at any time.
+        temperature: of the Gumbel-softmax.
+    """
+
+    temperature = 1.0
+
+    @register_to_config
+    def __init__(
+        self,
+        target: dict[str, Any],
+        sizes: dict[str, Any],
+        factor: int = 4,
+        queries: int = 2,
+        gate_dim: int = 64,
+        choose: str = "gate",
+    ) -> None:
+        if choose not in CHOICES:
+            raise ValueError(f"choose must be one of {', '.join(CHOICES)}, not {choose!r}")
+        super().__init__(target, sizes)
+        self.choose = choose
+        self.compressor = ElasticCompressor(self.dim, self.sizes.n_head, factor, queries)
+        self.gate = nn.Sequential(
+            nn.Linear(self.dim, gate_dim), nn.SiLU(), nn.Linear(gate_dim, len(BRANCHES))
+        )
+
+    def init_weights(self, std: float = 0.02) -> None:
+        """As EAGLE's; the convolution begins as the pooling."""
+        super().init_weights(std)
+        nn.init.eye_(self.compressor.mix.weight)
+
+    def look(self, columns: Columns) -> Look:
+        images, mask = columns.images, columns.mask
+        if images is None:
+            return Look()
+        visual = images.visual(mask)
+        question = asked(columns, visual)
+        choice = self.weights(question)  # [R, branches]
+        both = torch.cat([columns.embedded, columns.before], dim=-1)
+        x, embedded = self.between(images.picked(both)), images.picked(columns.embedded)
+        total, keep = torch.zeros_like(x), torch.zeros_like(images.real())
+        for n, branch in enumerate(BRANCHES):
+            if self.choose in BRANCHES and branch != self.choose:
+                continue
+            values, places = self.compressor(branch, x, embedded, question[images.row], images)
+            weight = choice[images.row, n, None]
+            total = total + weight[..., None] * values
+            keep = keep | (places & (weight > 0))
+        nothing = torch.zeros_like(columns.embedded)
+        return Look(images.put(keep, mask), images.put(total, nothing), choice=choice)
+
+    def weights(self, question: Tensor) -> Tensor:
+        """Weights `[R, branches]` for questions `[R, D]`: of one branch, or of all."""
+        logits: Tensor = self.gate(question)
+        if self.choose == "sum":
+            return logits.softmax(-1)
+        if self.choose == "gate" and self.training:
+            return F.gumbel_softmax(logits, self.temperature, hard=True)
+        chosen = logits.argmax(-1)
+        if self.choose != "gate":
+            chosen = torch.full_like(chosen, BRANCHES.index(self.choose))
+        return F.one_hot(chosen, len(BRANCHES)).to(logits)
+
+
+def asked(columns: Columns, visual: Tensor) -> Tensor:
+    """The mean `[R, D]` of the prompt's normed text."""
+    text = (columns.asked & ~visual)[..., None]
+    normed = F.rms_norm(columns.embedded, columns.embedded.shape[-1:])
+    return (normed * text).sum(1) / text.sum(1).clamp_min(1)

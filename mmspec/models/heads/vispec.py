@@ -1,0 +1,81 @@
+"""ViSpec's head: a picture becomes a vector or two, and one more for all that is said of it.
+
+Learned queries read the picture by one cross-attention. The first n − 1 outputs take its place, in
+its last columns; the last is a global vector g in every later input of text,
+`fc([e; W[h; g]])` (Kang et al. 2025, section 3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from diffusers.configuration_utils import register_to_config
+from torch import Tensor, nn
+
+from . import losses
+from .base import HeadBatch
+from .columns import Columns, Look
+from .feature import FeatureHead
+from .resampler import Resampler
+
+
+class ViSpecHead(FeatureHead):
+    """See `FeatureHead`.
+
+    g is that of the picture which ended last in front of a column, zero before the first.
+
+    Args:
+        queries: n, two or more.
+    """
+
+    @register_to_config
+    def __init__(self, target: dict[str, Any], sizes: dict[str, Any], queries: int = 2) -> None:
+        if queries < 2:
+            raise ValueError(f"queries must be 2 or more, not {queries}: the last is no column")
+        super().__init__(target, sizes)
+        self.queries = queries
+        self.resampler = Resampler(self.dim, self.sizes.n_head, queries)
+        self.globally = nn.Linear(2 * self.dim, self.dim, bias=False)
+
+    def init_weights(self, std: float = 0.02) -> None:
+        """As EAGLE's, and hidden states pass by g for a start."""
+        super().init_weights(std)
+        with torch.no_grad():
+            self.globally.weight.copy_(torch.eye(self.dim, 2 * self.dim))
+
+    def look(self, columns: Columns) -> Look:
+        images, mask = columns.images, columns.mask
+        if images is None:
+            return Look(context=columns.embedded.new_zeros(len(mask), mask.shape[1] + 1, self.dim))
+        seen = self.resampler(images.picked(columns.embedded), images.real())
+        values, keep = images.at_end(seen[:, :-1], self.queries - 1)
+        nothing = torch.zeros_like(seen[:1, -1])
+        context = F.embedding(images.latest(mask) + 1, torch.cat([nothing, seen[:, -1]]))
+        return Look(
+            images.put(keep, mask),
+            images.put(values, torch.zeros_like(columns.embedded)),
+            context,
+        )
+
+    def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:
+        assert context is not None
+        both = torch.cat([before, context.expand_as(before)], dim=-1)
+        return self.between(torch.cat([embedded, self.globally(both)], dim=-1))
+
+    def loss(
+        self, batch: HeadBatch, depth: int = 1, stage: int = 1
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Stage 1: EAGLE's. Stage 2: `10 · Σ|p − q| + 0.1 · ListMLE`, the mean over levels.
+
+        There the head's own hidden states are fed back once (section 3.3): `depth` 2.
+        """
+        if stage == 1:
+            return super().loss(batch, depth)
+        total, metrics = batch.embedded.new_zeros(()), {}
+        for level, (hidden, truth) in enumerate(self.levels(batch, depth), start=1):
+            logits, goal = batch.output(hidden), batch.output(truth)
+            total = total + 10 * losses.total_l1(logits, goal) + 0.1 * losses.list_mle(logits, goal)
+            metrics[f"acceptance_{level}"] = losses.acceptance(logits, goal)
+        return total / depth, metrics
