@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -78,12 +79,11 @@ def names_unseen(include: list[dict[str, Any]]) -> bool:
             return True
         if held_out_count(clause["class"], clause["count"]):
             return True
-    if len(include) == 1:
-        return False
-    b, a = (clause["class"] for clause in include)
-    if "position" in include[1] and held_out_relation(a, include[1]["position"][0], b):
-        return True
-    return held_out_pair(a, b)
+        relation, anchor = clause.get("position", (None, 0))
+        if relation and held_out_relation(clause["class"], relation, include[anchor]["class"]):
+            return True
+    classes = [clause["class"] for clause in include]
+    return any(held_out_pair(a, b) for a, b in itertools.combinations(classes, 2))
 
 
 def _named(clause: dict[str, Any]) -> str:

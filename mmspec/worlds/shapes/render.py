@@ -17,9 +17,14 @@ def render(scene: Scene, resolution: int = 128) -> np.ndarray:
     """The scene as RGB `[resolution, resolution, 3]`, uint8."""
     picture = Image.fromarray(_background(scene.background, resolution))
     for item in scene.items:
-        mask, left, top = _mask(item, resolution)
-        picture.paste(item.tint, (left, top), mask)
+        paint(picture, item)
     return np.asarray(picture)
+
+
+def paint(picture: Image.Image, item: Item) -> None:
+    """Draw one object into a square picture."""
+    mask, left, top = _mask(item, picture.width)
+    picture.paste(item.tint, (left, top), mask)
 
 
 def outline(shape: str) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -65,10 +65,10 @@ def sample_scene(rng: np.random.Generator, prompt: Prompt, split: Split = "train
     relation = next((need["position"][0] for need in prompt.include if "position" in need), None)
     centres, sizes = _place(rng, len(wanted), relation)
     items = tuple(
-        _item(rng, need["class"], need.get("color"), centre, size, split)
+        draw_item(rng, need["class"], need.get("color"), centre, size, split)
         for need, centre, size in zip(wanted, centres, sizes, strict=True)
     )
-    return Scene(items, _background(rng))
+    return Scene(items, draw_background(rng))
 
 
 def sample(rng: np.random.Generator, task: Task, split: Split = "train") -> tuple[Prompt, Scene]:
@@ -77,7 +77,7 @@ def sample(rng: np.random.Generator, task: Task, split: Split = "train") -> tupl
     return prompt, sample_scene(rng, prompt, split)
 
 
-def _item(
+def draw_item(
     rng: np.random.Generator,
     shape: str,
     color: str | None,
@@ -85,6 +85,7 @@ def _item(
     size: float,
     split: Split,
 ) -> Item:
+    """A `shape` of side `size` about `centre`; a colour that is None is drawn as `split` allows."""
     if shape not in SHAPES:
         raise ValueError(f"unknown shape {shape!r}; the shapes world has {', '.join(SHAPES)}")
     if color is None:
@@ -130,7 +131,8 @@ def _relate(
     return np.asarray(np.clip(centres, margin, 1 - margin))
 
 
-def _background(rng: np.random.Generator) -> Background:
+def draw_background(rng: np.random.Generator) -> Background:
+    """Two tones near a base tone, graded any way, under a faint texture."""
     base = np.array(BACKGROUNDS[int(rng.integers(len(BACKGROUNDS)))])
     tones = [
         np.clip(base + rng.integers(-6, 7, 3) + rng.integers(-18, 19), 95, 185) for _ in range(2)

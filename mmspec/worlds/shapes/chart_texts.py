@@ -1,0 +1,264 @@
+"""Questions about charts, and long descriptions of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from .charts import FORMS, PARTS, Chart, Form
+from .questions import Question
+from .vocabulary import COLORS, NUMBERS, SHAPES
+from .wording import Phrases, Wording, pieces
+
+SHORTEST, LONGEST = 60, 200  # pieces of a description
+PHRASES: Phrases = {
+    "chart": ("chart", "diagram", "graph"),
+    "highest": ("highest", "tallest"),
+    "lowest": ("lowest", "shortest"),
+    "largest": ("largest", "biggest"),
+    "smallest": ("smallest", "tiniest"),
+    "more": ("higher than", "taller than"),
+    "less": ("lower than", "shorter than"),
+    "larger": ("larger than", "bigger than"),
+    "smaller": ("smaller than",),
+    "over": ("at", "over"),
+    # questions
+    "which": ("Which {part} is the {extreme}?", "Name the {extreme} {part}."),
+    "what_value": (
+        "What is the value of {one}?",
+        "What value does {one} have?",
+        "Which number does {one} stand for?",
+    ),
+    "count_above": (
+        "How many {part}s are {side} {limit}?",
+        "How many of the {part}s have a value {side} {limit}?",
+    ),
+    "count_parts": ("How many {part}s are there?", "How many {part}s does the {chart} have?"),
+    "compare": (
+        "Is {one} {comparison} {other}?",
+        "Does the {chart} show {one} {comparison} {other}?",
+    ),
+    "rises": (
+        "Does the line rise from {one} to {other}?",
+        "Does the line go up from {one} to {other}?",
+    ),
+    "fraction_is": ("Is {one} more than {fraction} of the whole?", "Does {one} exceed {fraction}?"),
+    # descriptions
+    "opening": (
+        "This is a {form} chart with {number} {part}s",
+        "The picture shows a {form} chart of {number} {part}s",
+        "We see a {form} chart that has {number} {part}s",
+        "There are {number} {part}s in this {form} chart",
+    ),
+    "reading": (
+        "{lead}{one} has a value of {value}",
+        "{one} stands at {value}",
+        "{lead}the value of {one} is {value}",
+        "{one} reaches {value}",
+        "{lead}{value} is the value of {one}",
+        "{one} has a height of {value}",
+    ),
+    "lead": ("", "Then ", "Next, ", "Also, ", "In addition, "),
+    "superlative": (
+        "{one} is the {extreme}",
+        "The {extreme} of all is {one}",
+        "Of all {part}s {one} is the {extreme}",
+    ),
+    "comparing": (
+        "{one} is {comparison} {other}",
+        "{one} appears {comparison} {other}",
+        "You can see that {one} is {comparison} {other}",
+        "{one} is clearly {comparison} {other}",
+    ),
+    "above": ("{number} of the {part}s are {side} {limit}", "{number} {part}s lie {side} {limit}"),
+    "part_of": (
+        "{lead}{one} makes up {amount} of the whole",
+        "{one} takes {amount} of the {chart}",
+        "{lead}{amount} of the {chart} is {one}",
+        "{one} covers {amount} of the {chart}",
+    ),
+    "row": ("From left to right the values are {list}", "Read from left to right: {list}"),
+    "neighbour": (
+        "Clockwise, {one} comes after {other}",
+        "{one} comes after {other}",
+        "Turning clockwise, you find {one} after {other}",
+    ),
+    "ink": ("The line is {color}", "It is drawn as a {color} line"),
+    "value_1": ("1", "one"),
+    "value_2": ("2", "two"),
+    "value_3": ("3", "three"),
+    "value_4": ("4", "four"),
+    "value_5": ("5", "five"),
+    "value_6": ("6", "six"),
+    "value_7": ("7", "seven"),
+    "value_8": ("8", "eight"),
+    "value_9": ("9", "nine"),
+    "half": ("half", "one half"),
+    "third": ("a third", "one third"),
+    "quarter": ("a quarter", "one quarter"),
+    "fifth": ("a fifth", "one fifth"),
+    "ending": ("That is all", "There is nothing else"),
+}
+WORDS = {*PARTS, *PARTS.values(), *(part + "s" for part in PARTS.values()), *COLORS, *SHAPES}
+WORDS |= {*NUMBERS.values(), "the", "at", "more", "less", "than", "about", "above", "below", "five"}
+FRACTIONS = {"half": 1 / 2, "third": 1 / 3, "quarter": 1 / 4, "fifth": 1 / 5}
+NEAR = 0.03  # a share is "about" a fraction within it, and clearly more or less beyond it
+_NUMBERS = ("none", "one", "two", "three", "four", "five")
+_TRIES = 12
+
+
+def ask_chart(rng: np.random.Generator, chart: Chart) -> Question:
+    """A question about a chart; half of those that take yes or no are answered yes."""
+    asker = _Asker(Wording(rng, PHRASES), chart)
+    yes = bool(rng.random() < 0.5)
+    while True:
+        kinds = _KINDS[chart.form]
+        question = kinds[int(rng.integers(len(kinds)))](asker, yes)
+        if question:
+            return question
+
+
+def name(chart: Chart, label: str) -> str:
+    """A part of a chart as it is called."""
+    if chart.form == "line":
+        return f"the point {{over}} the {label}"
+    return f"the {label} {PARTS[chart.form]}"
+
+
+class _Asker:
+    """One method for every sort of question."""
+
+    def __init__(self, words: Wording, chart: Chart) -> None:
+        self.words, self.chart = words, chart
+        self.ordered = chart.ordered()
+
+    def extreme(self, yes: bool) -> Question:
+        top, low = ("largest", "smallest") if self.chart.form == "pie" else ("highest", "lowest")
+        label = self.ordered[0 if yes else -1]
+        return self._say("which", label, extreme="{" + (top if yes else low) + "}")
+
+    def value(self, yes: bool) -> Question:
+        label = self._label()
+        return self._say("what_value", str(self.chart.value(label)), one=name(self.chart, label))
+
+    def count_above(self, yes: bool) -> Question:
+        limit = int(self.words.rng.integers(2, 9))
+        n = sum(value > limit if yes else value < limit for value in self.chart.values)
+        return self._say("count_above", str(n), side="above" if yes else "below", limit=str(limit))
+
+    def count_parts(self, yes: bool) -> Question:
+        return self._say("count_parts", str(len(self.chart.values)))
+
+    def compare(self, yes: bool) -> Question | None:
+        one, other = self._label(), self._label()
+        if one == other:
+            return None
+        more = (self.chart.value(one) > self.chart.value(other)) == yes
+        comparison = _comparison(self.chart, more)
+        named = {"one": name(self.chart, one), "other": name(self.chart, other)}
+        return self._say("compare", _yes(yes), comparison=comparison, **named)
+
+    def rises(self, yes: bool) -> Question | None:
+        steps = itertools.pairwise(zip(self.chart.labels, self.chart.values, strict=True))
+        fitting = [(a, b) for (a, before), (b, after) in steps if (after > before) == yes]
+        if not fitting:
+            return None
+        a, b = fitting[int(self.words.rng.integers(len(fitting)))]
+        return self._say("rises", _yes(yes), one=f"the {a}", other=f"the {b}")
+
+    def exceeds(self, yes: bool) -> Question | None:
+        fitting = [
+            (label, fraction)
+            for label in self.chart.labels
+            for fraction, part in FRACTIONS.items()
+            if abs(gap := self.chart.share(label) - part) > NEAR and (gap > 0) == yes
+        ]
+        if not fitting:
+            return None
+        label, fraction = fitting[int(self.words.rng.integers(len(fitting)))]
+        known = {"one": name(self.chart, label), "fraction": "{" + fraction + "}"}
+        return self._say("fraction_is", _yes(yes), **known)
+
+    def _label(self) -> str:
+        return self.chart.labels[int(self.words.rng.integers(len(self.chart.labels)))]
+
+    def _say(self, key: str, answer: str, **known: str) -> Question:
+        known = {"part": PARTS[self.chart.form], **known}
+        return Question(self.words.sentence("{" + key + "}", known, end=""), answer)
+
+
+_Sort = Callable[[_Asker, bool], Question | None]
+_BOTH: tuple[_Sort, ...] = (_Asker.extreme, _Asker.compare, _Asker.count_parts)
+_READ: tuple[_Sort, ...] = (_Asker.value, _Asker.value, _Asker.count_above)
+_KINDS: dict[Form, tuple[_Sort, ...]] = {
+    "bar": (*_BOTH, *_READ),
+    "line": (*_BOTH, *_READ, _Asker.rises),
+    "pie": (*_BOTH, _Asker.exceeds, _Asker.extreme),
+}
+
+
+def describe_chart(rng: np.random.Generator, chart: Chart) -> tuple[str, float]:
+    """A description of 60 to 200 pieces, and the nats of the choices that led to it."""
+    words = Wording(rng, PHRASES)
+    known = {"part": PARTS[chart.form], "form": chart.form, "number": _NUMBERS[len(chart.values)]}
+    said = [words.sentence("{opening}", known)]
+    if chart.form == "line":
+        said.append(words.sentence("{ink}", {"color": chart.line}))
+    for label in words.order(chart.labels):
+        said.append(_reading(words, chart, label))
+    enough = int(rng.integers(SHORTEST + 5, 2 * SHORTEST))
+    for template, facts in words.order(list(_more(chart)), 0.97):
+        if sum(len(pieces(sentence)) for sentence in said) >= enough:
+            break
+        said.append(words.sentence(template, {**known, **facts}))
+    said += [words.sentence("{ending}", {})] if words.chance(0.3) else []
+    return " ".join(said), words.nats
+
+
+def _reading(words: Wording, chart: Chart, label: str) -> str:
+    """What a part stands for: its value, or roughly its share."""
+    one = name(chart, label)
+    if chart.form != "pie":
+        return words.sentence("{reading}", {"one": one, "value": f"{{value_{chart.value(label)}}}"})
+    share = chart.share(label)
+    fraction = min(FRACTIONS, key=lambda key: abs(FRACTIONS[key] - share))
+    gap = share - FRACTIONS[fraction]
+    amount = "about" if abs(gap) <= NEAR else "more than" if gap > 0 else "less than"
+    return words.sentence("{part_of}", {"one": one, "amount": f"{amount} {{{fraction}}}"})
+
+
+def _more(chart: Chart) -> Iterator[tuple[str, dict[str, str]]]:
+    """Templates of what else is true, with their facts."""
+    ordered = chart.ordered()
+    top, low = ("largest", "smallest") if chart.form == "pie" else ("highest", "lowest")
+    yield "{superlative}", {"one": name(chart, ordered[0]), "extreme": "{" + top + "}"}
+    yield "{superlative}", {"one": name(chart, ordered[-1]), "extreme": "{" + low + "}"}
+    for a, b in itertools.permutations(ordered, 2):
+        more = chart.value(a) > chart.value(b)
+        known = {"one": name(chart, a), "other": name(chart, b)}
+        yield "{comparing}", {**known, "comparison": _comparison(chart, more)}
+    if chart.form == "pie":
+        for before, after in zip(chart.labels, (*chart.labels[1:], chart.labels[0]), strict=True):
+            yield "{neighbour}", {"one": name(chart, after), "other": name(chart, before)}
+        return
+    listed = [str(value) for value in chart.values]
+    yield "{row}", {"list": ", ".join(listed[:-1]) + f" and {listed[-1]}"}
+    for limit in range(2, 9):
+        n = sum(value > limit for value in chart.values)
+        if n > 1:
+            yield "{above}", {"number": _NUMBERS[n], "side": "above", "limit": str(limit)}
+
+
+def _yes(yes: bool) -> str:
+    return "yes" if yes else "no"
+
+
+def _comparison(chart: Chart, more: bool) -> str:
+    if chart.form == "pie":
+        return "{larger}" if more else "{smaller}"
+    return "{more}" if more else "{less}"
+
+
+CHART_KINDS = tuple(f"{form}_chart" for form in FORMS)
