@@ -6,6 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from ..models.loading import load_strict, read_weights
+
 
 def ship(pipeline: Path, name: str, component: Any) -> Path:
     """Save a component into a pipeline folder and its `model_index.json`; returns its folder."""
@@ -21,6 +25,12 @@ def ship(pipeline: Path, name: str, component: Any) -> Path:
     return folder
 
 
+def start_from(model: nn.Module, folder: Path) -> None:
+    """Put a shipped component's weights into a model that is to be trained further."""
+    load_strict(model, read_weights(folder), folder)
+    model.float()  # stored as halves
+
+
 def write_card(
     folder: Path,
     *,
@@ -29,13 +39,14 @@ def write_card(
     limits: str,
     record: dict[str, Any],
     data: str = "the procedural shapes world, drawn afresh for every batch",
+    held_out: str = "combinations that training never shows",
 ) -> None:
     """Write `README.md` and `training.json` beside the weights.
 
     `record` is the trainer's; a run that started from trained weights has theirs under `before`.
     """
     record = {"component": folder.name, **record}
-    held_out = "\n".join(f"- {name}: {value:.4g}" for name, value in record["held_out"].items())
+    figures = "\n".join(f"- {name}: {value:.4g}" for name, value in record["held_out"].items())
     text = f"""# {title}
 
 {purpose[0].upper() + purpose[1:]}.
@@ -44,8 +55,8 @@ def write_card(
 {_runs(record)}
 - weights: exponential moving average ({record["config"]["ema"]}), stored in half precision
 
-Held-out figures (combinations that training never shows):
-{held_out}
+Held-out figures ({held_out}):
+{figures}
 
 Not good for: {limits}.
 """

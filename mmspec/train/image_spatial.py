@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -26,10 +27,10 @@ from ..models.spatial import SpatialHeads, guided_states, mean_state
 from ..models.text import encode_captions
 from ..models.vq import VQModel
 from ..worlds.shapes.vocabulary import Split
-from .card import ship, write_card
+from .card import ship, start_from, write_card
 from .data import scene_batch
 from .image_target import hybrid_optimizers
-from .lessons import HELD_OUT
+from .lessons import HELD_OUT, recent_lesson
 from .trainer import TrainConfig
 
 HEADS = dict(cell_dim=192, hidden_dim=384, reach=2, left=2)
@@ -65,14 +66,6 @@ class Lesson:
     ids: Tensor
 
 
-def recent_lesson(rng: np.random.Generator, step: int) -> int:
-    """The number of a step's lesson: a new one now and then, else one of the last few."""
-    newest = step // USES
-    if step % USES == 0:
-        return newest
-    return int(rng.integers(max(0, newest - POOL + 1), newest + 1))
-
-
 class ImageSpatialRecipe:
     """Trains `SpatialHeads` on the frozen target of a pipeline folder.
 
@@ -82,6 +75,7 @@ class ImageSpatialRecipe:
             `spatial`.
         guidance_scale, top_k: of the laws to be learnt.
         rate: learning rate.
+        init: component whose weights to start from; None: from nothing.
 
     What the target says of a batch costs more than a step of the heads, so it is used a few times.
     """
@@ -93,9 +87,10 @@ class ImageSpatialRecipe:
         guidance_scale: float = 2.0,
         top_k: int = 100,
         rate: float = 3e-3,
+        init: str | None = None,
     ) -> None:
         self.config, self.pipeline, self.rate, self.scale = config, pipeline, rate, guidance_scale
-        self.draw = recent_lesson
+        self.draw = partial(recent_lesson, POOL, USES)
         self.warp = Warp(1.0, top_k, 1.0)
         self._lessons: dict[int, Lesson] = {}
         self._held_out: Lesson | None = None
@@ -111,6 +106,9 @@ class ImageSpatialRecipe:
         vocab_size = self.target.config.vocab_size
         self.kept = min(top_k or vocab_size, vocab_size)  # tokens of a law
         self.model = SpatialHeads(dim=self.target.config.dim, **HEADS)
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(self.model, self.origin)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
@@ -265,7 +263,8 @@ class ImageSpatialRecipe:
         write_card(
             ship(self.pipeline, "spatial", model.half()),
             title="Spatial drafting heads of the shapes world",
-            purpose="drafts 16×16 image tokens row by row from the embedded target's hidden states",
+            purpose=f"drafts {self.row}×{self.row} image tokens row by row from its target's "
+            "hidden states",
             limits="distilled at guidance 2 and top-k 100: elsewhere it is accepted less often; it "
             "reads this target's hidden states and no other's",
             record=record,

@@ -17,17 +17,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
+from ..errors import InputError
 from ..models.llamagen import LlamaGenTransformer
 from ..models.loading import load_component, load_model, load_strict, read_weights
 from ..models.text import encode_captions
 from ..models.vq import VQModel
-from .card import read_record, ship, write_card
+from .card import ship, write_card
 from .data import draw_scenes, scene_batch
 from .muon import Muon
 from .trainer import TrainConfig
 from .words import PHRASE, PREFIX, caption_tokenizer
 
-SIBLING = 64  # px
+RESOLUTIONS = {"sibling": 64, "transformer": 128}  # px
 TRANSFORMER = dict(
     vocab_size=1024,
     dim=256,
@@ -68,29 +69,33 @@ class ImageTargetRecipe:
 
     Args:
         config: length, batch and device of the run.
-        pipeline: folder that holds `vq_model`. At 64 px it receives `sibling`, `text_encoder` and
-            `tokenizer`; at 128 px, where training goes on from those, `transformer`.
-        resolution: side of the pictures in pixels, 64 or 128.
-        init: component whose weights to start from; None: the sibling at 128 px, none at 64 px.
+        pipeline: folder that holds `vq_model`. A sibling that starts from nothing teaches a caption
+            encoder too: the folder then receives `text_encoder` and `tokenizer` as well.
+        name: the component to train, "sibling" or "transformer".
+        resolution: side of the pictures in pixels; None: 64 for a sibling, 128 for a transformer.
+        init: component whose weights to start from; None: from nothing.
     """
 
     def __init__(
         self,
         config: TrainConfig,
         pipeline: Path,
-        resolution: int,
+        name: str,
+        resolution: int | None = None,
         init: str | None = None,
         rate: float = 2.5e-3,
     ) -> None:
-        self.config, self.pipeline, self.resolution, self.rate = config, pipeline, resolution, rate
+        self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
+        self.origin = init and pipeline / init
+        self.resolution = resolution = resolution or RESOLUTIONS[name]
         self.draw = partial(draw_scenes, config.batch_size, resolution)
         self.vq = load_model(VQModel, pipeline / "vq_model").to(config.device)
-        self.name = "sibling" if resolution == SIBLING else "transformer"
-        if resolution != SIBLING and init is None:
-            init = "sibling"
-        self.grid = resolution // self.vq.downsample_factor
+        self.grid, rest = divmod(resolution, self.vq.downsample_factor)
+        if rest or not self.grid:
+            raise InputError(
+                f"pictures are a multiple of {self.vq.downsample_factor} px, not {resolution}"
+            )
         self.words = caption_tokenizer()
-        self.before = read_record(pipeline / init) if init else None
         size = {**TRANSFORMER, "block_size": self.grid**2}
         transformer = LlamaGenTransformer(**size)
         if init is None:
@@ -100,9 +105,9 @@ class ImageTargetRecipe:
             # the weights know no grid: those of the small one go on at the large one
             load_strict(transformer, read_weights(pipeline / init), pipeline / init)
             text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
-        # trained at 64 px only, until other networks of the pipeline read it
+        # trained with the sibling only, until other networks of the pipeline read it
         read = init is not None and (pipeline / "transformer").exists()
-        self.teaches_encoder = resolution == SIBLING and not read
+        self.teaches_encoder = name == "sibling" and not read
         text_encoder.requires_grad_(self.teaches_encoder)
         self.model = TextToImage(transformer.float(), text_encoder.float())
 
@@ -150,7 +155,7 @@ class ImageTargetRecipe:
             purpose=f"draws {self.grid}×{self.grid} image tokens from a caption",
             limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
             "colours); other words are unknown to it",
-            record={**record, "before": self.before},
+            record=record,
         )
 
 

@@ -1,4 +1,4 @@
-"""Recipe of the up-sampler: the tokens of a scene at 64 px say those of the same scene at 128 px.
+"""Recipe of the up-sampler: a small picture's tokens say those of the same scene, twice as large.
 
 What it reads in use are a sibling's samples, and those differ from a scene's own tokens. So in
 training some codes are replaced by others near them.
@@ -16,18 +16,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..models.loading import load_model
 from ..models.neighbours import nearest_codes
 from ..models.token_grid import TokenGrid
 from ..models.upsample import SCALE, LatentUpsampler, LatentUpsampling
 from ..models.vq import VQModel
 from ..worlds.shapes.vocabulary import Split
-from .card import ship, write_card
+from .card import ship, start_from, write_card
 from .data import scene_batch
-from .image_target import SIBLING
 from .lessons import lesson_of_step
 from .trainer import TrainConfig
 
+RESOLUTION = 128  # px, of the large pictures
 UPSAMPLER = dict(width=64, depth=3)
 POOL = 96  # batches whose tokens are kept
 HELD_OUT = 64  # scenes of an evaluation
@@ -36,18 +37,26 @@ POOLED = 20  # neighbours that a hit may be among
 
 
 class ImageUpsamplerRecipe:
-    """Trains `LatentUpsampler` on the tokens of the same scenes at 64 and at 128 px.
+    """Trains `LatentUpsampler` on the tokens of the same scenes at two sizes.
 
     Args:
         config: length, batch and device of the run.
         pipeline: folder with `vq_model`; it receives `upsampler`.
+        resolution: side of the large pictures in pixels.
         rate: learning rate.
         pool: distinct batches. To draw and encode one costs more than a step, so their tokens are
             kept for the next time.
+        init: component whose weights to start from; None: from nothing.
     """
 
     def __init__(
-        self, config: TrainConfig, pipeline: Path, rate: float = 2e-3, pool: int = POOL
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        resolution: int = RESOLUTION,
+        rate: float = 2e-3,
+        pool: int = POOL,
+        init: str | None = None,
     ) -> None:
         self.config, self.pipeline, self.rate, self.pool = config, pipeline, rate, pool
         self.draw = partial(lesson_of_step, pool)
@@ -55,10 +64,19 @@ class ImageUpsamplerRecipe:
         self.codebook = self.vq.quantize.codebook().detach()
         size, width = self.codebook.shape
         self.near = nearest_codes(self.codebook, min(POOLED, size - 1))
-        side = SIBLING // self.vq.downsample_factor
+        side, rest = divmod(resolution, SCALE * self.vq.downsample_factor)
+        if rest or not side:
+            raise InputError(
+                f"large pictures are a multiple of {SCALE * self.vq.downsample_factor} px, not "
+                f"{resolution}"
+            )
         self.small = TokenGrid(side, side)
+        self.resolutions = resolution // SCALE, resolution
         self.model = LatentUpsampler(size, width, **UPSAMPLER)
         self._lessons: dict[int, tuple[Tensor, Tensor]] = {}
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(self.model, self.origin)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         weights = self.model.parameters()
@@ -76,10 +94,10 @@ class ImageUpsamplerRecipe:
 
     @torch.no_grad()
     def lesson(self, seed: list[int], size: int, split: Split) -> tuple[Tensor, Tensor]:
-        """Tokens `[size, h · w]` of scenes at 64 px, and those `[size, 4 h · w]` at 128 px."""
+        """Tokens `[size, h · w]` of small pictures, and those `[size, 4 h · w]` of large ones."""
         pixels = [
             scene_batch(np.random.default_rng(seed), size, side, split)[1]
-            for side in (SIBLING, SCALE * SIBLING)
+            for side in self.resolutions
         ]
         small, large = (self.vq.encode(p.to(self.config.device)) for p in pixels)
         return small, large
@@ -113,11 +131,13 @@ class ImageUpsamplerRecipe:
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, LatentUpsampler)
+        rows, (small, large) = self.small.rows, self.resolutions
         scenes = self.pool * record["config"]["batch_size"]
         write_card(
             ship(self.pipeline, "upsampler", model.half()),
             title="Up-sampler of the shapes world",
-            purpose="turns the 8×8 tokens of a 64 px picture into the 16×16 tokens of a 128 px one",
+            purpose=f"turns the {rows}×{rows} tokens of a {small} px picture into the "
+            f"{SCALE * rows}×{SCALE * rows} tokens of a {large} px one",
             limits="every token is chosen by itself: grain and edges do not agree everywhere",
             record=record,
             data=f"{scenes:,} scenes of the procedural shapes world at both sizes, each many "

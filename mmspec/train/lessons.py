@@ -54,6 +54,14 @@ def lesson_of_step(pool: int, rng: np.random.Generator, step: int) -> int:
     return step % pool
 
 
+def recent_lesson(pool: int, uses: int, rng: np.random.Generator, step: int) -> int:
+    """The number of a step's lesson: every `uses` steps a new one, else one of the last `pool`."""
+    newest = step // uses
+    if step % uses == 0:
+        return newest
+    return int(rng.integers(max(0, newest - pool + 1), newest + 1))
+
+
 class LessonRecipe:
     """What the recipes of drafters share: the target of a pipeline folder as their teacher.
 

@@ -2,45 +2,134 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..errors import InputError
-from ..registry import check_name
-from .clip import ClipRecipe
-from .image_drafter import ImageDrafterRecipe
-from .image_head import EagleRecipe
-from .image_spatial import ImageSpatialRecipe
-from .image_target import SIBLING, ImageTargetRecipe
-from .image_tokenizer import ImageTokenizerRecipe
-from .image_upsampler import ImageUpsamplerRecipe
+from ..registry import check_name, resolve
+from .card import read_record
+from .parallel import Processes
 from .trainer import Recipe, TrainConfig, Trainer
 
-# steps and batch per stage, in the order in which they build on each other
-STAGES: dict[str, dict[str, dict[str, Any]]] = {
-    "image-tokenizer": {"vq_model": {"steps": 1600, "batch_size": 16, "ema": 0.995}},
-    "image-target": {
-        "sibling": {"steps": 3800, "batch_size": 64, "ema": 0.99},
-        "transformer": {"steps": 3000, "batch_size": 24, "ema": 0.99},
+
+@dataclass(frozen=True)
+class Stage:
+    """How a component is trained.
+
+    Attributes:
+        recipe: its class as `"module:Class"`, called with a `TrainConfig`, the pipeline's folder
+            and arguments by name.
+        config: fields of `TrainConfig` whose defaults are its own.
+        options: what a user may give, and the recipe's arguments that take it.
+        arguments: others of the recipe's arguments, or what one is where a user gives nothing.
+        parallel: whether several processes may train it together: whatever it learns, it learns
+            from gradients.
+    """
+
+    recipe: str
+    config: Mapping[str, Any]
+    options: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    parallel: bool = False
+
+
+def _drawing(name: str, **config: Any) -> Stage:
+    """Of a text-to-image transformer; a large one goes on from the small one's weights."""
+    arguments = {"name": name} | ({} if name == "sibling" else {"init": "sibling"})
+    options = {"init": "init", "size": "resolution"}
+    reference = "mmspec.train.image_target:ImageTargetRecipe"
+    return Stage(reference, {"ema": 0.99, **config}, options, arguments)
+
+
+def _answering(name: str, **config: Any) -> Stage:
+    """Of a vision-language model."""
+    reference = "mmspec.train.vlm_target:VlmTargetRecipe"
+    config = {"batch_size": 16, "ema": 0.995, "workers": 1, **config}
+    return Stage(reference, config, {"init": "init"}, {"stage": name}, parallel=True)
+
+
+def _head(method: str, **config: Any) -> Stage:
+    """Of a draft head over a vision-language model."""
+    options = ("init", "data", "settings", "rate", "max_new_tokens")
+    config = {"steps": 4000, "batch_size": 16, "ema": 0.99, "evaluate_every": 250, **config}
+    reference = "mmspec.train.vlm_head:VlmHeadRecipe"
+    return Stage(reference, config, {o: o for o in options}, {"method": method}, parallel=True)
+
+
+# stages in the order in which they build on each other, by recipe
+STAGES: dict[str, dict[str, Stage]] = {
+    "image-tokenizer": {
+        "vq_model": Stage(
+            "mmspec.train.image_tokenizer:ImageTokenizerRecipe",
+            {"steps": 1600, "batch_size": 16, "ema": 0.995},
+        )
     },
-    "image-drafter": {"drafter": {"steps": 6000, "batch_size": 16, "ema": 0.99}},
-    "image-upsampler": {"upsampler": {"steps": 3000, "batch_size": 32, "ema": 0.99}},
-    "image-spatial": {"spatial": {"steps": 4000, "batch_size": 16, "ema": 0.99}},
-    "image-head": {"eagle": {"steps": 6000, "batch_size": 8, "ema": 0.99}},
-    "clip": {"clip": {"steps": 1400, "batch_size": 256, "ema": 0.99, "workers": 1}},
+    "image-target": {
+        "sibling": _drawing("sibling", steps=3800, batch_size=64),
+        "transformer": _drawing("transformer", steps=3000, batch_size=24),
+    },
+    "image-drafter": {
+        "drafter": Stage(
+            "mmspec.train.image_drafter:ImageDrafterRecipe",
+            {"steps": 6000, "batch_size": 16, "ema": 0.99},
+        )
+    },
+    "image-upsampler": {
+        "upsampler": Stage(
+            "mmspec.train.image_upsampler:ImageUpsamplerRecipe",
+            {"steps": 3000, "batch_size": 32, "ema": 0.99},
+            {"init": "init", "size": "resolution"},
+        )
+    },
+    "image-spatial": {
+        "spatial": Stage(
+            "mmspec.train.image_spatial:ImageSpatialRecipe",
+            {"steps": 4000, "batch_size": 16, "ema": 0.99},
+            {"init": "init"},
+        )
+    },
+    "image-head": {
+        "eagle": Stage(
+            "mmspec.train.image_head:EagleRecipe", {"steps": 6000, "batch_size": 8, "ema": 0.99}
+        )
+    },
+    "clip": {
+        "clip": Stage(
+            "mmspec.train.clip:ClipRecipe",
+            {"steps": 1400, "batch_size": 256, "ema": 0.99, "workers": 1},
+        )
+    },
+    "vlm": {
+        "sibling": _answering("sibling", steps=8000),
+        "target": _answering("target", steps=6000),
+    },
+    "vlm-head": {
+        "eagle": _head("eagle"),
+        "vispec": _head("vispec"),
+        "specvlm": _head("specvlm"),
+        "msd": _head("msd"),
+        "flash": _head("flash"),
+        "dflash": _head("dflash"),
+        "hydra": _head("hydra"),
+    },
 }
+OPTIONS = {
+    "init": "a component to start from (init)",
+    "size": "a size",
+    "data": "data of one's own",
+    "settings": "settings of a head",
+    "rate": "a learning rate",
+    "max_new_tokens": "a length of answers (max_new_tokens)",
+}
+_FIELDS = {field.name for field in fields(TrainConfig)} - {"out"}
 
 
 def train(
-    name: str,
-    pipeline: Path,
-    *,
-    stage: str | None = None,
-    init: str | None = None,
-    **overrides: Any,
+    name: str, pipeline: Path, *, stage: str | None = None, **given: Any
 ) -> list[dict[str, Any]]:
     """Run a recipe, stage by stage; every stage adds its component to the `pipeline` folder.
 
@@ -49,40 +138,52 @@ def train(
         pipeline: folder that holds what the recipe builds on; checkpoints and logs go to its
             `training` folder, and a stage that has a checkpoint there is resumed.
         stage: the one stage to run; None: all of them.
-        init: component of the folder whose weights an `image-target` stage starts from, such as
-            its own, to train it further; None: see `ImageTargetRecipe`.
-        overrides: fields of `TrainConfig`; None keeps the default.
+        given: fields of `TrainConfig`, or options of the stage. None keeps the default. Options are
+            `init`: component of the folder whose weights it starts from, such as its own, to train
+            it further; `size`: side in pixels of the pictures that it is trained on; and others
+            that are arguments of the stage's recipe.
 
     Returns:
-        The record of every stage.
+        The record of every stage; of several processes only the first has any.
+
+    Raises:
+        InputError: a name is unknown, or a stage does not take an option.
     """
     check_name("recipe", name, STAGES)
     stages = STAGES[name]
     if stage is not None:
         check_name("stage", stage, stages)
         stages = {stage: stages[stage]}
-    if init is not None and (name != "image-target" or stage is None):
-        raise InputError("a component to start from (init) is for one stage of image-target")
+    given = {key: value for key, value in given.items() if value is not None}
+    changes = {key: given.pop(key) for key in [*given] if key in _FIELDS}
+    for option in given:
+        _check_option(option, stages.values())
     records = []
-    for component, defaults in stages.items():
-        config = TrainConfig(out=pipeline / "training" / component, **defaults)
-        config = replace(config, **{k: v for k, v in overrides.items() if v is not None})
+    for component, how in stages.items():
+        config = TrainConfig(out=pipeline / "training" / component, **{**how.config, **changes})
+        processes = Processes.launched(config.device)
+        if processes.count > 1 and not how.parallel:
+            raise InputError(f"{component} is trained by one process, not {processes.count}")
         torch.manual_seed(config.seed)  # of the first weights; batches have seeds of their own
-        recipe: Recipe
-        if component == "vq_model":
-            recipe = ImageTokenizerRecipe(config, pipeline)
-        elif component == "clip":
-            recipe = ClipRecipe(config, pipeline)
-        elif component == "drafter":
-            recipe = ImageDrafterRecipe(config, pipeline)
-        elif component == "upsampler":
-            recipe = ImageUpsamplerRecipe(config, pipeline)
-        elif component == "spatial":
-            recipe = ImageSpatialRecipe(config, pipeline)
-        elif component == "eagle":
-            recipe = EagleRecipe(config, pipeline)
-        else:
-            resolution = SIBLING if component == "sibling" else 128
-            recipe = ImageTargetRecipe(config, pipeline, resolution, init)
-        records.append(Trainer(recipe, config).run())
+        config = replace(config, seed=processes.seed(config.seed), device=processes.device)
+        options = {how.options[option]: value for option, value in given.items()}
+        recipe: Recipe = resolve(how.recipe)(config, pipeline, **{**how.arguments, **options})
+        origin: Path | None = getattr(recipe, "origin", None)  # of weights that it starts from
+        before = None if origin is None else read_record(origin)
+        record = Trainer(recipe, config, before, processes).run()
+        if processes.first:
+            records.append(record)
     return records
+
+
+def _check_option(option: str, stages: Iterable[Stage]) -> None:
+    """Raise an `InputError` unless there is one stage, and it takes the option."""
+    check_name("option", option, OPTIONS)
+    chosen = list(stages)
+    if len(chosen) > 1 or option not in chosen[0].options:
+        takers = [
+            f"{', '.join(stage for stage in known if option in known[stage].options)} of {name}"
+            for name, known in STAGES.items()
+            if any(option in stage.options for stage in known.values())
+        ]
+        raise InputError(f"{OPTIONS[option]} is for one stage: {'; '.join(takers)}")

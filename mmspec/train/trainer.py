@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
+from .parallel import Processes
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -49,7 +51,14 @@ Draw = Callable[[np.random.Generator, int], Any]
 
 
 class Recipe(Protocol):
-    """What a recipe gives to the trainer."""
+    """What a recipe gives to the trainer.
+
+    Attributes:
+        done: the part of the run that is over, by steps or by time; the trainer says so before
+            every step.
+    """
+
+    done: float
 
     @property
     def model(self) -> nn.Module:
@@ -85,10 +94,22 @@ class Batches(Dataset[Any]):
 
 
 class Trainer:
-    """Runs a recipe: `Trainer(recipe, config).run()`."""
+    """Runs a recipe: `Trainer(recipe, config).run()`.
 
-    def __init__(self, recipe: Recipe, config: TrainConfig) -> None:
-        self.recipe, self.config = recipe, config
+    Args:
+        before: the record of the weights that the recipe's model starts from; None: there is none.
+        processes: those that train together, each with a recipe and a seed of its own.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        config: TrainConfig,
+        before: dict[str, Any] | None = None,
+        processes: Processes | None = None,
+    ) -> None:
+        self.recipe, self.config, self.before = recipe, config, before
+        self.processes = processes or Processes(device=config.device)
         self.model = recipe.model.to(config.device)
         self.optimizers = list(recipe.optimizers())
         self.rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
@@ -105,24 +126,33 @@ class Trainer:
         self.checkpoint = config.out / "checkpoint.pt"
 
     def run(self) -> dict[str, Any]:
-        """Train to `config.steps` or the time limit; returns the record that the card shows."""
-        config = self.config
+        """Train to `config.steps` or the time limit; returns the record that the card shows.
+
+        Of several processes only the first writes; the record of the others has no figures.
+        """
+        config, first = self.config, self.processes.first
         config.out.mkdir(parents=True, exist_ok=True)
         if self.checkpoint.exists():
             self.load()
         started = saved = time.monotonic()
         before = self.seconds
         batches = self._batches()
-        bar = tqdm(total=config.steps, initial=self.step, desc=config.out.name, mininterval=5)
+        bar = tqdm(
+            total=config.steps,
+            initial=self.step,
+            desc=config.out.name,
+            mininterval=5,
+            disable=not first,
+        )
         figures: dict[str, float] = {}
         with (config.out / "log.jsonl").open("a") as log:
             while self.done < 1:
                 metrics = self._train_step(next(batches))
-                self.seconds = before + time.monotonic() - started
+                self.seconds = self.processes.agreed(before + time.monotonic() - started)
                 bar.update()
                 if self.step % 20 == 0:
                     bar.set_postfix({k: f"{v:.4g}" for k, v in metrics.items()}, refresh=False)
-                if self.step % config.evaluate_every == 0 or self.done >= 1:
+                if first and (self.step % config.evaluate_every == 0 or self.done >= 1):
                     figures = self.recipe.evaluate(self.average.module.eval())
                     line = {
                         "step": self.step,
@@ -133,21 +163,25 @@ class Trainer:
                     log.write(json.dumps(line) + "\n")
                     log.flush()
                     bar.write(json.dumps(line))
-                if time.monotonic() - saved > 60 * config.save_minutes:
+                if first and time.monotonic() - saved > 60 * config.save_minutes:
                     self.save()
                     saved = time.monotonic()
         bar.close()
-        self.save()
         record = {
             "config": {k: v for k, v in asdict(config).items() if not isinstance(v, Path)},
             "step": self.step,
             "minutes": round(self.seconds / 60, 1),
             "threads": torch.get_num_threads(),
             "device": config.device,
+            "processes": self.processes.count,
             "torch": torch.__version__,
-            "held_out": figures or self.recipe.evaluate(self.average.module.eval()),
+            "held_out": figures,
+            "before": self.before,
         }
-        self.recipe.export(self.average.module.eval(), record)
+        if first:
+            self.save()
+            record["held_out"] = figures or self.recipe.evaluate(self.average.module.eval())
+            self.recipe.export(self.average.module.eval(), record)
         return record
 
     def _batches(self) -> Iterator[Any]:
@@ -168,10 +202,12 @@ class Trainer:
                 group["lr"] = rate * scale
         self.model.train()
         rng = np.random.default_rng([config.seed, self.step, 1])
+        self.recipe.done = self.done
         bf16 = config.precision == "bfloat16"
         with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=bf16):
             loss, metrics = self.recipe.loss(batch, rng, self.step)
         loss.backward()
+        self.processes.share_gradients(self.model.parameters())
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
         if not torch.isfinite(norm):
             raise FloatingPointError(f"gradient is not finite at step {self.step}; lower the rate")

@@ -1,14 +1,29 @@
-"""The words of the shapes world's captions as a tokenizer."""
+"""The words of the shapes world as tokenizers: of captions, and of questions and answers."""
 
 from __future__ import annotations
 
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from ..worlds.shapes.lexicon import lexicon
 from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
+from ..worlds.shapes.wording import PIECE
 
 PHRASE = "a photo of "
 PREFIX = 16  # tokens of a caption, padding included
+# messages whose content is a text, or a list of pictures and texts
+CHAT_TEMPLATE = """\
+{%- for message in messages -%}
+{{ '<|' + message['role'] + '|>' }}
+{%- if message['content'] is string -%}{{ message['content'] }}
+{%- else -%}
+{%- for part in message['content'] -%}
+{%- if part['type'] == 'image' -%}<image>{%- else -%}{{ part['text'] }}{%- endif -%}
+{%- endfor -%}
+{%- endif -%}
+{%- if message['role'] == 'assistant' -%}</s>{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}"""
 
 
 def caption_tokenizer() -> PreTrainedTokenizerFast:
@@ -27,4 +42,31 @@ def caption_tokenizer() -> PreTrainedTokenizerFast:
         eos_token="</s>",
         unk_token="<unk>",
         model_max_length=PREFIX,
+    )
+
+
+def exchange_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer of the shapes world's questions and answers, for a model of pictures.
+
+    A token is a word with the space in front of it, so decoding gives the very text. A request is
+    `<|user|><image>How many stars are there?<|assistant|>`, and an answer ends with `</s>`.
+    """
+    special = ["<pad>", "</s>", "<unk>", "<image>", "<|user|>", "<|assistant|>"]
+    vocabulary = {word: i for i, word in enumerate([*special, *lexicon()])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Split(Regex(PIECE), behavior="isolated")
+    words.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        extra_special_tokens={
+            "image_token": "<image>",
+            "user_token": "<|user|>",
+            "assistant_token": "<|assistant|>",
+        },
+        chat_template=CHAT_TEMPLATE,
+        padding_side="left",
+        model_max_length=1024,
     )

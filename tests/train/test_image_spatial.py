@@ -16,7 +16,8 @@ from mmspec.errors import InputError
 from mmspec.models.loading import load_model
 from mmspec.models.spatial import SpatialDecoder, SpatialHeads, guided_states, places_above
 from mmspec.train import image_spatial, recipes
-from mmspec.train.image_spatial import ImageSpatialRecipe, recent_lesson
+from mmspec.train.image_spatial import ImageSpatialRecipe
+from mmspec.train.lessons import recent_lesson
 from mmspec.train.trainer import TrainConfig, Trainer
 
 SMALL = dict(cell_dim=12, hidden_dim=20, reach=2, left=2)
@@ -128,12 +129,14 @@ def test_gradient_reaches_every_weight(recipe):
 
 
 def test_lessons_are_new_now_and_then_and_recent():
-    drawn = [recent_lesson(np.random.default_rng([1, step]), step) for step in range(2000)]
-    new = drawn[:: image_spatial.USES]
+    pool, uses = image_spatial.POOL, image_spatial.USES
+    rngs = (np.random.default_rng([1, step]) for step in range(2000))
+    drawn = [recent_lesson(pool, uses, rng, step) for step, rng in enumerate(rngs)]
+    new = drawn[::uses]
     assert new == list(range(len(new)))
     for step, number in enumerate(drawn):
-        newest = step // image_spatial.USES
-        assert max(0, newest - image_spatial.POOL + 1) <= number <= newest
+        newest = step // uses
+        assert max(0, newest - pool + 1) <= number <= newest
 
 
 def test_only_recent_lessons_are_kept(recipe, monkeypatch):

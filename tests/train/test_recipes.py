@@ -430,7 +430,9 @@ def recipe_of(name: str, folder, config: TrainConfig):
         return image_tokenizer.ImageTokenizerRecipe(config, folder)
     if name == "drafter":
         return image_drafter.ImageDrafterRecipe(config, folder)
-    return image_target.ImageTargetRecipe(config, folder, 64 if name == "sibling" else 128)
+    return image_target.ImageTargetRecipe(
+        config, folder, name, init="sibling" if name == "transformer" else None
+    )
 
 
 @pytest.mark.parametrize(
@@ -537,12 +539,39 @@ def test_stage_trains_further_and_its_card_tells_all(trained, tiny, tmp_path):
     assert "seed 7" in told[-1]
 
 
+@pytest.mark.parametrize("name", ["upsampler", "spatial"])
+def test_components_that_know_no_grid_go_on_at_another_size(trained, tiny, tmp_path, name):
+    """Trained for 128 px, then for 64: one step from where the stored weights stood."""
+    folder = tmp_path / "image"
+    shutil.copytree(trained[0], folder, ignore=shutil.ignore_patterns("training"))
+    options = ["--steps", "1", "--batch-size", "2", "--pipeline", str(folder)]
+    assert main(["train", f"image-{name}", *options]) == 0
+    shutil.rmtree(folder / "training")
+    before = load_file(folder / name / "diffusion_pytorch_model.safetensors")
+    if name == "spatial":  # reads its target's own grid
+        shutil.rmtree(folder / "transformer")
+        shutil.copytree(folder / "sibling", folder / "transformer")
+    size = ["--size", "64"] if name == "upsampler" else []
+    assert main(["train", f"image-{name}", "--init", name, *size, "--seed", "3", *options]) == 0
+    after = load_file(folder / name / "diffusion_pytorch_model.safetensors")
+    assert all(weight.dtype == torch.float16 for weight in after.values())
+    shifts = [float((after[key].float() - before[key].float()).abs().max()) for key in before]
+    assert 0 < max(shifts) < 0.1
+    record = json.loads((folder / name / "training.json").read_text())
+    assert (record["config"]["seed"], record["before"]["config"]["seed"]) == (3, 0)
+    assert "8×8" in (folder / name / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
         ("image-target", {"stage": "siblings"}, "did you mean 'sibling'"),
-        ("image-target", {"init": "sibling"}, "one stage of image-target"),
-        ("image-drafter", {"stage": "drafter", "init": "drafter"}, "one stage of image-target"),
+        ("image-target", {"init": "sibling"}, "for one stage: sibling, transformer"),
+        ("image-target", {"size": 64}, "for one stage: sibling, transformer"),
+        ("image-drafter", {"init": "drafter"}, "for one stage: sibling, transformer"),
+        ("image-spatial", {"size": 64}, "for one stage: sibling, transformer"),
+        ("image-target", {"stage": "sibling", "size": 60}, "a multiple of 8 px, not 60"),
+        ("image-upsampler", {"size": 72}, "a multiple of 16 px, not 72"),
         ("image-target", {"stage": "transformer", "init": "no-such"}, "no-such"),
     ],
 )
@@ -573,7 +602,7 @@ def test_seed_covers_the_first_weights(tmp_path, tiny, monkeypatch):
     drawn = []
 
     class Seen:
-        def __init__(self, recipe, config):
+        def __init__(self, recipe, config, before, processes):
             drawn.append(recipe.vq.encoder.conv_in.weight.detach().clone())
 
         def run(self):

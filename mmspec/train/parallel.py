@@ -1,0 +1,88 @@
+"""Training in several processes, one a device, as `accelerate launch` or `torchrun` starts them.
+
+Every process draws data of its own, and all of them take the same step: that of the mean gradient.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+_APART = 1_000_003  # between the seeds of two processes
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those that train a model together; by default it is alone.
+
+    Attributes:
+        index: its number; the first one evaluates, logs, saves and exports.
+        count: how many there are.
+        device: its own.
+    """
+
+    index: int = 0
+    count: int = 1
+    device: str = "cpu"
+
+    @classmethod
+    def launched(cls, device: str) -> Processes:
+        """As a launcher has started them, on devices of the kind `device`.
+
+        Raises:
+            InputError: there are several, and accelerate is not installed.
+        """
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return cls(device=device)
+        try:
+            from accelerate import PartialState
+        except ImportError as error:
+            raise InputError(
+                "several processes need accelerate; pip install 'mmspec[multi-gpu]'"
+            ) from error
+        state = PartialState(cpu=torch.device(device).type == "cpu")
+        return cls(state.process_index, state.num_processes, str(state.device))
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the one that writes."""
+        return self.index == 0
+
+    def seed(self, seed: int) -> int:
+        """The seed of its data; the first one's is the run's."""
+        return seed + _APART * self.index
+
+    def share_gradients(self, weights: Iterable[nn.Parameter]) -> None:
+        """Put the mean of all processes' gradients into every one of them.
+
+        Where some have none it counts as zero; where all have none there is none.
+        """
+        if self.count == 1:
+            return
+        weights = list(weights)
+        there = torch.tensor([float(w.grad is not None) for w in weights], device=self.device)
+        for weight, any_has in zip(weights, self._mean(there).tolist(), strict=True):
+            if any_has:
+                own = torch.zeros_like(weight) if weight.grad is None else weight.grad
+                weight.grad = self._mean(own)
+
+    def agreed(self, value: float) -> float:
+        """The first process's value: clocks differ, and all must end at the same step."""
+        if self.count == 1:
+            return value
+        from accelerate.utils import broadcast
+
+        return float(broadcast(torch.tensor([value], device=self.device)))
+
+    @staticmethod
+    def _mean(tensor: Tensor) -> Tensor:
+        from accelerate.utils import reduce
+
+        mean: Tensor = reduce(tensor, "mean")
+        return mean

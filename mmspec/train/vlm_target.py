@@ -1,0 +1,245 @@
+"""Recipe of the embedded vision-language models: LLaVA's classes, trained jointly from nothing.
+
+The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instruction Tuning", section
+4.2), with vision tower, projector and language model all trained, for they know nothing yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+from transformers import (
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+from ..models.loading import load_component, load_strict
+from ..registry import check_name
+from ..worlds.shapes.answers import accuracy_by_kind
+from ..worlds.shapes.exchanges import HeldOut, held_out_descriptions, held_out_questions, score_long
+from ..worlds.shapes.exchanges import draw as draw_picture
+from .card import write_card
+from .image_target import hybrid_optimizers
+from .trainer import TrainConfig
+from .vlm_data import Lessons, draw_lessons, pack, sample_lesson
+from .words import exchange_tokenizer
+
+SIDE, PATCH = 96, 8  # pixels: 144 tokens
+VISION = dict(hidden_size=192, intermediate_size=512, num_hidden_layers=3, num_attention_heads=3)
+TEXT: dict[str, dict[str, Any]] = {
+    "target": dict(
+        hidden_size=256, intermediate_size=640, num_hidden_layers=7, num_attention_heads=4
+    ),
+    "sibling": dict(
+        hidden_size=192, intermediate_size=512, num_hidden_layers=2, num_attention_heads=3
+    ),
+}
+FOLDERS = {"target": ".", "sibling": "drafter"}  # in the pipeline's
+QUESTIONS, DESCRIPTIONS = 10, 8  # of every kind, and long ones, of an evaluation
+LIMITS = {"short": 6, "long": 220}  # new tokens of an answer
+BATCH = 32  # rows that answer at once
+
+
+class VlmTargetRecipe:
+    """Trains `LlavaForConditionalGeneration` on lessons of the shapes world.
+
+    Args:
+        config: length, batch (pictures, with some seven questions each) and device of the run.
+        pipeline: folder that receives the target, and in its `drafter` the sibling.
+        stage: "target" or "sibling".
+        init: the stage whose weights to start from; a target that starts from the sibling takes
+            its vision tower and no more, which it does by itself where there is one. None: from
+            nothing.
+        rate: learning rate.
+
+    Raises:
+        InputError: `init` is not trained yet, or its weights don't fit.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        stage: str,
+        init: str | None = None,
+        rate: float = 2e-3,
+    ) -> None:
+        if init is not None:
+            check_name("component to start from", init, FOLDERS)
+        elif stage == "target" and (vlm_folder(pipeline, "sibling") / "config.json").exists():
+            init = "sibling"
+        self.config, self.pipeline, self.stage, self.rate = config, pipeline, stage, rate
+        self.origin = init and vlm_folder(pipeline, init)
+        self.words = exchange_tokenizer()
+        self.processor = build_processor(self.words)
+        self.model = build_model(stage, self.words)
+        places = self.model.config.image_seq_length
+        self.draw = partial(draw_lessons, self.words, config.batch_size, SIDE, places)
+        if init is not None:
+            self._start(init)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+
+    def loss(
+        self, batch: Any, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        losses, weights = token_losses(self.model, batch.to(self.config.device))
+        long = losses.detach()[weights == 1]
+        metrics = {"long": float(long.mean()) if len(long) else 0.0}
+        return (losses * weights).sum() / weights.sum(), metrics
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Greedy answers to questions about what training never shows, and the loss on long ones.
+
+        The questions are not those of the fixed lists.
+        """
+        assert isinstance(model, LlavaForConditionalGeneration)
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        drawn = [sample_lesson(rng, "held_out") for _ in range(BATCH)]
+        rows = [(draw_picture(picture, SIDE), said) for picture, said in drawn]
+        lessons = pack(self.words, rows, model.config.image_seq_length)
+        losses, weights = token_losses(model, lessons.to(self.config.device))
+        figures = {"held_out_nats_per_token": float(losses[weights == 1].mean())}
+        short = list(held_out_questions(QUESTIONS, seed=1))
+        said = answer_all(model, self.processor, short, LIMITS["short"])
+        right = [line.is_right(text) for line, text in zip(short, said, strict=True)]
+        figures["held_out_accuracy"] = sum(right) / len(right)
+        kinds = accuracy_by_kind(zip((line.kind for line in short), right, strict=True))
+        figures |= {f"accuracy_{kind}": value for kind, value in kinds.items()}
+        long = list(held_out_descriptions(DESCRIPTIONS, seed=1))
+        said = answer_all(model, self.processor, long, LIMITS["long"])
+        scores = [score_long(text, line.picture()) for line, text in zip(long, said, strict=True)]
+        figures["truthfulness"] = float(np.mean([score.truthfulness for score in scores]))
+        figures["coverage"] = float(np.mean([score.coverage for score in scores]))
+        return figures
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, LlavaForConditionalGeneration)
+        folder = vlm_folder(self.pipeline, self.stage)
+        folder.mkdir(parents=True, exist_ok=True)
+        model.half().save_pretrained(folder)
+        (folder / "model.safetensors").chmod(0o644)  # it is written as its owner's alone
+        self.processor.save_pretrained(folder)
+        write_card(
+            folder,
+            title=f"Vision-language model of the shapes world ({self.stage})",
+            purpose="answers questions about scenes and charts, and describes them at length",
+            limits="anything but the shapes world and its charts; words that are not in its "
+            "questions are unknown to it",
+            record={"component": self.stage, **record},
+        )
+
+    def _start(self, init: str) -> None:
+        """Take the weights of a trained stage."""
+        folder = vlm_folder(self.pipeline, init)
+        trained = load_component(LlavaForConditionalGeneration, folder, torch.float32)
+        if init == self.stage:
+            load_strict(self.model, trained.state_dict(), folder)
+        else:
+            tower = trained.model.vision_tower.state_dict()
+            load_strict(self.model.model.vision_tower, tower, folder)
+
+
+def vlm_folder(pipeline: Path, stage: str) -> Path:
+    """Where a stage's model is in a pipeline's folder."""
+    return pipeline / FOLDERS[stage]
+
+
+def build_model(stage: str, words: Any) -> LlavaForConditionalGeneration:
+    """A model of random weights."""
+    ends = {"bos_token_id": None, "eos_token_id": words.eos_token_id}
+    ends["pad_token_id"] = words.pad_token_id
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(image_size=SIDE, patch_size=PATCH, **VISION),
+        text_config=LlamaConfig(
+            vocab_size=len(words),
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            **ends,
+            **TEXT[stage],
+        ),
+        image_token_index=words.image_token_id,
+        image_seq_length=(SIDE // PATCH) ** 2,
+        vision_feature_layer=-1,
+        tie_word_embeddings=True,
+        **ends,
+    )
+    return LlavaForConditionalGeneration(config)
+
+
+def build_processor(words: Any) -> LlavaProcessor:
+    """Pictures of any size to pixels in [-1, 1], and texts with a place for every patch."""
+    sides = {"height": SIDE, "width": SIDE}
+    images = CLIPImageProcessorPil(
+        size=sides, crop_size=sides, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    )
+    return LlavaProcessor(
+        images,
+        words,
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=words.chat_template,
+    )
+
+
+def token_losses(model: LlavaForConditionalGeneration, lessons: Lessons) -> tuple[Tensor, Tensor]:
+    """Cross-entropy in nats of every answer token, and its weight, `[N]` each."""
+    hidden = model.model(
+        input_ids=lessons.ids,
+        pixel_values=lessons.pictures.permute(0, 3, 1, 2).float() / 127.5 - 1,
+        attention_mask=lessons.mask(),
+        position_ids=lessons.positions,
+        use_cache=False,
+    ).last_hidden_state
+    weights = lessons.weights[:, 1:]
+    answers = weights > 0
+    logits = model.lm_head(hidden[:, :-1][answers])
+    losses = F.cross_entropy(logits.float(), lessons.ids[:, 1:][answers], reduction="none")
+    return losses, weights[answers]
+
+
+@torch.no_grad()
+def answer_all(
+    model: LlavaForConditionalGeneration,
+    processor: LlavaProcessor,
+    lines: list[HeldOut],
+    limit: int,
+) -> list[str]:
+    """Greedy answers of at most `limit` tokens to the questions of a held-out list."""
+    said: list[str] = []
+    for start in range(0, len(lines), BATCH):
+        some = lines[start : start + BATCH]
+        requests = [
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "image"}, {"type": "text", "text": line.question}],
+                }
+            ]
+            for line in some
+        ]
+        inputs = processor(
+            images=[Image.fromarray(draw_picture(line.picture(), SIDE)) for line in some],
+            text=processor.apply_chat_template(requests, add_generation_prompt=True),
+            padding=True,
+            return_tensors="pt",
+        ).to(model.device, model.dtype)
+        tokens = model.generate(**inputs, max_new_tokens=limit, do_sample=False)
+        new = tokens[:, inputs["input_ids"].shape[1] :]
+        said += processor.batch_decode(new, skip_special_tokens=True)
+    return said
