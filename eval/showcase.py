@@ -1,9 +1,10 @@
-"""`mmspec generate`: the same prompt by several methods, as pictures and as a table."""
+"""`mmspec generate` and `mmspec ask`: the same prompt by several methods, and as a table."""
 
 from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,40 @@ def compare(
             sample.output.images[0].save(out / f"{name}-{sample.seed}.png")
     if len(samples) > 1:
         side_by_side(samples).save(out / "side-by-side.png")
-    record = {
+    record = _record(samples, prompt, seed, call)
+    write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
+    return record
+
+
+def ask(
+    pipe: Any,
+    methods: dict[str, SpecConfig],
+    question: str,
+    pictures: Sequence[str],
+    count: int,
+    seed: int,
+    call: dict[str, Any],
+) -> dict[str, Any]:
+    """Answer a question `count` times by every method, in turn.
+
+    Returns what a record of `compare` holds, and under `answers` the texts by method.
+    """
+    call = {**call, "image": list(pictures)}
+    samples = paired_runs(pipe, methods, [question] * count, seed, call)
+    answers = {name: [s.output.text[0] for s in rows] for name, rows in samples.items()}
+    return {**_record(samples, question, seed, call), "answers": answers}
+
+
+def _record(
+    samples: dict[str, list[Sample]], prompt: str, seed: int, call: dict[str, Any]
+) -> dict[str, Any]:
+    return {
         "prompt": prompt,
         "seed": seed,
         "call": call,
         "environment": environment(),
         "methods": {name: _row(rows, samples.get("plain")) for name, rows in samples.items()},
     }
-    write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
-    return record
 
 
 def _row(samples: list[Sample], plain: list[Sample] | None) -> dict[str, Any]:

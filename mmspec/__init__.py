@@ -1,4 +1,4 @@
-"""Speculative decoding for image generation. Public names are imported when first used."""
+"""Speculative decoding of images and of text about them. Public names load when first used."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from .config import SpecConfig
     from .pipelines.generate import disable_speculation, enable_speculation
     from .pipelines.image import ImagePipeline
+    from .pipelines.vlm import VlmPipeline
 
 __version__ = "0.1.0"
 __all__ = [
     "ImagePipeline",
     "SpecConfig",
+    "VlmPipeline",
     "__version__",
     "disable_speculation",
     "enable_speculation",
@@ -23,6 +25,7 @@ __all__ = [
 _LAZY = {
     "ImagePipeline": "mmspec.pipelines.image:ImagePipeline",
     "SpecConfig": "mmspec.config:SpecConfig",
+    "VlmPipeline": "mmspec.pipelines.vlm:VlmPipeline",
     "disable_speculation": "mmspec.pipelines.generate:disable_speculation",
     "enable_speculation": "mmspec.pipelines.generate:enable_speculation",
 }

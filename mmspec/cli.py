@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import __version__, cli_eval
 from .cli_options import (
@@ -16,6 +16,7 @@ from .cli_options import (
     folder,
     names,
     open_pipeline,
+    open_vlm,
     print_names,
     seed,
     widths,
@@ -95,24 +96,40 @@ def build_parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
+    _add_ask(commands)
     cli_eval.add_commands(commands)
 
     train = commands.add_parser("train", help="train an embedded model")
     train.set_defaults(run=_train)
     train.add_argument(
-        "recipe", help="image-tokenizer, image-target, image-drafter, image-head or clip"
+        "recipe",
+        help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
+        "image-head, clip, vlm or vlm-head",
     )
     train.add_argument("--pipeline", type=Path, default=Path("runs/image"), help="pipeline folder")
-    train.add_argument("--stage", help="run only this stage: sibling or transformer")
+    train.add_argument(
+        "--stage",
+        "--method",
+        help="run only this stage, such as sibling; of vlm-head: the method of the draft head",
+    )
     train.add_argument("--init", help="component to start from; the stage's own trains it further")
+    train.add_argument("--size", type=int, help="side of the pictures in pixels (default: its own)")
     for option, kind in (
         ("--steps", int),
         ("--batch-size", int),
         ("--max-minutes", float),
         ("--workers", int),
         ("--seed", seed),
+        ("--rate", float),
+        ("--max-new-tokens", int),
     ):
         train.add_argument(option, type=kind)
+    train.add_argument(
+        "--data", type=Path, help='questions for vlm-head: lines {"image": path, "question": text}'
+    )
+    train.add_argument(
+        "--set", action="append", metavar="NAME=VALUE", help="of vlm-head's head; repeatable"
+    )
     train.add_argument("--device", default="cpu", help="cpu or cuda")
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 
@@ -121,6 +138,29 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument("what", choices=("models", "methods"))
     listing.add_argument("--json", action="store_true")
     return parser
+
+
+def _add_ask(commands: Any) -> None:
+    ask = commands.add_parser("ask", help="ask a question about pictures")
+    ask.set_defaults(run=_ask)
+    ask.add_argument("image", nargs="+", help="a picture's file, or several")
+    ask.add_argument("question")
+    add_model(ask)
+    ask.add_argument(
+        "--method",
+        default="prompt-lookup",
+        help="as `mmspec ls methods` names them, with settings: 'draft[num_draft_tokens=5]' "
+        "(default: prompt-lookup)",
+    )
+    ask.add_argument("--compare", action="store_true", help="also answer plainly, in pairs")
+    ask.add_argument("-n", "--num-answers", type=int, default=1)
+    ask.add_argument("--max-new-tokens", type=int, default=128)
+    ask.add_argument("--seed", type=seed, default=0)
+    ask.add_argument("--temperature", type=float, default=0.0, help="0: greedy (default)")
+    ask.add_argument("--top-k", type=int, default=0, help="0: all (default)")
+    ask.add_argument("--top-p", type=float, default=1.0)
+    ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
+    ask.add_argument("--json", action="store_true", help="print what was measured, not a table")
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -169,13 +209,35 @@ def _generate(args: argparse.Namespace) -> int:
     return 0
 
 
+def _ask(args: argparse.Namespace) -> int:
+    from .eval.showcase import ask, print_table
+
+    if not 1 <= args.num_answers <= 1000:
+        raise InputError(f"--num-answers must be from 1 to 1000, not {args.num_answers}")
+    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
+    methods[args.method] = parse_method(args.method)[1]
+    names = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")
+    call = {name: getattr(args, name) for name in names}
+    pipe = open_vlm(args)
+    record = ask(pipe, methods, args.question, args.image, args.num_answers, args.seed, call)
+    if args.json:
+        print(json.dumps(record, indent=2))
+        return 0
+    for name, answers in record["answers"].items():
+        for answer in answers:
+            print(f"{name}: {answer}" if args.compare else answer)
+    if args.compare:
+        print_table(record["methods"])
+    return 0
+
+
 def _train(args: argparse.Namespace) -> int:
     from .train.recipes import train
 
     check_device(args.device)
     if args.workers is not None and args.workers < 0:
         raise InputError(f"--workers must be 0 or more, not {args.workers}")
-    for option in ("steps", "batch_size", "max_minutes"):
+    for option in ("size", "steps", "batch_size", "max_minutes", "rate", "max_new_tokens"):
         value = getattr(args, option)
         if value is not None and not 0 < value < float("inf"):
             raise InputError(f"--{option.replace('_', '-')} must be above 0, not {value}")
@@ -184,6 +246,7 @@ def _train(args: argparse.Namespace) -> int:
         folder(args.pipeline),
         stage=args.stage,
         init=args.init,
+        size=args.size,
         steps=args.steps,
         batch_size=args.batch_size,
         max_minutes=args.max_minutes,
@@ -191,9 +254,22 @@ def _train(args: argparse.Namespace) -> int:
         seed=args.seed,
         device=args.device,
         precision=args.precision,
+        rate=args.rate,
+        max_new_tokens=args.max_new_tokens,
+        data=args.data,
+        settings=_settings(args.set),
     )
-    print(json.dumps(records, indent=2))
+    if records:  # of several processes one has them
+        print(json.dumps(records, indent=2))
     return 0
+
+
+def _settings(given: list[str] | None) -> dict[str, str] | None:
+    """Values by name, of `NAME=VALUE`s."""
+    for text in given or ():
+        if not all(text.partition("=")):
+            raise InputError(f"--set takes NAME=VALUE, not {text!r}")
+    return dict(text.split("=", 1) for text in given) if given else None
 
 
 def _ls(args: argparse.Namespace) -> int:

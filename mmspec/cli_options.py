@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,35 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """The options that `open_pipeline` reads."""
-    parser.add_argument("--model", help="pipeline folder or hub id (default: the embedded model)")
+def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """The options that `open_pipeline` reads; with `several`, a list of models."""
+    text = "pipeline folder or hub id (default: the embedded model)"
+    if several:
+        parser.add_argument("--model", action="append", help=f"{text}; may be given again")
+    else:
+        parser.add_argument("--model", help=text)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
 
 
 def open_pipeline(args: argparse.Namespace) -> Any:
     """The image pipeline that the arguments name, on its device, without progress bars."""
+    return open_pipelines(args, [args.model])[0]
+
+
+def open_vlm(args: argparse.Namespace) -> Any:
+    """As `open_pipeline`, of a vision-language model."""
+    from transformers.utils import logging
+
+    from .pipelines.vlm import VlmPipeline
+
+    logging.disable_progress_bar()
+    check_device(args.device)
+    pipe: Any = VlmPipeline.from_pretrained(args.model)
+    return pipe.to(args.device)
+
+
+def open_pipelines(args: argparse.Namespace, models: Sequence[str | None]) -> list[Any]:
+    """As `open_pipeline`, of each of the models; None: the embedded one."""
     from transformers.utils import logging
 
     from .pipelines.image import ImagePipeline
@@ -47,11 +69,12 @@ def open_pipeline(args: argparse.Namespace) -> Any:
     logging.disable_progress_bar()
     check_device(args.device)
     spread = getattr(args, "device_map", None)
-    pipe: Any = ImagePipeline.from_pretrained(args.model, device_map=spread)
-    if spread is None:
-        pipe.to(args.device)
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+    pipes: list[Any] = [ImagePipeline.from_pretrained(m, device_map=spread) for m in models]
+    for pipe in pipes:
+        if spread is None:
+            pipe.to(args.device)
+        pipe.set_progress_bar_config(disable=True)
+    return pipes
 
 
 def print_names(rows: dict[str, str], as_json: bool) -> int:

@@ -147,7 +147,10 @@ def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: i
 def locate(path: str | Path | None, embedded: str) -> Path:
     """The folder of an embedded model, a local one, or a downloaded hub repository."""
     if path is None:
-        return Path(assets.__file__).resolve().parent / "models" / embedded
+        own = Path(assets.__file__).resolve().parent / "models" / embedded
+        if not own.is_dir():
+            raise InputError(f"no model {embedded!r} is embedded in this version; name a folder")
+        return own
     folder = Path(path)
     if folder.exists():
         return folder

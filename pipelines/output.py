@@ -11,6 +11,21 @@ from ..engine.stats import SpecStats
 
 
 @dataclass
+class VlmOutput(BaseOutput):
+    """Answers of one call.
+
+    Attributes:
+        text: the answers, a string per question.
+        tokens: their token ids, a list per question, the end-of-sequence token included.
+        stats: what the generation took.
+    """
+
+    text: list[str]
+    tokens: list[list[int]]
+    stats: SpecStats
+
+
+@dataclass
 class ImageOutput(BaseOutput):
     """Images of one call.
 

@@ -1,0 +1,246 @@
+"""Pictures and a question in, text out: any vision-language model of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.generation.streamers import BaseStreamer
+
+from ..config import SpecConfig
+from ..engine.stats import SpecStats
+from ..engine.types import Context
+from ..errors import InputError
+from ..models.placement import Device
+from ..models.vlm_folder import asked, check_family, load_vlm
+from ..picture import Picture, open_picture
+from .base import SpeculativePipeline, locate, row_seeds
+from .generate import Speculation
+from .output import VlmOutput
+
+Pictures = Picture | Sequence[Picture] | None  # of one question
+
+
+class VlmPipeline(SpeculativePipeline):
+    """A vision-language model of transformers that answers questions about pictures.
+
+    Folders are in transformers' own layout: the model and its processor as `save_pretrained` writes
+    them; a drafter, with its processor if that is another, in the folder `drafter`.
+
+    Args:
+        model: the target, such as `LlavaForConditionalGeneration`.
+        processor: its processor, with a chat template.
+        drafter: a smaller model of the same vocabulary, for methods that have one. It is shown the
+            pictures too.
+        drafter_processor: the drafter's, where it lays prompts out in another way than the model's.
+
+    Raises:
+        InputError: the model's family is unknown here.
+    """
+
+    embedded = "vlm"
+    _optional_components: ClassVar = ["drafter", "drafter_processor"]
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        processor: Any,
+        drafter: PreTrainedModel | None = None,
+        drafter_processor: Any = None,
+    ) -> None:
+        super().__init__()
+        self.register_modules(
+            model=model,
+            processor=processor,
+            drafter=drafter,
+            drafter_processor=drafter_processor,
+        )
+        check_family(model.config.model_type)
+        self._speculation: Speculation | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path | None = None,
+        dtype: torch.dtype = torch.float32,
+        device_map: str | Mapping[str, Device] | None = None,
+    ) -> VlmPipeline:
+        """Load a folder in transformers' layout, or a hub repository.
+
+        Args:
+            path: the folder or the repository's id; None: the embedded model.
+            dtype: of the weights.
+            device_map: must be None: the whole model is on one device.
+
+        Raises:
+            InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
+                family is unknown, or a device map is given.
+        """
+        if device_map is not None:
+            raise InputError("device_map spreads LlamaGen alone; use .to() for this model")
+        folder = locate(path, cls.embedded)
+        parts = load_vlm(folder, dtype)
+        home = folder / "drafter"
+        if home.is_dir():
+            own = (home / "processor_config.json").exists() or (
+                home / "preprocessor_config.json"
+            ).exists()
+            small = load_vlm(home, dtype, with_processor=own)
+            parts |= {"drafter": small["model"], "drafter_processor": small.get("processor")}
+        return cls(**parts)
+
+    def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
+        """Write every component as `from_pretrained` reads it.
+
+        Args:
+            save_directory: folder, made if it does not exist.
+            max_shard_size: largest weights file ("5GB").
+        """
+        folder = Path(save_directory)
+        self.model.save_pretrained(folder, max_shard_size=max_shard_size)
+        self.processor.save_pretrained(folder)
+        if self.drafter is not None:
+            self.drafter.save_pretrained(folder / "drafter", max_shard_size=max_shard_size)
+        if self.drafter_processor is not None:
+            self.drafter_processor.save_pretrained(folder / "drafter")
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        prompt: str | list[str],
+        image: Pictures | Sequence[Pictures] = None,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: str | list[str] | None = None,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        streamer: BaseStreamer | None = None,
+        return_dict: bool = True,
+        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+    ) -> VlmOutput | tuple[list[str], SpecStats]:
+        """Answer questions.
+
+        Args:
+            prompt: a question, or a list of questions.
+            image: a picture, opened or as a path, several for a single question, or None. With a
+                list of questions, a list with one such entry for each.
+            max_new_tokens: of an answer.
+            temperature, top_k, top_p: warpers; temperature 0 is greedy; top_k 0: all tokens.
+            stop: strings that end an answer, which keeps them.
+            generator: one for all answers, or a list with one each; the same seed gives the same
+                answer, alone or in a batch (goodput lengths follow the clock and may not).
+            streamer: of transformers; it is given tokens as soon as every answer has them.
+            return_dict: a `VlmOutput`, else the tuple (text, stats).
+            callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …})`
+                after every verify round; set `pipe.interrupt = True` in it to stop.
+
+        Raises:
+            InputError: an argument is out of range, a picture can't be read, or a prompt is longer
+                than the model's context.
+        """
+        pictures, questions = _requests(prompt, image)
+        _check(max_new_tokens, temperature, top_k, top_p)
+        speculation = self._at_work()
+        inputs = self._inputs(self.processor, pictures, questions)
+        if self.drafter_processor is not None and speculation.drafter is not None:
+            own = self._inputs(self.drafter_processor, pictures, questions)
+            inputs["drafter_inputs"] = own
+        self._interrupt = False
+
+        def on_round(context: Context) -> bool:
+            if callback_on_step_end is not None:
+                done = min(context.base)
+                callback_on_step_end(self, context.round, done, {"context": context})
+            return self._interrupt
+
+        speculation.on_round = on_round
+        how: dict[str, Any] = {"do_sample": temperature != 0}
+        if temperature:
+            speculation.seeds = row_seeds(generator, len(questions))
+            how |= {"temperature": float(temperature), "top_k": top_k, "top_p": top_p}
+        if stop is not None:
+            how |= {"stop_strings": stop, "tokenizer": self.processor.tokenizer}
+        rows = speculation.generate(
+            **inputs, max_new_tokens=max_new_tokens, streamer=streamer, **how
+        )
+        assert isinstance(rows, Tensor)
+        stats: SpecStats = self.model.speculation_stats
+        answers = rows[:, inputs["input_ids"].shape[1] :]
+        tokens = [row[:n].tolist() for row, n in zip(answers, stats.emitted, strict=True)]
+        text = self.processor.batch_decode(tokens, skip_special_tokens=True)
+        return VlmOutput(text=text, tokens=tokens, stats=stats) if return_dict else (text, stats)
+
+    def check_speculation(self, config: SpecConfig) -> None:
+        super().check_speculation(config)
+        Speculation(self.model, config, self._drafter_for(config))
+
+    def _drafter_for(self, config: SpecConfig) -> PreTrainedModel | None:
+        small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
+        return small
+
+    def _at_work(self) -> Speculation:
+        """The speculation of the current configuration; kept, for it learns what calls cost."""
+        config, kept = self.speculation, self._speculation
+        drafter = self._drafter_for(config)
+        if (
+            kept is None
+            or kept.config != config.resolved()
+            or kept.model is not self.model
+            or (kept.drafter.model if kept.drafter else None) is not drafter
+        ):
+            kept = self._speculation = Speculation(self.model, config, drafter)
+        return kept
+
+    def _inputs(
+        self, processor: Any, pictures: list[list[Any]], questions: list[str]
+    ) -> dict[str, Any]:
+        """What a processor makes of conversations of one turn each, left-padded."""
+        device, dtype = self.model.device, self.model.dtype
+        return {
+            name: value.to(device, dtype if value.is_floating_point() else None)
+            for name, value in asked(processor, pictures, questions).items()
+        }
+
+
+def _requests(
+    prompt: str | list[str], image: Pictures | Sequence[Pictures]
+) -> tuple[list[list[Any]], list[str]]:
+    """Pictures of every question, opened, and the questions."""
+    questions = [prompt] if isinstance(prompt, str) else list(prompt)
+    if not questions or not all(asked.strip() for asked in questions):
+        raise InputError("the question is empty; say what to answer")
+    many: list[Any]
+    if isinstance(prompt, str):
+        many = [image]
+    elif isinstance(image, Sequence) and not isinstance(image, str):
+        many = list(image)
+    else:
+        many = [image] * len(questions)
+    if len(many) != len(questions):
+        raise InputError(f"{len(many)} pictures for {len(questions)} questions; give one each")
+    opened = []
+    for seen in many:
+        if seen is None:
+            one: Sequence[Any] = []
+        else:
+            one = seen if isinstance(seen, list | tuple) else [seen]
+        opened.append([open_picture(picture) for picture in one])
+    return opened, questions
+
+
+def _check(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
+    """One clear line for every argument out of range."""
+    if not 1 <= max_new_tokens <= 2**20:
+        raise InputError(f"max_new_tokens must be from 1 to {2**20}, not {max_new_tokens}")
+    # a smaller temperature would overflow the logits
+    if temperature != 0 and not 1e-6 <= temperature <= 100:
+        raise InputError(f"temperature must be 0 or from 1e-6 to 100, not {temperature}")
+    if not 0 <= top_k <= 2**31:
+        raise InputError(f"top_k must be from 0 to {2**31}, not {top_k}")
+    if not 0 < top_p <= 1:
+        raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")
