@@ -8,7 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli_options import add_model, folder, names, open_pipeline, print_names, seed, widths
+from .cli_options import (
+    add_model,
+    folder,
+    names,
+    open_pipeline,
+    open_pipelines,
+    print_names,
+    seed,
+    widths,
+)
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
@@ -110,7 +119,7 @@ def _add_growth(actions: Any) -> None:
         "growth", help="target calls at several sides of the grid: do they grow with its area?"
     )
     growth.set_defaults(run=_growth)
-    add_model(growth)
+    add_model(growth, several=True)
     growth.add_argument(
         "--methods",
         type=split_methods,
@@ -296,10 +305,10 @@ def _growth(args: argparse.Namespace) -> int:
         raise InputError(f"--sides must be at least 1, not {sides[0]}")
     prompts = load_prompts(suite, args.prompts)
     texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
-    out, pipe = folder(args.out), open_pipeline(args)
+    out, pipes = folder(args.out), open_pipelines(args, args.model or [None])
     total = len(texts) * len(methods) * len(sides)
     with tqdm(total=total, desc="growth", unit="sample", delay=1) as bar:
-        record = measure_growth(pipe, methods, texts, args.seed, suite.call, sides, bar.update)
+        record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, bar.update)
     write_growth(record, out)
     if args.json:
         print(json.dumps(asdict(record), indent=2))

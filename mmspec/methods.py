@@ -149,7 +149,7 @@ METHODS: dict[str, Method] = {
             "local_radius": 0,
             "local_turns": 0,
             "local_advance": 1,
-            "neighbours": 20,
+            "neighbours": 12,
             "draft_rows": 1,
         },
     ),

@@ -178,7 +178,7 @@ def test_lists(run, command, listed):
 def test_eval_run(evaluate, tmp_path):
     code, out, _ = evaluate("--methods", "plain,draft,sjd", "--limit", "2")
     assert code == 0
-    written = ["report.html", "report.json", "report.md", "run.json", "samples.jsonl"]
+    written = ["report.html", "report.json", "report.md", "run.json", "samples.jsonl"]  # no quality
     assert names(tmp_path / "out") == written
     data = json.loads((tmp_path / "out" / "report.json").read_text())
     assert list(data["methods"]) == ["plain", "draft", "sjd"]

@@ -34,6 +34,8 @@ class Growth:
         nfe: mean calls of the target per sample by side; prefill is not counted.
         nfe_ci95: its bootstrap interval.
         target_tokens: mean tokens that the target processed in them.
+        sibling_nfe: mean calls of a sibling that drew a small picture first, where there is one;
+            they are not in `nfe`.
         exponent: a of NFE ∝ sideᵃ, the least-squares line through the logarithms; None for a
             single side. One token a call has 2, one row of the grid a call 1.
         exponent_ci95: by resampling the prompts, the same ones at every side.
@@ -44,6 +46,7 @@ class Growth:
     nfe: dict[int, float] = field(default_factory=dict)
     nfe_ci95: dict[int, Interval] = field(default_factory=dict)
     target_tokens: dict[int, float] = field(default_factory=dict)
+    sibling_nfe: dict[int, float] = field(default_factory=dict)
     exponent: float | None = None
     exponent_ci95: Interval | None = None
 
@@ -66,7 +69,7 @@ class GrowthRecord:
 
 
 def measure_growth(
-    pipe: Any,
+    pipes: Sequence[Any],
     methods: Mapping[str, SpecConfig],
     prompts: Sequence[str],
     seed: int = 0,
@@ -74,25 +77,26 @@ def measure_growth(
     sides: Sequence[int] = SIDES,
     progress: Callable[[int], None] = lambda samples: None,
 ) -> GrowthRecord:
-    """Draw every prompt by every method at every side that the pipeline has a network for.
+    """Draw every prompt by every method at every side that there is a network for.
 
     Args:
+        pipes: pipelines; a side is drawn by one whose own size it is, or else by the first that can
+            draw it.
         prompts: a sample each; sample i has seed `seed + i` at every side and in every method.
         call: arguments of every pipeline call.
         progress: told how many samples are done since it was last told.
 
     Raises:
-        InputError: the pipeline can draw at none of the sides, or a method asks no target.
+        InputError: nobody can draw at any of the sides, or a method asks no target.
     """
     for name, config in methods.items():
         if config.unasked:
             raise InputError(f"{name} never calls the target: there is nothing to count")
-    record = GrowthRecord(len(prompts), seed, dict(call or {}), environment(pipe.device))
+    record = GrowthRecord(len(prompts), seed, dict(call or {}), environment(pipes[0].device))
     calls: dict[str, dict[int, npt.NDArray[np.float64]]] = {name: {} for name in methods}
     for side in sides:
-        height = side * pipe.vq_model.downsample_factor
         try:
-            pipe.network(height, None)
+            pipe, height = _of_side(pipes, side)
         except InputError as error:
             record.notes.append(f"side {side} is left out: {error}")
             progress(len(prompts) * len(methods))
@@ -116,6 +120,24 @@ def measure_growth(
             row.exponent, row.exponent_ci95 = exponent(calls[name])
     record.methods = {name: record.methods[name] for name in methods if name in record.methods}
     return record
+
+
+def _of_side(pipes: Sequence[Any], side: int) -> tuple[Any, int]:
+    """The pipeline that draws a side, and the height in pixels there.
+
+    Raises:
+        InputError: none does; what the last one says.
+    """
+    heights = [(pipe, side * pipe.vq_model.downsample_factor) for pipe in pipes]
+    heights.sort(key=lambda found: found[0].default_size != found[1])
+    for pipe, height in heights:
+        try:
+            pipe.network(height, None)
+        except InputError as error:
+            refused = error
+        else:
+            return pipe, height
+    raise refused
 
 
 def exponent(calls: Calls) -> tuple[float, Interval | None]:
@@ -156,6 +178,8 @@ def _add(row: Growth, side: int, height: int, stats: SpecStats) -> None:
     row.pixels[side] = height
     row.nfe[side] = statistics.fmean(stats.calls)
     row.target_tokens[side] = statistics.fmean(stats.target_tokens)
+    if stats.sibling_calls:
+        row.sibling_nfe[side] = statistics.fmean(stats.sibling_calls)
     counts = np.array(stats.calls, dtype=np.float64)
     if len(counts) >= FEWEST:
         row.nfe_ci95[side] = interval(lambda i: np.asarray(counts[i].mean(1)), len(counts))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from ..files import write_atomic
 from ..report.figure import DASHED, MARKERS, figure, legend
 from ..report.format import fixed, interval
-from ..report.svg import MUTED, SERIES
+from ..report.svg import MUTED, SERIES, standalone
 from ..report.table import Cell, Row, Table, escape
 from .growth import Growth, GrowthRecord
 
@@ -26,7 +25,7 @@ ABOUT = (
 
 def write_growth(record: GrowthRecord, out: Path) -> list[Path]:
     """Write `growth.json`, `growth.md` and `growth.svg`."""
-    files: dict[str, str | bytes] = {
+    files = {
         "growth.json": json.dumps(asdict(record), indent=2) + "\n",
         "growth.md": _markdown(record),
         "growth.svg": _figure(record),
@@ -59,6 +58,8 @@ def _calls(row: Growth, plain: Growth | None, side: int) -> Cell:
     notes: tuple[str, ...] = ()
     if plain is not None and row is not plain and side in plain.nfe:
         notes = (fixed(plain.nfe[side] / row.nfe[side], 2, unit="×"),)
+    if side in row.sibling_nfe:
+        notes += (f"and {fixed(row.sibling_nfe[side], 1)} of the sibling",)
     spread = interval(row.nfe_ci95.get(side), 1) if row is not plain else ""
     return Cell(fixed(row.nfe[side], 1), spread, notes)
 
@@ -78,7 +79,7 @@ def _markdown(record: GrowthRecord) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _figure(record: GrowthRecord) -> bytes:
+def _figure(record: GrowthRecord) -> str:
     """Calls by side, both logarithmic, so that a power is a straight line."""
     pixels = _pixels(record)
     with figure("growth", 4.0) as (canvas, axes):
@@ -104,6 +105,4 @@ def _figure(record: GrowthRecord) -> bytes:
         axes.set_xlabel("side of the grid, tokens")
         axes.set_ylabel("target calls per sample")
         legend(canvas, axes)
-        file = BytesIO()
-        canvas.savefig(file, format="svg", facecolor="white", metadata={"Date": None})
-        return file.getvalue()
+        return standalone(canvas, "growth", "target calls by side of the grid")

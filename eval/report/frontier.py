@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from .svg import GRID, MUTED, inline
 from .words import baseline, calls_saved, first_metric
 
 Pair = tuple[float, float]
+Render = Callable[[Any, str, str], str]  # a figure, its name and what it shows, to SVG
 FEW = 10  # points that a small figure has room for
 
 
@@ -33,18 +34,21 @@ class Point(NamedTuple):
         return self.x, self.quality.value
 
 
-def frontier(report: Report) -> str | None:
-    """Measured speed-up against the suite's first metric; None where nothing was timed."""
+def frontier(report: Report, render: Render = inline) -> str | None:
+    """Measured speed-up against the suite's first metric; None where nothing was timed.
+
+    `render` is `svg.inline` or `svg.standalone`.
+    """
     if not any(known(row.speedup_median) for row in report.methods.values()):
         return None
     found = {name: (_speed(row), row.speedup_ci95) for name, row in report.methods.items()}
-    return _draw(report, "frontier", "speed-up over plain, times", found)
+    return _draw(report, "frontier", "speed-up over plain, times", found, render)
 
 
-def calls_frontier(report: Report) -> str | None:
+def calls_frontier(report: Report, render: Render = inline) -> str | None:
     """The same with target calls in place of seconds, since they carry over to other machines."""
     found = {name: (calls_saved(report, row), None) for name, row in report.methods.items()}
-    return _draw(report, "calls", "times fewer target calls than plain", found)
+    return _draw(report, "calls", "times fewer target calls than plain", found, render)
 
 
 def _speed(row: MethodResult) -> float | None:
@@ -52,7 +56,11 @@ def _speed(row: MethodResult) -> float | None:
 
 
 def _draw(
-    report: Report, name: str, what: str, speeds: Mapping[str, tuple[float | None, Pair | None]]
+    report: Report,
+    name: str,
+    what: str,
+    speeds: Mapping[str, tuple[float | None, Pair | None]],
+    render: Render,
 ) -> str | None:
     """A frontier: points with intervals, a line through each family, plain's level, the best."""
     metric = first_metric(report)
@@ -82,7 +90,7 @@ def _draw(
         told = ", ".join(
             f"{n}: {fixed(x, 2)} times, {significant(y)}" for n, (x, y) in where.items()
         )
-        return inline(canvas, name, f"{what} against {metric}. {told}")
+        return render(canvas, name, f"{what} against {metric}. {told}")
 
 
 def _points(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..schema import Report
 from . import tables
@@ -11,12 +11,15 @@ from .table import Table, escape
 from .words import DEFINITIONS, lede, title, warnings, what_ran
 
 
-def to_markdown(report: Report) -> str:
-    """The report as Markdown; text of the user's is shown as it is."""
-    return "\n\n".join(_blocks(report)) + "\n"
+def to_markdown(report: Report, figures: Sequence[str] = ()) -> str:
+    """The report as Markdown; text of the user's is shown as it is.
+
+    `figures` are files beside it: speed against quality.
+    """
+    return "\n\n".join(_blocks(report, figures)) + "\n"
 
 
-def _blocks(report: Report) -> Iterator[str]:
+def _blocks(report: Report, figures: Sequence[str]) -> Iterator[str]:
     yield f"# {escape(title(report))}"
     yield "; ".join(f"{name}: {escape(text)}" for name, text in what_ran(report))
     if said := warnings(report):
@@ -26,6 +29,8 @@ def _blocks(report: Report) -> Iterator[str]:
         )
     yield escape(lede(report))
     yield tables.headline(report).markdown()
+    for name in figures:
+        yield f"![Speed against quality]({name})"
     sections: list[tuple[str, list[Table | None]]] = [
         ("Further figures", [tables.further(report)]),
         ("Speed against quality", [tables.sweeps(report)]),

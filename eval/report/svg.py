@@ -88,6 +88,14 @@ def inline(figure: Any, name: str, label: str) -> str:
     return head + text[text.index(">") + 1 :].strip()
 
 
+def standalone(figure: Any, name: str, label: str) -> str:
+    """A figure as a file of its own, on white; arguments as of `inline`."""
+    file = io.StringIO()
+    about = {"Date": None, "Title": name, "Description": label}
+    figure.savefig(file, format="svg", facecolor="white", metadata=about)
+    return file.getvalue()
+
+
 def _of_the_page(tag: str, name: str) -> str:
     tag = re.sub(r"\b(id=\"|href=\"#|url\(#)", rf"\g<1>{name}-", tag)
     tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", tag)

@@ -1,4 +1,4 @@
-"""`report.md` and `report.html` beside the `report.json` that they are drawn from."""
+"""`report.md`, `report.html` and figures beside the `report.json` that they are drawn from."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 from ...errors import InputError
 from ..files import write_atomic
 from ..schema import Report
+from .frontier import calls_frontier, frontier
 from .html import to_html
 from .markdown import to_markdown
+from .svg import standalone
 
 
 def write_reports(folder: Path) -> list[Path]:
-    """Draw both reports of a finished run; both are made before either is written.
+    """Draw both reports of a finished run, and the frontiers; all are made before one is written.
 
     Raises:
         InputError: no such folder, no report of this version in it, or a line of its
@@ -21,5 +23,14 @@ def write_reports(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise InputError(f"no folder {folder}; name the one that `mmspec eval run -o` wrote")
     report = Report.read(folder)
-    texts = {"report.md": to_markdown(report), "report.html": to_html(report, folder)}
+    figures = {
+        "frontier.svg": frontier(report, standalone),
+        "calls.svg": calls_frontier(report, standalone),
+    }
+    drawn = {name: text for name, text in figures.items() if text is not None}
+    texts = {
+        "report.md": to_markdown(report, tuple(drawn)),
+        "report.html": to_html(report, folder),
+        **drawn,
+    }
     return [write_atomic(folder / name, text) for name, text in texts.items()]

@@ -27,7 +27,7 @@ def pipe(tiny_folder) -> ImagePipeline:
 
 @pytest.fixture(scope="module")
 def record(pipe):
-    return measure_growth(pipe, METHODS, PROMPTS, seed=5, sides=(2, 4, 8))
+    return measure_growth([pipe], METHODS, PROMPTS, seed=5, sides=(2, 4, 8))
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 1.5, 2.0])
@@ -83,7 +83,7 @@ def test_calls_are_those_of_single_generations(pipe, record):
 
 def test_the_pipeline_is_left_as_it_was(pipe):
     pipe.enable_speculation(METHODS["sjd"])
-    measure_growth(pipe, {"plain": METHODS["plain"]}, PROMPTS[:1], sides=(2,))
+    measure_growth([pipe], {"plain": METHODS["plain"]}, PROMPTS[:1], sides=(2,))
     assert pipe.speculation == METHODS["sjd"]
     pipe.disable_speculation()
 
@@ -98,7 +98,7 @@ def test_a_method_that_can_not_draw_is_left_out_and_said(tiny_folder):
     alone = ImagePipeline.from_pretrained(tiny_folder)
     alone.register_modules(drafter=None)
     alone.set_progress_bar_config(disable=True)
-    record = measure_growth(alone, METHODS, PROMPTS[:2], sides=(2,))
+    record = measure_growth([alone], METHODS, PROMPTS[:2], sides=(2,))
     assert list(record.methods) == ["plain", "sjd"]
     assert record.methods["sjd"].exponent is None
     (note,) = record.notes
@@ -107,17 +107,49 @@ def test_a_method_that_can_not_draw_is_left_out_and_said(tiny_folder):
     )
 
 
+def test_a_side_is_drawn_by_the_pipeline_whose_own_size_it_is(tiny_folder):
+    large, small = (ImagePipeline.from_pretrained(tiny_folder) for _ in range(2))
+    small.register_modules(transformer=small.sibling, sibling=None)
+    drawn = []
+    for name, pipe in (("large", large), ("small", small)):
+        pipe.set_progress_bar_config(disable=True)
+        pipe.on_engine = lambda engine, name=name: drawn.append(name)
+    plain = {"plain": METHODS["plain"]}
+    record = measure_growth([large, small], plain, PROMPTS[:2], sides=(2, 4))
+    assert (drawn, record.notes) == (["small", "large"], [])
+    measure_growth([large], plain, PROMPTS[:2], sides=(2,))
+    assert drawn == ["small", "large", "large"]
+
+
+def test_calls_of_a_sibling_stand_beside_the_target_s(pipe):
+    import torch
+
+    config = SpecConfig("mulo-sd")
+    record = measure_growth([pipe], {"mulo-sd": config}, PROMPTS[:6], seed=5, sides=(2, 4))
+    row = record.methods["mulo-sd"]
+    assert list(row.nfe) == list(row.sibling_nfe) == [4]
+    assert "mulo-sd is left out at side 2" in record.notes[0]
+    pipe.enable_speculation(config)
+    rows = [torch.Generator().manual_seed(5 + i) for i in range(6)]
+    stats = pipe(PROMPTS[:6], generator=rows, output_type="tokens").stats
+    pipe.disable_speculation()
+    assert row.sibling_nfe[4] == pytest.approx(np.mean(stats.sibling_calls))
+    assert 0 < row.sibling_nfe[4] <= 4
+    assert row.nfe[4] == pytest.approx(np.mean(stats.calls))
+    assert f"and {row.sibling_nfe[4]:.1f} of the sibling" in growth_table(record).markdown()
+
+
 def test_progress_comes_to_the_end(pipe):
     done = []
-    measure_growth(pipe, METHODS, PROMPTS[:2], sides=(2, 8), progress=done.append)
+    measure_growth([pipe], METHODS, PROMPTS[:2], sides=(2, 8), progress=done.append)
     assert sum(done) == 2 * len(METHODS) * 2
 
 
 def test_nothing_to_measure(pipe):
     with pytest.raises(InputError, match="nothing can be drawn: side 8 is left out"):
-        measure_growth(pipe, METHODS, PROMPTS[:1], sides=(8,))
+        measure_growth([pipe], METHODS, PROMPTS[:1], sides=(8,))
     with pytest.raises(InputError, match="never calls the target"):
-        measure_growth(pipe, {"x": SpecConfig(method="drafter-only")}, PROMPTS[:1], sides=(2,))
+        measure_growth([pipe], {"x": SpecConfig(method="drafter-only")}, PROMPTS[:1], sides=(2,))
 
 
 def test_the_page_holds_the_record(record, tmp_path):
@@ -140,7 +172,7 @@ def test_the_page_holds_the_record(record, tmp_path):
 
 
 def test_on_the_command_line(tiny_folder, tmp_path, capfd):
-    where = ["--model", str(tiny_folder), "-o", str(tmp_path / "out")]
+    where = [*["--model", str(tiny_folder)] * 2, "-o", str(tmp_path / "out")]
     options = ["--methods", "sjd,sjd[window=1]", "--sides", "4,2,2", "--samples", "2"]
     assert main(["eval", "growth", *options, "--json", *where]) == 0
     data = json.loads(capfd.readouterr().out)

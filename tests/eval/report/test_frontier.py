@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from mmspec.eval.report import frontier as module
 from mmspec.eval.report import plots, tables
 from mmspec.eval.report.families import ends, families, swept
 from mmspec.eval.report.figure import colors, markers
@@ -52,15 +51,9 @@ def _at(row, family, knob, value, i):
 
 
 @pytest.fixture
-def axes(monkeypatch):
+def axes():
     """Draws a frontier and gives its axes, where data are numbers yet."""
-
-    def draw(make, report):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "inline", lambda canvas, *_: canvas.axes[0])
-            return make(report)
-
-    return draw
+    return lambda make, report: make(report, lambda canvas, *_: canvas.axes[0])
 
 
 def lines(axes) -> dict[str, list[tuple[float, float]]]:

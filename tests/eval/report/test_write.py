@@ -1,8 +1,9 @@
-"""Both files beside the report, whole or not at all."""
+"""The files beside the report, whole or not at all."""
 
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 
 import pytest
 
@@ -10,14 +11,37 @@ from mmspec.errors import InputError
 from mmspec.eval.report import to_html, to_markdown, write_reports
 from mmspec.eval.schema import VERSION, Report
 
+FIGURES = ("frontier.svg", "calls.svg")
 
-def test_both_are_written_beside_the_report(run):
+
+def test_all_are_written_beside_the_report(run):
     report = Report.read(run)
     paths = write_reports(run)
-    assert paths == [run / "report.md", run / "report.html"]
-    assert paths[0].read_text() == to_markdown(report)
+    assert paths == [run / name for name in ("report.md", "report.html", *FIGURES)]
+    assert paths[0].read_text() == to_markdown(report, FIGURES)
     assert paths[1].read_text() == to_html(report, run)
     assert not list(run.glob("*.part"))
+
+
+def test_the_figures_stand_alone_and_the_markdown_shows_them(run):
+    write_reports(run)
+    methods = Report.read(run).methods
+    for name in FIGURES:
+        text = (run / name).read_text()
+        assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in text  # colours of a page that is not there
+        shown = [m for m, row in methods.items() if row.nfe_per_sample or name != "calls.svg"]
+        assert all(method in text for method in shown)
+        assert f"({name})" in (run / "report.md").read_text()
+
+
+def test_without_speed_there_is_no_frontier(run):
+    report = Report.read(run)
+    for row in report.methods.values():
+        row.speedup_median = None
+    report.write(run)
+    assert run / "frontier.svg" not in write_reports(run)
+    assert "frontier.svg" not in (run / "report.md").read_text()
 
 
 def test_a_failure_leaves_the_old_files(run):

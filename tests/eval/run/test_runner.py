@@ -68,7 +68,8 @@ def finished(job, tmp_path_factory) -> Path:
 def test_what_a_run_writes(finished):
     names = sorted(path.name for path in finished.iterdir())
     assert names == [
-        *("pictures", "report.html", "report.json", "report.md", "run.json", "samples.jsonl")
+        *("calls.svg", "frontier.svg", "pictures", "report.html", "report.json", "report.md"),
+        *("run.json", "samples.jsonl"),
     ]
     report = Report.read(finished)
     assert report.command == "mmspec eval run 'a b'"
