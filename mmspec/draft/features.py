@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -68,9 +69,9 @@ class FeatureModel(GuidedDecoder):
                 before[:, -known:] = self.target.hidden * real
         self._start(rows, before)
 
+    @abstractmethod
     def _start(self, rows: int, before: Tensor) -> None:
         """Read the target's prefix, with the hidden states `[R, T, D]` in front of its columns."""
-        raise NotImplementedError
 
     def _of_all_rows(self, index: Tensor) -> Tensor:
         """`[B, n]` of samples to `[R, n]` of rows."""

@@ -8,6 +8,7 @@ place of hidden states that the target has not computed yet.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -150,6 +151,7 @@ class FeatureDecoder(Decoder):
     Embeddings and output layer are the target's.
     """
 
+    @abstractmethod
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, places: int
     ) -> tuple[Tensor, Tensor]:
@@ -163,15 +165,14 @@ class FeatureDecoder(Decoder):
         Returns:
             Its prefix `[R, T', D]`, of which only the width counts, and its mask `[R, T']`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, prefix: Tensor, before: Tensor) -> Tensor:
         """Inputs `[R, T', D]` of the prefix in `view`, of the features `[R, T, D]` in front."""
-        raise NotImplementedError
 
+    @abstractmethod
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
         """Inputs `[R, n, D]` of tokens with `embeddings` and the features in front of them."""
-        raise NotImplementedError
 
 
 class EagleDecoder(FeatureDecoder):

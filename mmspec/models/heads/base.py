@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -180,6 +181,6 @@ class DraftHead(ModelMixin, ConfigMixin):
         angles = positions[..., None].to(real) * self.sizes.rope_theta**-steps
         return torch.polar(torch.ones_like(angles), angles)
 
+    @abstractmethod
     def loss(self, batch: HeadBatch) -> tuple[Tensor, dict[str, float]]:
         """What training makes small, and figures of this batch for the log."""
-        raise NotImplementedError
