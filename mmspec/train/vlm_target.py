@@ -25,12 +25,14 @@ from transformers import (
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+from ..errors import InputError
 from ..models.loading import load_component, load_strict
 from ..registry import check_name
 from ..worlds.shapes.answers import accuracy_by_kind
 from ..worlds.shapes.exchanges import HeldOut, held_out_descriptions, held_out_questions, score_long
 from ..worlds.shapes.exchanges import draw as draw_picture
 from .card import write_card
+from .grow import grow
 from .image_target import hybrid_optimizers
 from .trainer import TrainConfig
 from .vlm_data import Lessons, draw_lessons, pack, sample_lesson
@@ -59,8 +61,8 @@ class VlmTargetRecipe:
         config: length, batch (pictures, with some seven questions each) and device of the run.
         pipeline: folder that receives the target, and in its `drafter` the sibling.
         stage: "target" or "sibling".
-        init: the stage whose weights to start from; a target that starts from the sibling takes
-            its vision tower and no more, which it does by itself where there is one. None: from
+        init: the stage whose weights to start from; a target that starts from the sibling begins as
+            the same function (`grow`), which it does by itself where there is one. None: from
             nothing.
         rate: learning rate.
 
@@ -150,8 +152,10 @@ class VlmTargetRecipe:
         if init == self.stage:
             load_strict(self.model, trained.state_dict(), folder)
         else:
-            tower = trained.model.vision_tower.state_dict()
-            load_strict(self.model.model.vision_tower, tower, folder)
+            try:
+                grow(self.model, trained.state_dict())
+            except ValueError as error:
+                raise InputError(f"{folder} is no smaller {self.stage}: {error}") from error
 
 
 def vlm_folder(pipeline: Path, stage: str) -> Path:

@@ -27,6 +27,15 @@ from mmspec.worlds.shapes.exchanges import (
 )
 
 SMALL = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+RECORD = {
+    "config": {"ema": 0.9, "steps": 1, "batch_size": 1, "precision": "float32", "seed": 0},
+    "held_out": {},
+    "step": 1,
+    "minutes": 0.0,
+    "device": "cpu",
+    "threads": 1,
+    "torch": "",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -191,28 +200,43 @@ def test_both_stages_from_start_to_answer(tmp_path):
     assert {f"accuracy_{kind}" for kind in KINDS if kind not in LONG_KINDS} <= set(figures)
 
 
-def test_target_starts_from_the_sibling_s_tower_or_its_own_weights(tmp_path):
+def test_target_starts_as_the_sibling_s_function_and_a_stage_from_its_own_weights(
+    tmp_path, monkeypatch
+):
+    larger = {**SMALL, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 3}
+    sizes = {"target": {**larger, "num_attention_heads": 3}, "sibling": SMALL}
+    monkeypatch.setattr(vlm_target, "TEXT", sizes)
     sibling = recipe_in(tmp_path, "sibling")
-    sibling.export(
-        sibling.model,
-        {
-            "config": {"ema": 0.9, "steps": 1, "batch_size": 1, "precision": "float32", "seed": 0},
-            "held_out": {},
-            "step": 1,
-            "minutes": 0.0,
-            "device": "cpu",
-            "threads": 1,
-            "torch": "",
-        },
-    )
-    fresh, started = recipe_in(tmp_path), recipe_in(tmp_path, init="sibling")
-    for name, weight in started.model.state_dict().items():
-        tower = name.startswith("model.vision_tower")
-        source = sibling.model.float() if tower else fresh.model
-        assert torch.equal(weight, source.state_dict()[name]), name
-    own = recipe_in(tmp_path, "sibling", init="sibling")
-    for name, weight in own.model.state_dict().items():
+    with torch.no_grad():  # so that attention is not nearly even
+        for weight in sibling.model.parameters():
+            weight.mul_(4 if weight.ndim == 2 else 1.5)
+    sibling.export(sibling.model, RECORD)
+    started = recipe_in(tmp_path, init="sibling")
+    small = recipe_in(tmp_path, "sibling", init="sibling").model
+    for name, weight in small.state_dict().items():
         assert torch.equal(weight, sibling.model.state_dict()[name]), name
+    for part in (*small.modules(), *started.model.modules()):
+        if hasattr(part, "variance_epsilon"):  # which weighs more in the narrower model
+            part.variance_epsilon = 1e-30
+    lessons = sibling.draw(np.random.default_rng(0), 0)
+    losses, _ = token_losses(started.model, lessons)
+    with torch.no_grad():
+        expected, _ = token_losses(small, lessons)
+    assert expected.std() > 0.1
+    assert torch.allclose(losses, expected, atol=1e-4)
+    losses.mean().backward()
+    layers = started.model.model.language_model.layers
+    for what_is_new in (  # it is silent, and learns
+        layers[2].self_attn.o_proj.weight.grad,
+        layers[2].mlp.down_proj.weight.grad,
+        layers[0].self_attn.o_proj.weight.grad[32:],
+        layers[0].mlp.down_proj.weight.grad[:, 32:],
+        started.model.model.language_model.embed_tokens.weight.grad[:, 32:],
+    ):
+        assert what_is_new.any()
+    started.export(started.model, RECORD)
+    with pytest.raises(InputError, match=r"no smaller sibling: model\.\S+ does not fit"):
+        recipe_in(tmp_path, "sibling", init="target")
 
 
 def test_what_cannot_be_started(tmp_path):
