@@ -104,6 +104,11 @@ STAGES: dict[str, dict[str, Stage]] = {
         )
     },
     "vlm": {
+        "tower": Stage(
+            "mmspec.train.vlm_tower:VlmTowerRecipe",
+            {"steps": 1500, "batch_size": 32, "ema": 0.99, "workers": 1},
+            parallel=True,
+        ),
         "sibling": _answering("sibling", steps=8000),
         "target": _answering("target", steps=6000),
     },

@@ -1,7 +1,8 @@
-"""Recipe of the embedded vision-language models: LLaVA's classes, trained jointly from nothing.
+"""Recipe of the embedded vision-language models: LLaVA's classes, trained jointly.
 
 The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instruction Tuning", section
-4.2), with vision tower, projector and language model all trained, for they know nothing yet.
+4.2), with vision tower, projector and language model all trained. The tower has learned to see
+(`vlm_tower`), the rest knows nothing yet; and the target is grown from the sibling.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import (
     CLIPVisionConfig,
+    CLIPVisionModel,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -48,7 +50,9 @@ TEXT: dict[str, dict[str, Any]] = {
         hidden_size=192, intermediate_size=512, num_hidden_layers=2, num_attention_heads=3
     ),
 }
-FOLDERS = {"target": ".", "sibling": "drafter"}  # in the pipeline's
+# in the pipeline's; a tower is no part of it
+FOLDERS = {"tower": "training/tower/model", "sibling": "drafter", "target": "."}
+BEFORE = {"sibling": "tower", "target": "sibling"}  # what a stage starts from if it is there
 QUESTIONS, DESCRIPTIONS = 10, 8  # of every kind, and long ones, of an evaluation
 LIMITS = {"short": 6, "long": 220}  # new tokens of an answer
 BATCH = 32  # rows that answer at once
@@ -61,9 +65,9 @@ class VlmTargetRecipe:
         config: length, batch (pictures, with some seven questions each) and device of the run.
         pipeline: folder that receives the target, and in its `drafter` the sibling.
         stage: "target" or "sibling".
-        init: the stage whose weights to start from; a target that starts from the sibling begins as
-            the same function (`grow`), which it does by itself where there is one. None: from
-            nothing.
+        init: the stage whose weights to start from: its own; "tower", for its vision tower; or of a
+            target "sibling", and it begins as the same function (`grow`). None: what stands in
+            `BEFORE`, or if that is not trained, nothing.
         rate: learning rate.
 
     Raises:
@@ -80,8 +84,8 @@ class VlmTargetRecipe:
     ) -> None:
         if init is not None:
             check_name("component to start from", init, FOLDERS)
-        elif stage == "target" and (vlm_folder(pipeline, "sibling") / "config.json").exists():
-            init = "sibling"
+        elif (vlm_folder(pipeline, BEFORE[stage]) / "config.json").exists():
+            init = BEFORE[stage]
         self.config, self.pipeline, self.stage, self.rate = config, pipeline, stage, rate
         self.origin = init and vlm_folder(pipeline, init)
         self.words = exchange_tokenizer()
@@ -148,8 +152,11 @@ class VlmTargetRecipe:
     def _start(self, init: str) -> None:
         """Take the weights of a trained stage."""
         folder = vlm_folder(self.pipeline, init)
-        trained = load_component(LlavaForConditionalGeneration, folder, torch.float32)
-        if init == self.stage:
+        kind = CLIPVisionModel if init == "tower" else LlavaForConditionalGeneration
+        trained = load_component(kind, folder, torch.float32)
+        if init == "tower":
+            load_strict(self.model.model.vision_tower, trained.state_dict(), folder)
+        elif init == self.stage:
             load_strict(self.model, trained.state_dict(), folder)
         else:
             try:
@@ -163,12 +170,17 @@ def vlm_folder(pipeline: Path, stage: str) -> Path:
     return pipeline / FOLDERS[stage]
 
 
+def vision_config() -> CLIPVisionConfig:
+    """Of the vision tower, which both models have."""
+    return CLIPVisionConfig(image_size=SIDE, patch_size=PATCH, **VISION)
+
+
 def build_model(stage: str, words: Any) -> LlavaForConditionalGeneration:
     """A model of random weights."""
     ends = {"bos_token_id": None, "eos_token_id": words.eos_token_id}
     ends["pad_token_id"] = words.pad_token_id
     config = LlavaConfig(
-        vision_config=CLIPVisionConfig(image_size=SIDE, patch_size=PATCH, **VISION),
+        vision_config=vision_config(),
         text_config=LlamaConfig(
             vocab_size=len(words),
             max_position_embeddings=1024,

@@ -17,6 +17,7 @@ from mmspec.train import recipes, vlm_target
 from mmspec.train.trainer import TrainConfig, Trainer
 from mmspec.train.vlm_data import SHORT_WEIGHT, draw_lessons, pack, sample_lesson
 from mmspec.train.vlm_target import VlmTargetRecipe, answer_all, build_processor, token_losses
+from mmspec.train.vlm_tower import VlmTowerRecipe
 from mmspec.train.words import exchange_tokenizer
 from mmspec.worlds.shapes.exchanges import (
     KINDS,
@@ -25,6 +26,7 @@ from mmspec.worlds.shapes.exchanges import (
     held_out_questions,
     sample_exchange,
 )
+from mmspec.worlds.shapes.patches import LABELS
 
 SMALL = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
 RECORD = {
@@ -176,11 +178,12 @@ def test_gradient_reaches_every_weight_that_is_used(tmp_path):
             assert weight.grad.any(), name
 
 
-def test_both_stages_from_start_to_answer(tmp_path):
+def test_all_stages_from_start_to_answer(tmp_path):
     with torch.random.fork_rng():
         records = recipes.train("vlm", tmp_path, steps=2, batch_size=2, workers=0)
-    assert [record["step"] for record in records] == [2, 2]
-    assert records[1]["before"]["component"] == "sibling"
+    assert [record["step"] for record in records] == [2, 2, 2]
+    assert records[1]["before"]["component"] == "tower"
+    assert records[2]["before"]["component"] == "sibling"
     for folder, stage in ((tmp_path / "drafter", "sibling"), (tmp_path, "target")):
         weights = load_file(folder / "model.safetensors")
         assert {value.dtype for value in weights.values()} == {torch.float16}
@@ -194,7 +197,7 @@ def test_both_stages_from_start_to_answer(tmp_path):
         together = answer_all(model, processor, lines, 4)
         alone = [answer_all(model, processor, [line], 4)[0] for line in lines]
         assert together == alone  # padded rows answer as they do alone
-    figures = records[1]["held_out"]
+    figures = records[2]["held_out"]
     assert 0 <= figures["held_out_accuracy"] <= 1
     assert figures["held_out_nats_per_token"] > 0
     assert {f"accuracy_{kind}" for kind in KINDS if kind not in LONG_KINDS} <= set(figures)
@@ -237,6 +240,36 @@ def test_target_starts_as_the_sibling_s_function_and_a_stage_from_its_own_weight
     started.export(started.model, RECORD)
     with pytest.raises(InputError, match=r"no smaller sibling: model\.\S+ does not fit"):
         recipe_in(tmp_path, "sibling", init="target")
+
+
+def test_sibling_starts_with_the_tower(tmp_path):
+    with torch.random.fork_rng():
+        (record,) = recipes.train("vlm", tmp_path, stage="tower", steps=2, batch_size=2, workers=0)
+    assert set(record["held_out"]) == {f"held_out_{name}" for name in LABELS}
+    weights = load_file(vlm_target.vlm_folder(tmp_path, "tower") / "model.safetensors")
+    tower = recipe_in(tmp_path, "sibling").model.model.vision_tower.state_dict()
+    assert tower.keys() == weights.keys()
+    assert all(torch.equal(tower[name], weights[name].float()) for name in tower)
+
+
+def test_tower_learns_what_patches_show(tmp_path):
+    config = TrainConfig(tmp_path / "training", steps=60, batch_size=8)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        recipe = VlmTowerRecipe(config, tmp_path)
+    batch = recipe.draw(np.random.default_rng(0), 0)
+    before = recipe.evaluate(recipe.model)
+    optimizers, losses = recipe.optimizers(), []
+    for step in range(config.steps):
+        loss, _ = recipe.loss(batch, np.random.default_rng(0), step)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert losses[-1] < 0.7 * losses[0]
+    # colours are what one layer sees first, also in pictures that it was not taught
+    assert recipe.evaluate(recipe.model)["held_out_color"] > 1.5 * before["held_out_color"]
 
 
 def test_what_cannot_be_started(tmp_path):

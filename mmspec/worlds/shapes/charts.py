@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,7 @@ PARTS = {"bar": "bar", "line": "point", "pie": "slice"}  # what a form is made o
 HIGHEST = 9  # values are 1 to 9, so that a digit writes them
 _OVERSAMPLE = 4
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.13, 0.98, 0.06, 0.84  # of the plot, in sides of the picture
+_PIE = (0.08, 0.08, 0.92, 0.92)  # its box
 _DARK = (60, 60, 64)
 _COLOR_NAMES = tuple(COLORS)
 _DIGITS = (  # three by five pixels each, row by row
@@ -102,6 +104,44 @@ def render_chart(chart: Chart, resolution: int = 128) -> np.ndarray:
     return np.asarray(picture)
 
 
+def chart_parts(chart: Chart, resolution: int) -> Image.Image:
+    """Which part is where: 8 bit, `i + 1` where value `i` is drawn or its label stands, else 0."""
+    parts = Image.new("L", (resolution, resolution))
+    draw = ImageDraw.Draw(parts)
+    if chart.form == "pie":
+        for number, wedge in enumerate(_wedges(chart), 1):
+            draw.pieslice(_box(_PIE, resolution), *wedge, fill=number)
+        return parts
+    half = _half(chart) if chart.form == "bar" else 0.065
+    for number, (x, value) in enumerate(zip(_centres(chart), chart.values, strict=True), 1):
+        top = _height(value)
+        box = (x - half, top, x + half, _BOTTOM)
+        if chart.form == "line":
+            box = (x - half, top - half, x + half, top + half)
+            label = (x - half, 0.92 - half, x + half, 0.92 + half)
+            draw.rectangle(_box(label, resolution), number)
+        draw.rectangle(_box(box, resolution), number)
+    return parts
+
+
+def _box(fractions: tuple[float, ...], side: int) -> list[float]:
+    return [fraction * side for fraction in fractions]
+
+
+def _half(chart: Chart) -> float:
+    """Half the width of a bar."""
+    return 0.36 * (_RIGHT - _LEFT) / len(chart.values)
+
+
+def _wedges(chart: Chart) -> Iterator[tuple[float, float]]:
+    """Where every slice starts and ends, in degrees."""
+    start = chart.turn
+    for label in chart.labels:
+        end = start + 360 * chart.share(label)
+        yield start, end
+        start = end
+
+
 def _height(value: float) -> float:
     """Where a value is on the axis, which runs from 0 to 10."""
     return _BOTTOM - (_BOTTOM - _TOP) * value / 10
@@ -124,7 +164,7 @@ def _axes(draw: ImageDraw.ImageDraw, side: int) -> None:
 
 
 def _bars(draw: ImageDraw.ImageDraw, chart: Chart, side: int) -> None:
-    half = 0.36 * (_RIGHT - _LEFT) / len(chart.values)
+    half = _half(chart)
     for x, color, value in zip(_centres(chart), chart.labels, chart.values, strict=True):
         box = ((x - half) * side, _height(value) * side, (x + half) * side, _BOTTOM * side)
         draw.rectangle(box, COLORS[color])
@@ -145,11 +185,8 @@ def _line(draw: ImageDraw.ImageDraw, chart: Chart, side: int) -> None:
 
 
 def _pie(draw: ImageDraw.ImageDraw, chart: Chart, side: int) -> None:
-    start, box = chart.turn, (0.08 * side, 0.08 * side, 0.92 * side, 0.92 * side)
-    for color in chart.labels:
-        end = start + 360 * chart.share(color)
-        draw.pieslice(box, start, end, COLORS[color])
-        start = end
+    for color, wedge in zip(chart.labels, _wedges(chart), strict=True):
+        draw.pieslice(_box(_PIE, side), *wedge, fill=COLORS[color])
 
 
 def _digit(draw: ImageDraw.ImageDraw, digit: int, x: float, y: float, side: int) -> None:

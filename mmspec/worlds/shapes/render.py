@@ -23,7 +23,7 @@ def render(scene: Scene, resolution: int = 128) -> np.ndarray:
 
 def paint(picture: Image.Image, item: Item) -> None:
     """Draw one object into a square picture."""
-    mask, left, top = _mask(item, picture.width)
+    mask, left, top = mask_of(item, picture.width)
     picture.paste(item.tint, (left, top), mask)
 
 
@@ -58,13 +58,12 @@ def outline(shape: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
     raise ValueError(f"unknown shape {shape!r}")
 
 
-def _disc(x: float, y: float, radius: float) -> np.ndarray:
-    t = np.linspace(0, 2 * np.pi, 64, endpoint=False)
-    return np.stack([x + radius * np.cos(t), y + radius * np.sin(t)], -1)
+def mask_of(item: Item, resolution: int) -> tuple[Image.Image, int, int]:
+    """Coverage of the item (8 bit) and the place of its upper left corner in the picture.
 
-
-def _mask(item: Item, resolution: int) -> tuple[Image.Image, int, int]:
-    """Coverage of the item (8 bit) and the place of its upper left corner in the picture."""
+    Args:
+        resolution: of the picture, in pixels.
+    """
     radius = item.size * resolution / 2
     reach = math.ceil(radius * 1.25) + 1
     left, top = round(item.x * resolution) - reach, round(item.y * resolution) - reach
@@ -79,6 +78,11 @@ def _mask(item: Item, resolution: int) -> tuple[Image.Image, int, int]:
             points = (polygon @ rotation * radius + centre) * _OVERSAMPLE
             draw.polygon([(float(x), float(y)) for x, y in points], fill=value)
     return big.reduce(_OVERSAMPLE), left, top
+
+
+def _disc(x: float, y: float, radius: float) -> np.ndarray:
+    t = np.linspace(0, 2 * np.pi, 64, endpoint=False)
+    return np.stack([x + radius * np.cos(t), y + radius * np.sin(t)], -1)
 
 
 @cache

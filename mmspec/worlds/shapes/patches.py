@@ -1,0 +1,67 @@
+"""What every patch of a picture shows: ground truth for networks that learn to see."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from .charts import HIGHEST, Chart, chart_parts
+from .exchanges import Picture
+from .render import mask_of
+from .scene import Scene
+from .vocabulary import COLORS, SHAPES
+
+# of a patch: what a part of the picture looks like and, of a chart's, its value or tenths of a pie;
+# 0 everywhere: none, and the number of names
+LABELS = {"shape": len(SHAPES) + 1, "color": len(COLORS) + 1, "value": HIGHEST + 1}
+_LEAST = 0.25  # of a patch that a part covers, for the patch to show it
+
+
+def patch_labels(picture: Picture, patches: int, patch: int) -> np.ndarray:
+    """The labels `[patches, patches, 3]`, int64, of the part that covers most of each patch.
+
+    Args:
+        patches: a side, in patches.
+        patch: side of one in pixels.
+    """
+    parts = np.asarray(_parts(picture, patches * patch))
+    blocks = parts.reshape(patches, patch, patches, patch).swapaxes(1, 2)
+    blocks = blocks.reshape(patches, patches, -1)
+    known = _described(picture)
+    covers = np.stack([(blocks == number).mean(-1) for number in range(len(known))], -1)
+    covers[..., 0] = _LEAST - 1e-9  # of no part
+    return known[covers.argmax(-1)]
+
+
+def _parts(picture: Picture, resolution: int) -> Image.Image:
+    """Which part is where, counted from 1; 8 bit."""
+    if isinstance(picture, Chart):
+        return chart_parts(picture, resolution)
+    parts = Image.new("L", (resolution, resolution))
+    for number, item in enumerate(picture.items, 1):
+        mask, left, top = mask_of(item, resolution)
+        parts.paste(number, (left, top), mask.point(lambda cover: 255 * (cover > 127)))
+    return parts
+
+
+def _described(picture: Picture) -> np.ndarray:
+    """The labels of every part `[1 + parts, 3]`; the first are of none."""
+    if isinstance(picture, Scene):
+        rows = [(_shape(item.shape), _color(item.color), 0) for item in picture.items]
+    elif picture.form == "pie":
+        tenths = [round(10 * picture.share(label)) for label in picture.labels]
+        pairs = zip(picture.labels, tenths, strict=True)
+        rows = [(0, _color(label), min(max(tenth, 1), HIGHEST)) for label, tenth in pairs]
+    else:
+        pairs = zip(picture.labels, picture.values, strict=True)
+        bar = picture.form == "bar"
+        rows = [(0, _color(n), v) if bar else (_shape(n), _color("black"), v) for n, v in pairs]
+    return np.array([(0, 0, 0), *rows])
+
+
+def _shape(name: str) -> int:
+    return 1 + SHAPES.index(name)
+
+
+def _color(name: str) -> int:
+    return 1 + list(COLORS).index(name)
