@@ -354,6 +354,12 @@ class SpecConfig:
         return tuple(dict.fromkeys(found))
 
     @property
+    def ranks(self) -> bool:
+        """Whether the likeliest tokens are drafted, more than one of a law."""
+        drafts = set(self.drafters) & {"tree", *DYNAMIC}
+        return bool(drafts) and self.resolved().siblings == "top"
+
+    @property
     def unverified(self) -> bool:
         """Whether nobody judges what is drafted."""
         return self.resolved().rule == "unverified"
@@ -443,12 +449,15 @@ class SpecConfig:
     def draft_calls(self, depth: int) -> list[int]:
         """Tokens a row that every call of a draft model reads for a draft `depth` tokens deep.
 
-        A tree takes one call a level; all but the first read the root and the tree so far.
+        A tree takes one call a level; all but the first read the root and the tree so far, of a
+        dynamic one the nodes that get children. Blocks are counted as one.
         """
         calls: list[int] = []
         for name in self.drafters:
-            if name in ("model", "block"):
+            if name == "model":
                 calls += [1] * depth
+            if name == "block":
+                calls.append(depth)
             if name in ("tree", *DYNAMIC):
                 size = self._fixed if name == "tree" else self._read
                 calls += [1 + size(level) for level in range(min(depth, self._first(name)))]

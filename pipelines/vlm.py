@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import ModuleDict
 from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
@@ -15,6 +16,8 @@ from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..engine.types import Context
 from ..errors import InputError
+from ..models.heads.base import DraftHead
+from ..models.heads.named import load_head, name_of
 from ..models.placement import Device
 from ..models.vlm_folder import asked, check_family, load_vlm
 from ..picture import Picture, open_picture
@@ -29,7 +32,8 @@ class VlmPipeline(SpeculativePipeline):
     """A vision-language model of transformers that answers questions about pictures.
 
     Folders are in transformers' own layout: the model and its processor as `save_pretrained` writes
-    them; a drafter, with its processor if that is another, in the folder `drafter`.
+    them; a drafter, with its processor if that is another, in the folder `drafter`; draft heads in
+    `heads/NAME`, where `mmspec train vlm-head` puts them.
 
     Args:
         model: the target, such as `LlavaForConditionalGeneration`.
@@ -37,13 +41,15 @@ class VlmPipeline(SpeculativePipeline):
         drafter: a smaller model of the same vocabulary, for methods that have one. It is shown the
             pictures too.
         drafter_processor: the drafter's, where it lays prompts out in another way than the model's.
+        heads: draft heads by name, for methods that have one.
 
     Raises:
-        InputError: the model's family is unknown here.
+        InputError: the model's family is unknown here, or a head has another's name.
     """
 
     embedded = "vlm"
-    _optional_components: ClassVar = ["drafter", "drafter_processor"]
+    modality = "vlm"
+    _optional_components: ClassVar = ["drafter", "drafter_processor", "heads"]
 
     def __init__(
         self,
@@ -51,13 +57,18 @@ class VlmPipeline(SpeculativePipeline):
         processor: Any,
         drafter: PreTrainedModel | None = None,
         drafter_processor: Any = None,
+        heads: Mapping[str, DraftHead] | None = None,
     ) -> None:
         super().__init__()
+        for name, head in (heads or {}).items():
+            if name != name_of(head):
+                raise InputError(f"the head {name!r} is one of {name_of(head)!r}; call it that")
         self.register_modules(
             model=model,
             processor=processor,
             drafter=drafter,
             drafter_processor=drafter_processor,
+            heads=ModuleDict(heads) if heads else None,
         )
         check_family(model.config.model_type)
         self._speculation: Speculation | None = None
@@ -91,7 +102,8 @@ class VlmPipeline(SpeculativePipeline):
             ).exists()
             small = load_vlm(home, dtype, with_processor=own)
             parts |= {"drafter": small["model"], "drafter_processor": small.get("processor")}
-        return cls(**parts)
+        homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
+        return cls(**parts, heads={home.name: load_head(home, dtype) for home in homes})
 
     def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
         """Write every component as `from_pretrained` reads it.
@@ -107,6 +119,8 @@ class VlmPipeline(SpeculativePipeline):
             self.drafter.save_pretrained(folder / "drafter", max_shard_size=max_shard_size)
         if self.drafter_processor is not None:
             self.drafter_processor.save_pretrained(folder / "drafter")
+        for name, head in (self.heads or {}).items():
+            head.save_pretrained(folder / "heads" / name, max_shard_size=max_shard_size)
 
     @torch.inference_mode()
     def __call__(
@@ -147,7 +161,7 @@ class VlmPipeline(SpeculativePipeline):
         _check(max_new_tokens, temperature, top_k, top_p)
         speculation = self._at_work()
         inputs = self._inputs(self.processor, pictures, questions)
-        if self.drafter_processor is not None and speculation.drafter is not None:
+        if self.drafter_processor is not None and speculation.drafting.drafter is not None:
             own = self._inputs(self.drafter_processor, pictures, questions)
             inputs["drafter_inputs"] = own
         self._interrupt = False
@@ -176,24 +190,27 @@ class VlmPipeline(SpeculativePipeline):
         return VlmOutput(text=text, tokens=tokens, stats=stats) if return_dict else (text, stats)
 
     def check_speculation(self, config: SpecConfig) -> None:
-        super().check_speculation(config)
-        Speculation(self.model, config, self._drafter_for(config))
+        config = config.serving(self.modality)
+        if set(config.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
+            super().check_speculation(config)
+        Speculation(self.model, config, *self._drafts(config))
 
-    def _drafter_for(self, config: SpecConfig) -> PreTrainedModel | None:
+    def _drafts(self, config: SpecConfig) -> tuple[PreTrainedModel | None, DraftHead | None]:
+        """The draft model and the draft head of a complete configuration."""
         small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
-        return small
+        return small, dict(self.heads or {}).get(str(config.head))
 
     def _at_work(self) -> Speculation:
         """The speculation of the current configuration; kept, for it learns what calls cost."""
-        config, kept = self.speculation, self._speculation
-        drafter = self._drafter_for(config)
+        config, kept = self.speculation.serving(self.modality), self._speculation
+        drafter, head = self._drafts(config)
         if (
             kept is None
-            or kept.config != config.resolved()
+            or kept.config != config
             or kept.model is not self.model
-            or (kept.drafter.model if kept.drafter else None) is not drafter
+            or kept.drafting.networks != (drafter, head)
         ):
-            kept = self._speculation = Speculation(self.model, config, drafter)
+            kept = self._speculation = Speculation(self.model, config, drafter, head)
         return kept
 
     def _inputs(

@@ -283,7 +283,7 @@ def test_methods_that_can_not_be(folder, pipe, tmp_path):
     pipe = VlmPipeline(pipe.model, pipe.processor)
     with pytest.raises(InputError, match="needs the component 'drafter'"):
         pipe.enable_speculation(SpecConfig("draft"))
-    with pytest.raises(InputError, match="image pipeline"):
+    with pytest.raises(InputError, match="draws pictures, and this one writes text"):
         pipe.enable_speculation(SpecConfig("zipar"))
     assert pipe.speculation.method == "plain"
     other = model(1, 1)

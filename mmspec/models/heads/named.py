@@ -25,6 +25,11 @@ HEADS = Registry(
 )
 
 
+def name_of(head: DraftHead) -> str:
+    """The name of a head's kind."""
+    return next(name for name in HEADS.names() if HEADS.get(name) is type(head))
+
+
 def load_head(folder: str | Path, dtype: torch.dtype = torch.float32) -> DraftHead:
     """The head that `save_pretrained` put into a folder, in `dtype`, on the CPU.
 
