@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import ModuleDict
 from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
@@ -17,7 +16,7 @@ from ..engine.stats import SpecStats
 from ..engine.types import Context
 from ..errors import InputError
 from ..models.heads.base import DraftHead
-from ..models.heads.named import load_head, name_of
+from ..models.heads.named import DraftHeads, load_head
 from ..models.placement import Device
 from ..models.vlm_folder import asked, check_family, load_vlm
 from ..picture import Picture, open_picture
@@ -60,15 +59,12 @@ class VlmPipeline(SpeculativePipeline):
         heads: Mapping[str, DraftHead] | None = None,
     ) -> None:
         super().__init__()
-        for name, head in (heads or {}).items():
-            if name != name_of(head):
-                raise InputError(f"the head {name!r} is one of {name_of(head)!r}; call it that")
         self.register_modules(
             model=model,
             processor=processor,
             drafter=drafter,
             drafter_processor=drafter_processor,
-            heads=ModuleDict(heads) if heads else None,
+            heads=DraftHeads(heads) if heads else None,
         )
         check_family(model.config.model_type)
         self._speculation: Speculation | None = None
@@ -158,7 +154,7 @@ class VlmPipeline(SpeculativePipeline):
                 than the model's context.
         """
         pictures, questions = _requests(prompt, image)
-        _check(max_new_tokens, temperature, top_k, top_p)
+        check_call(max_new_tokens, temperature, top_k, top_p)
         speculation = self._at_work()
         inputs = self._inputs(self.processor, pictures, questions)
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
@@ -250,8 +246,8 @@ def _requests(
     return opened, questions
 
 
-def _check(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
-    """One clear line for every argument out of range."""
+def check_call(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raise an `InputError` if an argument of a call is out of range."""
     if not 1 <= max_new_tokens <= 2**20:
         raise InputError(f"max_new_tokens must be from 1 to {2**20}, not {max_new_tokens}")
     # a smaller temperature would overflow the logits

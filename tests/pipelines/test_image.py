@@ -13,11 +13,12 @@ import torch
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
 from mmspec.methods import METHODS as PRESETS
+from mmspec.methods import serving
 from mmspec.models.decoder import Decoder
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.text import encode_captions
 
-METHODS = list(PRESETS)
+METHODS = list(serving("image"))
 # what a local rule keeps was scored behind tokens that fell: it is not greedy decoding
 TARGETED = [
     n for n, preset in PRESETS.items() if preset.role != "sceptic" and preset.rule != "local"

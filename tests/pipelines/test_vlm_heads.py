@@ -125,7 +125,7 @@ def test_a_head_in_other_shapes(known, text):
 
 
 def test_a_tree_is_of_the_heads_own_ranking(known, monkeypatch):
-    """Greedily the target's law is one token; the head's siblings are its likeliest all the same."""
+    """Greedily the target's law is one token; siblings are the head's likeliest all the same."""
     seen = []
     law = Warp.__call__
     monkeypatch.setattr(
@@ -217,9 +217,10 @@ def test_a_head_of_another_target(known):
 
 
 def test_a_head_in_training_mode(known):
+    model = known("llava")[0]
+    head = head_of("eagle", model).train()
     with pytest.raises(InputError, match=r"call head\.eval\(\) first"):
-        model = known("llava")[0]
-        mmspec.enable_speculation(model, head=head_of("eagle", model).train())
+        mmspec.enable_speculation(model, head=head)
 
 
 @pytest.mark.parametrize(
