@@ -77,7 +77,7 @@ def enable_speculation(
         config: how; None: a draft model's or the head's if there is one, or else what suits the
             model.
         drafter: a smaller transformers model of the same vocabulary, for methods that have one.
-        head: a draft head for this very model (`mmspec.models.heads.named.load_head`), for methods
+        head: a draft head for this very model (`mmspec.load_head`), for methods
             that have one. It is moved to where the model is, in its dtype.
 
     Raises:
