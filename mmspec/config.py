@@ -240,6 +240,11 @@ class SpecConfig:
                 f"method {self.method!r} is for a model that {_DOES[serves[0]]}, and this one "
                 f"{_DOES[modality]}; see `mmspec ls methods`"
             )
+        if modality == "image" and (self.draft_compressor or self.target_compressor):
+            raise InputError(
+                "draft_compressor and target_compressor shorten pictures that a model sees, and "
+                "this one draws them; leave them out"
+            )
         parts = self.resolved(modality=modality)
         parts._check_parts()
         return parts

@@ -25,6 +25,7 @@ from .generate import Speculation
 from .output import VlmOutput
 
 Pictures = Picture | Sequence[Picture] | None  # of one question
+_KEPT = 8  # configurations whose networks stay prepared
 
 
 class VlmPipeline(SpeculativePipeline):
@@ -67,7 +68,7 @@ class VlmPipeline(SpeculativePipeline):
             heads=DraftHeads(heads) if heads else None,
         )
         check_family(model.config.model_type)
-        self._speculation: Speculation | None = None
+        self._known: dict[SpecConfig, Speculation] = {}
 
     @classmethod
     def from_pretrained(
@@ -155,7 +156,7 @@ class VlmPipeline(SpeculativePipeline):
         """
         pictures, questions = _requests(prompt, image)
         check_call(max_new_tokens, temperature, top_k, top_p)
-        speculation = self._at_work()
+        speculation = self._speculation(self.speculation.serving(self.modality))
         inputs = self._inputs(self.processor, pictures, questions)
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
             own = self._inputs(self.drafter_processor, pictures, questions)
@@ -189,25 +190,22 @@ class VlmPipeline(SpeculativePipeline):
         config = config.serving(self.modality)
         if set(config.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
             super().check_speculation(config)
-        Speculation(self.model, config, *self._drafts(config))
+        self._speculation(config)
 
     def _drafts(self, config: SpecConfig) -> tuple[PreTrainedModel | None, DraftHead | None]:
         """The draft model and the draft head of a complete configuration."""
         small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
         return small, dict(self.heads or {}).get(str(config.head))
 
-    def _at_work(self) -> Speculation:
-        """The speculation of the current configuration; kept, for it learns what calls cost."""
-        config, kept = self.speculation.serving(self.modality), self._speculation
-        drafter, head = self._drafts(config)
-        if (
-            kept is None
-            or kept.config != config
-            or kept.model is not self.model
-            or kept.drafting.networks != (drafter, head)
-        ):
-            kept = self._speculation = Speculation(self.model, config, drafter, head)
-        return kept
+    def _speculation(self, config: SpecConfig) -> Speculation:
+        """That of a complete configuration; the latest are kept, for they learn what calls cost."""
+        known, networks = self._known.pop(config, None), self._drafts(config)
+        if known is None or known.model is not self.model or known.drafting.networks != networks:
+            known = Speculation(self.model, config, *networks)
+        self._known[config] = known
+        if len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
+        return known
 
     def _inputs(
         self, processor: Any, pictures: list[list[Any]], questions: list[str]

@@ -597,6 +597,21 @@ def test_what_cannot_go_together(knobs, message):
         SpecConfig(**knobs)
 
 
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"method": "vispec"}, "writes text, and this one draws pictures"),
+        ({"method": "verdict"}, "writes text, and this one draws pictures"),
+        ({"method": "draft", "head": "eagle"}, "needs the component 'heads/eagle'"),
+        ({"method": "draft", "draft_compressor": "divprune"}, "this one draws them"),
+    ],
+    ids=str,
+)
+def test_what_is_for_models_that_look_at_pictures(pipe, knobs, message):
+    with pytest.raises(InputError, match=message):
+        pipe.enable_speculation(SpecConfig(**knobs))
+
+
 def test_greedy_rule_needs_temperature_0(pipe):
     pipe.enable_speculation(SpecConfig(rule="greedy"))
     with pytest.raises(InputError, match="temperature 0"):

@@ -105,6 +105,21 @@ def test_a_head_that_is_not_there(pipe, folder, tmp_path):
         VlmPipeline.from_pretrained(own)
 
 
+def test_configurations_take_turns(pipe):
+    """What one has prepared and learnt is still there when it comes again."""
+    configs = [SpecConfig("eagle"), SpecConfig("plain"), SpecConfig("specvlm", branch="pooling")]
+    at_work = []
+    for config in configs * 2:
+        pipe.enable_speculation(config)
+        stats = pipe("what is red", picture(0), max_new_tokens=4).stats
+        assert stats.branches == ([{"pooling": 1.0}] if config.branch else [])
+        at_work.append(pipe._speculation(config.serving("vlm")))
+    assert at_work[:3] == at_work[3:]
+    for n in range(1, 12):
+        pipe.enable_speculation(SpecConfig("prompt-lookup", num_draft_tokens=n))
+    assert len(pipe._known) == 8
+
+
 # --- the command line -----------------------------------------------------------------------------
 
 
