@@ -8,6 +8,7 @@ from .registry import resolve
 
 if TYPE_CHECKING:
     from .config import SpecConfig
+    from .models.heads.named import load_head
     from .pipelines.generate import disable_speculation, enable_speculation
     from .pipelines.image import ImagePipeline
     from .pipelines.vlm import VlmPipeline
@@ -20,6 +21,7 @@ __all__ = [
     "__version__",
     "disable_speculation",
     "enable_speculation",
+    "load_head",
 ]
 
 _LAZY = {
@@ -28,6 +30,7 @@ _LAZY = {
     "VlmPipeline": "mmspec.pipelines.vlm:VlmPipeline",
     "disable_speculation": "mmspec.pipelines.generate:disable_speculation",
     "enable_speculation": "mmspec.pipelines.generate:enable_speculation",
+    "load_head": "mmspec.models.heads.named:load_head",
 }
 
 

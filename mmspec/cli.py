@@ -8,15 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from . import __version__, cli_eval
+from . import __version__, cli_ask, cli_eval
 from .cli_options import (
     add_model,
     folder,
     names,
     open_pipeline,
-    open_vlm,
     print_names,
     seed,
     widths,
@@ -25,7 +24,7 @@ from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_method
-from .methods import JACOBI_INITS, METHODS, SIBLINGS
+from .methods import JACOBI_INITS, METHODS, SIBLINGS, serving
 
 
 class Parser(argparse.ArgumentParser):
@@ -68,7 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument(
         "--method",
         default="draft",
-        help=f"{', '.join(METHODS)}; with settings: 'gsd[group_size=30]' (default: draft)",
+        help=f"{', '.join(serving('image'))}; with settings: 'gsd[group_size=30]' (default: draft)",
     )
     generate.add_argument("--compare", action="store_true", help="also draw plainly, in pairs")
     generate.add_argument("-n", "--num-images", type=int, help="default: 1, with --compare 4")
@@ -96,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
-    _add_ask(commands)
+    cli_ask.add_command(commands)
     cli_eval.add_commands(commands)
 
     train = commands.add_parser("train", help="train an embedded model")
@@ -138,29 +137,6 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument("what", choices=("models", "methods"))
     listing.add_argument("--json", action="store_true")
     return parser
-
-
-def _add_ask(commands: Any) -> None:
-    ask = commands.add_parser("ask", help="ask a question about pictures")
-    ask.set_defaults(run=_ask)
-    ask.add_argument("image", nargs="+", help="a picture's file, or several")
-    ask.add_argument("question")
-    add_model(ask)
-    ask.add_argument(
-        "--method",
-        default="prompt-lookup",
-        help="as `mmspec ls methods` names them, with settings: 'draft[num_draft_tokens=5]' "
-        "(default: prompt-lookup)",
-    )
-    ask.add_argument("--compare", action="store_true", help="also answer plainly, in pairs")
-    ask.add_argument("-n", "--num-answers", type=int, default=1)
-    ask.add_argument("--max-new-tokens", type=int, default=128)
-    ask.add_argument("--seed", type=seed, default=0)
-    ask.add_argument("--temperature", type=float, default=0.0, help="0: greedy (default)")
-    ask.add_argument("--top-k", type=int, default=0, help="0: all (default)")
-    ask.add_argument("--top-p", type=float, default=1.0)
-    ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
-    ask.add_argument("--json", action="store_true", help="print what was measured, not a table")
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -206,28 +182,6 @@ def _generate(args: argparse.Namespace) -> int:
     else:
         print_table(record["methods"])
         print(f"pictures and stats.json are in {out}/")
-    return 0
-
-
-def _ask(args: argparse.Namespace) -> int:
-    from .eval.showcase import ask, print_table
-
-    if not 1 <= args.num_answers <= 1000:
-        raise InputError(f"--num-answers must be from 1 to 1000, not {args.num_answers}")
-    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
-    methods[args.method] = parse_method(args.method)[1]
-    names = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")
-    call = {name: getattr(args, name) for name in names}
-    pipe = open_vlm(args)
-    record = ask(pipe, methods, args.question, args.image, args.num_answers, args.seed, call)
-    if args.json:
-        print(json.dumps(record, indent=2))
-        return 0
-    for name, answers in record["answers"].items():
-        for answer in answers:
-            print(f"{name}: {answer}" if args.compare else answer)
-    if args.compare:
-        print_table(record["methods"])
     return 0
 
 
@@ -277,7 +231,8 @@ def _ls(args: argparse.Namespace) -> int:
         rows = {}
         for name, m in METHODS.items():
             knob = f"; knob {m.knob}" if m.knob else ""
-            rows[name] = f"{m.summary} ({m.drafter}, {m.rule}, {m.length}{knob})"
+            serves = " and ".join(m.serves)
+            rows[name] = f"{m.summary} ({serves}: {m.drafter}, {m.rule}, {m.length}{knob})"
         return print_names(rows, args.json)
     folder = Path(__file__).resolve().parent / "assets" / "models"
     models = {p.parent.name: str(p.parent) for p in sorted(folder.glob("*/model_index.json"))}

@@ -21,7 +21,7 @@ from .cli_options import (
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
-from .methods import METHODS
+from .methods import serving
 from .registry import check_name
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _add_run(actions: Any) -> None:
     run.add_argument(
         "--methods",
         type=split_methods,
-        default=tuple(METHODS),
+        default=tuple(serving("image")),
         help="'a,b[window=8]', with settings of theirs in brackets (default: all)",
     )
     run.add_argument(
@@ -123,7 +123,7 @@ def _add_growth(actions: Any) -> None:
     growth.add_argument(
         "--methods",
         type=split_methods,
-        default=tuple(name for name, method in METHODS.items() if method.role != "sceptic"),
+        default=tuple(name for name, m in serving("image").items() if m.role != "sceptic"),
         help="as of `run` (default: all but the sceptic's rows)",
     )
     growth.add_argument("--sides", type=widths, help="in tokens (default: 8,16,32)")

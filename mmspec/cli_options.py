@@ -48,16 +48,16 @@ def open_pipeline(args: argparse.Namespace) -> Any:
     return open_pipelines(args, [args.model])[0]
 
 
-def open_vlm(args: argparse.Namespace) -> Any:
-    """As `open_pipeline`, of a vision-language model."""
+def open_vlm(device: str, model: str | None) -> Any:
+    """The pipeline of a vision-language model, on a device; None: the embedded model."""
     from transformers.utils import logging
 
     from .pipelines.vlm import VlmPipeline
 
     logging.disable_progress_bar()
-    check_device(args.device)
-    pipe: Any = VlmPipeline.from_pretrained(args.model)
-    return pipe.to(args.device)
+    check_device(device)
+    pipe: Any = VlmPipeline.from_pretrained(model)
+    return pipe.to(device)
 
 
 def open_pipelines(args: argparse.Namespace, models: Sequence[str | None]) -> list[Any]:

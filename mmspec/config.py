@@ -8,10 +8,15 @@ from typing import Any
 
 from .errors import InputError
 from .methods import (
+    BLOCK_HEADS,
+    CHOICES,
+    COMPRESSORS,
     CRITERIA,
     DEFAULTS,
     DRAFTERS,
     DYNAMIC,
+    GROWN,
+    HEADS,
     JACOBI_INITS,
     LENGTHS,
     MERGEABLE,
@@ -26,8 +31,10 @@ from .methods import (
     TREES,
     UPSAMPLERS,
     WINDOWED,
+    Choice,
     Criterion,
     JacobiInit,
+    Modality,
     Siblings,
     Upsampler,
 )
@@ -52,6 +59,7 @@ WHOLE: dict[str, tuple[int, int]] = {
     "zipar_window": (1, 256),
     "cool_length": (1, 256),
 }
+_DOES: dict[Modality, str] = {"image": "draws pictures", "vlm": "writes text"}
 REAL: dict[str, tuple[float, float]] = {
     "confidence": (0, 1),
     "rejection": (0, 1),
@@ -64,6 +72,8 @@ REAL: dict[str, tuple[float, float]] = {
     "local_threshold": (0, 1),
     "draft_guidance": (0, 100),
     "draft_temperature": (0, 100),
+    "draft_keep": (0, 1),
+    "target_keep": (0, 1),
 }
 
 
@@ -74,6 +84,7 @@ class SpecConfig:
     Args:
         method: preset of drafter, rule and length policy; see `METHODS`.
         drafter, rule, length: one of the preset's parts by name, in place of the preset's.
+        head: draft head in place of a draft model, by name.
         num_draft_tokens: tokens drafted a round (γ) by a draft model; where the heuristic starts.
         max_draft_tokens: most tokens that a length policy may ask for.
         window: positions in a Jacobi window (W).
@@ -109,6 +120,12 @@ class SpecConfig:
         upsampler: what scales the small picture up, see `MultiScaleDrafter`.
         draft_guidance, draft_temperature: under which the small picture is drawn.
         zipar_window: tokens that a row is behind the one above it.
+        branch: how SpecVLM's head shortens pictures, see `SpecVlmHead`; None: as it was saved.
+        draft_compressor: shortens the pictures that a draft model is shown, see `mmspec.compress`.
+            The output stays exact.
+        target_compressor: the same for the target: lossy, whatever the rule.
+        draft_keep, target_keep: share of a picture's tokens that a compressor leaves; None: it
+            chooses itself, which "prumerge" can.
         stride: positions in a row of the picture; the pipeline fills it in.
 
     Raises:
@@ -119,17 +136,18 @@ class SpecConfig:
     drafter: str | None = None
     rule: str | None = None
     length: str | None = None
-    num_draft_tokens: int = 4
+    head: str | None = None
+    num_draft_tokens: int | None = None
     max_draft_tokens: int = 16
     window: int = 16
     jacobi_init: JacobiInit = "previous"
     exit_layer: int | None = None
     tree_widths: tuple[int, ...] = (3, 2, 1, 1)
-    tree_depth: int = 5
-    tree_width: int = 4
-    tree_beam: int = 4
-    tree_nodes: int = 48
-    siblings: Siblings = "without-replacement"
+    tree_depth: int | None = None
+    tree_width: int | None = None
+    tree_beam: int | None = None
+    tree_nodes: int | None = None
+    siblings: Siblings | None = None
     merge: tuple[str, ...] = ("coupled-jacobi", "tree")
     confidence: float = 0.4
     rejection: float = 0.6
@@ -154,19 +172,31 @@ class SpecConfig:
     draft_guidance: float = 4.0
     draft_temperature: float = 0.7
     zipar_window: int = 4
+    branch: Choice | None = None
+    draft_compressor: str | None = None
+    draft_keep: float | None = 0.5
+    target_compressor: str | None = None
+    target_keep: float | None = 0.5
     stride: int = 1
 
     def __post_init__(self) -> None:
         check_name("method", self.method, METHODS)
         for knob in ("tree_widths", "merge"):  # lists will do
             object.__setattr__(self, knob, tuple(getattr(self, knob)))
-        for part, known in (("drafter", DRAFTERS), ("rule", RULES), ("length", LENGTHS)):
-            if (name := getattr(self, part)) is not None:
-                check_name(part, name, known)
+        for name, known in (
+            ("drafter", DRAFTERS),
+            ("rule", RULES),
+            ("length", LENGTHS),
+            ("head", HEADS),
+            ("siblings", SIBLINGS),
+            ("local_criterion", CRITERIA),
+            ("branch", CHOICES),
+            ("draft_compressor", COMPRESSORS),
+            ("target_compressor", COMPRESSORS),
+        ):
+            if (value := getattr(self, name)) is not None:
+                check_name(name, value, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
-        check_name("siblings", self.siblings, SIBLINGS)
-        if self.local_criterion is not None:
-            check_name("local_criterion", self.local_criterion, CRITERIA)
         check_name("upsampler", self.upsampler, UPSAMPLERS)
         for name in self.merge:
             check_name("drafter to merge", name, MERGEABLE)
@@ -183,19 +213,52 @@ class SpecConfig:
         exit_layer: Any = self.exit_layer
         if exit_layer is not None and not (isinstance(exit_layer, int) and exit_layer >= 1):
             raise InputError(f"exit_layer must be an integer of 1 or more, not {self.exit_layer!r}")
-        if self.num_draft_tokens > self.max_draft_tokens:
+        for knob in ("draft_keep", "target_keep"):
+            if getattr(self, knob) == 0:
+                raise InputError(f"{knob} must be above 0: a picture keeps a token at least")
+        widths: Any = self.tree_widths
+        if not widths or not all(isinstance(w, int) and w >= 1 for w in widths):
+            raise InputError(f"tree_widths must be integers of 1 or more, not {widths!r}")
+        faults = []
+        for modality in METHODS[self.method].serves:
+            try:
+                self.resolved(modality=modality)._check_parts()
+                return
+            except InputError as error:
+                faults.append(error)
+        raise faults[0]
+
+    def serving(self, modality: Modality) -> SpecConfig:
+        """The same, complete, as it works for a modality.
+
+        Raises:
+            InputError: the method does not serve it, or its parts do not go together there.
+        """
+        serves = METHODS[self.method].serves
+        if modality not in serves:
+            raise InputError(
+                f"method {self.method!r} is for a model that {_DOES[serves[0]]}, and this one "
+                f"{_DOES[modality]}; see `mmspec ls methods`"
+            )
+        if modality == "image" and (self.draft_compressor or self.target_compressor):
+            raise InputError(
+                "draft_compressor and target_compressor shorten pictures that a model sees, and "
+                "this one draws them; leave them out"
+            )
+        parts = self.resolved(modality=modality)
+        parts._check_parts()
+        return parts
+
+    def _check_parts(self) -> None:
+        """Raise an `InputError` unless the parts of this complete configuration go together."""
+        parts = self
+        rule, drafter = str(parts.rule), str(parts.drafter)
+        if self._number("num_draft_tokens") > self.max_draft_tokens:
             raise InputError(
                 f"num_draft_tokens ({self.num_draft_tokens}) is larger than max_draft_tokens "
                 f"({self.max_draft_tokens})"
             )
-        self._check_parts()
-
-    def _check_parts(self) -> None:
-        widths: Any = self.tree_widths
-        if not widths or not all(isinstance(w, int) and w >= 1 for w in widths):
-            raise InputError(f"tree_widths must be integers of 1 or more, not {widths!r}")
-        parts = self.resolved()
-        rule, drafter = str(parts.rule), str(parts.drafter)
+        self._check_head()
         if self.drafter_only and drafter != "null":
             raise InputError("method 'drafter-only' asks no target: nobody could judge a draft")
         if drafter in TREES and rule not in TREE_RULES:
@@ -220,7 +283,7 @@ class SpecConfig:
         if rule == "local" and drafter not in ROWED:
             raise InputError(
                 f"rule 'local' judges tokens by where they are in the picture, and drafter "
-                f"{drafter!r} does not say; use {' or '.join(map(repr, ROWED))}"
+                f"{drafter!r} does not say; use {_or(ROWED)}"
             )
         if rule == "local" and drafter == "multiscale" and parts.local_criterion == "ratio":
             raise InputError(
@@ -250,6 +313,27 @@ class SpecConfig:
         if most > 256:
             raise InputError(f"this tree has up to {most} nodes; at most 256 are drafted")
 
+    def _check_head(self) -> None:
+        """Raise an `InputError` if head, drafter and what shortens pictures do not go together."""
+        drafter = str(self.drafter)
+        blocks = self.head in BLOCK_HEADS
+        if self.head is None and drafter == "block":
+            raise InputError(
+                f"drafter 'block' needs a head that says several tokens a call: {_or(BLOCK_HEADS)}"
+            )
+        if self.head is not None and (drafter != "block" if blocks else drafter not in GROWN):
+            fitting = ("block",) if blocks else GROWN
+            raise InputError(
+                f"drafter {drafter!r} has no use for head {self.head!r}; use {_or(fitting)}"
+            )
+        if self.branch is not None and self.head != "specvlm":
+            raise InputError("branch is a setting of head 'specvlm'; leave it out")
+        if self.draft_compressor is not None and "drafter" not in self.needs:
+            raise InputError(
+                "draft_compressor shortens what a draft model is shown, and method "
+                f"{self.method!r} has none; use method 'draft'"
+            )
+
     @property
     def drafters(self) -> tuple[str, ...]:
         """The drafters at work: of a merged tree all of them."""
@@ -258,13 +342,27 @@ class SpecConfig:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Components of the pipeline beside the target that the drafters need."""
+        """Components of the pipeline beside the target that the drafters need.
+
+        A head is "heads/NAME".
+        """
+        head = self.resolved().head
+        if head is not None:
+            return (f"heads/{head}",)
+        if self.method == "verdict":
+            return ("experts",)
         found = [part for name in self.drafters for part in NEEDS.get(name, ())]
         if "multiscale" in self.drafters and self.upsampler == "learned":
             found.append("upsampler")
         if self.drafter_only:
             found.append("drafter")
         return tuple(dict.fromkeys(found))
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the likeliest tokens are drafted, more than one of a law."""
+        drafts = set(self.drafters) & {"tree", *DYNAMIC}
+        return bool(drafts) and self.resolved().siblings == "top"
 
     @property
     def unverified(self) -> bool:
@@ -281,18 +379,20 @@ class SpecConfig:
         """Whether the target takes no part: what comes out is a drafter's alone."""
         return self.drafter_only or (self.unverified and self.drafters == ("multiscale",))
 
-    def resolved(self, stride: int | None = None) -> SpecConfig:
+    def resolved(self, stride: int | None = None, modality: Modality | None = None) -> SpecConfig:
         """The same with everything filled in that is None here, and `stride` if that is known.
 
-        Parts and knobs are the method's own, or those of `DEFAULTS`.
+        Parts and knobs are the method's own, or those of `DEFAULTS`. A method that is another for
+        text is that for modality "vlm" alone.
         """
-        preset = METHODS[self.method]
+        preset = METHODS[self.method].of(modality)
         # not `replace`, which would check, and checking resolves
         parts = copy(self)
         for part, value in (
             ("drafter", self.drafter or preset.drafter),
             ("rule", self.rule or preset.rule),
             ("length", self.length or preset.length),
+            ("head", self.head or preset.head),
             ("stride", stride or self.stride),
         ):
             object.__setattr__(parts, part, value)
@@ -306,18 +406,19 @@ class SpecConfig:
     def nodes(self, depth: int) -> int:
         """Most nodes of a draft that goes `depth` tokens ahead."""
         total = sum(self._nodes(name, depth) for name in self.drafters)
-        return min(total, self.tree_nodes) if self.resolved().drafter == "merged" else total
+        merged = self.resolved().drafter == "merged"
+        return min(total, self._number("tree_nodes")) if merged else total
 
     def _nodes(self, drafter: str, depth: int) -> int:
         if drafter in ("tree", "recycling"):
             return self._fixed(depth)
         if drafter in DYNAMIC:
-            return min(self._grown(depth), self.tree_nodes)
+            return min(self._grown(depth), self._number("tree_nodes"))
         return depth
 
     def _drawn(self, drafter: str, depth: int) -> int:
         """Most nodes of a drafter's tree, with those that are drawn and not kept."""
-        drops = drafter in DYNAMIC and self.siblings != "top"
+        drops = drafter in DYNAMIC and self.resolved().siblings != "top"
         return self._grown(depth) if drops else self._nodes(drafter, depth)
 
     def _fixed(self, depth: int) -> int:
@@ -330,23 +431,40 @@ class SpecConfig:
 
     def _grown(self, depth: int) -> int:
         """Nodes in the first levels of a dynamic tree."""
-        level, nodes = 1, 0
-        for _ in range(min(depth, self.tree_depth)):
-            level = min(level, self.tree_beam) * self.tree_width
-            nodes += level
-        return nodes
+        return sum(self._levels(depth))
+
+    def _read(self, depth: int) -> int:
+        """Those of them that may get children: the draft model reads no others."""
+        beam = self._number("tree_beam")
+        return sum(min(level, beam) for level in self._levels(depth))
+
+    def _levels(self, depth: int) -> list[int]:
+        """Nodes of each of a dynamic tree's first levels."""
+        beam, width = self._number("tree_beam"), self._number("tree_width")
+        levels: list[int] = []
+        for _ in range(min(depth, self._number("tree_depth"))):
+            levels.append(min(levels[-1] if levels else 1, beam) * width)
+        return levels
+
+    def _number(self, knob: str) -> int:
+        """A whole number that a method may have a default of its own for."""
+        value = getattr(self, knob)
+        return int(getattr(self.resolved(), knob) if value is None else value)
 
     def draft_calls(self, depth: int) -> list[int]:
         """Tokens a row that every call of a draft model reads for a draft `depth` tokens deep.
 
-        A tree takes one call a level; all but the first read the root and the tree so far.
+        A tree takes one call a level; all but the first read the root and the tree so far, of a
+        dynamic one the nodes that get children. Blocks are counted as one.
         """
         calls: list[int] = []
         for name in self.drafters:
             if name == "model":
                 calls += [1] * depth
+            if name == "block":
+                calls.append(depth)
             if name in ("tree", *DYNAMIC):
-                size = self._fixed if name == "tree" else self._grown
+                size = self._fixed if name == "tree" else self._read
                 calls += [1 + size(level) for level in range(min(depth, self._first(name)))]
         return calls
 
@@ -381,7 +499,11 @@ class SpecConfig:
         if drafter in ("tree", "recycling"):
             return len(self.tree_widths)
         if drafter in DYNAMIC:
-            return self.tree_depth
+            return self._number("tree_depth")
         if drafter in ROWED:
             return int(self.resolved().draft_rows or 1) * self.stride
-        return self.window if drafter in WINDOWED else self.num_draft_tokens
+        return self.window if drafter in WINDOWED else self._number("num_draft_tokens")
+
+
+def _or(names: tuple[str, ...]) -> str:
+    return " or ".join(map(repr, names))

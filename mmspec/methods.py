@@ -6,14 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 Role = Literal["baseline", "method", "sceptic"]
+Modality = Literal["image", "vlm"]
 JacobiInit = Literal["uniform", "previous", "above"]
 Siblings = Literal["without-replacement", "independent", "top"]
 Criterion = Literal["threshold", "ratio"]
 Upsampler = Literal["learned", "pixels", "nearest"]
+Branch = Literal["pruning", "pooling", "convolution", "resampler", "text-only"]
+Choice = Literal["gate", "sum", "whole", Branch]
+MODALITIES: tuple[Modality, ...] = get_args(Modality)
 JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
 SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 UPSAMPLERS: tuple[Upsampler, ...] = get_args(Upsampler)
+BRANCHES: tuple[Branch, ...] = get_args(Branch)
+CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,9 @@ class Method:
         knob: the field of `SpecConfig` that trades speed for quality, or speed alone.
         sweep: values of the knob that draw its frontier, from safe to fast.
         settings: fields of `SpecConfig` whose defaults are this method's own.
+        serves: modalities that it works for; "vlm" is text, with pictures in front of it or none.
+        head: the draft head that takes the place of a draft model, by name.
+        of_text: what it is for "vlm", if that is another.
     """
 
     drafter: str
@@ -38,10 +47,64 @@ class Method:
     knob: str | None = None
     sweep: tuple[float, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    serves: tuple[Modality, ...] = MODALITIES
+    head: str | None = None
+    of_text: Method | None = None
+
+    def of(self, modality: Modality | None) -> Method:
+        """What it is for a modality; None: for the first that it serves."""
+        return self.of_text if modality == "vlm" and self.of_text is not None else self
+
+
+def serving(modality: Modality) -> dict[str, Method]:
+    """The methods that work for a modality, by name."""
+    return {name: method for name, method in METHODS.items() if modality in method.serves}
+
+
+def _of_head(head: str, summary: str) -> Method:
+    """A head over a language model, as EAGLE-2's tree of its likeliest tokens.
+
+    It has fewer nodes than the published ones (60), which suits processors.
+    """
+    settings = {
+        "siblings": "top",
+        "tree_depth": 6,
+        "tree_width": 4,
+        "tree_beam": 4,
+        "tree_nodes": 16,
+    }
+    return Method(
+        "dynamic-tree",
+        "recursive",
+        "constant",
+        summary,
+        settings=settings,
+        serves=("vlm",),
+        head=head,
+    )
+
+
+def _of_block_head(head: str, summary: str, block: int) -> Method:
+    """A head that drafts blocks of tokens, in a chain."""
+    return Method(
+        "block",
+        "token",
+        "constant",
+        summary,
+        settings={"num_draft_tokens": block},
+        serves=("vlm",),
+        head=head,
+    )
 
 
 # of fields of `SpecConfig` that methods may have defaults of their own for
 DEFAULTS: dict[str, Any] = {
+    "num_draft_tokens": 4,
+    "tree_depth": 5,
+    "tree_width": 4,
+    "tree_beam": 4,
+    "tree_nodes": 48,
+    "siblings": "without-replacement",
     "local_threshold": 0.1,
     "local_radius": 0,
     "local_criterion": "threshold",
@@ -69,8 +132,20 @@ METHODS: dict[str, Method] = {
         "dynamic-tree", "recursive", "constant", "a smaller model's tree, deep where it is sure"
     ),
     "eagle": Method(
-        "eagle", "recursive", "constant", "a one-layer head on the target's features drafts a tree"
+        "eagle",
+        "recursive",
+        "constant",
+        "a one-layer head on the target's features drafts a tree",
+        of_text=_of_head("eagle", "the same, over pictures as over text"),
     ),
+    "vispec": _of_head(
+        "vispec", "eagle's head; a picture is a vector or two, and one for all text"
+    ),
+    "specvlm": _of_head("specvlm", "eagle's head; the question chooses how a picture is shortened"),
+    "msd": _of_head("msd", "eagle's head; pictures and text come in by ways of their own"),
+    "hydra": _of_head("hydra", "small heads, each in the light of the tokens drafted before it"),
+    "flash": _of_block_head("flash", "a head with pooled pictures drafts several tokens a call", 5),
+    "dflash": _of_block_head("dflash", "a small network denoises a block of masked tokens", 7),
     "merged": Method("merged", "recursive", "constant", "several drafters' trees, fused"),
     "prompt-lookup": Method("lookup", "token", "constant", "copies what followed the same tokens"),
     "token-recycling": Method(
@@ -102,6 +177,7 @@ METHODS: dict[str, Method] = {
         "a token stands if its nearest codes are likely enough with it, by δ",
         knob="lantern_delta",
         sweep=(0.02, 0.05, 0.1, 0.2),
+        serves=("image",),
     ),
     "lantern++": Method(
         "tree",
@@ -110,6 +186,7 @@ METHODS: dict[str, Method] = {
         "the same, by λ times the token's own probability, on a fixed tree",
         knob="lantern_lambda",
         sweep=(1.5, 2.0, 5.0, 20.0),
+        serves=("image",),
     ),
     "gsd": Method(
         "jacobi",
@@ -135,6 +212,7 @@ METHODS: dict[str, Method] = {
         knob="local_threshold",
         sweep=(0.7, 0.5, 0.3, 0.1),
         settings={"draft_rows": 16},
+        serves=("image",),
     ),
     "spatial-sd": Method(
         "spatial",
@@ -152,6 +230,7 @@ METHODS: dict[str, Method] = {
             "neighbours": 12,
             "draft_rows": 1,
         },
+        serves=("image",),
     ),
     "drafter-only": Method(
         "null", "token", "constant", "the draft model in place of the target", "sceptic"
@@ -164,6 +243,7 @@ METHODS: dict[str, Method] = {
         "sceptic",
         knob="zipar_window",
         sweep=(8, 4, 2, 1),
+        serves=("image",),
     ),
     "upsample-only": Method(
         "multiscale",
@@ -171,6 +251,14 @@ METHODS: dict[str, Method] = {
         "constant",
         "a small picture scaled up, nobody verifies",
         "sceptic",
+        serves=("image",),
+    ),
+    "verdict": Method(
+        "null",
+        "token",
+        "constant",
+        "small experts answer and reason, the model gives the verdict",
+        serves=("vlm",),
     ),
 }
 
@@ -183,13 +271,17 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "multiscale": ("sibling",),
     "spatial": ("spatial",),
 }
+COMPRESSORS = ("fastv", "visionzip", "divprune", "tome", "prumerge", "pool")
+HEADS = tuple(name for name, method in METHODS.items() if method.of("vlm").head is not None)
+BLOCK_HEADS = ("flash", "dflash")  # their calls say several tokens
+GROWN = ("model", "tree", "dynamic-tree")  # a draft model grows these token by token
 SELF = ("early-exit", "layer-skip")  # these take the target for a draft model
 DYNAMIC = ("dynamic-tree", "eagle")  # trees whose shape is found as they grow
 TREES = ("tree", *DYNAMIC, "merged", "recycling")
 WINDOWED = ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 ROWED = ("multiscale", "spatial")  # these draft rows of the picture and say where nodes stand
 MERGEABLE = ("tree", "dynamic-tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
-DRAFTERS = ("null", "model", *SELF, *TREES, "lookup", *WINDOWED, *ROWED, "zipar")
+DRAFTERS = ("null", "model", "block", *SELF, *TREES, "lookup", *WINDOWED, *ROWED, "zipar")
 TREE_RULES = ("recursive", "k-seq", "lantern", "lantern++")  # these judge chains as well
 RULES = ("token", "block", "greedy", *TREE_RULES, "grouped", "cool", "local", "unverified")
 STOPPING = ("confidence", "specdec++")  # policies that look at the tokens as they are drafted

@@ -14,6 +14,7 @@ from .. import assets
 from ..config import SpecConfig
 from ..engine.types import Engine
 from ..errors import InputError
+from ..methods import Modality
 from ..models.loading import load_component, read_json
 from ..models.placement import Device
 from .spread import spread
@@ -24,12 +25,14 @@ PLAIN = SpecConfig(method="plain")
 class SpeculativePipeline(DiffusionPipeline):
     """A Diffusers pipeline that can speculate.
 
-    Subclasses name the folder of their embedded model in `embedded` and the classes of their
-    components in `component_classes`; those in `_optional_components` may be missing. `on_engine`
-    is given the engine of every generation before it runs, for measurements.
+    Subclasses name the folder of their embedded model in `embedded`, what they make in `modality`
+    and the classes of their components in `component_classes`; those in `_optional_components` may
+    be missing. `on_engine` is given the engine of every generation before it runs, for
+    measurements.
     """
 
     embedded: str
+    modality: ClassVar[Modality] = "image"
     component_classes: ClassVar[dict[str, Any]]
     speculation: SpecConfig = PLAIN
     on_engine: Callable[[Engine], None] | None = None
@@ -100,7 +103,8 @@ class SpeculativePipeline(DiffusionPipeline):
         """Speculate from now on.
 
         Raises:
-            InputError: the configuration needs a component that this pipeline lacks.
+            InputError: the method is not for such a pipeline, or needs a component that this one
+                lacks.
         """
         config = config or SpecConfig()
         self.check_speculation(config)
@@ -112,7 +116,7 @@ class SpeculativePipeline(DiffusionPipeline):
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""
-        for part in config.needs:
+        for part in config.serving(self.modality).needs:
             if self.components.get(part) is None:
                 raise InputError(
                     f"method {config.method!r} needs the component {part!r} and this pipeline has "

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from .vlm import VlmPipeline
 
 REASON = "{question}\nThink step by step about the image, then give the answer."
 
@@ -53,6 +56,11 @@ class TransformersExpert:
         self.model, self.processor, self.tokens = model, processor, 0
         self._limits, self._reason = (answer_tokens, reason_tokens), reason_prompt
         self._options = {"do_sample": False, **(generate or {})}
+
+    @classmethod
+    def of(cls, pipe: VlmPipeline, **how: Any) -> TransformersExpert:
+        """A pipeline's model; `how` are further arguments. What it speculates with stays off."""
+        return cls(pipe.model, pipe.processor, **how)
 
     def answer(self, images: Any, question: str) -> str:
         """A short answer."""

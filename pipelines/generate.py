@@ -27,11 +27,14 @@ from ..engine.loop import run
 from ..engine.stats import SpecStats
 from ..engine.types import Context, Engine
 from ..errors import InputError
+from ..models.heads.base import DraftHead
+from ..models.heads.named import name_of
 from ..models.processed import ProcessedTarget
 from ..models.prompted import prompted, refuse
 from ..models.token_grid import TokenGrid
 from .base import row_seeds
 from .costs import Costs
+from .drafting import Drafting, visual_tokens
 from .notices import Notices
 from .parts import check_layers, make_drafter, make_length, make_rule
 from .request import Request, Stops, StopStrings, Stream
@@ -56,6 +59,7 @@ def enable_speculation(
     model: PreTrainedModel,
     config: SpecConfig | None = None,
     drafter: PreTrainedModel | None = None,
+    head: DraftHead | None = None,
 ) -> None:
     """Let `model.generate(...)` speculate from now on; nothing else has to change.
 
@@ -70,13 +74,16 @@ def enable_speculation(
     Args:
         model: a transformers model that generates, such as `LlamaForCausalLM` or diffusers'
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
-        config: how; None: a draft model's if there is one, or else what suits the model.
+        config: how; None: a draft model's or the head's if there is one, or else what suits the
+            model.
         drafter: a smaller transformers model of the same vocabulary, for methods that have one.
+        head: a draft head for this very model (`mmspec.load_head`), for methods
+            that have one. It is moved to where the model is, in its dtype.
 
     Raises:
         InputError: the model or the combination can't speculate.
     """
-    speculation = Speculation(model, config, drafter)
+    speculation = Speculation(model, config, drafter, head)
     disable_speculation(model)
     speculation.before = vars(model).get("generate")
     vars(model)["generate"] = speculation.generate
@@ -99,7 +106,7 @@ class Speculation:
     a custom `generate`), so that arguments mean what they always do.
 
     Args:
-        model, config, drafter: see `enable_speculation`.
+        model, config, drafter, head: see `enable_speculation`.
 
     Attributes:
         seeds: of the rows of a sampled call; None: drawn from torch's own generator.
@@ -110,37 +117,24 @@ class Speculation:
     on_round: Callable[[Context], bool] | None = None
 
     def __init__(
-        self, model: PreTrainedModel, config: SpecConfig | None, drafter: PreTrainedModel | None
+        self,
+        model: PreTrainedModel,
+        config: SpecConfig | None,
+        drafter: PreTrainedModel | None = None,
+        head: DraftHead | None = None,
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
         self.model, self.target = model, prompted(model)
+        if config is None and head is not None:
+            config = SpecConfig(name_of(head))
         if config is None:
             config = SpecConfig("draft" if drafter is not None else self.target.method)
-        self.config = config.resolved()
-        self.drafter = None if drafter is None else prompted(drafter)
+        self.config = config.serving(self.target.modality)
+        self.drafting = Drafting(self.target, self.config, drafter, head)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices = Costs(), Notices()
-        self._check()
-
-    def _check(self) -> None:
-        config, target, drafter = self.config, self.target, self.drafter
-        wanted = "drafter" in config.needs
-        if set(config.needs) - {"drafter"} or config.unverified:
-            raise InputError(f"method {config.method!r} is one of our own image pipeline")
-        if wanted and drafter is None:
-            raise InputError(
-                f"method {config.method!r} needs a draft model: give drafter=, or use "
-                f"{target.method!r}"
-            )
-        if drafter is not None and not wanted:
-            raise InputError(f"method {config.method!r} has no draft model; leave drafter out")
-        if drafter is not None and drafter.vocab_size != target.vocab_size:
-            raise InputError(
-                f"the drafter has {drafter.vocab_size} tokens and the model {target.vocab_size}; "
-                "they must share a vocabulary"
-            )
-        check_layers(config, len(target.layers))
+        check_layers(self.config, len(self.target.layers))
 
     def generate(
         self,
@@ -188,7 +182,8 @@ class Speculation:
         given = {name: value for name, value in kwargs.items() if name not in _HOW}
         if inputs is not None:
             given["input_ids"] = inputs
-        with self.target.generating(given):
+        own = self.drafting.own(given, drafter_inputs)
+        with self.target.generating(given), self.drafting.watching():
             out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(
                 self.model,
                 inputs,
@@ -196,24 +191,16 @@ class Speculation:
                 logits_processor,
                 stopping_criteria,
                 streamer=streamer,
-                custom_generate=partial(self._decode, streamer, self._own(given, drafter_inputs)),
+                custom_generate=partial(self._decode, streamer, given, own),
                 **kwargs,
             )
         return out
-
-    def _own(
-        self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
-    ) -> Mapping[str, Any] | None:
-        """What the drafter reads in place of what transformers prepares for the model."""
-        if drafter_inputs is not None and self.drafter is None:
-            raise InputError("there are drafter_inputs, and no draft model")
-        sees = self.drafter is not None and self.drafter.sees
-        return given if drafter_inputs is None and sees else drafter_inputs
 
     @torch.inference_mode()
     def _decode(
         self,
         streamer: Any,
+        given: Mapping[str, Any],
         own: Mapping[str, Any] | None,
         model: PreTrainedModel,
         input_ids: Tensor,
@@ -223,15 +210,15 @@ class Speculation:
         **inputs: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
         """The loop over tokens, of what transformers has prepared."""
-        for decoder in (self.target, self.drafter):
-            if decoder is not None:
-                decoder.refresh()
+        self.target.refresh()
+        self.drafting.refresh()
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
         request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
         stats = SpecStats(method=self.config.method)
-        engine = self._engine(request, own, stops)
-        stats.contract = "lossy" if self.config.drafter_only else engine.rule.contract
+        engine = self._engine(request, given, own, stops, stats)
+        lossy = self.config.drafter_only or self.config.target_compressor is not None
+        stats.contract = "lossy" if lossy else engine.rule.contract
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
             pad = stops.eos[0]
@@ -258,20 +245,22 @@ class Speculation:
             return GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
 
-    def _engine(self, request: Request, own: Mapping[str, Any] | None, stops: Stops) -> Engine:
+    def _engine(
+        self,
+        request: Request,
+        given: Mapping[str, Any],
+        own: Mapping[str, Any] | None,
+        stops: Stops,
+        stats: SpecStats,
+    ) -> Engine:
         """Target, drafter, rule, length and coins of one generation."""
-        config, network = self.config, self.target
-        if config.drafter_only:
-            assert self.drafter is not None
-            network = self.drafter
-        prompt = request.prompt(network, own if config.drafter_only else None)
-        target = request.guided(network, prompt, config.most_read)
-        model = None
-        if "drafter" in config.needs and not config.drafter_only:
-            assert self.drafter is not None
-            model = request.guided(
-                self.drafter, request.prompt(self.drafter, own), config.most_read
-            )
+        config, drafting = self.config, self.drafting
+        network = drafting.drafter if config.drafter_only else self.target
+        assert network is not None
+        prompt = drafting.prompt(request, network, given, own if config.drafter_only else None)
+        target = request.guided(network, prompt, drafting.scratch)
+        stats.visual_tokens = visual_tokens(prompt)
+        model = drafting.model(request, target, prompt, given, own, stats)
         length = make_length(config, partial(self._costs.experience, config, target, model))
         vocab_size = network.vocab_size
         grid = TokenGrid(1, prompt.stride)
@@ -301,5 +290,7 @@ class Speculation:
             stats.fault = guard.fault
             if isinstance(guard.drafter, SelfDrafter):
                 stats.own_drafts = guard.drafter.share
+            if guard.fault is None:
+                self.drafting.tell(stats)
             assert isinstance(target, ProcessedTarget)
             self._notices.check(stats, self._costs.call(target.model))

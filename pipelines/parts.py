@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from ..config import SpecConfig
+from ..draft.block import BlockDrafter
 from ..draft.coupled import CoupledJacobiDrafter
 from ..draft.dynamic import DynamicTreeDrafter
-from ..draft.eagle import EagleDrafter, EagleModel
+from ..draft.features import EagleDrafter, FeatureModel
 from ..draft.gumbel import GumbelJacobiDrafter
 from ..draft.jacobi import JacobiDrafter
 from ..draft.lookup import PromptLookupDrafter
@@ -128,7 +129,7 @@ def make_length(config: SpecConfig, experience: Callable[[], Experience]) -> Dra
     if parts.length == "goodput":
         return GoodputLength(experience())
     if parts.length == "heuristic":
-        return HeuristicLength(config.num_draft_tokens, config.deepest)
+        return HeuristicLength(int(parts.num_draft_tokens or 0), config.deepest)
     return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)
 
 
@@ -147,7 +148,7 @@ def make_drafter(
 
     Args:
         target: the network that is to be sped up; some drafters run a part of it.
-        model: the draft model of those that need one, or an EAGLE head.
+        model: the draft model of those that need one, or a draft head.
         grid: the picture's tokens.
         length: the policy that the drafter may have to ask as it drafts.
         scaled_up: draws small pictures and scales them up, see `MultiScaleDrafter`.
@@ -155,13 +156,16 @@ def make_drafter(
         rule: what will judge the drafts; a relaxed one has a say in which tokens stay in a window.
     """
 
+    config = config.resolved()
+    nodes, siblings = int(config.tree_nodes or 0), config.siblings or "without-replacement"
+
     def make(name: str) -> Drafter:
         if name == "early-exit":
             return SelfDrafter(target, exits(target.layers, config.exit_layer))
         if name == "layer-skip":
             return SelfDrafter(target, spread(target.layers), search=True)
         if name == "merged":
-            return MergedDrafter([make(part) for part in config.merge], config.tree_nodes)
+            return MergedDrafter([make(part) for part in config.merge], nodes)
         if name == "lookup":
             return PromptLookupDrafter()
         if name == "recycling":
@@ -180,12 +184,19 @@ def make_drafter(
         if name == "null":
             return NullDrafter()
         assert model is not None
+        drafter = of_model(name, model)
+        return EagleDrafter(model, drafter) if isinstance(model, FeatureModel) else drafter
+
+    def of_model(name: str, model: TokenModel) -> Drafter:
         if name == "model":
             return ModelDrafter(model, getattr(length, "more", None))
+        if name == "block":
+            blocks: Any = model
+            return BlockDrafter(blocks, "top" if siblings == "top" else "drawn")
         if name == "tree":
-            return TreeDrafter(model, config.tree_widths, config.siblings)
-        depth, width, beam = config.tree_depth, config.tree_width, config.tree_beam
-        tree = DynamicTreeDrafter(model, depth, width, beam, config.tree_nodes, config.siblings)
-        return EagleDrafter(model, tree) if isinstance(model, EagleModel) else tree
+            return TreeDrafter(model, config.tree_widths, siblings)
+        shape = (config.tree_depth, config.tree_width, config.tree_beam)
+        depth, width, beam = (int(size or 0) for size in shape)
+        return DynamicTreeDrafter(model, depth, width, beam, nodes, siblings)
 
-    return make(str(config.resolved().drafter))
+    return make(str(config.drafter))

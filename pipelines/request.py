@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,11 @@ class Request:
         inputs: for the model's forward pass.
         device: of the network.
 
+    Attributes:
+        law: by which the output is drawn.
+        ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
+            the likeliest tokens.
+
     Raises:
         InputError: it asks for what speculation can't give.
     """
@@ -119,6 +124,7 @@ class Request:
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
         self.law = ProcessedLaw(processors, self.greedy, self.ids)
+        self.ranked = ProcessedLaw(processors, False, self.ids) if self.greedy else self.law
         self.copies = config.num_return_sequences or 1
         given = _moved(inputs, device)
         shape = given.get("inputs_embeds", self.ids).shape[:2]
@@ -139,13 +145,19 @@ class Request:
                     f"{len(self.negative)} negative prompts for {len(self.ids)} rows; give one each"
                 )
 
-    def prompt(self, decoder: PromptedDecoder, own: Mapping[str, Any] | None = None) -> Prompt:
+    def prompt(
+        self,
+        decoder: PromptedDecoder,
+        own: Mapping[str, Any] | None = None,
+        shorten: Callable[[Prompt], Prompt] = lambda prompt: prompt,
+    ) -> Prompt:
         """The prompt as a network reads it; under guidance with the unconditional rows behind.
 
         Args:
             decoder: the network.
             own: what it reads in place of the inputs that were prepared for the target, as a
                 processor gives them: `input_ids`, `attention_mask`, `pixel_values`, …
+            shorten: makes the prompt's pictures shorter.
 
         Raises:
             InputError: it can't take the inputs, or `own` has other rows.
@@ -153,14 +165,16 @@ class Request:
         if self.scale is not None and not decoder.guidable:
             refuse(f"guidance_scale of {type(decoder.model).__name__}")
         if own is None:
-            prompt = decoder.prompt(self.ids, self.mask, self.limit, **self.inputs)
+            prompt = shorten(decoder.prompt(self.ids, self.mask, self.limit, **self.inputs))
         else:
-            prompt = self._own_prompt(decoder, _moved(own, self.ids.device))
+            prompt = self._own_prompt(decoder, _moved(own, self.ids.device), shorten)
         if self.scale is None:
             return prompt
         return prompt.joined(decoder.prompt(self.negative, self.negative_mask, self.limit))
 
-    def _own_prompt(self, decoder: PromptedDecoder, own: dict[str, Any]) -> Prompt:
+    def _own_prompt(
+        self, decoder: PromptedDecoder, own: dict[str, Any], shorten: Callable[[Prompt], Prompt]
+    ) -> Prompt:
         ids = own.pop("input_ids", None)
         if ids is None:
             raise InputError("the drafter's own inputs have no input_ids")
@@ -174,13 +188,22 @@ class Request:
                 f"{len(ids)} prompts of the drafter's own for {len(self.ids) // self.copies} rows; "
                 "give one each"
             )
-        return decoder.prompt(ids, mask, self.limit, **own).repeated(times)
+        return shorten(decoder.prompt(ids, mask, self.limit, **own)).repeated(times)
 
-    def guided(self, decoder: PromptedDecoder, prompt: Prompt, scratch: int) -> GuidedDecoder:
-        """The network under guidance and warpers, with a cache of its own."""
+    def guided(
+        self, decoder: PromptedDecoder, prompt: Prompt, scratch: int, ranked: bool = False
+    ) -> GuidedDecoder:
+        """The network under guidance and warpers, with a cache of its own.
+
+        Args:
+            decoder, prompt: the network, and what it continues.
+            scratch: tokens that a call may add beyond the output.
+            ranked: whether its laws are the ranked ones.
+        """
         decoder.place(prompt)
+        law = self.ranked if ranked else self.law
         return GuidedDecoder(
-            decoder, prompt.embedded, prompt.mask, self.scale, self.law, self.limit, 0, scratch
+            decoder, prompt.embedded, prompt.mask, self.scale, law, self.limit, 0, scratch
         )
 
 

@@ -15,6 +15,8 @@ from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..engine.types import Context
 from ..errors import InputError
+from ..models.heads.base import DraftHead
+from ..models.heads.named import DraftHeads, load_head
 from ..models.placement import Device
 from ..models.vlm_folder import asked, check_family, load_vlm
 from ..picture import Picture, open_picture
@@ -23,13 +25,15 @@ from .generate import Speculation
 from .output import VlmOutput
 
 Pictures = Picture | Sequence[Picture] | None  # of one question
+_KEPT = 8  # configurations whose networks stay prepared
 
 
 class VlmPipeline(SpeculativePipeline):
     """A vision-language model of transformers that answers questions about pictures.
 
     Folders are in transformers' own layout: the model and its processor as `save_pretrained` writes
-    them; a drafter, with its processor if that is another, in the folder `drafter`.
+    them; a drafter, with its processor if that is another, in the folder `drafter`; draft heads in
+    `heads/NAME`, where `mmspec train vlm-head` puts them.
 
     Args:
         model: the target, such as `LlavaForConditionalGeneration`.
@@ -37,13 +41,15 @@ class VlmPipeline(SpeculativePipeline):
         drafter: a smaller model of the same vocabulary, for methods that have one. It is shown the
             pictures too.
         drafter_processor: the drafter's, where it lays prompts out in another way than the model's.
+        heads: draft heads by name, for methods that have one.
 
     Raises:
-        InputError: the model's family is unknown here.
+        InputError: the model's family is unknown here, or a head has another's name.
     """
 
     embedded = "vlm"
-    _optional_components: ClassVar = ["drafter", "drafter_processor"]
+    modality = "vlm"
+    _optional_components: ClassVar = ["drafter", "drafter_processor", "heads"]
 
     def __init__(
         self,
@@ -51,6 +57,7 @@ class VlmPipeline(SpeculativePipeline):
         processor: Any,
         drafter: PreTrainedModel | None = None,
         drafter_processor: Any = None,
+        heads: Mapping[str, DraftHead] | None = None,
     ) -> None:
         super().__init__()
         self.register_modules(
@@ -58,9 +65,10 @@ class VlmPipeline(SpeculativePipeline):
             processor=processor,
             drafter=drafter,
             drafter_processor=drafter_processor,
+            heads=DraftHeads(heads) if heads else None,
         )
         check_family(model.config.model_type)
-        self._speculation: Speculation | None = None
+        self._known: dict[SpecConfig, Speculation] = {}
 
     @classmethod
     def from_pretrained(
@@ -91,7 +99,8 @@ class VlmPipeline(SpeculativePipeline):
             ).exists()
             small = load_vlm(home, dtype, with_processor=own)
             parts |= {"drafter": small["model"], "drafter_processor": small.get("processor")}
-        return cls(**parts)
+        homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
+        return cls(**parts, heads={home.name: load_head(home, dtype) for home in homes})
 
     def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
         """Write every component as `from_pretrained` reads it.
@@ -107,6 +116,8 @@ class VlmPipeline(SpeculativePipeline):
             self.drafter.save_pretrained(folder / "drafter", max_shard_size=max_shard_size)
         if self.drafter_processor is not None:
             self.drafter_processor.save_pretrained(folder / "drafter")
+        for name, head in (self.heads or {}).items():
+            head.save_pretrained(folder / "heads" / name, max_shard_size=max_shard_size)
 
     @torch.inference_mode()
     def __call__(
@@ -144,10 +155,10 @@ class VlmPipeline(SpeculativePipeline):
                 than the model's context.
         """
         pictures, questions = _requests(prompt, image)
-        _check(max_new_tokens, temperature, top_k, top_p)
-        speculation = self._at_work()
+        check_call(max_new_tokens, temperature, top_k, top_p)
+        speculation = self._speculation(self.speculation.serving(self.modality))
         inputs = self._inputs(self.processor, pictures, questions)
-        if self.drafter_processor is not None and speculation.drafter is not None:
+        if self.drafter_processor is not None and speculation.drafting.drafter is not None:
             own = self._inputs(self.drafter_processor, pictures, questions)
             inputs["drafter_inputs"] = own
         self._interrupt = False
@@ -176,25 +187,25 @@ class VlmPipeline(SpeculativePipeline):
         return VlmOutput(text=text, tokens=tokens, stats=stats) if return_dict else (text, stats)
 
     def check_speculation(self, config: SpecConfig) -> None:
-        super().check_speculation(config)
-        Speculation(self.model, config, self._drafter_for(config))
+        config = config.serving(self.modality)
+        if set(config.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
+            super().check_speculation(config)
+        self._speculation(config)
 
-    def _drafter_for(self, config: SpecConfig) -> PreTrainedModel | None:
+    def _drafts(self, config: SpecConfig) -> tuple[PreTrainedModel | None, DraftHead | None]:
+        """The draft model and the draft head of a complete configuration."""
         small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
-        return small
+        return small, dict(self.heads or {}).get(str(config.head))
 
-    def _at_work(self) -> Speculation:
-        """The speculation of the current configuration; kept, for it learns what calls cost."""
-        config, kept = self.speculation, self._speculation
-        drafter = self._drafter_for(config)
-        if (
-            kept is None
-            or kept.config != config.resolved()
-            or kept.model is not self.model
-            or (kept.drafter.model if kept.drafter else None) is not drafter
-        ):
-            kept = self._speculation = Speculation(self.model, config, drafter)
-        return kept
+    def _speculation(self, config: SpecConfig) -> Speculation:
+        """That of a complete configuration; the latest are kept, for they learn what calls cost."""
+        known, networks = self._known.pop(config, None), self._drafts(config)
+        if known is None or known.model is not self.model or known.drafting.networks != networks:
+            known = Speculation(self.model, config, *networks)
+        self._known[config] = known
+        if len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
+        return known
 
     def _inputs(
         self, processor: Any, pictures: list[list[Any]], questions: list[str]
@@ -233,8 +244,8 @@ def _requests(
     return opened, questions
 
 
-def _check(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
-    """One clear line for every argument out of range."""
+def check_call(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raise an `InputError` if an argument of a call is out of range."""
     if not 1 <= max_new_tokens <= 2**20:
         raise InputError(f"max_new_tokens must be from 1 to {2**20}, not {max_new_tokens}")
     # a smaller temperature would overflow the logits

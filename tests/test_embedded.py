@@ -15,7 +15,7 @@ from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli import main
 from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.eval.reference import set_distance
-from mmspec.methods import METHODS
+from mmspec.methods import serving
 from mmspec.models.llamagen import LlamaGenTransformer
 from mmspec.pipelines.base import locate
 from mmspec.rewards.shapes_clip import ShapesCLIP
@@ -88,7 +88,7 @@ def test_greedy_methods_agree():
     pipe = ImagePipeline.from_pretrained(dtype=torch.float64)
     pipe.set_progress_bar_config(disable=True)
     tokens, calls = {}, {}
-    exact = [n for n, m in METHODS.items() if m.role != "sceptic" and m.rule != "local"]
+    exact = [n for n, m in serving("image").items() if m.role != "sceptic" and m.rule != "local"]
     for method in exact:
         pipe.enable_speculation(SpecConfig(method=method))
         out = pipe([PROMPT, "a photo of a green heart"], temperature=0, output_type="tokens")

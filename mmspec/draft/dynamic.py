@@ -30,7 +30,8 @@ class DynamicTreeDrafter:
     at most their value, and that is less than the likelihood of the node whose child comes next.
 
     Args:
-        model: the draft model; its cache holds committed tokens, the tree is read anew per level.
+        model: the draft model; its cache holds committed tokens. It reads the nodes that get
+            children and no others, in a tree of their own, anew per level.
         depth: levels.
         width: children of a node.
         beam: nodes of a level that get children.
@@ -62,6 +63,7 @@ class DynamicTreeDrafter:
         above = root_laws(self.model, context, self._known)  # [B, F, V]: of those with children
         self._known = list(context.base)
         frontier = torch.full_like(context.last, -1)  # [B, F]
+        read = _Read(context)
         likely = above.new_zeros(context.rows, 1)  # [B, F], log
         tokens = parents = context.tokens[:, :0]
         values, levels = above.new_zeros(context.rows, 0), []
@@ -82,16 +84,9 @@ class DynamicTreeDrafter:
             if level < depth:
                 best = _largest(own, self.beam)
                 frontier, likely = first + best, own.gather(1, best)
-                tree = Draft(
-                    tokens,
-                    torch.full_like(context.lengths, tokens.shape[1]),
-                    OneHot(),
-                    parents,
-                    bounds=(level, self.width),
+                above = read.level(
+                    self.model, chosen.flatten(1).gather(1, best), best // self.width
                 )
-                root = [b - 1 for b in context.base]
-                scored = self.model.extend(torch.cat([context.last, tokens], 1), root, tree)
-                above = pick(scored, frontier + 1)
         level_of = torch.tensor(levels, device=device).expand(context.rows, -1)
         probs = torch.cat(laws, 1)
         faulty = probs.sum((1, 2)).isnan()
@@ -110,6 +105,40 @@ class DynamicTreeDrafter:
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the tree's own entries stand behind the last token that was committed before it
         self._known = [min(k, b - 1) for k, b in zip(self._known, context.base, strict=True)]
+
+
+class _Read:
+    """The tree that the draft model reads: levels of nodes that get children."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.levels = context, 0
+        self.tokens = self.parents = context.tokens[:, :0]
+        self._ends = (-1, 0)  # where the last level begins and ends; at first it is the root
+
+    def level(self, model: TokenModel, tokens: Tensor, above: Tensor) -> Tensor:
+        """Laws `[B, F', V]` behind the nodes of a new level.
+
+        Args:
+            model: reads them.
+            tokens: `[B, F']`.
+            above: their parents `[B, F']`, as places in the last level.
+        """
+        context = self.context
+        begin, end = self._ends
+        self.tokens = torch.cat([self.tokens, tokens], dim=1)
+        self.parents = torch.cat([self.parents, above + begin], dim=1)
+        self.levels += 1
+        self._ends = end, self.tokens.shape[1]
+        tree = Draft(
+            self.tokens,
+            torch.full_like(context.lengths, self.tokens.shape[1]),
+            OneHot(),
+            self.parents,
+            bounds=(self.levels, tokens.shape[1]),
+        )
+        root = [b - 1 for b in context.base]
+        laws = model.extend(torch.cat([context.last, self.tokens], dim=1), root, tree)
+        return laws[:, 1 + end :]
 
 
 def _largest(values: Tensor, most: int) -> Tensor:

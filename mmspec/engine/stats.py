@@ -10,6 +10,7 @@ from typing import Any
 from .types import Contract, Draft, Verdict
 
 _ROWS = ("calls", "drafted", "accepted", "emitted", "target_tokens")  # a number a row
+_TOLD = ("sibling_calls", "visual_tokens", "draft_visual_tokens", "branches")  # by pipelines
 
 
 class _Phase:
@@ -45,6 +46,9 @@ class SpecStats:
             update, the pipeline's own.
         sibling_calls: calls of a smaller model that drew a small picture first, per row.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
+        visual_tokens: columns of pictures in the target's prompt, per row.
+        draft_visual_tokens: those that a drafter reads which sees them, per row.
+        branches: weights by which a draft head's compressor chose among its branches, per row.
         fault: why the drafter was given up in the middle; None: it was not.
     """
 
@@ -62,6 +66,9 @@ class SpecStats:
     seconds: dict[str, float] = field(default_factory=dict)
     sibling_calls: list[int] = field(default_factory=list)
     own_drafts: float = 0.0
+    visual_tokens: list[int] = field(default_factory=list)
+    draft_visual_tokens: list[int] = field(default_factory=list)
+    branches: list[dict[str, float]] = field(default_factory=list)
     fault: str | None = None
 
     def start(self, rows: int) -> None:
@@ -134,7 +141,7 @@ class SpecStats:
         return total
 
     def _add(self, other: SpecStats) -> None:
-        for name in (*_ROWS, "sibling_calls", "rounds"):
+        for name in (*_ROWS, *_TOLD, "rounds"):
             getattr(self, name).extend(getattr(other, name))
         for name in ("judged_at", "accepted_at"):
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -181,6 +188,10 @@ class SpecStats:
             "nfe_per_sample": self.nfe,
             "target_tokens_per_sample": sum(self.target_tokens) / max(1, len(self.calls)),
             "sibling_calls_per_sample": sum(self.sibling_calls) / max(1, len(self.calls)),
+            "visual_tokens_per_sample": sum(self.visual_tokens) / max(1, len(self.calls)),
+            "draft_visual_tokens_per_sample": sum(self.draft_visual_tokens)
+            / max(1, len(self.calls)),
+            "branches": self.branches,
             "mean_acceptance_length": self.mean_acceptance_length,
             "acceptance_by_position": self.acceptance_by_position,
             "drafted": sum(self.drafted),

@@ -24,6 +24,7 @@ class GlmImageDecoder(PromptedDecoder):
     """
 
     method = "scd"
+    modality = "image"
     guidable = False
 
     def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> Prompt:

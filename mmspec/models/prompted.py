@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from ..engine.cache import KVCache
 from ..errors import InputError
+from ..methods import Modality
 from ..registry import Registry
 from .causal import CausalDecoder
 
@@ -83,6 +84,7 @@ class PromptedDecoder(CausalDecoder):
     Attributes:
         vocab_size: logits V.
         method: the method that suits such models when nobody chooses one.
+        modality: what it writes, as methods name it: "vlm" is text.
         guidable: whether an unconditional prompt makes sense to it.
         sees: whether it looks at pictures itself: what a target has made of them is of no use to
             it as a draft model.
@@ -92,6 +94,7 @@ class PromptedDecoder(CausalDecoder):
     """
 
     method = "prompt-lookup"
+    modality: Modality = "vlm"
     guidable = True
     sees = False
 

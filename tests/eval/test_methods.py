@@ -184,7 +184,7 @@ def test_rows_go_from_safe_to_fast_whichever_way_the_knob_turns(knobs):
     assert values == [None, 1, 2, 3, 4, 8, 0.9, 0.4, 0.05]
     names = [f"sure[confidence={text}]" for text in ("0.9", "0.4", "0.05")]
     assert list(swept)[-3:] == names
-    assert {type(c.num_draft_tokens) for c in swept.values()} == {int}
+    assert {type(c.resolved().num_draft_tokens) for c in swept.values()} == {int}
 
 
 @pytest.mark.parametrize(

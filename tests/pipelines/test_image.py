@@ -13,11 +13,12 @@ import torch
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
 from mmspec.methods import METHODS as PRESETS
+from mmspec.methods import serving
 from mmspec.models.decoder import Decoder
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.text import encode_captions
 
-METHODS = list(PRESETS)
+METHODS = list(serving("image"))
 # what a local rule keeps was scored behind tokens that fell: it is not greedy decoding
 TARGETED = [
     n for n, preset in PRESETS.items() if preset.role != "sceptic" and preset.rule != "local"
@@ -594,6 +595,21 @@ def test_draft_needs_a_drafter(pipe):
 def test_what_cannot_go_together(knobs, message):
     with pytest.raises(InputError, match=message):
         SpecConfig(**knobs)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"method": "vispec"}, "writes text, and this one draws pictures"),
+        ({"method": "verdict"}, "writes text, and this one draws pictures"),
+        ({"method": "draft", "head": "eagle"}, "needs the component 'heads/eagle'"),
+        ({"method": "draft", "draft_compressor": "divprune"}, "this one draws them"),
+    ],
+    ids=str,
+)
+def test_what_is_for_models_that_look_at_pictures(pipe, knobs, message):
+    with pytest.raises(InputError, match=message):
+        pipe.enable_speculation(SpecConfig(**knobs))
 
 
 def test_greedy_rule_needs_temperature_0(pipe):

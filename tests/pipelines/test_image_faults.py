@@ -10,9 +10,10 @@ import torch
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli import main
 from mmspec.engine.types import TargetError
-from mmspec.methods import METHODS, NEEDS
+from mmspec.methods import NEEDS, serving
 from mmspec.models.decoder import Decoder
 
+METHODS = serving("image")
 PROMPT = "a photo of a red circle"
 SPECULATIVE = [name for name in METHODS if name != "plain"]
 TARGETED = [name for name, method in METHODS.items() if method.role != "sceptic"]

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmspec import ImagePipeline, SpecConfig
-from mmspec.methods import METHODS
+from mmspec.methods import serving
 
 # operators that have to know a number to go on, and methods that hand one to Python
 OPERATORS = {"nonzero", "masked_select", "equal", "unique_dim", "_unique2"}
@@ -59,7 +59,7 @@ def pipe(tiny_folder) -> ImagePipeline:
 
 
 # local rules plan on the host whose turn it is, and the unverified draw all in one round
-PREFIXED = [name for name, m in METHODS.items() if m.rule not in ("local", "unverified")]
+PREFIXED = [name for name, m in serving("image").items() if m.rule not in ("local", "unverified")]
 
 
 @pytest.mark.parametrize("method", PREFIXED)

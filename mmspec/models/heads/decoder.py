@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...engine.cache import KVCache
+from ...methods import BRANCHES
 from ..causal import CausalDecoder
 from ..decoder import Decoder, arrange
 from ..eagle import FeatureDecoder
@@ -96,10 +97,28 @@ class FeatureHeadDecoder(HeadDecoder, FeatureDecoder):
         self._mask, self._images = mask, images
         columns = Columns(prefix, torch.zeros_like(prefix), mask, mask, images)
         self._index, own = kept_columns(kept(columns, self.network.look(columns)))
+        self._kept = own
         stand = continued(columns.positions(), places)
         behind = stand[:, mask.shape[1] :]
         self.place(torch.cat([stand.gather(1, self._index), behind], dim=1))
         return prefix.gather(1, self._index[..., None].expand(-1, -1, self.dim)), own
+
+    def visual(self) -> list[int]:
+        """Columns of pictures that it reads of the last prompt, per row."""
+        if self._images is None:
+            return [0] * len(self._mask)
+        found = self._images.visual(self._mask).gather(1, self._index) & self._kept
+        counts: list[int] = found.sum(1).tolist()
+        return counts
+
+    def branches(self) -> list[dict[str, float]]:
+        """Weights of its compressor's branches for the last prompt, those above 0, per row."""
+        if self.look.choice is None:
+            return []
+        return [
+            {name: weight for name, weight in zip(BRANCHES, row, strict=True) if weight > 0}
+            for row in self.look.choice.tolist()
+        ]
 
     def read(self, prefix: Tensor, before: Tensor) -> Tensor:
         read = self.network.read(Columns(prefix, before, self._mask, self._mask, self._images))

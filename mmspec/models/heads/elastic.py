@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...methods import Branch
 from .columns import Images
 from .resampler import Resampler
-
-BRANCHES = ("pruning", "pooling", "convolution", "resampler", "text-only")
-Branch = Literal["pruning", "pooling", "convolution", "resampler", "text-only"]
 
 
 class ElasticCompressor(nn.Module):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from ...errors import InputError
 from ...registry import Registry
@@ -25,6 +27,11 @@ HEADS = Registry(
 )
 
 
+def name_of(head: DraftHead) -> str:
+    """The name of a head's kind."""
+    return next(name for name in HEADS.names() if HEADS.get(name) is type(head))
+
+
 def load_head(folder: str | Path, dtype: torch.dtype = torch.float32) -> DraftHead:
     """The head that `save_pretrained` put into a folder, in `dtype`, on the CPU.
 
@@ -37,3 +44,30 @@ def load_head(folder: str | Path, dtype: torch.dtype = torch.float32) -> DraftHe
         raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
     head: DraftHead = load_model(kinds[name], folder, dtype)
     return head
+
+
+class DraftHeads(nn.ModuleDict):
+    """The heads of one target by name, as one component of a pipeline.
+
+    Args:
+        heads: at least one.
+
+    Raises:
+        InputError: a head is of another kind than its name says.
+    """
+
+    def __init__(self, heads: Mapping[str, DraftHead]) -> None:
+        for name, head in heads.items():
+            if name != name_of(head):
+                raise InputError(f"the head {name!r} is one of {name_of(head)!r}; call it that")
+        super().__init__(heads)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return next(self.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Of the weights."""
+        return next(self.parameters()).device

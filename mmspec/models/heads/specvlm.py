@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
+from ...methods import BRANCHES, CHOICES
 from .columns import Columns, Look
-from .elastic import BRANCHES, ElasticCompressor
+from .elastic import ElasticCompressor
 from .feature import FeatureHead
-
-CHOICES = ("gate", "sum", *BRANCHES)
 
 
 class SpecVlmHead(FeatureHead):
@@ -28,7 +27,8 @@ class SpecVlmHead(FeatureHead):
         factor: columns of a picture that pruning, pooling and convolution make one of.
         queries: columns that the resampler leaves of it.
         gate_dim: width of the gate.
-        choose: "gate": one branch a row, "sum": all by their weights, or the name of one.
+        choose: "gate": one branch a row, "sum": all by their weights, or the name of one; "whole":
+            pictures are read as they are, as by EAGLE's head.
 
     Attributes:
         choose: may be set at any time.
@@ -63,7 +63,7 @@ class SpecVlmHead(FeatureHead):
 
     def look(self, columns: Columns) -> Look:
         images, mask = columns.images, columns.mask
-        if images is None:
+        if images is None or self.choose == "whole":
             return Look()
         visual = images.visual(mask)
         question = asked(columns, visual)

@@ -10,11 +10,12 @@ import torch
 from toy_vlm import HEADS, PICTURE, ROWS, Passes, guided_vlm, tiny_head, tiny_llava
 
 from mmspec.errors import InputError
+from mmspec.methods import BRANCHES
 from mmspec.models.heads import losses
 from mmspec.models.heads.base import HeadBatch, TargetFit
 from mmspec.models.heads.columns import Columns, Images, kept_columns
 from mmspec.models.heads.decoder import HeadDecoder
-from mmspec.models.heads.elastic import BRANCHES, windows
+from mmspec.models.heads.elastic import windows
 from mmspec.models.heads.flash import FlashHead
 from mmspec.models.heads.named import HEADS as NAMED
 from mmspec.models.heads.named import load_head
