@@ -1,0 +1,160 @@
+"""One denoising step of MAR's head as a Gaussian law, under guidance and temperature.
+
+Li et al. 2024, section 3.2 and the authors' sampler: noise is guided, `ε = ε_u + s (ε_c - ε_u)`; the
+variance is that of the conditional row; the temperature scales the deviation of every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .diffusion import DiffusionSchedule
+from .diffusion_head import EPS, DiffusionHead
+from .linear import Affine
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What the head is told of R tokens.
+
+    Attributes:
+        embedded: `[R, G, W]`; G is 2 under guidance, the conditional row first.
+        scale: guidance `[R, 1, 1]`; None: G is 1.
+    """
+
+    embedded: Tensor
+    scale: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.embedded)
+
+    def rows(self, index: Tensor) -> Condition:
+        """Of some of the tokens."""
+        return Condition(self.embedded[index], None if self.scale is None else self.scale[index])
+
+
+class PackedHead:
+    """A head in its inference form: all modulations of a row are one product.
+
+    Args:
+        head: whose weights are read, once.
+    """
+
+    def __init__(self, head: DiffusionHead) -> None:
+        self.head = head
+        blocks = list(head.res_blocks)
+        modulations = [m.adaLN_modulation[1] for m in (*blocks, head.final_layer)]
+        self.modulation = Affine(
+            torch.cat([m.weight for m in modulations]), torch.cat([m.bias for m in modulations])
+        )
+        self.input, self.output = (
+            Affine(layer.weight, layer.bias) for layer in (head.input_proj, head.final_layer.linear)
+        )
+        self.norms = [(block.in_ln.weight, block.in_ln.bias) for block in blocks]
+        self.mlps = [
+            tuple(Affine(block.mlp[i].weight, block.mlp[i].bias) for i in (0, 2))
+            for block in blocks
+        ]
+
+    @property
+    def weight(self) -> Tensor:
+        """One of the weights: whose dtype and device the head has."""
+        return self.head.input_proj.weight
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Outputs `[N, G, 2C]` from noisy tokens `[N, C]` and embeddings `[N, G, W]`, for G rows.
+
+        The G rows of a token share its noisy value.
+        """
+        count, groups, width = y.shape
+        size = (width,)
+        h = self.input(x)[:, None].expand(-1, groups, -1).reshape(-1, width)
+        parts = self.modulation(F.silu(y).view(-1, width)).view(count * groups, -1, width)
+        for i, ((weight, bias), (first, second)) in enumerate(
+            zip(self.norms, self.mlps, strict=True)
+        ):
+            shift, scale, gate = parts[:, 3 * i], parts[:, 3 * i + 1], parts[:, 3 * i + 2]
+            inner = torch.addcmul(shift, F.layer_norm(h, size, weight, bias, EPS), 1 + scale)
+            h = torch.addcmul(h, gate, second(F.silu(first(inner))))
+        shift, scale = parts[:, -2], parts[:, -1]
+        h = torch.addcmul(shift, F.layer_norm(h, size, None, None, EPS), 1 + scale)
+        return self.output(h).view(count, groups, -1)
+
+
+class Denoiser:
+    """The denoising steps S of a head: step t leads from x_t to x_{t-1}, t = S - 1 … 0.
+
+    Args:
+        head: in its inference form.
+        schedule: of the S steps.
+        temperature: factor on every step's deviation; the noise that it starts from is not scaled.
+    """
+
+    def __init__(
+        self, head: PackedHead, schedule: DiffusionSchedule, temperature: float = 1.0
+    ) -> None:
+        self.head, self.steps, self.temperature = head, len(schedule), temperature
+        weight = head.weight
+        self.times = head.head.time_embed(schedule.timesteps.to(weight.device))  # [S, W]
+        self.shrink, self.share, low, high = (
+            x.to(weight)[:, None]
+            for x in (schedule.shrink, schedule.share, schedule.low, schedule.high)
+        )
+        # half the logarithm: of the deviation. exp of -∞ is the 0 of the last step, without noise
+        self.middle, self.reach = (low + high) / 4, (high - low) / 4
+        self.middle[0] = -torch.inf
+
+    @property
+    def channels(self) -> int:
+        """Of a token, C."""
+        return self.head.head.token_dim
+
+    def condition(self, z: Tensor, scale: float | Tensor | None) -> Condition:
+        """What the head is told by conditions `z [R, G, D]`, under a guidance, or one each `[R]`.
+
+        `scale` is None where G is 1.
+        """
+        embedded = self.head.head.cond_embed(z)
+        if scale is not None:
+            scale = torch.as_tensor(scale, dtype=z.dtype, device=z.device).expand(len(z))
+            scale = scale.view(-1, 1, 1)
+        return Condition(embedded, scale)
+
+    def step(self, x: Tensor, t: Tensor, condition: Condition) -> tuple[Tensor, Tensor]:
+        """The law of x_{t-1} given x_t: mean and deviation, both `[R, K, C]`.
+
+        K steps of each of R tokens are evaluated in one call; they need not follow each other.
+
+        Args:
+            x: noisy tokens `[R, K, C]`.
+            t: their steps `[R, K]`; at 0 the deviation is 0: the last step adds no noise.
+            condition: of the R tokens.
+        """
+        rows, width, _ = x.shape
+        y = condition.embedded[:, None] + self.times[t][:, :, None]  # [R, K, G, W]
+        out = self.head(x.flatten(0, 1), y.flatten(0, 1)).view(rows, width, -1, 2 * self.channels)
+        noise, between = out.split(self.channels, dim=-1)
+        if condition.scale is None:
+            guided = noise[:, :, 0]
+        else:
+            guided = torch.lerp(noise[:, :, 1], noise[:, :, 0], condition.scale)
+        mean = (x - self.share[t] * guided) * self.shrink[t]
+        deviation = torch.exp(self.middle[t] + self.reach[t] * between[:, :, 0])
+        return mean, deviation * self.temperature
+
+    def sample(self, condition: Condition, noise: Tensor) -> Tensor:
+        """Clean tokens `[R, C]`, step by step, from `noise [R, S, C]`.
+
+        `noise[:, 0]` is where it starts; `noise[:, i]` is that of step S - i.
+        """
+        noise = noise.to(self.head.weight)
+        x = noise[:, :1]
+        for i in range(1, self.steps + 1):
+            t = torch.full((len(x), 1), self.steps - i, device=x.device)
+            mean, deviation = self.step(x, t, condition)
+            x = mean if i == self.steps else mean + deviation * noise[:, i : i + 1]
+        return x[:, 0]
