@@ -8,12 +8,14 @@ from .registry import resolve
 
 if TYPE_CHECKING:
     from .config import SpecConfig
+    from .pipelines.continuous import ContinuousImagePipeline
     from .pipelines.generate import disable_speculation, enable_speculation
     from .pipelines.image import ImagePipeline
     from .pipelines.vlm import VlmPipeline
 
 __version__ = "0.1.0"
 __all__ = [
+    "ContinuousImagePipeline",
     "ImagePipeline",
     "SpecConfig",
     "VlmPipeline",
@@ -23,6 +25,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "ContinuousImagePipeline": "mmspec.pipelines.continuous:ContinuousImagePipeline",
     "ImagePipeline": "mmspec.pipelines.image:ImagePipeline",
     "SpecConfig": "mmspec.config:SpecConfig",
     "VlmPipeline": "mmspec.pipelines.vlm:VlmPipeline",

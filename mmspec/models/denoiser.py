@@ -1,7 +1,7 @@
 """One denoising step of MAR's head as a Gaussian law, under guidance and temperature.
 
-Li et al. 2024, section 3.2 and the authors' sampler: noise is guided, `ε = ε_u + s (ε_c - ε_u)`; the
-variance is that of the conditional row; the temperature scales the deviation of every step.
+Li et al. 2024, section 3.2 and the authors' sampler: noise is guided, `ε = ε_u + s (ε_c - ε_u)`;
+the variance is that of the conditional row; the temperature scales the deviation of every step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """MAR's diffusion head: a small MLP that predicts the noise in one token, given its condition.
 
-Li et al. 2024, "Autoregressive Image Generation without Vector Quantization", section 3.2 (denoising
-MLP), under the published tensor names. The module trains and holds the weights; generation runs in
-`denoiser.Denoiser`.
+Li et al. 2024, "Autoregressive Image Generation without Vector Quantization", section 3.2
+(denoising MLP), under the published tensor names. The module trains and holds the weights;
+generation runs in `denoiser.Denoiser`.
 """
 
 from __future__ import annotations

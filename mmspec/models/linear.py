@@ -35,7 +35,7 @@ class RowLinear:
 
 
 class Affine:
-    """`x @ weightᵀ + bias` for inference, `weight [out, in]`, `bias [out]`, in the layout that pays.
+    """`x @ weightᵀ + bias` for inference, `weight [out, in]`, `bias [out]`.
 
     A weight whose input is narrower than `NARROW` is stored transposed, a wide one is packed.
     """

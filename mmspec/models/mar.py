@@ -103,7 +103,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
     def init_weights(self) -> None:
         """The published initialization."""
         for name, weight in self.named_parameters():
-            if weight.ndim > 1 and "emb" in name or name in ("fake_latent", "mask_token"):
+            if (weight.ndim > 1 and "emb" in name) or name in ("fake_latent", "mask_token"):
                 nn.init.normal_(weight, std=0.02)
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -195,7 +195,9 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(width, EPS)
         self.mlp = Mlp(width, int(width * mlp_ratio))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, queries: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, queries: Tensor | None = None
+    ) -> Tensor:
         """`[R, S, D]` to the same; `queries [R, m]`: to `[R, m, D]`, of these places alone."""
         read = self.attn(self.norm1(x), mask, queries)
         x = (x if queries is None else _at(x, queries)) + read

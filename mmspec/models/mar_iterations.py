@@ -1,7 +1,7 @@
 """MAR's generation, iteration by iteration: which tokens are drawn, and what the head is told.
 
-Li et al. 2024, section 3.4 and the authors' sampler: a random order per picture, a cosine schedule of
-how many tokens are still masked, guidance that grows with the part that is known.
+Li et al. 2024, section 3.4 and the authors' sampler: a random order per picture, a cosine schedule
+of how many tokens are still masked, guidance that grows with the part that is known.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from ..engine.noise import PlacedNoise

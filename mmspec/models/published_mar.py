@@ -129,7 +129,9 @@ def _kl_config(weights: dict[str, Tensor], path: str | Path) -> dict[str, Any]:
         "block_out_channels": tuple(channels),
         "layers_per_block": len(_numbers(weights, r"encoder\.down\.0\.block\.(\d+)\.")),
         "latent_channels": latent,
-        "down_block_types": kinds("encoder", "down", "DownEncoderBlock2D", "AttnDownEncoderBlock2D"),
+        "down_block_types": kinds(
+            "encoder", "down", "DownEncoderBlock2D", "AttnDownEncoderBlock2D"
+        ),
         "up_block_types": tuple(reversed(up)),  # counted from the smallest level
         "sample_size": 16 * 2 ** (len(channels) - 1),
     }

@@ -11,15 +11,18 @@ from torch import nn
 from ..models.loading import load_strict, read_weights
 
 
-def ship(pipeline: Path, name: str, component: Any) -> Path:
-    """Save a component into a pipeline folder and its `model_index.json`; returns its folder."""
+def ship(pipeline: Path, name: str, component: Any, kind: str = "ImagePipeline") -> Path:
+    """Save a component into a pipeline folder and its `model_index.json`; returns its folder.
+
+    `kind` is the pipeline's class.
+    """
     folder = pipeline / name
     folder.mkdir(parents=True, exist_ok=True)
     for shard in folder.glob("*.safetensors*"):  # of an earlier save, cut up in another way
         shard.unlink()
     component.save_pretrained(folder)
     path = pipeline / "model_index.json"
-    index = json.loads(path.read_text()) if path.exists() else {"_class_name": "ImagePipeline"}
+    index = json.loads(path.read_text()) if path.exists() else {"_class_name": kind}
     index[name] = [type(component).__module__, type(component).__name__]
     path.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
     return folder
