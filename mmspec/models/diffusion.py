@@ -7,6 +7,7 @@ Ho et al. 2020 for the steps, Nichol and Dhariwal 2021 for the cosine schedule, 
 from __future__ import annotations
 
 import math
+from itertools import accumulate, repeat
 from typing import Literal
 
 import torch
@@ -66,7 +67,9 @@ class DiffusionSchedule:
         if not 2 <= steps <= len(self):
             raise InputError(f"diffusion steps must be from 2 to {len(self)}, not {steps}")
         stride = (len(self) - 1) / (steps - 1)
-        chosen = torch.tensor([round(i * stride) for i in range(steps)])
+        # summed up as in the published code: a product falls elsewhere where it ends in a half
+        places = accumulate(repeat(stride, steps - 1), initial=0.0)
+        chosen = torch.tensor([round(place) for place in places])
         kept = self.alphas_bar[chosen]
         before = torch.cat([torch.ones(1, dtype=torch.float64), kept[:-1]])
         return DiffusionSchedule(1 - kept / before, self.timesteps[chosen])
