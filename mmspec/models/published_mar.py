@@ -96,18 +96,25 @@ def load_kl(
     Raises:
         InputError: unreadable, or a tensor does not fit.
     """
-    weights = read_checkpoint(path)
+    config, weights = as_autoencoder_kl(read_checkpoint(path), path)
+    with torch.device("meta"):
+        model = AutoencoderKL(**config, scaling_factor=scale)
+    load_strict(model, weights, path)
+    return cast(model, dtype)
+
+
+def as_autoencoder_kl(
+    weights: dict[str, Tensor], path: str | Path
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The arguments of `AutoencoderKL` and its tensors, of a file in latent diffusion's layout."""
     weights = {name: value for name, value in weights.items() if not name.startswith("loss.")}
     config = _kl_config(weights, path)
     levels = len(config["block_out_channels"])
-    with torch.device("meta"):
-        model = AutoencoderKL(**config, scaling_factor=scale)
     renamed = {_kl_name(name, levels): value for name, value in weights.items()}
-    attention = {n for n in renamed if ".attentions." in n and n.endswith("weight")}
-    for name in attention:  # 1×1 convolutions there, linear layers here
-        renamed[name] = renamed[name].flatten(1) if renamed[name].ndim == 4 else renamed[name]
-    load_strict(model, renamed, path)
-    return cast(model, dtype)
+    for name, value in renamed.items():
+        if ".attentions." in name and value.ndim == 4:  # there a 1×1 convolution, here linear
+            renamed[name] = value.flatten(1)
+    return config, renamed
 
 
 def _kl_config(weights: dict[str, Tensor], path: str | Path) -> dict[str, Any]:
