@@ -76,8 +76,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
             raise InputError(
                 "this target is told captions: it needs a text encoder and a tokenizer"
             )
-        for name in _SAME if drafter is not None else ():
-            own, wanted = drafter.config[name], transformer.config[name]
+        for name in _SAME:
+            wanted = transformer.config[name]
+            own = wanted if drafter is None else drafter.config[name]
             if own != wanted:
                 raise InputError(f"the drafter's {name} ({own}) is not the target's ({wanted})")
 
@@ -248,7 +249,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
 
     def _embedded(self, told: Any) -> Tensor:
         """The buffer `[B, T, D]` of captions or classes."""
-        model = self.transformer
+        model: MarTransformer = self.transformer
         if not self.captioned:
             return model.classes(torch.tensor(told, device=self.device))
         features, _ = encode_captions(self.tokenizer, self.text_encoder, told, model.prefix_length)

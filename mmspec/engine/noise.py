@@ -49,4 +49,4 @@ class PlacedNoise:
         index = torch.arange(start * channels, (start + steps) * channels, device=keys.device) + 1
         u = _uniform(_mix(keys[..., None] + _mix(index)))
         noise: Tensor = torch.special.ndtri(u.clamp_min_(2.0**-54))
-        return noise.unflatten(-1, (steps, channels))
+        return noise.view(*places.shape, steps, channels)

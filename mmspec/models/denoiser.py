@@ -46,18 +46,17 @@ class PackedHead:
 
     def __init__(self, head: DiffusionHead) -> None:
         self.head = head
-        blocks = list(head.res_blocks)
-        modulations = [m.adaLN_modulation[1] for m in (*blocks, head.final_layer)]
+        blocks, last = head.blocks, head.final_layer
         self.modulation = Affine(
-            torch.cat([m.weight for m in modulations]), torch.cat([m.bias for m in modulations])
+            torch.cat([layer.weight for layer in head.modulations]),
+            torch.cat([layer.bias for layer in head.modulations]),
         )
-        self.input, self.output = (
-            Affine(layer.weight, layer.bias) for layer in (head.input_proj, head.final_layer.linear)
-        )
-        self.norms = [(block.in_ln.weight, block.in_ln.bias) for block in blocks]
+        self.input = Affine(head.input_proj.weight, head.input_proj.bias)
+        self.output = Affine(last.linear.weight, last.linear.bias)
+        self.norms = [block.in_ln for block in blocks]
         self.mlps = [
-            tuple(Affine(block.mlp[i].weight, block.mlp[i].bias) for i in (0, 2))
-            for block in blocks
+            (Affine(first.weight, first.bias), Affine(second.weight, second.bias))
+            for first, second in (block.linears for block in blocks)
         ]
 
     @property
@@ -71,17 +70,14 @@ class PackedHead:
         The G rows of a token share its noisy value.
         """
         count, groups, width = y.shape
-        size = (width,)
         h = self.input(x)[:, None].expand(-1, groups, -1).reshape(-1, width)
         parts = self.modulation(F.silu(y).view(-1, width)).view(count * groups, -1, width)
-        for i, ((weight, bias), (first, second)) in enumerate(
-            zip(self.norms, self.mlps, strict=True)
-        ):
+        for i, (norm, (first, second)) in enumerate(zip(self.norms, self.mlps, strict=True)):
             shift, scale, gate = parts[:, 3 * i], parts[:, 3 * i + 1], parts[:, 3 * i + 2]
-            inner = torch.addcmul(shift, F.layer_norm(h, size, weight, bias, EPS), 1 + scale)
+            inner = torch.addcmul(shift, norm(h), 1 + scale)
             h = torch.addcmul(h, gate, second(F.silu(first(inner))))
         shift, scale = parts[:, -2], parts[:, -1]
-        h = torch.addcmul(shift, F.layer_norm(h, size, None, None, EPS), 1 + scale)
+        h = torch.addcmul(shift, F.layer_norm(h, (width,), None, None, EPS), 1 + scale)
         return self.output(h).view(count, groups, -1)
 
 

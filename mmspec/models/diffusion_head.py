@@ -35,17 +35,26 @@ class DiffusionHead(nn.Module):
         self.res_blocks = nn.ModuleList(ResBlock(width) for _ in range(depth))
         self.final_layer = FinalLayer(width, 2 * token_dim)
 
+    @property
+    def blocks(self) -> list[ResBlock]:
+        """The residual blocks in order."""
+        return [block for block in self.res_blocks if isinstance(block, ResBlock)]
+
+    @property
+    def modulations(self) -> list[nn.Linear]:
+        """Give shift, scale and gate of every block, and shift and scale of the last layer."""
+        return [*(block.modulation for block in self.blocks), self.final_layer.modulation]
+
     def init_weights(self) -> None:
         """The published initialization: every block starts as the identity, the output as zero."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
-        for layer in (self.time_embed.mlp[0], self.time_embed.mlp[2]):
-            assert isinstance(layer, nn.Linear)
-            nn.init.normal_(layer.weight, std=0.02)
-        for module in (*self.res_blocks, self.final_layer):
-            nn.init.zeros_(module.get_parameter("adaLN_modulation.1.weight"))
+        for i in (0, 2):
+            nn.init.normal_(_linear(self.time_embed.mlp, i).weight, std=0.02)
+        for layer in self.modulations:
+            nn.init.zeros_(layer.weight)
         nn.init.zeros_(self.final_layer.linear.weight)
 
     def forward(self, x: Tensor, timesteps: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,7 +88,7 @@ class TimestepEmbedder(nn.Module):
         speeds = torch.exp(-math.log(10000) * torch.arange(half, device=timesteps.device) / half)
         angles = timesteps[:, None] * speeds
         waves = torch.cat([angles.cos(), angles.sin()], dim=-1)
-        out: Tensor = self.mlp(waves.to(self.mlp[0].weight.dtype))
+        out: Tensor = self.mlp(waves.to(_linear(self.mlp, 0).weight))
         return out
 
 
@@ -88,7 +97,18 @@ class ResBlock(nn.Module):
         super().__init__()
         self.in_ln = nn.LayerNorm(width, EPS)
         self.mlp = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+        # the published name counts a SiLU in front, which `DiffusionHead` applies once for all
         self.adaLN_modulation = nn.Sequential(nn.Identity(), nn.Linear(width, 3 * width))
+
+    @property
+    def modulation(self) -> nn.Linear:
+        """See `DiffusionHead.modulations`."""
+        return _linear(self.adaLN_modulation, 1)
+
+    @property
+    def linears(self) -> tuple[nn.Linear, nn.Linear]:
+        """The two layers of the MLP."""
+        return _linear(self.mlp, 0), _linear(self.mlp, 2)
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         shift, scale, gate = self.adaLN_modulation(y).chunk(3, dim=-1)
@@ -101,10 +121,20 @@ class FinalLayer(nn.Module):
         super().__init__()
         self.norm_final = nn.LayerNorm(width, EPS, elementwise_affine=False)
         self.linear = nn.Linear(width, out)
-        # in front of the layer the published module has the SiLU that `DiffusionHead` applies once
         self.adaLN_modulation = nn.Sequential(nn.Identity(), nn.Linear(width, 2 * width))
+
+    @property
+    def modulation(self) -> nn.Linear:
+        """See `DiffusionHead.modulations`."""
+        return _linear(self.adaLN_modulation, 1)
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         shift, scale = self.adaLN_modulation(y).chunk(2, dim=-1)
         out: Tensor = self.linear(self.norm_final(h) * (1 + scale) + shift)
         return out
+
+
+def _linear(layers: nn.Sequential, index: int) -> nn.Linear:
+    layer = layers[index]
+    assert isinstance(layer, nn.Linear)
+    return layer

@@ -35,7 +35,8 @@ def decode_latents(vae: Any, latents: Tensor) -> Tensor:
 
 def tokens_of(vae: Any, latents: Tensor) -> Tensor:
     """Latents `[B, C, h, w]` as tokens `[B, h · w, C]` in raster order, of about unit deviation."""
-    return latents.flatten(2).mT * vae.config.scaling_factor
+    scale: float = vae.config.scaling_factor
+    return latents.flatten(2).mT * scale
 
 
 def decode_tokens(vae: Any, tokens: Tensor) -> Tensor:

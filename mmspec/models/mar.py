@@ -181,8 +181,8 @@ class MarTransformer(ModelMixin, ConfigMixin):
         *most, last = self.decoder_blocks
         for block in most:
             x = block(x)
-        x = self.decoder_norm(last(x, queries=start + wanted))
-        return x + self.diffusion_pos_embed_learned[0, wanted]
+        z: Tensor = self.decoder_norm(last(x, queries=start + wanted))
+        return z + self.diffusion_pos_embed_learned[0, wanted]
 
 
 class Block(nn.Module):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from ..engine.noise import PlacedNoise
@@ -159,7 +160,7 @@ class MarBackbone:
         known, at, asked = (x.repeat(groups, *[1] * (x.ndim - 1)) for x in (tokens, places, wanted))
         lengths = None if lengths is None else lengths.repeat(groups)
         z: Tensor = self.model(known, at, self.buffer, asked, lengths)
-        return z.unflatten(0, (groups, -1)).movedim(0, 2)
+        return torch.stack(z.chunk(groups), dim=2)
 
     def denoiser(self, steps: int) -> Denoiser:
         """The head with so many diffusion steps."""

@@ -117,7 +117,7 @@ class MarTargetRecipe:
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, CaptionedMar)
-        figures = {}
+        figures: dict[str, float] = {}
         for name, kept in (("", True), ("_without_caption", False)):
             rng, captions, pixels = held_out_scenes(self.config)
             keep = np.full(len(captions), kept)

@@ -1,9 +1,10 @@
-"""MAR: its blocks against torch's own, its passes against one written with masks, its iterations."""
+"""MAR: its blocks against torch's own, its passes against one of masks, its iterations."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -175,7 +176,7 @@ def test_every_token_is_decided_once(length):
             continue
         masked = MarPlan(length, iterations).masked()
         assert (masked[0], masked[-1], len(masked)) == (length, 0, iterations + 1)
-        drawn = [before - after for before, after in zip(masked, masked[1:], strict=False)]
+        drawn = [before - after for before, after in pairwise(masked)]
         assert min(drawn) >= 1
         assert sum(drawn) == length
         assert masked[1:-1] == published_counts(length, iterations)[:-1]

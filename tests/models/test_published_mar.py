@@ -84,7 +84,7 @@ def mar_layout(
 
 
 def kl_layout(widths: tuple[int, ...] = (128, 128, 256, 256, 512), blocks: int = 2) -> Layout:
-    """Attention at the encoder's smallest level and in both middles, none in the decoder's levels."""
+    """Attention at the encoder's smallest level and in both middles, nowhere else."""
     layout: Layout = {}
 
     def conv(name: str, out: int, inward: int, side: int) -> None:
