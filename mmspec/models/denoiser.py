@@ -6,8 +6,6 @@ the variance is that of the conditional row; the temperature scales the deviatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,26 +13,6 @@ from torch import Tensor
 from .diffusion import DiffusionSchedule
 from .diffusion_head import EPS, DiffusionHead
 from .linear import Affine
-
-
-@dataclass(frozen=True)
-class Condition:
-    """What the head is told of R tokens.
-
-    Attributes:
-        embedded: `[R, G, W]`; G is 2 under guidance, the conditional row first.
-        scale: guidance `[R, 1, 1]`; None: G is 1.
-    """
-
-    embedded: Tensor
-    scale: Tensor | None
-
-    def __len__(self) -> int:
-        return len(self.embedded)
-
-    def rows(self, index: Tensor) -> Condition:
-        """Of some of the tokens."""
-        return Condition(self.embedded[index], None if self.scale is None else self.scale[index])
 
 
 class PackedHead:
@@ -109,48 +87,47 @@ class Denoiser:
         """Of a token, C."""
         return self.head.head.token_dim
 
-    def condition(self, z: Tensor, scale: float | Tensor | None) -> Condition:
-        """What the head is told by conditions `z [R, G, D]`, under a guidance, or one each `[R]`.
-
-        `scale` is None where G is 1.
-        """
-        embedded = self.head.head.cond_embed(z)
-        if scale is not None:
-            scale = torch.as_tensor(scale, dtype=z.dtype, device=z.device).expand(len(z))
-            scale = scale.view(-1, 1, 1)
-        return Condition(embedded, scale)
-
-    def step(self, x: Tensor, t: Tensor, condition: Condition) -> tuple[Tensor, Tensor]:
-        """The law of x_{t-1} given x_t: mean and deviation, both `[R, K, C]`.
-
-        K steps of each of R tokens are evaluated in one call; they need not follow each other.
+    def condition(self, z: Tensor, scale: float | Tensor | None = None) -> Tensor:
+        """What the head is told of R tokens, `[R, D]`, a row each.
 
         Args:
-            x: noisy tokens `[R, K, C]`.
-            t: their steps `[R, K]`; at 0 the deviation is 0: the last step adds no noise.
-            condition: of the R tokens.
+            z: conditions from the backbone `[R, G, E]`; G is 2 under guidance, the conditional row
+                first.
+            scale: guidance, one number or one per token `[R]`; None where G is 1.
         """
-        rows, width, _ = x.shape
-        y = condition.embedded[:, None] + self.times[t][:, :, None]  # [R, K, G, W]
-        out = self.head(x.flatten(0, 1), y.flatten(0, 1)).view(rows, width, -1, 2 * self.channels)
-        noise, between = out.split(self.channels, dim=-1)
-        if condition.scale is None:
-            guided = noise[:, :, 0]
-        else:
-            guided = torch.lerp(noise[:, :, 1], noise[:, :, 0], condition.scale)
-        mean = (x - self.share[t] * guided) * self.shrink[t]
-        deviation = torch.exp(self.middle[t] + self.reach[t] * between[:, :, 0])
+        embedded: Tensor = self.head.head.cond_embed(z).flatten(1)
+        if scale is None:
+            return embedded
+        scales = torch.as_tensor(scale, dtype=z.dtype, device=z.device).expand(len(z))
+        return torch.cat([embedded, scales[:, None]], dim=1)
+
+    def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """The law of x_{t-1} given x_t: mean and deviation, both `[R, C]`.
+
+        Any rows at any steps in one call: of one token too, with its condition repeated.
+
+        Args:
+            x: noisy tokens `[R, C]`.
+            t: their steps `[R]`; at 0 the deviation is 0: the last step adds no noise.
+            condition: `[R, D]`, see `condition`.
+        """
+        groups, guided = divmod(condition.shape[1], self.head.head.width)
+        told = condition[:, :-1] if guided else condition
+        y = told.unflatten(1, (groups, -1)) + self.times[t][:, None]  # [R, G, W]
+        noise, between = self.head(x, y).split(self.channels, dim=-1)
+        seen = torch.lerp(noise[:, 1], noise[:, 0], condition[:, -1:]) if guided else noise[:, 0]
+        mean = (x - self.share[t] * seen) * self.shrink[t]
+        deviation = torch.exp(self.middle[t] + self.reach[t] * between[:, 0])
         return mean, deviation * self.temperature
 
-    def sample(self, condition: Condition, noise: Tensor) -> Tensor:
+    def sample(self, condition: Tensor, noise: Tensor) -> Tensor:
         """Clean tokens `[R, C]`, step by step, from `noise [R, S, C]`.
 
         `noise[:, 0]` is where it starts; `noise[:, i]` is that of step S - i.
         """
-        noise = noise.to(self.head.weight)
-        x = noise[:, :1]
-        for i in range(1, self.steps + 1):
-            t = torch.full((len(x), 1), self.steps - i, device=x.device)
+        x, *added = noise.to(self.head.weight).unbind(1)
+        t = torch.full((len(x),), self.steps - 1, device=x.device)
+        for one in added:
             mean, deviation = self.step(x, t, condition)
-            x = mean if i == self.steps else mean + deviation * noise[:, i : i + 1]
-        return x[:, 0]
+            x, t = mean + deviation * one, t - 1
+        return self.step(x, t, condition)[0]

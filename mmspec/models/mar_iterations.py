@@ -17,7 +17,7 @@ from torch import Tensor
 from ..engine.noise import PlacedNoise
 from ..errors import InputError
 from ..registry import check_name
-from .denoiser import Condition, Denoiser, PackedHead
+from .denoiser import Denoiser, PackedHead
 from .diffusion import TRAINED
 from .mar import MarTransformer
 
@@ -104,14 +104,14 @@ class Prediction:
     Attributes:
         iteration: its number, from 0.
         places: where they stand, `[B, m]`.
-        condition: what the head is told of each.
+        condition: what the head is told of each, `[R, D]`.
         denoiser: the head with this iteration's steps.
         noise: of the pictures.
     """
 
     iteration: int
     places: Tensor
-    condition: Condition
+    condition: Tensor
     denoiser: Denoiser
     noise: PlacedNoise
 

@@ -194,27 +194,22 @@ def test_step_is_the_published_law(head, scale, temperature):
     rng, truth = np.random.default_rng(1), Published("cosine", 25)
     schedule = DiffusionSchedule.trained("cosine").respaced(25)
     groups = 1 if scale is None else 2
-    x, z = rng.standard_normal((3, 5, 4)), rng.standard_normal((3, groups, 10))
-    t = np.array([[24, 23, 22, 1, 0], [0, 3, 9, 9, 24], [7, 6, 5, 4, 3]])
+    x, z = rng.standard_normal((15, 4)), rng.standard_normal((3, groups, 10))
+    t = np.array([[24, 23, 22, 1, 0], [0, 3, 9, 9, 24], [7, 6, 5, 4, 3]]).flatten()
     with torch.inference_mode():
         denoiser = Denoiser(PackedHead(head), schedule, temperature)
-        condition = denoiser.condition(torch.from_numpy(z), scale)
+        condition = denoiser.condition(torch.from_numpy(z), scale).repeat_interleave(5, 0)
         mean, deviation = denoiser.step(torch.from_numpy(x), torch.from_numpy(t), condition)
-    for row in range(3):
-        for k in range(5):
-            step = t[row, k]
-            told = np.array([truth.timesteps[step]])
-            out = [
-                published_head(head, x[row, k][None], told, z[row, g][None])[0]
-                for g in range(groups)
-            ]
-            noise, between = out[0][:4], out[0][4:]
-            if scale is not None:
-                noise = out[1][:4] + scale * (noise - out[1][:4])
-            wanted, log = truth.law(x[row, k], step, noise, between)
-            std = np.exp(0.5 * log) * temperature if step else np.zeros(4)
-            np.testing.assert_allclose(mean[row, k], wanted, rtol=1e-7, atol=1e-8)
-            np.testing.assert_allclose(deviation[row, k], std, rtol=1e-9, atol=1e-12)
+    for row, step in enumerate(t):
+        told = np.array([truth.timesteps[step]])
+        out = [published_head(head, x[row][None], told, one[None])[0] for one in z[row // 5]]
+        noise, between = out[0][:4], out[0][4:]
+        if scale is not None:
+            noise = out[1][:4] + scale * (noise - out[1][:4])
+        wanted, log = truth.law(x[row], step, noise, between)
+        std = np.exp(0.5 * log) * temperature if step else np.zeros(4)
+        np.testing.assert_allclose(mean[row], wanted, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(deviation[row], std, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -236,16 +231,14 @@ def test_wide_head_in_inference_form(dtype):
 def test_guidance_of_each_row(head):
     denoiser = Denoiser(PackedHead(head), DiffusionSchedule.trained("cosine").respaced(10))
     generator = torch.Generator().manual_seed(0)
-    z, x = (torch.randn(*size, generator=generator).double() for size in ((3, 2, 10), (3, 1, 4)))
-    scales, t = torch.tensor([1.0, 1.5, 4.0]), torch.full((3, 1), 6)
+    z, x = (torch.randn(*size, generator=generator).double() for size in ((3, 2, 10), (3, 4)))
+    scales, t = torch.tensor([1.0, 1.5, 4.0]), torch.full((3,), 6)
     with torch.inference_mode():
         mixed = denoiser.step(x, t, denoiser.condition(z, scales))[0]
         for row, scale in enumerate(scales.tolist()):
             one = slice(row, row + 1)
             alone = denoiser.step(x[one], t[one], denoiser.condition(z[one], scale))[0]
             assert torch.allclose(mixed[one], alone, atol=1e-12)
-        some = denoiser.condition(z, scales).rows(torch.tensor([2, 0]))
-        assert torch.allclose(denoiser.step(x[[2, 0]], t[:2], some)[0], mixed[[2, 0]], atol=1e-12)
 
 
 def test_sampling_follows_the_steps(head):
@@ -256,13 +249,6 @@ def test_sampling_follows_the_steps(head):
         denoiser = Denoiser(PackedHead(head), DiffusionSchedule.trained("cosine").respaced(12))
         condition = denoiser.condition(torch.from_numpy(z), 1.8)
         ours = denoiser.sample(condition, torch.from_numpy(noise))
-        x = torch.from_numpy(noise[:, :1])
-        for i in range(1, 12):
-            mean, deviation = denoiser.step(x, torch.full((2, 1), 12 - i), condition)
-            x = mean + deviation * torch.from_numpy(noise[:, i : i + 1])
-        last, none = denoiser.step(x, torch.zeros(2, 1, dtype=torch.long), condition)
-    assert not none.any()
-    assert torch.allclose(ours, last[:, 0], atol=1e-12)
     row = noise[:1, 0]
     for i in range(1, 13):
         t = 12 - i
