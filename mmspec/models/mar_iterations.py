@@ -152,14 +152,17 @@ class MarBackbone:
     def conditions(
         self, tokens: Tensor, places: Tensor, wanted: Tensor, lengths: Tensor | None = None
     ) -> Tensor:
-        """Conditions `[B, m, G, E]` at the places `wanted [B, m]`; G is 2 under guidance.
+        """Conditions `[R, m, G, E]` at the places `wanted [R, m]`; G is 2 under guidance.
 
-        One call of the network; arguments as of `MarTransformer.forward`, a row per picture.
+        One call of the network; arguments as of `MarTransformer.forward`. R is B, or several times
+        that: copies of every picture that know different tokens, those of one picture together.
         """
-        groups = len(self.buffer) // len(tokens)
+        groups = 1 + self.plan.guided
+        copies = groups * len(tokens) // len(self.buffer)
+        buffer = self.buffer.repeat_interleave(copies, 0)
         known, at, asked = (x.repeat(groups, *[1] * (x.ndim - 1)) for x in (tokens, places, wanted))
         lengths = None if lengths is None else lengths.repeat(groups)
-        z: Tensor = self.model(known, at, self.buffer, asked, lengths)
+        z: Tensor = self.model(known, at, buffer, asked, lengths)
         return torch.stack(z.chunk(groups), dim=2)
 
     def denoiser(self, steps: int) -> Denoiser:

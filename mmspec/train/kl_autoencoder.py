@@ -18,7 +18,7 @@ from diffusers import AutoencoderKL
 from torch import Tensor, nn
 
 from ..models.kl import decode_latents, posterior
-from .card import ship, start_from, write_card
+from .card import check_pipeline, ship, start_from, write_card
 from .data import draw_scenes, scene_batch
 from .image_tokenizer import psnr
 from .trainer import TrainConfig
@@ -58,6 +58,7 @@ class KlAutoencoderRecipe:
         rate: float = 1e-3,
         divergence: float = 1e-3,
     ) -> None:
+        check_pipeline(pipeline, PIPELINE)
         self.config, self.pipeline = config, pipeline
         self.rate, self.divergence = rate, divergence
         self.draw = partial(draw_scenes, config.batch_size, RESOLUTION)

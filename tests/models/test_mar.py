@@ -245,6 +245,25 @@ def test_row_does_not_depend_on_its_neighbours(mar, scale, steps):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_copies_of_a_picture_may_know_different_tokens(mar, scale):
+    """As a drafted iteration is scored: one call, a copy for every prefix of the draft."""
+    plan = MarPlan(9, 3, scale)
+    parts = [mar.classes(torch.tensor([1, 4]))] + [mar.nothing(2)] * plan.guided
+    backbone = MarBackbone(mar, PackedHead(mar.head), torch.cat(parts), plan, [0, 1])
+    tokens, places = rand(4, 3, 4), torch.tensor([[0, 1, 2], [0, 1, 2], [5, 6, 7], [5, 6, 7]])
+    wanted, lengths = torch.tensor([[8, 3]] * 4), torch.tensor([1, 3, 0, 2])
+    z = backbone.conditions(tokens, places, wanted, lengths)
+    assert z.shape == (4, 2, len(parts), 24)
+    for row, n in enumerate(lengths.tolist()):
+        one = slice(row, row + 1)
+        for group, part in enumerate(parts):
+            picture = part[row // 2][None]
+            alone = mar(tokens[one, :n], places[one, :n], picture, wanted[one])
+            assert torch.allclose(z[row, :, group], alone[0], atol=1e-9)
+
+
+@torch.no_grad()
 def test_generation_is_the_published_loop(mar):
     """Iteration by iteration for one picture, with masks and the guided head of the authors."""
     plan = MarPlan(9, 4, 2.0, diffusion_steps=6)

@@ -13,10 +13,13 @@ from torch import nn
 
 from mmspec import ContinuousImagePipeline
 from mmspec.errors import InputError
+from mmspec.models.denoiser import PackedHead
 from mmspec.models.diffusion import DiffusionSchedule
+from mmspec.models.mar import MarTransformer
+from mmspec.models.mar_iterations import MarBackbone, MarPlan, plainly
 from mmspec.train import kl_autoencoder, mar_drafter, mar_target, recipes
 from mmspec.train.diffusion_loss import NoisyTokens, divergence, hybrid_loss
-from mmspec.train.mar_target import random_masks
+from mmspec.train.mar_target import masked_conditions, random_masks
 from mmspec.train.trainer import TrainConfig
 
 STAGES = ("vae", "transformer", "drafter")
@@ -103,6 +106,12 @@ def test_further_training_starts_from_the_component(trained, tiny):
     assert again.origin == folder / "drafter"
 
 
+def test_folder_of_another_pipeline(tiny, tmp_path):
+    (tmp_path / "model_index.json").write_text('{"_class_name": "ImagePipeline"}')
+    with pytest.raises(InputError, match="holds a ImagePipeline, not a Continuous"):
+        recipes.train("kl-autoencoder", tmp_path, steps=1, batch_size=2)
+
+
 def recipe_of(name: str, folder, config: TrainConfig):
     if name == "vae":
         return kl_autoencoder.KlAutoencoderRecipe(config, folder)
@@ -150,6 +159,56 @@ def test_drafter_is_distilled_from_the_target_itself(trained, tiny, tmp_path):
     same = recipe.evaluate(recipe.teacher)
     assert same["held_out_acceptance"] == pytest.approx(1, abs=1e-6)
     assert same["held_out_deviation_ratio"] == pytest.approx(1, abs=1e-6)
+
+
+# --- what is learned ------------------------------------------------------------------------------
+
+
+def test_what_is_trained_is_what_is_drawn():
+    """Two classes, on axes of their own; the tokens of a picture lie on the same side, by chance.
+
+    So the head must split two modes, and the backbone must tell it which one the others took.
+    """
+    rng, length, count = np.random.default_rng(0), 4, 240
+    size = dict(encoder_embed_dim=32, encoder_depth=1, encoder_num_heads=2, diffloss_d=2)
+    inner = dict(decoder_embed_dim=32, decoder_depth=1, decoder_num_heads=2, diffloss_w=48)
+    shape = dict(token_dim=2, grid=2, buffer_size=1, class_num=2, noise_schedule="linear")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = MarTransformer(**size, **inner, **shape)
+        model.init_weights()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    schedule = model.schedule
+    for step in range(500):
+        optimizer.param_groups[0]["lr"] = 3e-3 * min(1, (500 - step) / 200)
+        labels = torch.from_numpy(rng.integers(0, 2, 64))
+        sides = torch.from_numpy(rng.choice([-1.0, 1.0], (64, 1, 1)))
+        spread = 0.1 * torch.from_numpy(rng.standard_normal((64, length, 2)))
+        tokens = (sides * torch.eye(2)[labels][:, None] + spread).float()
+        known, masked = random_masks(rng, 64, length)
+        z, clean = masked_conditions(model, tokens, known, masked, model.classes(labels))
+        noisy = NoisyTokens.draw(schedule, clean.repeat(4, 1), rng)
+        error, bits = hybrid_loss(noisy, *model.head(noisy.noisy, noisy.timesteps, z.repeat(4, 1)))
+        optimizer.zero_grad()
+        (error + bits).backward()
+        optimizer.step()
+    labels = torch.arange(count) % 2
+    with torch.inference_mode():
+        plan = MarPlan(length, length, diffusion_steps=50)
+        head = PackedHead(model.eval().head)
+        backbone = MarBackbone(model, head, model.classes(labels), plan, list(range(count)))
+        drawn = torch.zeros(count, length, 2)
+        for prediction in backbone.predictions(drawn):
+            places = prediction.places[..., None].expand(-1, -1, 2)
+            drawn.scatter_(1, places, plainly(prediction).unflatten(0, (count, -1)))
+    on_axis = drawn.gather(2, labels[:, None, None].expand(-1, length, 1))[..., 0]
+    sides = on_axis[:, :1].sign()
+    assert float((sides > 0).float().mean()) == pytest.approx(0.5, abs=0.15)
+    assert float((on_axis.sign() == sides).float().mean()) > 0.95
+    assert float((on_axis * sides).mean()) == pytest.approx(1, abs=0.1)
+    off_axis = drawn.sum(-1) - on_axis
+    assert float(off_axis.mean()) == pytest.approx(0, abs=0.05)
+    assert float(off_axis.std()) < 0.25
 
 
 # --- what a head learns from ----------------------------------------------------------------------
