@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from ..config import SpecConfig
-from ..engine.continuous import ContinuousStats
 from ..errors import InputError
 from ..models.denoiser import PackedHead
 from ..models.kl import decode_tokens, downsample_factor
@@ -21,6 +20,7 @@ from ..models.mar_iterations import GuidanceSchedule, MarBackbone, MarPlan, plai
 from ..models.published_mar import load_kl, load_mar
 from ..models.text import encode_captions
 from .base import SpeculativePipeline, owned, row_seeds
+from .continuous_stats import ContinuousStats
 from .output import ContinuousOutput
 from .prompts import check_count, check_prompts, negatives
 

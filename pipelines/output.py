@@ -7,8 +7,8 @@ from typing import Any
 
 from diffusers.utils import BaseOutput
 
-from ..engine.continuous import ContinuousStats
 from ..engine.stats import SpecStats
+from .continuous_stats import ContinuousStats
 
 
 @dataclass

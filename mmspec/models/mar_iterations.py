@@ -7,7 +7,7 @@ of how many tokens are still masked, guidance that grows with the part that is k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -121,11 +121,8 @@ class Prediction:
         return noise.flatten(0, 1)
 
 
-Draw = Callable[[Prediction], Tensor]  # tokens `[R, C]` of an iteration
-
-
 def plainly(prediction: Prediction) -> Tensor:
-    """All diffusion steps one after the other."""
+    """Tokens `[R, C]` of an iteration: all diffusion steps one after the other."""
     denoiser = prediction.denoiser
     return denoiser.sample(prediction.condition, prediction.noises(0, denoiser.steps))
 

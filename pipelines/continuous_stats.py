@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .stats import SpecStats
+from ..engine.stats import SpecStats
 
 
 @dataclass
