@@ -9,12 +9,14 @@ from .registry import resolve
 if TYPE_CHECKING:
     from .config import SpecConfig
     from .models.heads.named import load_head
+    from .pipelines.continuous import ContinuousImagePipeline
     from .pipelines.generate import disable_speculation, enable_speculation
     from .pipelines.image import ImagePipeline
     from .pipelines.vlm import VlmPipeline
 
 __version__ = "0.1.0"
 __all__ = [
+    "ContinuousImagePipeline",
     "ImagePipeline",
     "SpecConfig",
     "VlmPipeline",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "ContinuousImagePipeline": "mmspec.pipelines.continuous:ContinuousImagePipeline",
     "ImagePipeline": "mmspec.pipelines.image:ImagePipeline",
     "SpecConfig": "mmspec.config:SpecConfig",
     "VlmPipeline": "mmspec.pipelines.vlm:VlmPipeline",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from diffusers import DiffusionPipeline
+from torch import Tensor, nn
 
 from .. import assets
 from ..config import SpecConfig
@@ -37,6 +38,10 @@ class SpeculativePipeline(DiffusionPipeline):
     speculation: SpecConfig = PLAIN
     on_engine: Callable[[Engine], None] | None = None
     _interrupt = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._built: dict[int, tuple[object, Any]] = {}
 
     @classmethod
     def from_pretrained(
@@ -123,6 +128,24 @@ class SpeculativePipeline(DiffusionPipeline):
                     "none; load one or use 'sjd'"
                 )
 
+    def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:
+        """What `build` makes of a network and of what is `beside` it, kept until one changes."""
+        weights = [
+            (p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters()
+        ]
+        made_of = weights, beside
+        found = self._built.get(id(network))
+        if found is None or found[0] != made_of:
+            found = self._built[id(network)] = made_of, build()
+        return found[1]
+
+    def pictures(self, pixels: Tensor, output_type: str) -> Any:
+        """Pixels `[B, 3, H, W]` in [0, 1] as "pil", "np" or "pt" asks for them."""
+        if output_type == "pt":
+            return owned(pixels)
+        array = pixels.permute(0, 2, 3, 1).cpu().numpy()
+        return array if output_type == "np" else self.numpy_to_pil(array)
+
     @property
     def interrupt(self) -> bool:
         """True after a callback set it: generation stops at the end of the round."""
@@ -131,6 +154,12 @@ class SpeculativePipeline(DiffusionPipeline):
     @interrupt.setter
     def interrupt(self, value: bool) -> None:
         self._interrupt = value
+
+
+def owned(x: Tensor) -> Tensor:
+    """A normal tensor, which its owner may edit, of one made in inference mode."""
+    with torch.inference_mode(False):
+        return x.clone()
 
 
 def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: int) -> list[int]:

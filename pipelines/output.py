@@ -8,6 +8,7 @@ from typing import Any
 from diffusers.utils import BaseOutput
 
 from ..engine.stats import SpecStats
+from .continuous_stats import ContinuousStats
 
 
 @dataclass
@@ -37,3 +38,17 @@ class ImageOutput(BaseOutput):
 
     images: Any
     stats: SpecStats
+
+
+@dataclass
+class ContinuousOutput(BaseOutput):
+    """Images of one call of a model of continuous tokens.
+
+    Attributes:
+        images: list of PIL images, an array `[B, H, W, 3]` in [0, 1] ("np"), a tensor
+            `[B, 3, H, W]` in [0, 1] ("pt"), or the tokens `[B, L, C]` ("latent").
+        stats: what the generation took.
+    """
+
+    images: Any
+    stats: ContinuousStats

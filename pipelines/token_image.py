@@ -31,11 +31,12 @@ from ..models.neighbours import Neighbours
 from ..models.placement import Placement
 from ..models.target import TokenTarget
 from ..models.token_grid import TokenGrid
-from .base import SpeculativePipeline, row_seeds
+from .base import SpeculativePipeline, owned, row_seeds
 from .costs import Costs
 from .notices import Notices
 from .output import ImageOutput
 from .parts import check_layers, make_drafter, make_length, make_rule
+from .prompts import check_count, check_prompts, negatives
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
@@ -70,7 +71,6 @@ class TokenImagePipeline(SpeculativePipeline):
 
     def __init__(self) -> None:
         super().__init__()
-        self._built: dict[int, tuple[object, Any]] = {}
         self._notices = Notices()
         self._costs = Costs()
         self._near = Neighbours()
@@ -148,7 +148,7 @@ class TokenImagePipeline(SpeculativePipeline):
         self._interrupt = False
 
         with stats.phase("encode"):
-            negative = _negatives(negative_prompt, captions)
+            negative = negatives(negative_prompt, captions)
             condition, mask = (
                 told.repeat_interleave(num_images_per_prompt, 0)
                 for told in family.condition(captions, negative, guidance_scale != 1, grid)
@@ -196,12 +196,11 @@ class TokenImagePipeline(SpeculativePipeline):
         num_images_per_prompt: int,
     ) -> None:
         """One clear line for every argument out of range."""
-        if not captions or not all(c.strip() for c in captions):
-            raise InputError("the prompt is empty; say what to draw")
+        check_prompts(captions)
+        check_count(num_images_per_prompt)
         for name, value, low, high in (
             ("guidance_scale", guidance_scale, 0, 100),
             ("top_k", top_k, 0, 2**31),
-            ("num_images_per_prompt", num_images_per_prompt, 1, 1024),
         ):
             if not low <= value <= high:
                 raise InputError(f"{name} must be from {low} to {high}, not {value}")
@@ -317,17 +316,6 @@ class TokenImagePipeline(SpeculativePipeline):
         devices = self._placement(network)
         return self.built(network, devices, lambda: self.image_model(network).decoder(devices))
 
-    def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:
-        """What `build` makes of a network and of what is `beside` it, kept until one changes."""
-        weights = [
-            (p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters()
-        ]
-        made_of = weights, beside
-        found = self._built.get(id(network))
-        if found is None or found[0] != made_of:
-            found = self._built[id(network)] = made_of, build()
-        return found[1]
-
     def _placement(self, network: Any) -> Placement | None:
         """The devices of a network's layers; None: all of it is where its weights are."""
         return None
@@ -336,20 +324,6 @@ class TokenImagePipeline(SpeculativePipeline):
         self, family: ImageModel, tokens: Tensor, grid: TokenGrid, output_type: OutputType
     ) -> Any:
         codes = grid.codes(tokens)
-        pixels = codes if output_type == "tokens" else family.pixels(codes, grid)
-        if output_type in ("tokens", "pt"):
-            with torch.inference_mode(False):  # a normal tensor, which its owner may edit
-                return pixels.clone()
-        array = pixels.permute(0, 2, 3, 1).cpu().numpy()
-        return array if output_type == "np" else self.numpy_to_pil(array)
-
-
-def _negatives(negative_prompt: str | list[str] | None, captions: list[str]) -> list[str] | None:
-    """A negative prompt for every caption."""
-    if negative_prompt is None:
-        return None
-    if isinstance(negative_prompt, str):
-        return [negative_prompt] * len(captions)
-    if len(negative_prompt) != len(captions):
-        raise InputError(f"{len(negative_prompt)} negative prompts for {len(captions)} prompts")
-    return list(negative_prompt)
+        if output_type == "tokens":
+            return owned(codes)
+        return self.pictures(family.pixels(codes, grid), output_type)

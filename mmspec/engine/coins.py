@@ -60,8 +60,7 @@ class ProductionCoins:
     """
 
     def __init__(self, seeds: list[int], device: torch.device | str = "cpu") -> None:
-        wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
-        self._keys = _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
+        self._keys = row_keys(seeds, device)
         self._width, self._first = 16, -1
         self._block: tuple[Tensor, ...] = ()
 
@@ -136,6 +135,12 @@ class _Proposals:
 
 class _Verifications(_Proposals):
     _draws, _accepts = RECOVER, ACCEPT
+
+
+def row_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
+    """What every coin of a row is derived from, `[B]`."""
+    wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
+    return _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
 
 
 def _uniform(bits: Tensor) -> Tensor:

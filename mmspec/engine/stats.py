@@ -135,7 +135,7 @@ class SpecStats:
 
     def merged(self, others: list[SpecStats]) -> SpecStats:
         """These counters and those of other generations by the same method, as one."""
-        total = SpecStats(self.method, self.contract)
+        total = type(self)(self.method, self.contract)
         for stats in (self, *others):
             total._add(stats)
         return total

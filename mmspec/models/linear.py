@@ -1,6 +1,7 @@
-"""A linear map for few rows: on a CPU `F.linear` packs its weight anew in every call.
+"""Linear maps for few rows: on a CPU `F.linear` packs its weight anew in every call.
 
 Packed once for oneDNN, many rows cost little more than one; `mmspec eval bench` measures how much.
+A call of oneDNN has a price of its own, though, which a narrow weight doesn't pay back.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+NARROW = 400
 
 
 class RowLinear:
@@ -29,3 +32,22 @@ class RowLinear:
             return F.linear(x, self.weight)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
         return out
+
+
+class Affine:
+    """`x @ weightᵀ + bias` for inference, `weight [out, in]`, `bias [out]`.
+
+    A weight whose input is narrower than `NARROW` is stored transposed, a wide one is packed.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self.bias = bias.detach()
+        self.wide = RowLinear(weight) if weight.shape[1] >= NARROW else None
+        self.transposed = None if self.wide else weight.detach().t().contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """`x [M, in]` to `[M, out]`."""
+        if self.wide is not None:
+            return self.wide(x) + self.bias
+        assert self.transposed is not None
+        return torch.addmm(self.bias, x, self.transposed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import re
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,14 @@ from .vq import VQModel
 T2I_SIZES: dict[int, dict[str, int]] = {1280: {"n_layer": 36, "n_head": 20}}
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
-    """The state dict of a released `.pt` file; no code in it is ever run."""
+def read_checkpoint(
+    path: str | Path, keys: Sequence[str] = ("model", "module", "state_dict")
+) -> dict[str, Tensor]:
+    """The state dict of a released `.pt` file; no code in it is ever run.
+
+    Args:
+        keys: what it may lie under in the file, first choice first.
+    """
     try:
         # the authors' training scripts store their arguments beside the weights
         with torch.serialization.safe_globals([Namespace]):
@@ -40,7 +47,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
         if "mmap can only be used" in first:
             first = "not a file of torch.save in its zip format"
         raise InputError(f"can't read checkpoint {path}: {first}") from error
-    for key in ("model", "module", "state_dict"):
+    for key in keys:
         if isinstance(data, dict) and key in data:
             data = data[key]
             break

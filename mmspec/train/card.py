@@ -8,21 +8,33 @@ from typing import Any
 
 from torch import nn
 
-from ..models.loading import load_strict, read_weights
+from ..errors import InputError
+from ..models.loading import load_strict, read_json, read_weights
 
 
-def ship(pipeline: Path, name: str, component: Any) -> Path:
-    """Save a component into a pipeline folder and its `model_index.json`; returns its folder."""
+def ship(pipeline: Path, name: str, component: Any, kind: str = "ImagePipeline") -> Path:
+    """Save a component into a pipeline folder and its `model_index.json`; returns its folder.
+
+    `kind` is the pipeline's class.
+    """
     folder = pipeline / name
     folder.mkdir(parents=True, exist_ok=True)
     for shard in folder.glob("*.safetensors*"):  # of an earlier save, cut up in another way
         shard.unlink()
     component.save_pretrained(folder)
     path = pipeline / "model_index.json"
-    index = json.loads(path.read_text()) if path.exists() else {"_class_name": "ImagePipeline"}
+    index = json.loads(path.read_text()) if path.exists() else {"_class_name": kind}
     index[name] = [type(component).__module__, type(component).__name__]
     path.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
     return folder
+
+
+def check_pipeline(pipeline: Path, kind: str) -> None:
+    """Raise an `InputError` if the folder is that of another class of pipeline than `kind`."""
+    path = pipeline / "model_index.json"
+    held = read_json(path).get("_class_name") if path.exists() else kind
+    if held != kind:
+        raise InputError(f"{pipeline} holds a {held}, not a {kind}; give another --pipeline")
 
 
 def start_from(model: nn.Module, folder: Path) -> None:

@@ -53,6 +53,11 @@ TEXT_ENCODER = dict(
     eos_token_id=1,
 )
 CAPTION_DROPOUT = 0.1
+# parts of names: matrices that Muon does not suit, such as those of the first and last layers
+OUTER = (
+    *("embed", "shared", "output", "relative_attention_bias"),
+    *("z_proj", "input_proj", "final_layer"),
+)
 
 
 class TextToImage(nn.Module):
@@ -187,9 +192,7 @@ def hybrid_optimizers(model: nn.Module, rate: float, precision: str) -> list[tor
     for name, p in model.named_parameters():
         if not p.requires_grad:
             continue
-        inner = p.ndim == 2 and not any(
-            part in name for part in ("embed", "shared", "output", "relative_attention_bias")
-        )
+        inner = p.ndim == 2 and not any(part in name for part in OUTER)
         (matrices if inner else rest).append(p)
     return [
         Muon(matrices, rate, weight_decay=0.01, dtype=getattr(torch, precision)),

@@ -97,6 +97,25 @@ STAGES: dict[str, dict[str, Stage]] = {
             "mmspec.train.image_head:EagleRecipe", {"steps": 6000, "batch_size": 8, "ema": 0.99}
         )
     },
+    "kl-autoencoder": {
+        "vae": Stage(
+            "mmspec.train.kl_autoencoder:KlAutoencoderRecipe",
+            {"steps": 2500, "batch_size": 32, "ema": 0.995},
+            {"init": "init", "rate": "rate"},
+        )
+    },
+    "mar": {
+        "target": Stage(
+            "mmspec.train.mar_target:MarTargetRecipe",
+            {"steps": 4000, "batch_size": 64, "ema": 0.995},
+            {"init": "init", "rate": "rate"},
+        ),
+        "drafter": Stage(
+            "mmspec.train.mar_drafter:MarDrafterRecipe",
+            {"steps": 3000, "batch_size": 64, "ema": 0.995},
+            {"init": "init", "rate": "rate"},
+        ),
+    },
     "clip": {
         "clip": Stage(
             "mmspec.train.clip:ClipRecipe",

@@ -25,12 +25,12 @@ def patch_labels(picture: Picture, patches: int, patch: int) -> np.ndarray:
         patch: side of one in pixels.
     """
     parts = np.asarray(_parts(picture, patches * patch))
-    blocks = parts.reshape(patches, patch, patches, patch).swapaxes(1, 2)
-    blocks = blocks.reshape(patches, patches, -1)
+    blocks = parts.reshape(patches, patch, patches, patch)
     known = _described(picture)
-    covers = np.stack([(blocks == number).mean(-1) for number in range(len(known))], -1)
+    covers = np.stack([(blocks == number).mean((1, 3)) for number in range(len(known))], -1)
     covers[..., 0] = _LEAST - 1e-9  # of no part
-    return known[covers.argmax(-1)]
+    labels: np.ndarray = known[covers.argmax(-1)]
+    return labels
 
 
 def _parts(picture: Picture, resolution: int) -> Image.Image:

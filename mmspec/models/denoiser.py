@@ -1,0 +1,133 @@
+"""One denoising step of MAR's head as a Gaussian law, under guidance and temperature.
+
+Li et al. 2024, section 3.2 and the authors' sampler: noise is guided, `ε = ε_u + s (ε_c - ε_u)`;
+the variance is that of the conditional row; the temperature scales the deviation of every step.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .diffusion import DiffusionSchedule
+from .diffusion_head import EPS, DiffusionHead
+from .linear import Affine
+
+
+class PackedHead:
+    """A head in its inference form: all modulations of a row are one product.
+
+    Args:
+        head: whose weights are read, once.
+    """
+
+    def __init__(self, head: DiffusionHead) -> None:
+        self.head = head
+        blocks, last = head.blocks, head.final_layer
+        self.modulation = Affine(
+            torch.cat([layer.weight for layer in head.modulations]),
+            torch.cat([layer.bias for layer in head.modulations]),
+        )
+        self.input = Affine(head.input_proj.weight, head.input_proj.bias)
+        self.output = Affine(last.linear.weight, last.linear.bias)
+        self.norms = [block.in_ln for block in blocks]
+        self.mlps = [
+            (Affine(first.weight, first.bias), Affine(second.weight, second.bias))
+            for first, second in (block.linears for block in blocks)
+        ]
+
+    @property
+    def weight(self) -> Tensor:
+        """One of the weights: whose dtype and device the head has."""
+        return self.head.input_proj.weight
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Outputs `[N, G, 2C]` from noisy tokens `[N, C]` and embeddings `[N, G, W]`, for G rows.
+
+        The G rows of a token share its noisy value.
+        """
+        count, groups, width = y.shape
+        h = self.input(x)[:, None].expand(-1, groups, -1).reshape(-1, width)
+        parts = self.modulation(F.silu(y).view(-1, width)).view(count * groups, -1, width)
+        for i, (norm, (first, second)) in enumerate(zip(self.norms, self.mlps, strict=True)):
+            shift, scale, gate = parts[:, 3 * i], parts[:, 3 * i + 1], parts[:, 3 * i + 2]
+            inner = torch.addcmul(shift, norm(h), 1 + scale)
+            h = torch.addcmul(h, gate, second(F.silu(first(inner))))
+        shift, scale = parts[:, -2], parts[:, -1]
+        h = torch.addcmul(shift, F.layer_norm(h, (width,), None, None, EPS), 1 + scale)
+        return self.output(h).view(count, groups, -1)
+
+
+class Denoiser:
+    """The denoising steps S of a head: step t leads from x_t to x_{t-1}, t = S - 1 … 0.
+
+    Args:
+        head: in its inference form.
+        schedule: of the S steps.
+        temperature: factor on every step's deviation; the noise that it starts from is not scaled.
+    """
+
+    def __init__(
+        self, head: PackedHead, schedule: DiffusionSchedule, temperature: float = 1.0
+    ) -> None:
+        self.head, self.steps, self.temperature = head, len(schedule), temperature
+        weight = head.weight
+        self.times = head.head.time_embed(schedule.timesteps.to(weight.device))  # [S, W]
+        self.shrink, self.share, low, high = (
+            x.to(weight)[:, None]
+            for x in (schedule.shrink, schedule.share, schedule.low, schedule.high)
+        )
+        # half the logarithm: of the deviation. exp of -∞ is the 0 of the last step, without noise
+        self.middle, self.reach = (low + high) / 4, (high - low) / 4
+        self.middle[0] = -torch.inf
+
+    @property
+    def channels(self) -> int:
+        """Of a token, C."""
+        return self.head.head.token_dim
+
+    def condition(self, z: Tensor, scale: float | Tensor | None = None) -> Tensor:
+        """What the head is told of R tokens, `[R, D]`, a row each.
+
+        Args:
+            z: conditions from the backbone `[R, G, E]`; G is 2 under guidance, the conditional row
+                first.
+            scale: guidance, one number or one per token `[R]`; None where G is 1.
+        """
+        embedded: Tensor = self.head.head.cond_embed(z).flatten(1)
+        if scale is None:
+            return embedded
+        scales = torch.as_tensor(scale, dtype=z.dtype, device=z.device).expand(len(z))
+        return torch.cat([embedded, scales[:, None]], dim=1)
+
+    def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """The law of x_{t-1} given x_t: mean and deviation, both `[R, C]`.
+
+        Any rows at any steps in one call: of one token too, with its condition repeated.
+
+        Args:
+            x: noisy tokens `[R, C]`.
+            t: their steps `[R]`; at 0 the deviation is 0: the last step adds no noise.
+            condition: `[R, D]`, see `condition`.
+        """
+        groups, guided = divmod(condition.shape[1], self.head.head.width)
+        told = condition[:, :-1] if guided else condition
+        y = told.unflatten(1, (groups, -1)) + self.times[t][:, None]  # [R, G, W]
+        noise, between = self.head(x, y).split(self.channels, dim=-1)
+        seen = torch.lerp(noise[:, 1], noise[:, 0], condition[:, -1:]) if guided else noise[:, 0]
+        mean = (x - self.share[t] * seen) * self.shrink[t]
+        deviation = torch.exp(self.middle[t] + self.reach[t] * between[:, 0])
+        return mean, deviation * self.temperature
+
+    def sample(self, condition: Tensor, noise: Tensor) -> Tensor:
+        """Clean tokens `[R, C]`, step by step, from `noise [R, S, C]`.
+
+        `noise[:, 0]` is where it starts; `noise[:, i]` is that of step S - i.
+        """
+        x, *added = noise.to(self.head.weight).unbind(1)
+        t = torch.full((len(x),), self.steps - 1, device=x.device)
+        for one in added:
+            mean, deviation = self.step(x, t, condition)
+            x, t = mean + deviation * one, t - 1
+        return self.step(x, t, condition)[0]

@@ -1,0 +1,188 @@
+"""MAR's generation, iteration by iteration: which tokens are drawn, and what the head is told.
+
+Li et al. 2024, section 3.4 and the authors' sampler: a random order per picture, a cosine schedule
+of how many tokens are still masked, guidance that grows with the part that is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..engine.noise import PlacedNoise
+from ..errors import InputError
+from ..registry import check_name
+from .denoiser import Denoiser, PackedHead
+from .diffusion import TRAINED
+from .mar import MarTransformer
+
+GuidanceSchedule = Literal["linear", "constant"]
+GUIDANCE_SCHEDULES: tuple[GuidanceSchedule, ...] = ("linear", "constant")
+
+
+@dataclass(frozen=True)
+class MarPlan:
+    """How pictures of L tokens are drawn.
+
+    Attributes:
+        length: tokens L of a picture.
+        iterations: calls of the backbone, at most L: tokens of one iteration know nothing of each
+            other.
+        guidance_scale: classifier-free guidance s; 1: none.
+        guidance_schedule: "linear" starts at no guidance and ends at s, "constant" stays at s.
+        temperature: of the head.
+        diffusion_steps: of the head; a pair: of the first iteration and of the last, see `steps`.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    length: int
+    iterations: int
+    guidance_scale: float = 1.0
+    guidance_schedule: GuidanceSchedule = "linear"
+    temperature: float = 1.0
+    diffusion_steps: int | tuple[int, int] = 100
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.iterations <= self.length:
+            raise InputError(f"iterations must be from 1 to {self.length}, not {self.iterations}")
+        check_name("guidance schedule", self.guidance_schedule, GUIDANCE_SCHEDULES)
+        if not 0 <= self.guidance_scale <= 100:
+            raise InputError(f"guidance_scale must be from 0 to 100, not {self.guidance_scale}")
+        given = self.diffusion_steps
+        for steps in (given,) if isinstance(given, int) else given:
+            if not 2 <= steps <= TRAINED:
+                raise InputError(f"diffusion_steps must be from 2 to {TRAINED}, not {steps}")
+        if not 0 <= self.temperature <= 100:
+            raise InputError(f"temperature must be from 0 to 100, not {self.temperature}")
+
+    @property
+    def guided(self) -> bool:
+        """Whether there are unconditional rows."""
+        return self.guidance_scale != 1
+
+    def masked(self) -> list[int]:
+        """Tokens that are masked before each iteration, and after the last: from L to 0.
+
+        After iteration k of K they are `⌊L cos(π/2 · k/K)⌋`, but every iteration draws a token.
+        """
+        counts = [self.length]
+        for k in range(1, self.iterations):
+            left = math.floor(self.length * math.cos(math.pi / 2 * k / self.iterations))
+            counts.append(max(1, min(counts[-1] - 1, left)))
+        return [*counts, 0]
+
+    def guidance(self, masked: int) -> float:
+        """Guidance of an iteration that leaves so many tokens masked (the last counts as one)."""
+        if self.guidance_schedule == "constant":
+            return self.guidance_scale
+        known = (self.length - max(1, masked)) / self.length
+        return 1 + (self.guidance_scale - 1) * known
+
+    def steps(self, iteration: int) -> int:
+        """Diffusion steps of an iteration; of a pair (first, last), linear between the two.
+
+        Zhao et al. 2025, "DiSA: Diffusion Step Annealing", its linear schedule.
+        """
+        if isinstance(self.diffusion_steps, int):
+            return self.diffusion_steps
+        first, last = self.diffusion_steps
+        end = self.iterations - 1
+        return first if not end else last + int((end - iteration) / end * (first - last))
+
+
+@dataclass
+class Prediction:
+    """The tokens of one iteration, as rows of their own: R = B · m.
+
+    Attributes:
+        iteration: its number, from 0.
+        places: where they stand, `[B, m]`.
+        condition: what the head is told of each, `[R, D]`.
+        denoiser: the head with this iteration's steps.
+        noise: of the pictures.
+    """
+
+    iteration: int
+    places: Tensor
+    condition: Tensor
+    denoiser: Denoiser
+    noise: PlacedNoise
+
+    def noises(self, start: int, steps: int, draw: int | Tensor = 0) -> Tensor:
+        """Noise `[R, steps, C]`, from step `start` on; see `Denoiser.sample`, `PlacedNoise`."""
+        noise = self.noise.normal(self.places, start, steps, self.denoiser.channels, draw)
+        return noise.flatten(0, 1)
+
+
+def plainly(prediction: Prediction) -> Tensor:
+    """Tokens `[R, C]` of an iteration: all diffusion steps one after the other."""
+    denoiser = prediction.denoiser
+    return denoiser.sample(prediction.condition, prediction.noises(0, denoiser.steps))
+
+
+@dataclass
+class MarBackbone:
+    """MAR at work on B pictures.
+
+    Args:
+        model: the network.
+        head: its head in inference form.
+        buffer: what to draw, `[R, T, D]`: B rows, and under guidance the B unconditional ones.
+        plan: how.
+        seeds: of the pictures.
+    """
+
+    model: MarTransformer
+    head: PackedHead
+    buffer: Tensor
+    plan: MarPlan
+    seeds: list[int]
+    _denoisers: dict[int, Denoiser] = field(default_factory=dict)
+
+    def conditions(
+        self, tokens: Tensor, places: Tensor, wanted: Tensor, lengths: Tensor | None = None
+    ) -> Tensor:
+        """Conditions `[R, m, G, E]` at the places `wanted [R, m]`; G is 2 under guidance.
+
+        One call of the network; arguments as of `MarTransformer.forward`. R is B, or several times
+        that: copies of every picture that know different tokens, those of one picture together.
+        """
+        groups = 1 + self.plan.guided
+        copies = groups * len(tokens) // len(self.buffer)
+        buffer = self.buffer.repeat_interleave(copies, 0)
+        known, at, asked = (x.repeat(groups, *[1] * (x.ndim - 1)) for x in (tokens, places, wanted))
+        lengths = None if lengths is None else lengths.repeat(groups)
+        z: Tensor = self.model(known, at, buffer, asked, lengths)
+        return torch.stack(z.chunk(groups), dim=2)
+
+    def denoiser(self, steps: int) -> Denoiser:
+        """The head with so many diffusion steps."""
+        if steps not in self._denoisers:
+            schedule = self.model.schedule.respaced(steps)
+            self._denoisers[steps] = Denoiser(self.head, schedule, self.plan.temperature)
+        return self._denoisers[steps]
+
+    def predictions(self, tokens: Tensor) -> Iterator[Prediction]:
+        """What every iteration has to draw; its caller puts the draws into `tokens [B, L, C]`.
+
+        Iteration k reads those of the iterations before it, when it is asked for.
+        """
+        plan = self.plan
+        noise = PlacedNoise(self.seeds, tokens.device)
+        order, masked = noise.order(plan.length), plan.masked()
+        for k in range(plan.iterations):
+            done, until = plan.length - masked[k], plan.length - masked[k + 1]
+            known, wanted = order[:, :done], order[:, done:until]
+            read = tokens.gather(1, known[..., None].expand(-1, -1, tokens.shape[-1]))
+            z = self.conditions(read, known, wanted).flatten(0, 1)
+            denoiser = self.denoiser(plan.steps(k))
+            scale = plan.guidance(masked[k + 1]) if plan.guided else None
+            condition = denoiser.condition(z, scale)
+            yield Prediction(k, wanted, condition, denoiser, noise)

@@ -1,0 +1,150 @@
+"""Recipe of MAR's drafter: the target's Gaussians, distilled into a far cheaper model.
+
+Both models see the same known tokens and the same noisy one; the drafter learns the target's noise
+and variance in place of the true ones, whose chance no drafter can foresee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKL
+from torch import Tensor, nn
+from transformers import T5EncoderModel
+
+from ..models.diffusion import DiffusionSchedule
+from ..models.loading import load_component, load_model
+from ..models.mar import MarTransformer
+from .card import ship, start_from, write_card
+from .data import draw_scenes
+from .diffusion_loss import NoisyTokens, divergence
+from .image_target import hybrid_optimizers
+from .kl_autoencoder import PIPELINE, RESOLUTION
+from .mar_target import (
+    REPEATS,
+    TRANSFORMER,
+    caption_buffer,
+    held_out_scenes,
+    masked_conditions,
+    random_masks,
+    scene_tokens,
+)
+from .trainer import TrainConfig
+from .words import caption_tokenizer
+
+# of the target's size 30 %, and less of its head, whose calls follow one another
+DRAFTER = {
+    **TRANSFORMER,
+    "encoder_embed_dim": 192,
+    "encoder_depth": 2,
+    "encoder_num_heads": 3,
+    "decoder_embed_dim": 192,
+    "decoder_depth": 2,
+    "decoder_num_heads": 3,
+    "diffloss_d": 1,
+    "diffloss_w": 192,
+}
+CAPTION_DROPOUT = 0.25  # under guidance half of the rows have none
+SAMPLER_STEPS = 100  # whose laws the figures of an evaluation compare
+
+
+class MarDrafterRecipe:
+    """Distils `drafter` from the target of a pipeline folder.
+
+    Args:
+        config: length, batch and device of the run.
+        pipeline: folder that holds `vae`, `transformer` and `text_encoder`; it receives `drafter`.
+        init: component whose weights to start from, such as its own; None: from nothing.
+        rate: learning rate.
+    """
+
+    def __init__(
+        self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
+    ) -> None:
+        self.config, self.pipeline, self.rate = config, pipeline, rate
+        self.draw = partial(draw_scenes, config.batch_size, RESOLUTION)
+        self.vae = load_model(AutoencoderKL, pipeline / "vae").to(config.device)
+        self.teacher = load_model(MarTransformer, pipeline / "transformer").to(config.device)
+        encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
+        self.encoder, self.words = encoder.to(config.device), caption_tokenizer()
+        self.model = MarTransformer(**DRAFTER)
+        self.model.init_weights()
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(self.model, self.origin)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+
+    def loss(
+        self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        keep = rng.random(len(batch[0])) >= CAPTION_DROPOUT
+        schedule = self.teacher.schedule
+        noisy, taught, learnt = self._pair(self.model, *batch, keep, rng, schedule)
+        error = F.mse_loss(learnt[0], taught[0])
+        # the variances alone: at equal means
+        mean = torch.zeros_like(learnt[1])
+        logs = [schedule.log_variance(between, noisy.t) for between in (taught[1], learnt[1])]
+        nats = divergence(mean, logs[0], mean, logs[1]).mean()
+        return error + nats, {"error": float(error.detach()), "nats": float(nats.detach())}
+
+    def _pair(
+        self,
+        student: MarTransformer,
+        captions: list[str],
+        pixels: Tensor,
+        keep: np.ndarray[Any, Any],
+        rng: np.random.Generator,
+        schedule: DiffusionSchedule,
+        first: int = 0,
+    ) -> tuple[NoisyTokens, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Noisy tokens, and what the target and the drafter make of them."""
+        tokens = scene_tokens(self.vae, pixels.to(self.config.device), rng)
+        known, masked = random_masks(rng, *tokens.shape[:2])
+
+        def conditions(model: MarTransformer) -> tuple[Tensor, Tensor]:
+            buffer = caption_buffer(model, self.encoder, self.words, captions, keep)
+            return masked_conditions(model, tokens, known, masked, buffer)
+
+        with torch.no_grad():
+            z, clean = conditions(self.teacher)
+            noisy = NoisyTokens.draw(schedule, clean.repeat(REPEATS, 1), rng, first)
+            taught = self.teacher.head(noisy.noisy, noisy.timesteps, z.repeat(REPEATS, 1))
+        z, _ = conditions(student)
+        return noisy, taught, student.head(noisy.noisy, noisy.timesteps, z.repeat(REPEATS, 1))
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, MarTransformer)
+        rng, captions, pixels = held_out_scenes(self.config)
+        schedule = self.teacher.schedule.respaced(SAMPLER_STEPS)
+        keep = np.ones(len(captions), dtype=bool)
+        # from 1 on: the last step has no chance in it
+        noisy, taught, learnt = self._pair(model, captions, pixels, keep, rng, schedule, first=1)
+        means = [schedule.mean(noisy.noisy, noise, noisy.t) for noise, _ in (taught, learnt)]
+        logs = [schedule.log_variance(between, noisy.t) for _, between in (taught, learnt)]
+        gap = ((means[0] - means[1]) / (0.5 * logs[0]).exp()).norm(dim=-1)
+        return {
+            "held_out_error": float(F.mse_loss(learnt[0], taught[0])),
+            "held_out_deviation_ratio": float((0.5 * (logs[1] - logs[0])).exp().mean()),
+            # of a maximal coupling, were the deviations the target's: 2Φ(-gap / 2)
+            "held_out_acceptance": float(2 * torch.special.ndtr(-gap / 2).mean()),
+        }
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, MarTransformer)
+        write_card(
+            ship(self.pipeline, "drafter", model.half(), PIPELINE),
+            title="Drafter of the shapes world's masked autoregressive transformer",
+            purpose="drafts denoising steps of continuous tokens for the embedded target",
+            limits="distilled from one target: for others it is accepted less often; pictures of "
+            "its own are poor",
+            record=record,
+        )

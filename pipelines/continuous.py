@@ -1,0 +1,284 @@
+"""Text or class to image with continuous tokens: MAR's pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from diffusers import AutoencoderKL
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, T5EncoderModel
+
+from ..config import SpecConfig
+from ..errors import InputError
+from ..models.denoiser import PackedHead
+from ..models.kl import decode_tokens, downsample_factor
+from ..models.mar import MarTransformer
+from ..models.mar_iterations import GuidanceSchedule, MarBackbone, MarPlan, plainly
+from ..models.published_mar import load_kl, load_mar
+from ..models.text import encode_captions
+from .base import SpeculativePipeline, owned, row_seeds
+from .continuous_stats import ContinuousStats
+from .output import ContinuousOutput
+from .prompts import check_count, check_prompts, negatives
+
+OutputType = Literal["pil", "np", "pt", "latent"]
+_SAME = ("token_dim", "grid", "noise_schedule", "condition", "class_num", "caption_dim")
+
+
+class ContinuousImagePipeline(SpeculativePipeline):
+    """MAR: a masked autoregressive backbone over continuous tokens, a diffusion head, a decoder.
+
+    Args:
+        transformer: the target, told captions or classes.
+        vae: KL autoencoder whose latents are the tokens.
+        text_encoder, tokenizer: T5 encoder and its tokenizer, of a target that is told captions.
+        drafter: a smaller model of the same tokens, for methods that have a draft model.
+
+    Raises:
+        InputError: the parts do not fit each other.
+    """
+
+    embedded = "continuous"
+    _optional_components: ClassVar = ["text_encoder", "tokenizer", "drafter"]
+    component_classes: ClassVar = {
+        "transformer": MarTransformer,
+        "vae": AutoencoderKL,
+        "text_encoder": T5EncoderModel,
+        "tokenizer": PreTrainedTokenizerFast,
+        "drafter": MarTransformer,
+    }
+
+    def __init__(
+        self,
+        transformer: MarTransformer,
+        vae: AutoencoderKL,
+        text_encoder: T5EncoderModel | None = None,
+        tokenizer: Any = None,
+        drafter: MarTransformer | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_modules(
+            transformer=transformer,
+            vae=vae,
+            text_encoder=text_encoder,
+            tokenizer=tokenizer,
+            drafter=drafter,
+        )
+        if transformer.config.token_dim != vae.config.latent_channels:
+            raise InputError(
+                f"the autoencoder's latents have {vae.config.latent_channels} channels, the "
+                f"target's tokens {transformer.config.token_dim}"
+            )
+        if self.captioned and (text_encoder is None or tokenizer is None):
+            raise InputError(
+                "this target is told captions: it needs a text encoder and a tokenizer"
+            )
+        for name in _SAME:
+            wanted = transformer.config[name]
+            own = wanted if drafter is None else drafter.config[name]
+            if own != wanted:
+                raise InputError(f"the drafter's {name} ({own}) is not the target's ({wanted})")
+
+    @property
+    def captioned(self) -> bool:
+        """Whether the target is told captions; else classes."""
+        return bool(self.transformer.config.condition == "caption")
+
+    @property
+    def default_size(self) -> int:
+        """Side in pixels of a picture."""
+        return int(self.transformer.config.grid) * downsample_factor(self.vae)
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        prompt: str | list[str] | None = None,
+        negative_prompt: str | list[str] | None = None,
+        class_labels: int | Sequence[int] | None = None,
+        height: int | None = None,
+        width: int | None = None,
+        num_iterations: int | None = None,
+        guidance_scale: float = 3.0,
+        guidance_schedule: GuidanceSchedule = "linear",
+        temperature: float = 1.0,
+        diffusion_steps: int | tuple[int, int] = 100,
+        num_images_per_prompt: int = 1,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        output_type: OutputType = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+    ) -> ContinuousOutput | tuple[Any, ContinuousStats]:
+        """Draw pictures.
+
+        Args:
+            prompt: caption or captions, of a target that is told captions.
+            negative_prompt: what the unconditional rows are told; None: the learned "nothing".
+            class_labels: class or classes, of a target that is told classes.
+            height, width: pixels; there is one size.
+            num_iterations: calls of the backbone; None: one a token, as the published figures are
+                drawn. Fewer are faster: the tokens of an iteration know nothing of each other.
+            guidance_scale: classifier-free guidance s; 1 switches it off.
+            guidance_schedule: "linear" grows from 1 to s as tokens get known, "constant" is s.
+            temperature: of the diffusion head; it scales the noise of every step.
+            diffusion_steps: of the head; a pair (first, last), such as (50, 5), shrinks from the
+                first iteration to the last (DiSA).
+            num_images_per_prompt: pictures per caption or class.
+            generator: one for all pictures, or a list with one each; the same seed gives the same
+                picture, alone or in a batch.
+            output_type: "pil", "np", "pt" or "latent": the tokens `[B, L, C]`.
+            return_dict: a `ContinuousOutput`, else the tuple (images, stats).
+            callback_on_step_end: called as `callback(pipe, iteration, tokens so far, {"latents":
+                …})` after every iteration; set `pipe.interrupt = True` in it to stop: tokens that
+                are not drawn then are 0.
+
+        Raises:
+            InputError: an argument is out of range or does not fit the model.
+        """
+        told = self._told(prompt, class_labels)
+        self.check_size(height, width)
+        if output_type not in ("pil", "np", "pt", "latent"):
+            raise InputError(f"output_type must be pil, np, pt or latent, not {output_type!r}")
+        check_count(num_images_per_prompt)
+        length = self.transformer.length
+        plan = MarPlan(
+            length,
+            length if num_iterations is None else num_iterations,
+            guidance_scale,
+            guidance_schedule,
+            temperature,
+            diffusion_steps,
+        )
+        rows = len(told) * num_images_per_prompt
+        seeds = row_seeds(generator, rows)
+        stats = ContinuousStats(pictures=rows)
+        self._interrupt = False
+        with stats.phase("encode"):
+            buffer = torch.cat(
+                [
+                    part.repeat_interleave(num_images_per_prompt, 0)
+                    for part in self._buffer(told, negative_prompt, plan.guided)
+                ]
+            )
+        tokens = self._draw(self._backbone(buffer, plan, seeds), rows, stats, callback_on_step_end)
+        with stats.phase("decode"):
+            images = self._images(tokens, output_type)
+        return ContinuousOutput(images=images, stats=stats) if return_dict else (images, stats)
+
+    def check_speculation(self, config: SpecConfig) -> None:
+        """Raise an `InputError` if `config` can't run here."""
+        if config.method != "plain":
+            raise InputError(f"method {config.method!r} does not draw continuous tokens")
+
+    def check_size(self, height: int | None, width: int | None) -> None:
+        """Raise an `InputError` for a size that this model does not draw."""
+        side = self.default_size
+        if any(size not in (None, side) for size in (height, width)):
+            raise InputError(f"this model draws {side}×{side} px, not {height}×{width}")
+
+    def _draw(
+        self,
+        backbone: MarBackbone,
+        rows: int,
+        stats: ContinuousStats,
+        callback: Callable[[Any, int, int, dict[str, Any]], Any] | None,
+    ) -> Tensor:
+        """Tokens `[B, L, C]`, iteration by iteration."""
+        plan, weight = backbone.plan, backbone.head.weight
+        shape = (rows, plan.length, self.transformer.config.token_dim)
+        tokens = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
+        groups = len(backbone.buffer) // rows
+        predictions = backbone.predictions(tokens)
+        with self.progress_bar(total=plan.length * rows) as bar:
+            for left in plan.masked()[1:]:
+                with stats.phase("backbone"):
+                    prediction = next(predictions)
+                stats.observe_backbone(len(backbone.buffer))
+                with stats.phase("target"):
+                    drawn = plainly(prediction)
+                stats.observe_plain(len(drawn), prediction.denoiser.steps, groups)
+                places = prediction.places[..., None].expand(-1, -1, shape[-1])
+                tokens.scatter_(1, places, drawn.unflatten(0, (rows, -1)))
+                bar.update((plan.length - left) * rows - bar.n)
+                if callback is not None:
+                    iteration = prediction.iteration + 1
+                    callback(self, iteration, plan.length - left, {"latents": tokens})
+                if self._interrupt:
+                    break
+        return tokens
+
+    def _backbone(self, buffer: Tensor, plan: MarPlan, seeds: list[int]) -> MarBackbone:
+        """The target at work."""
+        model = self.transformer
+        head = self.built(model.head, None, lambda: PackedHead(model.head))
+        return MarBackbone(model, head, buffer, plan, seeds)
+
+    def _told(
+        self, prompt: str | list[str] | None, labels: int | Sequence[int] | None
+    ) -> list[str] | list[int]:
+        """What every picture is to show: captions or classes."""
+        if self.captioned:
+            if labels is not None or prompt is None:
+                raise InputError("this model is told captions: give prompt, not class_labels")
+            captions = [prompt] if isinstance(prompt, str) else list(prompt)
+            check_prompts(captions)
+            return captions
+        if prompt is not None or labels is None:
+            raise InputError("this model is told classes: give class_labels, not prompt")
+        classes = [labels] if isinstance(labels, int) else list(labels)
+        count = self.transformer.config.class_num
+        wrong = [label for label in classes if not 0 <= label < count]
+        if wrong or not classes:
+            raise InputError(f"class_labels are from 0 to {count - 1}, not {wrong or classes}")
+        return classes
+
+    def _buffer(
+        self, told: list[str] | list[int], negative: str | list[str] | None, guided: bool
+    ) -> tuple[Tensor, ...]:
+        """What the backbone is told, `[B, T, D]`; guided, then the unconditional rows'."""
+        buffers = [self._embedded(told)]
+        if guided and negative is None:
+            buffers.append(self.transformer.nothing(len(told)))
+        elif guided:
+            if not self.captioned:
+                raise InputError("this model is told classes: it has no negative_prompt")
+            buffers.append(self._embedded(negatives(negative, [str(t) for t in told])))
+        return tuple(buffers)
+
+    def _embedded(self, told: Any) -> Tensor:
+        """The buffer `[B, T, D]` of captions or classes."""
+        model: MarTransformer = self.transformer
+        if not self.captioned:
+            return model.classes(torch.tensor(told, device=self.device))
+        features, _ = encode_captions(self.tokenizer, self.text_encoder, told, model.prefix_length)
+        return model.captions(features)
+
+    def _images(self, tokens: Tensor, output_type: OutputType) -> Any:
+        if output_type == "latent":
+            return owned(tokens)
+        pixels = decode_tokens(self.vae, tokens.to(self.vae.dtype)).float()
+        return self.pictures(pixels.clamp(-1, 1) / 2 + 0.5, output_type)
+
+    @classmethod
+    def from_mar(
+        cls,
+        transformer: str | Path,
+        vae: str | Path,
+        drafter: str | Path | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> ContinuousImagePipeline:
+        """The released MAR files, told ImageNet classes.
+
+        Args:
+            transformer: `checkpoint-last.pth` of MAR-B, -L or -H.
+            vae: `kl16.ckpt`.
+            drafter: `checkpoint-last.pth` of a smaller one.
+            dtype: of the weights.
+
+        Raises:
+            InputError: a file is unreadable or a tensor does not fit.
+        """
+        small = None if drafter is None else load_mar(drafter, dtype)
+        return cls(load_mar(transformer, dtype), load_kl(vae, dtype=dtype), drafter=small)

@@ -1,0 +1,74 @@
+"""Counters of continuous tokens: rows are tokens, positions are their denoising steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..engine.stats import SpecStats
+
+
+@dataclass
+class ContinuousStats(SpecStats):
+    """What a batch of pictures of continuous tokens took.
+
+    The counters of `SpecStats` are those of the diffusion head: one row per token of every picture,
+    in the order of drawing; what it emits are denoising steps. Calls and phases of the backbone
+    are counted apart.
+
+    Attributes:
+        pictures: drawn.
+        backbone_calls, backbone_rows: calls of the target's backbone one after the other, and the
+            rows in them (guidance doubles them).
+        head_calls, head_rows: calls of the target's head one after the other, and the rows in them,
+            of a token at one step (guidance doubles them).
+        drafter_backbone_calls, drafter_head_calls: the drafter's, one after the other.
+    """
+
+    pictures: int = 0
+    backbone_calls: int = 0
+    backbone_rows: int = 0
+    head_calls: int = 0
+    head_rows: int = 0
+    drafter_backbone_calls: int = 0
+    drafter_head_calls: int = 0
+
+    def observe_backbone(self, rows: int) -> None:
+        """Count one call of the target's backbone."""
+        self.backbone_calls += 1
+        self.backbone_rows += rows
+
+    def observe_plain(self, tokens: int, steps: int, groups: int) -> None:
+        """Count tokens that were denoised together, step by step, G = `groups` rows a token."""
+        for counts in (self.calls, self.emitted, self.target_tokens):
+            counts += [steps] * tokens
+        for counts in (self.drafted, self.accepted):
+            counts += [0] * tokens
+        self.rounds += [0] * steps
+        self.alone += steps
+        self.head_calls += steps
+        self.head_rows += steps * tokens * groups
+
+    def _add(self, other: SpecStats) -> None:
+        super()._add(other)
+        assert isinstance(other, ContinuousStats)
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def loop_seconds(self) -> float:
+        return super().loop_seconds + self.seconds.get("backbone", 0.0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), **{name: getattr(self, name) for name in _COUNTS}}
+
+
+_COUNTS = (
+    "pictures",
+    "backbone_calls",
+    "backbone_rows",
+    "head_calls",
+    "head_rows",
+    "drafter_backbone_calls",
+    "drafter_head_calls",
+)
