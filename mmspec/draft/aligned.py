@@ -1,4 +1,4 @@
-"""Trajectory alignment: drafter and target denoise with the same noises (CSpD, Wang et al. 2024)."""
+"""Trajectory alignment: drafter and target denoise with shared noises (Wang et al. 2024)."""
 
 from __future__ import annotations
 

@@ -18,9 +18,6 @@ class StepDrafter(ABC):
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
-    def start(self, context: Context) -> None:
-        """Forget everything; a new batch begins."""
-
     @abstractmethod
     def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation `[B, C]` of what step `t [B]` leaves of `x [B, C]`."""
@@ -43,9 +40,6 @@ class StepDrafter(ABC):
         law = Gaussian(torch.stack(means, 1), torch.stack(stds, 1))
         return Draft(torch.stack(tokens, 1), lengths, law)
 
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """There is nothing to learn."""
-
 
 class DenoisingDrafter(StepDrafter):
     """A smaller head drafts, one call of it a step.
@@ -59,5 +53,11 @@ class DenoisingDrafter(StepDrafter):
         super().__init__(denoiser.steps)
         self.denoiser, self.condition = denoiser, condition
 
+    def start(self, context: Context) -> None:
+        """There is nothing to forget."""
+
     def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         return self.denoiser.step(x, t, self.condition)
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """There is nothing to learn."""

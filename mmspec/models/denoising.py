@@ -1,4 +1,4 @@
-"""A diffusion head under speculation over its denoising steps: the steps are the loop's positions."""
+"""Diffusion heads under speculation, over denoising steps and over whole tokens."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Gains:
         shifted = (self.weight * (-top).exp() - has_q).clamp_min(0)
         stretched = ((best - top[..., None]).exp() - (before - top[..., None]).exp()).sum(-1)
         gained = shifted + self.weight * stretched
-        return torch.where(gained > 0, wanted.clamp_min(0) / gained, 1.0)
+        return torch.where(gained > 0, (wanted / gained).clamp(0, 1), 1.0)
 
     def _shifted(self, share: Tensor) -> Tensor:
         """Where the share `[B, K, 1]` of [r h − q]+ lies further along e.
@@ -196,7 +196,8 @@ def _density(x: Tensor) -> Tensor:
 
 def _upper(x: Tensor) -> Tensor:
     """The mass of a standard normal law above x."""
-    return torch.special.erfc(x / math.sqrt(2)) / 2
+    mass: Tensor = torch.special.erfc(x / math.sqrt(2)) / 2
+    return mass
 
 
 def _beyond(place: Tensor, r: Tensor, d: Tensor) -> Tensor:

@@ -27,20 +27,17 @@ class GammaMaximalRule:
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
         if not draft.nodes:  # plain sampling: one token from p
-            own = law_at(scores.gaussian, draft.lengths)
-            return prefix_verdict(draft, draft.lengths, own_draw(own, coins).to(draft.tokens))
+            own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
+            return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
         p, q = normal_laws(draft, scores, "gamma-maximal")
         ok = coins.accept(log_ratio(p, q, draft.tokens.double()).exp(), draft.lengths)
         accepted = accepted_prefix(ok, draft)
         fell = accepted < draft.lengths
-        mine, drafted = (
-            law_at(scores.gaussian, accepted),
-            law_at(q, accepted.clamp_max(draft.nodes - 1)),
-        )
-        left = race(
-            _one(mine), _one(drafted), torch.ones_like(mine.mean[:, :1]), fell[:, None], coins
-        )
-        token = torch.where(fell[:, None], left.value[:, 0], own_draw(mine, coins))
+        mine = law_at(scores.gaussian, accepted)
+        drafted = law_at(q, accepted.clamp_max(draft.nodes - 1))
+        own, r = own_draw(mine, coins), torch.ones_like(fell, dtype=torch.float64)
+        left = race(_one(mine), _one(drafted), r[:, None], fell[:, None], coins)
+        token = torch.where(fell[:, None], left.value[:, 0], own)
         return prefix_verdict(draft, accepted, token.to(draft.tokens))
 
 

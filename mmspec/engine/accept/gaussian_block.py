@@ -25,19 +25,19 @@ class GaussianBlockRule:
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
         if not draft.nodes:
-            own = law_at(scores.gaussian, draft.lengths)
-            return prefix_verdict(draft, draft.lengths, own_draw(own, coins).to(draft.tokens))
+            own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
+            return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
         p, q = normal_laws(draft, scores, "gaussian-block")
         live = draft.live()
         moved = torch.where(live, log_ratio(p, q, draft.tokens.double()), 0.0)
         total = moved.cumsum(1)  # [B, N]: log of the product of ratios
         r = (total - total.cummax(1).values.clamp_min(0)).exp()  # r_1 … r_N, at filling r_γ
         whole = coins.accept(r[:, -1:], draft.lengths.clamp_max(1))[:, 0] | (draft.lengths == 0)
+        own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
         weight = torch.cat([torch.ones_like(r[:, :1]), r[:, :-1]], dim=1)  # r_0 … r_{N−1}
         kept = race(p, q, weight, live & ~whole[:, None], coins, longest=True)
         place = torch.arange(draft.nodes, device=r.device)
         longest = (kept.stands * place).amax(1)
         accepted = torch.where(whole, draft.lengths, longest)
-        own = own_draw(law_at(scores.gaussian, accepted), coins)
         token = torch.where(whole[:, None], own, pick(kept.value, longest))
         return prefix_verdict(draft, accepted, token.to(draft.tokens))

@@ -30,8 +30,8 @@ class ReflectionRule:
             ContractError: also if a deviation differs: then the mirror image of q is not p.
         """
         if not draft.nodes:  # plain sampling: one token from p
-            own = law_at(scores.gaussian, draft.lengths)
-            return prefix_verdict(draft, draft.lengths, own_draw(own, coins).to(draft.tokens))
+            own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
+            return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
         p, q = normal_laws(draft, scores, "reflection")
         if ((p.std != q.std).any(-1) & draft.live()).any():
             raise ContractError(
