@@ -13,13 +13,11 @@ from ..engine.types import Context, Draft, Gaussian, Scores, Verdict
 
 
 class Denoiser(Protocol):
-    """A head that turns noise into a token, one normal law a step.
+    """A head that turns noise into a token, one normal law a step."""
 
-    Attributes:
-        steps: T; step t runs from T − 1 down to 0, and step 0 adds no noise.
-    """
-
-    steps: int
+    @property
+    def steps(self) -> int:
+        """T; step t runs from T − 1 down to 0, and step 0 adds no noise."""
 
     def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation `[R, C]` of the vectors that step `t` leaves of `x`.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..engine.types import Context
 from ..models.denoising import PosteriorSchedule
 
 
@@ -79,3 +80,18 @@ class LinearGaussian:
                 out[:i, i] = out[i, :i]
             out[i, i] = std[i].square() + (gain[i].square() * out[i - 1, i - 1] if i else 0)
         return out
+
+
+@dataclass
+class MarkovBackbone:
+    """Every token's condition is `offset + slope` times the token before it; it is a `Backbone`."""
+
+    offset: float
+    slope: float
+
+    def start(self, rows: int) -> None:
+        """There is nothing to prepare."""
+
+    def conditions(self, context: Context, tokens: Tensor) -> Tensor:
+        """See `Backbone.conditions`."""
+        return self.offset + self.slope * torch.cat([context.last, tokens], dim=1)

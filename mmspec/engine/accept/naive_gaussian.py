@@ -40,9 +40,7 @@ def reflected(x: Vector, p: Normal, q: Normal) -> list[float]:
     z = [(b - a) / std for (a, _), (b, std) in zip(p, q, strict=True)]
     e = [v / math.hypot(*z) for v in z]
     along = sum(a * b for a, b in zip(e, xi, strict=True))
-    return [
-        mean + std * (n - 2 * along * d) for n, d, (mean, std) in zip(xi, e, p, strict=True)
-    ]
+    return [mean + std * (n - 2 * along * d) for n, d, (mean, std) in zip(xi, e, p, strict=True)]
 
 
 def in_turn(drafted: Sequence[Vector], p: Sequence[Normal], q: Sequence[Normal]) -> list[float]:
