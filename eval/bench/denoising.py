@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...draft.aligned import AlignedDrafter
-from ...draft.denoising import DenoisingDrafter, StepDrafter
+from ...draft.denoising import DenoisingDrafter
 from ...draft.frozen import FrozenDrafter
 from ...engine.accept.gamma_maximal import GammaMaximalRule
 from ...engine.accept.gaussian_block import GaussianBlockRule
@@ -17,7 +17,7 @@ from ...engine.coins import ProductionCoins
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
 from ...engine.stats import SpecStats
-from ...engine.types import AcceptanceRule, Engine
+from ...engine.types import AcceptanceRule, Drafter, Engine
 from ...models.denoising import AlignedTarget, DenoisingTarget, PosteriorSchedule
 from ...worlds.linear_gaussian import LinearGaussian, MarkovBackbone, cosine_schedule
 
@@ -72,7 +72,7 @@ def _denoise(
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     condition = (1 - SPREAD**2) ** 0.5 * normal(rows, SIZE)
-    drafts: StepDrafter = FrozenDrafter(schedule)
+    drafts: Drafter = FrozenDrafter(schedule)
     if drafter == "denoiser":
         drafts = DenoisingDrafter(small, condition + 0.05 * SPREAD * normal(rows, SIZE))
     coins = ProductionCoins([seed * rows + row for row in range(rows)])

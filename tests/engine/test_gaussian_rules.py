@@ -15,7 +15,9 @@ from gaussians import (
 )
 from scipy.special import ndtr
 
+from mmspec.engine.accept import gaussian_block
 from mmspec.engine.accept import naive_gaussian as naive
+from mmspec.engine.accept.excess import Race, race
 from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.gaussian_block import GaussianBlockRule
 from mmspec.engine.accept.reflection import ReflectionRule
@@ -29,7 +31,7 @@ RULES = {
     "gaussian-block": GaussianBlockRule,
 }
 ONE = torch.tensor([[0.3], [-1.1], [2.4]], dtype=torch.float64)
-TWO = torch.tensor([[0.4, -0.9], [1.7, 0.6]], dtype=torch.float64)
+TWO = torch.tensor([[0.4, -0.9], [1.1, 0.3]], dtype=torch.float64)
 
 
 def vector(*numbers):
@@ -88,9 +90,9 @@ def test_two_dimensions(name):
     p = Gaussian(vector(0.2, -1.0), vector(0.7, 1.4))
     z = vector(0.6, -0.9)
     q = Gaussian(p.mean - p.std * z, p.std)
-    nodes, weights = product(normal_rule(16, z.norm().item() / 2), normal_rule(28))
+    nodes, weights = product(normal_rule(12, z.norm().item() / 2), normal_rule(20))
     found, accepted = one_step(
-        RULES[name](), p, q, turned(nodes, z), weights, TWO, noise_rule(2, 12)
+        RULES[name](), p, q, turned(nodes, z), weights, TWO, noise_rule(2, 10)
     )
     assert (found - wave_means(p.mean, p.std, TWO)).abs().max() < EXACT
     assert abs(accepted - 2 * ndtr(-z.norm().item() / 2)) < EXACT
@@ -172,6 +174,19 @@ def kept_states(verdict, x0):
     return torch.cat([start, verdict.emitted[:, : accepted + 1, 0]], 1)
 
 
+def two_steps(rule, x0, value):
+    """The mean of a verdict's `value` over two drafted steps."""
+    block = isinstance(rule, GaussianBlockRule)
+    nodes, weights = split_nodes(x0, block)
+    drafts, p, q = chain(x0, *nodes.T)
+    noise, noise_weights = noise_rule(1, 14)
+    if block:  # a race of two entries draws for both
+        noise = noise.repeat(1, 2)
+    elif isinstance(rule, ReflectionRule):  # it draws no pace
+        noise = noise[:, :1]
+    return emitted_mean(rule, drafts, weights, p, q, noise, noise_weights, value, block)
+
+
 @pytest.mark.parametrize("x0", [0.4, -2.0])
 @pytest.mark.parametrize("name", RULES)
 def test_a_round_keeps_the_law_of_the_whole_chain(name, x0):
@@ -179,18 +194,36 @@ def test_a_round_keeps_the_law_of_the_whole_chain(name, x0):
 
     So it has behind any number of rounds: the joint law of all steps is the target's.
     """
-    rule, block = RULES[name](), name == "gaussian-block"
-    nodes, weights = split_nodes(x0, block)
-    drafts, p, q = chain(x0, *nodes.T)
-    noise, noise_weights = noise_rule(1, 14)
-    if block:  # a race of two entries draws for both
-        noise = noise.repeat(1, 2)
-    elif name == "reflection":
-        noise = noise[:, :1]
+    rule = RULES[name]()
 
     def value(verdict):
         return outlook(kept_states(verdict, x0), DONE)
 
     before = outlook(torch.full((1, 1), x0, dtype=torch.float64), DONE)[0]
-    after = emitted_mean(rule, drafts, weights, p, q, noise, noise_weights, value, block)
+    after = two_steps(rule, x0, value)
     assert (after - before).abs().max() < EXACT
+
+
+@pytest.mark.parametrize("x0", [0.4, -2.0])
+def test_a_block_keeps_more(x0):
+    def kept(verdict):
+        return verdict.accepted[:, None].double()
+
+    block, in_turn = (two_steps(rule(), x0, kept) for rule in (GaussianBlockRule, GammaMaximalRule))
+    assert block > in_turn + 1e-3
+
+
+def test_the_unweighted_residual_would_be_seen(monkeypatch):
+    """A hazard of block verification: [p − q]+ in place of [r p − q]+."""
+
+    def unweighted(p, q, weight, needed, coins, longest):
+        right = race(p, q, weight, needed, coins, longest)
+        coins._normals = [noise_rule(1, 14)[0].repeat(len(weight) // 28, 2)]
+        coins._most += 4
+        plain = race(p, q, torch.ones_like(weight), needed, coins, longest)
+        return Race(right.stands, plain.value)
+
+    monkeypatch.setattr(gaussian_block, "race", unweighted)
+    before = outlook(torch.full((1, 1), 0.4, dtype=torch.float64), DONE)[0]
+    after = two_steps(GaussianBlockRule(), 0.4, lambda v: outlook(kept_states(v, 0.4), DONE))
+    assert (after - before).abs().max() > 100 * EXACT

@@ -26,7 +26,7 @@ def residual(x: Vector, p: Normal, q: Normal, r: float = 1.0) -> float:
     return max(0.0, r * density(x, p) - density(x, q))
 
 
-def mass(p: Normal, q: Normal, r: float, points: int = 20001) -> float:
+def mass(p: Normal, q: Normal, r: float, points: int = 8001) -> float:
     """R = ∫ [r p − q]+ in one dimension, by the trapezoid rule over 10 deviations."""
     edges = [mean + side * 10 * std for mean, std in (*p, *q) for side in (-1, 1)]
     low, high = min(edges), max(edges)
@@ -47,9 +47,13 @@ def in_turn(drafted: Sequence[Vector], p: Sequence[Normal], q: Sequence[Normal])
     """The probabilities that 0, 1, … n of the drafted are kept, where each stands with min(1, p/q).
 
     The law of both step-by-step rules, "reflection" and "gamma-maximal".
+
+    Args:
+        drafted: vectors x_1 … x_n.
+        p, q: the target's laws, n or more, and those that the vectors were drawn from.
     """
     kept, out = 1.0, []
-    for x, mine, other in zip(drafted, p, q, strict=True):
+    for x, mine, other in zip(drafted, p[: len(drafted)], q, strict=True):
         stands = min(1.0, density(x, mine) / density(x, other))
         out.append(kept * (1 - stands))
         kept *= stands
@@ -67,17 +71,16 @@ def block(
     `gained` gives R = ∫ [r p − q]+.
     """
     n, r = len(drafted), [1.0]  # r_i = min(1, r_{i−1} p_i(x_i) / q_i(x_i))
-    for x, mine, other in zip(drafted, p, q, strict=True):
+    for x, mine, other in zip(drafted, p[: len(drafted)], q, strict=True):
         r.append(min(1.0, r[-1] * density(x, mine) / density(x, other)))
     out, open_ = [0.0] * (n + 1), 1.0  # open_: the probability that no longer prefix was kept
     for i in range(n, -1, -1):
         if i == n:
             h = r[n]
-        elif i == 0:
-            h = 1.0
         else:
             left = gained(p[i], q[i], r[i])
-            h = left / (left + 1 - r[i])
+            short = 1 - r[i]
+            h = left / (left + short) if i and left + short else 1.0  # 0/0 at r = 1, p = q
         out[i] = open_ * h
         open_ *= 1 - h
     return out
