@@ -12,6 +12,7 @@ from .methods import (
     DEFAULTS,
     DRAFTERS,
     DYNAMIC,
+    GAUSSIAN_RULES,
     JACOBI_INITS,
     LENGTHS,
     MERGEABLE,
@@ -21,6 +22,7 @@ from .methods import (
     RULES,
     SELF,
     SIBLINGS,
+    STEPPED,
     STOPPING,
     TREE_RULES,
     TREES,
@@ -64,6 +66,7 @@ REAL: dict[str, tuple[float, float]] = {
     "local_threshold": (0, 1),
     "draft_guidance": (0, 100),
     "draft_temperature": (0, 100),
+    "softening": (1, 1e6),
 }
 
 
@@ -109,6 +112,7 @@ class SpecConfig:
         upsampler: what scales the small picture up, see `MultiScaleDrafter`.
         draft_guidance, draft_temperature: under which the small picture is drawn.
         zipar_window: tokens that a row is behind the one above it.
+        softening: κ, how much wider than they are rule "cspd-independent" takes the laws to be.
         stride: positions in a row of the picture; the pipeline fills it in.
 
     Raises:
@@ -154,6 +158,7 @@ class SpecConfig:
     draft_guidance: float = 4.0
     draft_temperature: float = 0.7
     zipar_window: int = 4
+    softening: float = 42.0
     stride: int = 1
 
     def __post_init__(self) -> None:
@@ -206,6 +211,17 @@ class SpecConfig:
             raise InputError(
                 f"rule 'block' lets later tokens weigh on earlier ones, and drafter {drafter!r} "
                 "keeps them as if nobody had looked; use rule 'token', or drafter 'jacobi'"
+            )
+        if drafter != "null" and (rule in GAUSSIAN_RULES) != (drafter in STEPPED):
+            raise InputError(
+                f"rule {rule!r} and drafter {drafter!r} do not go together: rules "
+                f"{', '.join(GAUSSIAN_RULES)} judge vectors, and drafters {', '.join(STEPPED)} "
+                "draft them"
+            )
+        if rule == "cspd-independent" and drafter != "aligned":
+            raise InputError(
+                "rule 'cspd-independent' judges whole tokens each by itself, and drafter "
+                f"{drafter!r} drafts steps of one; use 'aligned'"
             )
         if rule == "unverified" and drafter not in ("multiscale", "zipar"):
             raise InputError(

@@ -92,6 +92,12 @@ def cspd_bias(pipe: Any = None, samples: int = 10) -> dict[str, Any]:
     of four tokens that are drafted together: `mean` is off by so many deviations, the deviation by
     `deviation`, its correlation with the token before by `correlation`; the standard error of each
     is about `error`. "exact" is rule "gamma-maximal" with rollback.
+
+    With 40 samples: at softening 42, 99 % stand, and the mean is off by 0.83 deviations, which is
+    the drafter's own law; at 1, none stand, and it still is off by 0.43, since tokens were scored
+    behind ones that fell; the exact rule is off by 0.005, within the error of 0.0055. It keeps
+    nothing either: at the last noisy step deviations are so small that drafter and target, with
+    their own conditions, hardly ever overlap.
     """
     schedule = cosine_schedule(STEPS)
     spread = torch.full((SIZE,), SPREAD, dtype=torch.float64)

@@ -14,11 +14,11 @@ from ..models.denoising import PosteriorSchedule
 
 def cosine_schedule(steps: int, dtype: torch.dtype = torch.float64) -> PosteriorSchedule:
     """`steps` evenly spaced ones of the 1000 steps of Nichol and Dhariwal 2021, equation 17."""
-    places = torch.linspace(0, 999, steps, dtype=torch.float64).round() + 1
-    level = ((places / 1000 + 0.008) / 1.008 * math.pi / 2).cos().square()
-    start = math.cos(0.008 / 1.008 * math.pi / 2) ** 2
-    # no step adds more than 99.9 % noise
-    return PosteriorSchedule.of((level / start).clamp_min(1e-5).to(dtype))
+    share = torch.arange(1001, dtype=torch.float64) / 1000
+    level = ((share + 0.008) / 1.008 * math.pi / 2).cos().square()
+    beta = (1 - level[1:] / level[:-1]).clamp_max(0.999)
+    places = torch.linspace(0, 999, steps, dtype=torch.float64).round().long()
+    return PosteriorSchedule.of((1 - beta).cumprod(0)[places].to(dtype))
 
 
 @dataclass(frozen=True)

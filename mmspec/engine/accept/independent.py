@@ -21,8 +21,9 @@ class IndependentRule:
     factor Σ of the earlier steps' deviations is left out.
 
     It is lossy: what falls with the softened test is not what the residual makes up for, and what
-    is kept was scored behind vectors that fell. How far off that is on a target whose law is known:
-    `mmspec eval bench --only cspd_bias`.
+    is kept was scored behind vectors that fell. On a chain whose law is known and a drafter that is
+    a third of a deviation off (`mmspec eval bench --only cspd_bias`), the mean of the fourth token
+    is off by 0.83 deviations at κ = 42, where 99 % stand, and by 0.43 at κ = 1, where none do.
 
     Args:
         softening: κ, 1 or more; the knob. The released code has 42.
