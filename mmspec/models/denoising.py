@@ -33,7 +33,20 @@ def steps_ahead(steps: int, context: Context, nodes: int) -> Tensor:
     return (steps - 1 - done).clamp_min(0)
 
 
-class DenoisingTarget:
+class VectorTarget:
+    """A target of vectors, that keeps no cache: whatever falls is drawn by the rule."""
+
+    def sample_next(
+        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
+    ) -> Verdict:
+        """Nothing is drawn again: the rule has drawn what fell."""
+        return verdict
+
+    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        """There is nothing to keep."""
+
+
+class DenoisingTarget(VectorTarget):
     """Scores several denoising steps of every token in one call of the head.
 
     A row of the loop is a token, position n of its output is x after step T − 1 − n, and what
@@ -64,15 +77,6 @@ class DenoisingTarget:
         mean[asked], std[asked] = self.denoiser.step(x[asked], t[asked], self.condition[rows])
         return Scores(Gaussian(mean, std))
 
-    def sample_next(
-        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
-    ) -> Verdict:
-        """Nothing is drawn again: a step that fell was drawn by the rule."""
-        return verdict
-
-    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
-        """There is nothing to keep."""
-
 
 def last_noisy_law(denoiser: Denoiser, noise: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and deviation `[R, C]` of the last step that adds noise, behind given noises.
@@ -99,7 +103,7 @@ class Backbone(Protocol):
         """Conditions `[B, n + 1, D]` of the next token, and behind each of `tokens [B, n, C]`."""
 
 
-class AlignedTarget:
+class AlignedTarget(VectorTarget):
     """Scores whole tokens at the last step that adds noise, behind the noises of the draft.
 
     A row of the loop is a sample, a position is a token. Given the noises of the steps before, the
@@ -122,15 +126,6 @@ class AlignedTarget:
         laws = last_noisy_law(self.denoiser, draft.noise.flatten(0, 1), condition)
         mean, std = (each.view(len(draft.noise), draft.nodes + 1, -1) for each in laws)
         return Scores(Gaussian(mean, std))
-
-    def sample_next(
-        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
-    ) -> Verdict:
-        """Nothing is drawn again: a vector that fell was drawn by the rule."""
-        return verdict
-
-    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
-        """There is nothing to keep."""
 
 
 @dataclass(frozen=True)

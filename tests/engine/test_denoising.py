@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from gaussians import EXACT, crossings, emitted_mean, noise_rule
@@ -140,10 +142,22 @@ def test_finished_rows_are_not_asked_for():
     assert len(set(stats.calls)) > 1
 
 
-def test_a_head_that_breaks_is_named():
-    broken = LinearGaussian(TARGET.gain * float("nan"), TARGET.pull, TARGET.std)
+@pytest.mark.parametrize("name", ["plain", "small", "small-block"])
+@pytest.mark.parametrize("part", ["gain", "std"])
+def test_a_head_that_breaks_is_named(name, part):
+    broken = replace(TARGET, **{part: getattr(TARGET, part) * float("nan")})
     with pytest.raises(TargetError, match="token 0 of row 0"):
-        generate(*CASES["plain"], range(2), target=broken)
+        generate(*CASES[name], range(2), target=broken)
+
+
+@pytest.mark.parametrize("rule", [GammaMaximalRule(), GaussianBlockRule()])
+@pytest.mark.parametrize("part", ["gain", "std"])
+def test_a_small_head_that_breaks_drafts_nothing(rule, part):
+    """Its vectors fall, and the target's own law is drawn from."""
+    broken = replace(SMALL, **{part: getattr(SMALL, part) * float("nan")})
+    context, stats, *_ = generate(lambda c: DenoisingDrafter(broken, c), rule, range(2))
+    assert context.tokens[:, :T].isfinite().all()
+    assert stats.accepted == [0, 0]
 
 
 def two_rounds(drafter, rule, x0):

@@ -156,8 +156,8 @@ def race(
     noisy = (p.std > 0).all(-1)
     gains = Gains.between(_sound(p, needed & noisy), _sound(q, needed), r)
     # drawn from p as it is: a law without noise has nothing in common with q, and all of it is left
-    # over; and where nothing is, p = q up to rounding
-    plain = ~noisy | (gains.masses.sum(-1) < _NOTHING)
+    # over; where nothing is, p = q up to rounding; and a q that is no numbers drafted nothing
+    plain = ~noisy | ~(gains.masses.sum(-1) >= _NOTHING)
     either = torch.stack([1 - r, r], -1)
     either = torch.cat([either, either.new_zeros(*r.shape, size)], -1)
     masses = torch.where(plain[..., None], either, gains.masses)
