@@ -37,8 +37,10 @@ class StepDrafter(ABC):
         if not depth:
             none = context.tokens[:, :0]
             return Draft(none, lengths, Gaussian(none, none))
-        law = Gaussian(torch.stack(means, 1), torch.stack(stds, 1))
-        return Draft(torch.stack(tokens, 1), lengths, law)
+        drafted, law = torch.stack(tokens, 1), Gaussian(torch.stack(means, 1), torch.stack(stds, 1))
+        # a vector that is no numbers is not drafted: the one in front of it is the last
+        sound = (drafted.isfinite() & law.std.isfinite()).all(-1).cumprod(1).sum(1)
+        return Draft(drafted, torch.minimum(lengths, sound), law)
 
 
 class DenoisingDrafter(StepDrafter):

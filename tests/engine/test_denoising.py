@@ -153,11 +153,11 @@ def test_a_head_that_breaks_is_named(name, part):
 @pytest.mark.parametrize("rule", [GammaMaximalRule(), GaussianBlockRule()])
 @pytest.mark.parametrize("part", ["gain", "std"])
 def test_a_small_head_that_breaks_drafts_nothing(rule, part):
-    """Its vectors fall, and the target's own law is drawn from."""
+    """Decoding goes on as if there were none."""
     broken = replace(SMALL, **{part: getattr(SMALL, part) * float("nan")})
     context, stats, *_ = generate(lambda c: DenoisingDrafter(broken, c), rule, range(2))
     assert context.tokens[:, :T].isfinite().all()
-    assert stats.accepted == [0, 0]
+    assert stats.drafted == stats.accepted == [0, 0]
 
 
 def two_rounds(drafter, rule, x0):
