@@ -72,8 +72,9 @@ class Gains:
         c = which[..., None] - _STRETCH
         columns = torch.arange(self.shift.shape[-1], device=c.device)
         scale = torch.where(columns < c, self.stretch.exp(), 1.0)
-        gaining = (pace * self.stretch).exp() * _ring(2 * _upper(across.abs()), self.stretch > 0)
-        gaining = torch.copysign(gaining, across)
+        own, far = (each.gather(-1, c.clamp_min(0)) for each in (across, self.stretch))
+        gaining = (pace * far).exp() * _ring(2 * _upper(own.abs()), far > 0)
+        gaining = torch.copysign(gaining, own)
         stretched = self.shift + torch.where(columns == c, gaining, scale * across)
         return torch.where(c < 0, moved, stretched)
 
