@@ -15,6 +15,7 @@ from .methods import (
     DEFAULTS,
     DRAFTERS,
     DYNAMIC,
+    GAUSSIAN_RULES,
     GROWN,
     HEADS,
     JACOBI_INITS,
@@ -26,6 +27,7 @@ from .methods import (
     RULES,
     SELF,
     SIBLINGS,
+    STEPPED,
     STOPPING,
     TREE_RULES,
     TREES,
@@ -74,6 +76,7 @@ REAL: dict[str, tuple[float, float]] = {
     "draft_temperature": (0, 100),
     "draft_keep": (0, 1),
     "target_keep": (0, 1),
+    "softening": (1, 1e6),
 }
 
 
@@ -126,6 +129,7 @@ class SpecConfig:
         target_compressor: the same for the target: lossy, whatever the rule.
         draft_keep, target_keep: share of a picture's tokens that a compressor leaves; None: it
             chooses itself, which "prumerge" can.
+        softening: κ, how much wider than they are rule "cspd-independent" takes the laws to be.
         stride: positions in a row of the picture; the pipeline fills it in.
 
     Raises:
@@ -177,6 +181,7 @@ class SpecConfig:
     draft_keep: float | None = 0.5
     target_compressor: str | None = None
     target_keep: float | None = 0.5
+    softening: float = 42.0
     stride: int = 1
 
     def __post_init__(self) -> None:
@@ -269,6 +274,17 @@ class SpecConfig:
             raise InputError(
                 f"rule 'block' lets later tokens weigh on earlier ones, and drafter {drafter!r} "
                 "keeps them as if nobody had looked; use rule 'token', or drafter 'jacobi'"
+            )
+        if drafter != "null" and (rule in GAUSSIAN_RULES) != (drafter in STEPPED):
+            raise InputError(
+                f"rule {rule!r} and drafter {drafter!r} do not go together: rules "
+                f"{', '.join(GAUSSIAN_RULES)} judge vectors, and drafters {', '.join(STEPPED)} "
+                "draft them"
+            )
+        if rule == "cspd-independent" and drafter != "aligned":
+            raise InputError(
+                "rule 'cspd-independent' judges whole tokens each by itself, and drafter "
+                f"{drafter!r} drafts steps of one; use 'aligned'"
             )
         if rule == "unverified" and drafter not in ("multiscale", "zipar"):
             raise InputError(

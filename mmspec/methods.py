@@ -280,9 +280,18 @@ DYNAMIC = ("dynamic-tree", "eagle")  # trees whose shape is found as they grow
 TREES = ("tree", *DYNAMIC, "merged", "recycling")
 WINDOWED = ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 ROWED = ("multiscale", "spatial")  # these draft rows of the picture and say where nodes stand
+# these draft vectors: the next denoising steps of a token, or whole tokens with shared noises
+STEPPED = ("frozen", "denoiser", "aligned")
 MERGEABLE = ("tree", "dynamic-tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
-DRAFTERS = ("null", "model", "block", *SELF, *TREES, "lookup", *WINDOWED, *ROWED, "zipar")
+DRAFTERS = (
+    *("null", "model", "block", *SELF, *TREES, "lookup", *WINDOWED, *ROWED, "zipar"),
+    *STEPPED,
+)
 TREE_RULES = ("recursive", "k-seq", "lantern", "lantern++")  # these judge chains as well
-RULES = ("token", "block", "greedy", *TREE_RULES, "grouped", "cool", "local", "unverified")
+GAUSSIAN_RULES = ("reflection", "gamma-maximal", "gaussian-block", "cspd-independent")
+RULES = (
+    *("token", "block", "greedy", *TREE_RULES, "grouped", "cool", "local", "unverified"),
+    *GAUSSIAN_RULES,
+)
 STOPPING = ("confidence", "specdec++")  # policies that look at the tokens as they are drafted
 LENGTHS = ("constant", "heuristic", "goodput", *STOPPING)

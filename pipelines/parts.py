@@ -42,7 +42,7 @@ from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
 from ..engine.types import AcceptanceRule, Drafter, DraftLength
 from ..errors import InputError
-from ..methods import SELF, WINDOWED
+from ..methods import GAUSSIAN_RULES, SELF, WINDOWED
 from ..models.guided import GuidedDecoder
 from ..models.neighbours import Neighbours
 from ..models.spatial import SpatialDecoder
@@ -70,6 +70,8 @@ def make_rule(
     """
     config = config.resolved()
     rule = str(config.rule)
+    if rule in GAUSSIAN_RULES:
+        raise InputError(f"rule {rule!r} judges vectors, and the tokens of this pipeline are ids")
     if rule == "greedy" and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
 

@@ -24,6 +24,7 @@ from ..bootstrap import ratio_interval
 from ..environment import environment
 from ..ideal import call_seconds, measure_forward
 from ..timing import paired_runs
+from .denoising import cspd_bias, denoising_calls
 from .own_work import PROMPT, own_work
 from .peer import against_assisted_generation
 from .throughput import goodput_against_plain, throughput, useless_drafter
@@ -223,4 +224,6 @@ SECTIONS: dict[str, Callable[[Any, int], dict[str, Any]]] = {
     "goodput_against_plain": goodput_against_plain,
     "useless_drafter": useless_drafter,
     "throughput": throughput,
+    "denoising_calls": denoising_calls,
+    "cspd_bias": cspd_bias,
 }

@@ -129,6 +129,9 @@ class Offset:
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         return self._coins.normal(shape, index + self._first)
 
+    def noise(self, places: Tensor, count: int) -> Tensor:
+        return self._coins.noise(places, count)
+
     def exponential(self, places: Tensor, count: int) -> Tensor:
         return self._coins.exponential(places, count)
 

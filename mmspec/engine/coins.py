@@ -16,6 +16,7 @@ from torch import Tensor
 PROPOSE, ACCEPT, RECOVER, PROPOSE_ACCEPT = range(4)
 _PURPOSES = 4
 _ROUNDS = 32  # coins are made for this many rounds at a time
+_NORMAL, _PLACES = 0x4E6F726D616C, 0x506C61636573  # keys of their own: those of lines are others
 
 
 class RoundCoins(Protocol):
@@ -35,7 +36,10 @@ class RoundCoins(Protocol):
         """
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
-        """Standard normal numbers `[B, *shape]`."""
+        """Standard normal numbers `[B, *shape]`, numbered from `index` on."""
+
+    def noise(self, places: Tensor, count: int) -> Tensor:
+        """Standard normal numbers `[B, n, count]` of `places [B, n]`, the same in every round."""
 
     def exponential(self, places: Tensor, count: int) -> Tensor:
         """Standard exponential numbers `[B, n, count]` of `places [B, n]`.
@@ -64,8 +68,22 @@ class ProductionCoins:
         self._width, self._first = 16, -1
         self._block: tuple[Tensor, ...] = ()
 
+    @property
+    def device(self) -> torch.device:
+        """Where the coins are."""
+        return self._keys.device
+
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
         return _Proposals(self, number), _Verifications(self, number)
+
+    def at(self, rows: Tensor, places: Tensor) -> ProductionCoins:
+        """Coins `[R]` for the `places [R]` of some rows, each of which is a row of its own there.
+
+        What a place of a row gets depends on neither the other places nor the other rows.
+        """
+        coins = ProductionCoins([], self._keys.device)
+        coins._keys = _mix(_mix(self._keys[rows] + _PLACES) + _mix(places))
+        return coins
 
     def uniform(self, number: int, purpose: int, start: int, count: int) -> Tensor:
         """Uniform numbers in [0, 1) with 53 bits: `[B, count]`, float64."""
@@ -86,18 +104,26 @@ class ProductionCoins:
     def exponential(self, places: Tensor, count: int) -> Tensor:
         """See `RoundCoins.exponential`."""
         keys = _mix(self._keys[:, None] + _mix(-1 - places))  # lines of rounds are positive
-        bits = _mix(keys[..., None] + _mix(torch.arange(count, device=keys.device) + 1))
-        u = (((bits >> 11) & (2**53 - 1)).double() + 0.5) * 2.0**-53
+        u = _uniform(_bits(keys, count)) + 2.0**-54
         # the largest u rounds to 1, and its noise over a probability of 0 would be no number
         return (-u.log()).clamp_min_(2.0**-54)
+
+    def normal(self, lines: Tensor, count: int, start: int = 0) -> Tensor:
+        """Standard normal numbers `[B, n, count]` of `lines`, `[B, n]` or `[n]`.
+
+        They are made as they are needed: of a block of rounds ahead most would be for nothing.
+        """
+        keys = _mix(_mix(self._keys + _NORMAL)[:, None] + _mix(lines))
+        # 0 has no normal number
+        noise: Tensor = torch.special.ndtri(_uniform(_bits(keys, count, start)).clamp_min(2.0**-54))
+        return noise
 
     def _make(self, block: int) -> tuple[Tensor, ...]:
         """Coins `[B, width]` of every round and purpose of one block of rounds."""
         device = self._keys.device
         lines = torch.arange(_ROUNDS * _PURPOSES, device=device) + block * _ROUNDS * _PURPOSES
         keys = _mix(self._keys[:, None] + _mix(lines + 1))  # [B, rounds · purposes]
-        index = torch.arange(self._width, device=device) + 1
-        return _uniform(_mix(keys[..., None] + _mix(index))).unbind(1)
+        return _uniform(_bits(keys, self._width)).unbind(1)
 
 
 class _Proposals:
@@ -124,10 +150,11 @@ class _Proposals:
         return drawn.clamp_max_(weights.shape[-1] - 1)
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
-        count = torch.Size(shape).numel()
-        u = self._coins.uniform(self._number, self._draws, index, count)
-        noise: Tensor = torch.special.ndtri(u.clamp_min(2.0**-54))
-        return noise.view(-1, *shape)
+        line = torch.tensor([self._number * _PURPOSES + self._draws], device=self._coins.device)
+        return self._coins.normal(line, torch.Size(shape).numel(), index).view(-1, *shape)
+
+    def noise(self, places: Tensor, count: int) -> Tensor:
+        return self._coins.normal(-1 - places, count)  # lines of rounds are not negative
 
     def exponential(self, places: Tensor, count: int) -> Tensor:
         return self._coins.exponential(places, count)
@@ -141,6 +168,12 @@ def row_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
     """What every coin of a row is derived from, `[B]`."""
     wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
     return _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
+
+
+def _bits(keys: Tensor, count: int, start: int = 0) -> Tensor:
+    """64 random bits `[..., count]` of every key, the first of them with number `start`."""
+    numbers = torch.arange(start, start + count, device=keys.device)
+    return _mix(keys[..., None] + _mix(numbers + 1))
 
 
 def _uniform(bits: Tensor) -> Tensor:

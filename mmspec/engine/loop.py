@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from .stats import SpecStats
 from .types import Context, Draft, Engine, Scores, Stop, TargetError, Verdict
@@ -19,6 +20,7 @@ def run(
     stats: SpecStats,
     on_round: Callable[[Context], bool] | None = None,
     device: torch.device | str = "cpu",
+    first: Tensor | None = None,
 ) -> Context:
     """Generate up to `limit` tokens for every row.
 
@@ -29,13 +31,14 @@ def run(
         stats: counters to fill.
         on_round: called after every round; True interrupts, keeping what was emitted.
         device: where tokens live.
+        first: what stands in front of the first token, see `Context.empty`.
 
     Returns:
         The final context: tokens `[B, ≥ limit]`, of which row b has `lengths[b]`.
     """
     target, drafter, rule, length = engine.target, engine.drafter, engine.rule, engine.length
     own = 0 if getattr(rule, "local", False) else 1
-    context = Context.empty(rows, limit, device)
+    context = Context.empty(rows, limit, device, first)
     stats.start(rows)
     length.start(rows)
     with stats.phase("prefill"):
@@ -108,9 +111,12 @@ def advance(
     places = context.lengths.unsqueeze(1)
     if width > 1:
         places = places + torch.arange(width, device=counts.device)
+    shape = verdict.emitted.shape[2:]
+    if shape:
+        places = places.view(-1, width, *[1] * len(shape)).expand(-1, -1, *shape)
     context.tokens.scatter_(1, places, verdict.emitted)
     lengths = context.lengths + counts
-    undefined = scores.probs[..., 0].sum(1).isnan()  # such a law has no numbers at all
+    undefined = scores.undefined()
     faulty = none if draft.faulty is None else draft.faulty
     # what stands is no prefix: it says nothing of how far a draft may go
     reached = draft.reach() if verdict.keep is None else none

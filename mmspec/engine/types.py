@@ -65,9 +65,11 @@ class Context:
     """Where every row stands.
 
     Attributes:
-        tokens: output so far `[B, ≥ limit]`; row b is filled up to `lengths[b]`.
+        tokens: output so far `[B, ≥ limit]`; row b is filled up to `lengths[b]`. Continuous tokens
+            are vectors `[B, ≥ limit, C]`, here and in drafts and verdicts.
         lengths: emitted tokens per row `[B]`.
-        last: the last committed token `[B, 1]`, 0 before the first; of a finished row any token.
+        last: the last committed token `[B, 1]`, before the first one what `empty` was given, or 0;
+            of a finished row any token.
         base: the same numbers on the host, so that nothing else has to wait for the device.
         limit: output tokens a row may have at most.
         finished: rows that ended.
@@ -91,12 +93,24 @@ class Context:
     faulty: list[int] = field(default_factory=list)
 
     @classmethod
-    def empty(cls, rows: int, limit: int, device: torch.device | str = "cpu") -> Context:
-        """A context in which nothing is emitted yet."""
+    def empty(
+        cls,
+        rows: int,
+        limit: int,
+        device: torch.device | str = "cpu",
+        first: Tensor | None = None,
+    ) -> Context:
+        """A context in which nothing is emitted yet.
+
+        `first [B, 1, ...]` is what stands in front of the first token, such as the noise that a
+        denoising chain starts from; tokens are of its kind. None: tokens are ids.
+        """
+        if first is None:
+            first = torch.zeros(rows, 1, dtype=torch.long, device=device)
         return cls(
-            torch.zeros(rows, limit, dtype=torch.long, device=device),
-            torch.zeros(rows, dtype=torch.long, device=device),
-            torch.zeros(rows, 1, dtype=torch.long, device=device),
+            first.new_zeros(rows, limit, *first.shape[2:]),
+            torch.zeros(rows, dtype=torch.long, device=first.device),
+            first,
             [0] * rows,
             limit,
             [limit == 0] * rows,
@@ -115,7 +129,9 @@ class Context:
         """Make place for `width` more tokens in every row; filling may run past the limit."""
         missing = max(self.base) + width - self.tokens.shape[1]
         if missing > 0:
-            self.tokens = torch.nn.functional.pad(self.tokens, (0, missing))
+            rows, _, *shape = self.tokens.shape
+            more = self.tokens.new_zeros(rows, missing, *shape)
+            self.tokens = torch.cat([self.tokens, more], dim=1)
 
 
 @dataclass
@@ -129,7 +145,7 @@ class Draft:
         law: what the nodes were drawn from.
         parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
             chain.
-        noise: the noise the payload was made from, where a rejection re-uses it.
+        noise: the noise the payload was made from, where the target or a rejection re-uses it.
         places: position of every node in the output `[B, N]`, for rules that ask where on the grid
             it lies.
         bounds: of a tree, what the host knows of its shape: levels and most children of a node
@@ -200,21 +216,53 @@ class Draft:
 
 @dataclass
 class Scores:
-    """The target's laws `[B, N + 1, V]`: 0 after the last committed token, n + 1 after node n.
+    """The target's laws: 0 after the last committed token, n + 1 after node n.
 
     A law that the target can't give (its logits are no numbers) is NaN throughout.
 
     Attributes:
+        laws: probabilities of tokens `[B, N + 1, V]`, or normal laws of `[B, N + 1, C]`.
         hidden: the target's last hidden states there `[R, N + 1, D]`, unconditional rows last, for
             drafters that read them; None: nobody does.
         calls: of the target for them; 0 if it was not asked.
         again: committed tokens that were read once more, per row, on the host.
     """
 
-    probs: Tensor
+    laws: Tensor | Gaussian
     hidden: Tensor | None = None
     calls: int = 1
     again: list[int] = field(default_factory=list)
+
+    @property
+    def probs(self) -> Tensor:
+        """The laws of tokens `[B, N + 1, V]`.
+
+        Raises:
+            ContractError: the target's tokens are vectors.
+        """
+        if isinstance(self.laws, Gaussian):
+            raise ContractError(
+                "this rule judges token ids, and the target's laws are Gaussian; use "
+                "'gamma-maximal' or 'gaussian-block'"
+            )
+        return self.laws
+
+    @property
+    def gaussian(self) -> Gaussian:
+        """The normal laws `[B, N + 1, C]`.
+
+        Raises:
+            ContractError: the target's tokens are ids.
+        """
+        if isinstance(self.laws, Gaussian):
+            return self.laws
+        raise ContractError("this rule judges Gaussian laws, and the target's tokens are ids")
+
+    def undefined(self) -> Tensor:
+        """True for rows `[B]` with a law that the target can't give."""
+        if isinstance(self.laws, Gaussian):
+            return (self.laws.mean + self.laws.std).sum((1, 2)).isnan()
+        return self.laws[..., 0].sum(1).isnan()  # such a law has no numbers at all
 
     def at_nodes(self, draft: Draft) -> Tensor:
         """The law `[B, N, V]` by which each node is judged: the one after its parent."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import mmspec.engine.coins as coins_module
 from mmspec.engine.coins import _PURPOSES, ACCEPT, PROPOSE, RECOVER, ProductionCoins
 from mmspec.engine.enumerate import EnumeratingCoins, enumerate_law
 
@@ -180,9 +181,45 @@ def test_normal():
     assert stats.kstest(some.flatten().numpy(), "norm").pvalue > 1e-4
     assert abs(some.mean()) < 5 / math.sqrt(some.numel())
     assert abs(some.var() - 1) < 5 * math.sqrt(2 / some.numel())
-    tails = [Constant(u).round(0)[0].normal((2,)) for u in (0.0, BELOW_ONE)]
-    assert all(t.isfinite().all() and t.abs().max() < 9 for t in tails)
-    assert tails[0][0, 0] < -8 < 8 < tails[1][0, 0]
+
+
+def test_normal_is_finite_at_the_ends(monkeypatch):
+    for u, sign in ((0.0, -1), (BELOW_ONE, 1)):
+        monkeypatch.setattr(
+            coins_module,
+            "_uniform",
+            lambda bits, u=u: torch.full(bits.shape, u, dtype=torch.float64),
+        )
+        end = ProductionCoins([1]).round(0)[0].normal((2,))
+        assert ((end * sign > 8) & (end * sign < 9)).all()
+
+
+def test_normal_follows_row_round_side_and_index():
+    """A part of a longer draw is that part; other rounds, sides and rows are strangers."""
+    coins = ProductionCoins([3, 4])
+    for side in coins.round(7):
+        whole = side.normal((6,))
+        assert torch.equal(side.normal((2, 2), index=2), whole[:, 2:].view(2, 2, 2))
+        alone = ProductionCoins([4])
+        assert torch.equal(
+            side.noise(torch.tensor([[5], [6]]), 3)[1:],
+            alone.round(0)[0].noise(torch.tensor([[6]]), 3),
+        )
+    several = [side.normal((6,)) for n in (7, 8) for side in coins.round(n)]
+    several += [side.noise(torch.tensor([[7, 8]] * 2), 6).flatten(1) for side in coins.round(7)[:1]]
+    numbers = torch.cat(several, 1)
+    assert len(numbers.unique()) == numbers.numel()
+
+
+def test_coins_at_places():
+    """What a place gets is the same whatever other places are asked for."""
+    coins = ProductionCoins([3, 4])
+    rows, places = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 9, 0, 9])
+    some = coins.at(rows, places).round(2)[1].normal((50,))
+    alone = ProductionCoins([4]).at(torch.tensor([0]), torch.tensor([9])).round(2)[1].normal((50,))
+    assert torch.equal(some[3:], alone)
+    assert len(some.unique()) == some.numel()
+    assert not torch.isin(some, coins.round(2)[1].normal((50,))).any()
 
 
 # --- accept and draw ------------------------------------------------------------------------------

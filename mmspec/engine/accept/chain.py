@@ -46,10 +46,11 @@ def pick(rows: Tensor, index: Tensor) -> Tensor:
 
 
 def prefix_verdict(draft: Draft, accepted: Tensor, token: Tensor) -> Verdict:
-    """The verdict that keeps the first `accepted [B]` nodes and emits `token [B]` after them."""
+    """Keep the first `accepted [B]` nodes and emit `token`, `[B]` or `[B, C]`, after them."""
     emitted = last = token.unsqueeze(1)
     if draft.nodes:
-        emitted = torch.cat([draft.tokens, last], dim=1).scatter_(1, accepted.unsqueeze(1), last)
+        at = accepted.view(-1, *[1] * token.ndim).expand_as(last)
+        emitted = torch.cat([draft.tokens, last], dim=1).scatter_(1, at, last)
     return Verdict(accepted, emitted, last, accepted + 1)
 
 

@@ -1,0 +1,55 @@
+"""The target's own last prediction drafts the next denoising steps (De Bortoli et al. 2025)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..engine.accept.chain import pick
+from ..engine.accept.gaussian import law_at
+from ..engine.coins import RoundCoins
+from ..engine.types import Context, Draft, Scores, Verdict
+from ..models.denoising import PosteriorSchedule, steps_ahead
+from .denoising import StepDrafter
+
+
+class FrozenDrafter(StepDrafter):
+    """What the head last predicted stays, and only the schedule goes on: no training, no calls.
+
+    The prediction is read off the law of the last step that stood or was drawn anew, as a velocity
+    v = √ᾱ ε − √(1 − ᾱ) x_0 (Salimans and Ho 2022): x̂_0 = √ᾱ x − √(1 − ᾱ) v does not move where x
+    is noise, moves with x where there is hardly any, and is exact if the data is N(0, I). The
+    variance stays as far between its bounds as it was. A first round, without a prediction yet,
+    drafts nothing.
+
+    Args:
+        schedule: how predictions make laws.
+        temperature: of the head, by which its deviations are multiplied.
+    """
+
+    def __init__(self, schedule: PosteriorSchedule, temperature: float = 1.0) -> None:
+        super().__init__(len(schedule.kept))
+        self.schedule, self.temperature = schedule, temperature
+
+    def start(self, context: Context) -> None:
+        self._velocity = self._share = torch.empty(0)  # [B, C]
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        self._root, self._t = context.last, steps_ahead(self.steps, context, 1)[:, 0]
+        return super().propose(context, budget if context.round else [0] * len(budget), coins)
+
+    def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        kept, clean, current, low, high = self.schedule.at(t)
+        predicted = kept.sqrt() * x - (1 - kept).sqrt() * self._velocity
+        std = ((low + self._share * (high - low)) / 2).exp()
+        return clean * predicted + current * x, self.temperature * std
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        law, x = law_at(scores.gaussian, verdict.accepted), torch.cat([self._root, draft.tokens], 1)
+        x = pick(x, verdict.accepted)
+        kept, clean, current, low, high = self.schedule.at(
+            (self._t - verdict.accepted).clamp_min(0)
+        )
+        predicted = (law.mean - current * x) / clean
+        self._velocity = ((kept.sqrt() * x - predicted) / (1 - kept).sqrt()).to(x)
+        self._share = ((2 * (law.std / self.temperature).log() - low) / (high - low)).to(x)

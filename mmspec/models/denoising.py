@@ -1,0 +1,167 @@
+"""Diffusion heads under speculation, over denoising steps and over whole tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..engine.coins import RoundCoins
+from ..engine.types import Context, Draft, Gaussian, Scores, Verdict
+
+
+class Denoiser(Protocol):
+    """A head that turns noise into a token, one normal law a step."""
+
+    @property
+    def steps(self) -> int:
+        """T; step t runs from T − 1 down to 0, and step 0 adds no noise."""
+
+    def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation `[R, C]` of the vectors that step `t` leaves of `x`.
+
+        Any rows in any steps in one call: `x [R, C]`, `t [R]` in 0 … T − 1, `condition [R, D]`.
+        Guidance and temperature are in it.
+        """
+
+
+def steps_ahead(steps: int, context: Context, nodes: int) -> Tensor:
+    """The denoising step t of the next `nodes` positions of every row, `[B, nodes]`, 0 at least."""
+    done = torch.arange(nodes, device=context.lengths.device) + context.lengths[:, None]
+    return (steps - 1 - done).clamp_min(0)
+
+
+class VectorTarget:
+    """A target of vectors, that keeps no cache: whatever falls is drawn by the rule."""
+
+    def sample_next(
+        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
+    ) -> Verdict:
+        """Nothing is drawn again: the rule has drawn what fell."""
+        return verdict
+
+    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        """There is nothing to keep."""
+
+
+class DenoisingTarget(VectorTarget):
+    """Scores several denoising steps of every token in one call of the head.
+
+    A row of the loop is a token, position n of its output is x after step T − 1 − n, and what
+    stands in front of the first is the noise x_T (`loop.run`, `first`). Run to the limit T: the
+    last position, which has no noise, is never drafted, since a draft leaves room for the target's
+    own.
+
+    Args:
+        denoiser: the head.
+        condition: what it is told of every token `[B, D]`.
+    """
+
+    def __init__(self, denoiser: Denoiser, condition: Tensor) -> None:
+        self.denoiser, self.condition = denoiser, condition
+
+    def start(self, rows: int) -> None:
+        """There is nothing to prepare."""
+
+    def score(self, context: Context, draft: Draft) -> Scores:
+        x = torch.cat([context.last, draft.tokens], dim=1) if draft.nodes else context.last
+        t = steps_ahead(self.denoiser.steps, context, draft.nodes + 1)
+        mean, std = torch.zeros_like(x), torch.zeros_like(x)
+        # finished rows are not asked for, and neither is filling
+        n = torch.arange(draft.nodes + 1, device=x.device)
+        ended = torch.tensor(context.finished, device=x.device)
+        asked = (n <= draft.lengths[:, None]) & ~ended[:, None]
+        rows = asked.nonzero()[:, 0]
+        mean[asked], std[asked] = self.denoiser.step(x[asked], t[asked], self.condition[rows])
+        return Scores(Gaussian(mean, std))
+
+
+def last_noisy_law(denoiser: Denoiser, noise: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation `[R, C]` of the last step that adds noise, behind given noises.
+
+    Args:
+        noise: `[R, T − 1, C]`: x_T, and what the steps T − 1 … 2 add.
+        condition: `[R, D]`.
+    """
+    x, *others = noise.unbind(1)
+    t = torch.full((len(x),), denoiser.steps - 1, device=x.device)
+    for added in others:
+        mean, std = denoiser.step(x, t, condition)
+        x, t = mean + std * added, t - 1
+    return denoiser.step(x, t, condition)
+
+
+class Backbone(Protocol):
+    """What tells a head of every token to come."""
+
+    def start(self, rows: int) -> None:
+        """A new batch begins."""
+
+    def conditions(self, context: Context, tokens: Tensor) -> Tensor:
+        """Conditions `[B, n + 1, D]` of the next token, and behind each of `tokens [B, n, C]`."""
+
+
+class AlignedTarget(VectorTarget):
+    """Scores whole tokens at the last step that adds noise, behind the noises of the draft.
+
+    A row of the loop is a sample, a position is a token. Given the noises of the steps before, the
+    tokens of drafter and target are plainly normal there, and what is left of the chain adds none.
+
+    Args:
+        denoiser, backbone: the target's own.
+    """
+
+    def __init__(self, denoiser: Denoiser, backbone: Backbone) -> None:
+        self.denoiser, self.backbone = denoiser, backbone
+
+    def start(self, rows: int) -> None:
+        self.backbone.start(rows)
+
+    def score(self, context: Context, draft: Draft) -> Scores:
+        """Laws behind `draft.noise [B, N + 1, T − 1, C]`."""
+        assert draft.noise is not None
+        condition = self.backbone.conditions(context, draft.tokens).flatten(0, 1)
+        laws = last_noisy_law(self.denoiser, draft.noise.flatten(0, 1), condition)
+        mean, std = (each.view(len(draft.noise), draft.nodes + 1, -1) for each in laws)
+        return Scores(Gaussian(mean, std))
+
+
+@dataclass(frozen=True)
+class PosteriorSchedule:
+    """How a head's prediction makes the law of a step (Ho et al. 2020, equation 7; Nichol and
+    Dhariwal 2021, equation 15).
+
+    The mean is `clean[t] x̂_0 + current[t] x_t`; the log variance lies between `low[t]` (that of the
+    posterior) and `high[t]` (log β) as the head says.
+
+    Attributes:
+        kept: ᾱ_t `[T]`, the share of the data's variance that is left in x_t.
+        clean, current, low, high: see above, `[T]`.
+    """
+
+    kept: Tensor
+    clean: Tensor
+    current: Tensor
+    low: Tensor
+    high: Tensor
+
+    @classmethod
+    def of(cls, kept: Tensor) -> PosteriorSchedule:
+        """The schedule of ᾱ_0 … ᾱ_{T−1}, in their dtype."""
+        before = torch.cat([kept.new_ones(1), kept[:-1]])
+        beta = 1 - kept / before
+        clean = before.sqrt() * beta / (1 - kept)
+        current = (kept / before).sqrt() * (1 - before) / (1 - kept)
+        low = (beta * (1 - before) / (1 - kept)).log()
+        low = torch.cat([low[1:2], low[1:]])  # step 0 has no noise; the variance is that of step 1
+        return cls(kept, clean, current, low, beta.log())
+
+    def at(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Kept, clean, current, low and high of steps `t [...]`, `[..., 1]` each."""
+        kept, clean, current, low, high = (
+            each[t][..., None]
+            for each in (self.kept, self.clean, self.current, self.low, self.high)
+        )
+        return kept, clean, current, low, high

@@ -1,0 +1,97 @@
+"""A denoising chain whose law is known in closed form: what couplings are proved on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..engine.types import Context
+from ..models.denoising import PosteriorSchedule
+
+
+def cosine_schedule(steps: int, dtype: torch.dtype = torch.float64) -> PosteriorSchedule:
+    """`steps` evenly spaced ones of the 1000 steps of Nichol and Dhariwal 2021, equation 17."""
+    share = torch.arange(1001, dtype=torch.float64) / 1000
+    level = ((share + 0.008) / 1.008 * math.pi / 2).cos().square()
+    beta = (1 - level[1:] / level[:-1]).clamp_max(0.999)
+    places = torch.linspace(0, 999, steps, dtype=torch.float64).round().long()
+    return PosteriorSchedule.of((1 - beta).cumprod(0)[places].to(dtype))
+
+
+@dataclass(frozen=True)
+class LinearGaussian:
+    """x_{t−1} = gain_t x_t + pull_t μ + std_t ε, coordinate by coordinate, with condition μ.
+
+    It is a `Denoiser`.
+
+    Attributes:
+        gain, pull, std: `[T, C]`.
+    """
+
+    gain: Tensor
+    pull: Tensor
+    std: Tensor
+
+    @classmethod
+    def of_data(
+        cls, spread: Tensor, schedule: PosteriorSchedule, share: float | Tensor = 0.0
+    ) -> LinearGaussian:
+        """The best denoiser of data N(μ, diag spread²), `spread [C]`.
+
+        Args:
+            share: how far up the variance lies between the schedule's bounds, in [0, 1]; a number
+                or one a coordinate `[C]`.
+        """
+        kept, clean, current, low, high = schedule.at(torch.arange(len(schedule.kept)))
+        # x_0 given x_t has the mean μ + slope (x_t − √ᾱ μ)
+        slope = kept.sqrt() * spread**2 / (kept * spread**2 + 1 - kept)
+        std = ((low + share * (high - low)) / 2).exp().expand_as(slope).clone()
+        std[0] = 0.0
+        return cls(clean * slope + current, clean * (1 - kept.sqrt() * slope), std)
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.gain)
+
+    def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Denoiser.step`; `condition [R, C]` is μ."""
+        return self.gain[t] * x + self.pull[t] * condition, self.std[t]
+
+    def mean_path(self, x: Tensor, condition: Tensor, done: int = 0) -> Tensor:
+        """Means of what the steps behind the first `done` leave of `x [..., C]`, `[..., K, C]`."""
+        path = []
+        for t in range(self.steps - 1 - done, -1, -1):
+            x = self.gain[t] * x + self.pull[t] * condition
+            path.append(x)
+        return torch.stack(path, -2)
+
+    def covariance(self, done: int = 0) -> Tensor:
+        """Covariances of what those steps leave, `[K, K, C]`."""
+        left = self.steps - done
+        gain, std = self.gain[:left].flip(0), self.std[:left].flip(0)
+        out = gain.new_zeros(left, left, gain.shape[-1])
+        for i in range(left):
+            if i:
+                out[i, :i] = gain[i] * out[i - 1, :i]
+                out[:i, i] = out[i, :i]
+            out[i, i] = std[i].square() + (gain[i].square() * out[i - 1, i - 1] if i else 0)
+        return out
+
+
+@dataclass
+class MarkovBackbone:
+    """Every token's condition is `offset + slope` times the token before it; it is a `Backbone`."""
+
+    offset: float
+    slope: float
+
+    def start(self, rows: int) -> None:
+        """There is nothing to prepare."""
+
+    def conditions(self, context: Context, tokens: Tensor) -> Tensor:
+        """See `Backbone.conditions`."""
+        return self.offset + self.slope * torch.cat([context.last, tokens], dim=1)

@@ -1,0 +1,68 @@
+"""The parts of an engine for continuous tokens from their names in a `SpecConfig`."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..config import SpecConfig
+from ..draft.denoising import DenoisingDrafter
+from ..draft.frozen import FrozenDrafter
+from ..draft.null import NullDrafter
+from ..engine.accept.gamma_maximal import GammaMaximalRule
+from ..engine.accept.gaussian_block import GaussianBlockRule
+from ..engine.accept.independent import IndependentRule
+from ..engine.accept.reflection import ReflectionRule
+from ..engine.types import AcceptanceRule, Drafter
+from ..errors import InputError
+from ..methods import GAUSSIAN_RULES
+from ..models.denoising import Denoiser, PosteriorSchedule
+
+
+def make_gaussian_rule(config: SpecConfig) -> AcceptanceRule:
+    """The acceptance rule of a configuration.
+
+    Raises:
+        InputError: it judges token ids.
+    """
+    config = config.resolved()
+    if config.rule == "reflection":
+        return ReflectionRule()
+    if config.rule == "gaussian-block":
+        return GaussianBlockRule()
+    if config.rule == "cspd-independent":
+        return IndependentRule(config.softening)
+    if config.rule == "gamma-maximal" or config.drafter == "null":  # plain sampling
+        return GammaMaximalRule()
+    raise InputError(
+        f"rule {config.rule!r} judges token ids, and the tokens of this pipeline are vectors; use "
+        f"{' or '.join(map(repr, GAUSSIAN_RULES))}"
+    )
+
+
+def make_step_drafter(
+    config: SpecConfig,
+    schedule: PosteriorSchedule,
+    temperature: float = 1.0,
+    small: Denoiser | None = None,
+    condition: Tensor | None = None,
+) -> Drafter:
+    """The drafter of denoising steps of a configuration.
+
+    Args:
+        schedule, temperature: of the target's head.
+        small: the smaller head of those that need one, and what it is told of every token, its
+            `condition [B, D]`.
+
+    Raises:
+        InputError: the drafter drafts no denoising steps, or needs a smaller head.
+    """
+    drafter = config.resolved().drafter
+    if drafter == "null":
+        return NullDrafter()
+    if drafter == "frozen":
+        return FrozenDrafter(schedule, temperature)
+    if drafter != "denoiser":
+        raise InputError(f"drafter {drafter!r} drafts no denoising steps; use 'frozen'")
+    if small is None or condition is None:
+        raise InputError("drafter 'denoiser' needs a smaller head; use 'frozen', which needs none")
+    return DenoisingDrafter(small, condition)

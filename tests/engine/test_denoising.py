@@ -1,0 +1,380 @@
+"""Speculation over denoising steps, end to end: the loop, its targets and its drafters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from gaussians import EXACT, crossings, emitted_mean, noise_rule
+
+from mmspec.draft.aligned import AlignedDrafter
+from mmspec.draft.denoising import DenoisingDrafter
+from mmspec.draft.frozen import FrozenDrafter
+from mmspec.draft.null import NullDrafter
+from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
+from mmspec.engine.accept.gaussian_block import GaussianBlockRule
+from mmspec.engine.accept.independent import IndependentRule
+from mmspec.engine.accept.reflection import ReflectionRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.quadrature import branches, normal_rule, product, uniform_rule
+from mmspec.engine.stats import SpecStats
+from mmspec.engine.types import Context, Engine, Gaussian, TargetError
+from mmspec.models.denoising import (
+    AlignedTarget,
+    DenoisingTarget,
+    last_noisy_law,
+)
+from mmspec.worlds.linear_gaussian import LinearGaussian, MarkovBackbone, cosine_schedule
+
+T, SIZE = 12, 3
+SCHEDULE = cosine_schedule(T)
+SPREAD = torch.tensor([0.2, 0.5, 1.0], dtype=torch.float64)
+TARGET = LinearGaussian.of_data(SPREAD, SCHEDULE, 0.3)
+SMALL = LinearGaussian.of_data(SPREAD * 1.1, SCHEDULE, 0.4)
+SAME = LinearGaussian(SMALL.gain, SMALL.pull, TARGET.std)  # deviations of the target
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def generate(drafter, rule, rows, length=4, target=TARGET, means=1.0):
+    """Denoised tokens and counters; a row's condition, start and coins are functions of its id."""
+    condition = means * torch.stack([normal(SIZE, seed=row) for row in rows])
+    first = torch.stack([normal(1, SIZE, seed=100 + row) for row in rows])
+    drafts = drafter(condition)
+    engine = Engine(
+        DenoisingTarget(target, condition),
+        drafts,
+        rule,
+        ConstantLength(length),
+        ProductionCoins(list(rows)),
+    )
+    stats = SpecStats()
+    context = run(engine, len(rows), T, stats, first=first)
+    return context, stats, condition, first
+
+
+CASES = {
+    "plain": (lambda condition: NullDrafter(), GammaMaximalRule()),
+    "frozen": (lambda condition: FrozenDrafter(SCHEDULE), GammaMaximalRule()),
+    "frozen-block": (lambda condition: FrozenDrafter(SCHEDULE), GaussianBlockRule()),
+    "small": (lambda condition: DenoisingDrafter(SMALL, condition + 0.1), GammaMaximalRule()),
+    "small-block": (lambda condition: DenoisingDrafter(SMALL, condition), GaussianBlockRule()),
+    "reflection": (lambda condition: DenoisingDrafter(SAME, condition), ReflectionRule()),
+}
+
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_row_is_what_it_is_alone(name):
+    drafter, rule = CASES[name]
+    together, stats, *_ = generate(drafter, rule, range(5))
+    assert together.base == [T] * 5
+    for row in range(5):
+        alone, own, *_ = generate(drafter, rule, [row])
+        assert torch.equal(alone.tokens[0, :T], together.tokens[row, :T])
+        assert own.calls == stats.calls[row : row + 1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_last_step_adds_no_noise(name):
+    drafter, rule = CASES[name]
+    context, stats, condition, _ = generate(drafter, rule, range(5))
+    x = context.tokens[:, T - 2]
+    mean, std = TARGET.step(x, torch.zeros(5, dtype=torch.long), condition)
+    assert (std == 0).all()
+    assert torch.equal(context.tokens[:, T - 1], mean)
+    if name != "plain":
+        assert max(stats.calls) < T
+
+
+def test_plain_sampling_is_the_chain():
+    """Without a draft every call is a step, with the noise of the round."""
+    context, stats, condition, first = generate(*CASES["plain"], range(3))
+    assert stats.calls == [T] * 3
+    x = first[:, 0]
+    for n in range(T):
+        mean, std = TARGET.step(x, torch.full((3,), T - 1 - n), condition)
+        x = mean + std * ProductionCoins(list(range(3))).round(n)[1].normal((SIZE,))
+        assert torch.allclose(context.tokens[:, n], x)
+
+
+def test_the_law_of_the_chain():
+    """The closed form against what the plain loop draws; five standard errors."""
+    rows = 4000
+    target, condition = LinearGaussian.of_data(SPREAD, SCHEDULE), torch.zeros(rows, SIZE)
+    engine = Engine(
+        DenoisingTarget(target, condition + 0.5),
+        NullDrafter(),
+        GammaMaximalRule(),
+        ConstantLength(0),
+        ProductionCoins(list(range(rows))),
+    )
+    first = torch.full((rows, 1, SIZE), 1.0, dtype=torch.float64)
+    out = run(engine, rows, T, SpecStats(), first=first).tokens[:, :T]
+    path = target.mean_path(first[0, 0], condition[0] + 0.5)
+    covariance = target.covariance()
+    spread = torch.stack([covariance[n, n] for n in range(T)]).sqrt()
+    assert ((out.mean(0) - path).abs() <= 5 * spread / rows**0.5 + 1e-9).all()
+    a, b = out[:, 3] - path[3], out[:, 7] - path[7]
+    error = (spread[3] * spread[7]) * (2 / rows) ** 0.5
+    assert (((a * b).mean(0) - covariance[3, 7]).abs() < 5 * error).all()
+
+
+def test_finished_rows_are_not_asked_for():
+    """The slowest row's last calls hold nothing of the others."""
+    asked = []
+
+    class Watched(LinearGaussian):
+        def step(self, x, t, condition):
+            asked.append(len(x))
+            return super().step(x, t, condition)
+
+    target = Watched(TARGET.gain, TARGET.pull, TARGET.std)
+    _, stats, *_ = generate(*CASES["small"], range(8), target=target)
+    assert sum(asked) == sum(stats.target_tokens)
+    assert len(set(stats.calls)) > 1
+
+
+@pytest.mark.parametrize("name", ["plain", "small", "small-block"])
+@pytest.mark.parametrize("part", ["gain", "std"])
+def test_a_head_that_breaks_is_named(name, part):
+    broken = replace(TARGET, **{part: getattr(TARGET, part) * float("nan")})
+    with pytest.raises(TargetError, match="token 0 of row 0"):
+        generate(*CASES[name], range(2), target=broken)
+
+
+@pytest.mark.parametrize("rule", [GammaMaximalRule(), GaussianBlockRule()])
+@pytest.mark.parametrize("part", ["gain", "std"])
+def test_a_small_head_that_breaks_drafts_nothing(rule, part):
+    """Decoding goes on as if there were none."""
+    broken = replace(SMALL, **{part: getattr(SMALL, part) * float("nan")})
+    context, stats, *_ = generate(lambda c: DenoisingDrafter(broken, c), rule, range(2))
+    assert context.tokens[:, :T].isfinite().all()
+    assert stats.drafted == stats.accepted == [0, 0]
+
+
+def two_rounds(drafter, rule, x0):
+    """The mean of exp(i s·x) over a whole chain of two steps, by quadrature over `loop.run`."""
+    target = LinearGaussian(
+        torch.tensor([[0.7], [0.9]], dtype=torch.float64),
+        torch.tensor([[0.2], [0.1]], dtype=torch.float64),
+        torch.tensor([[0.4], [0.8]], dtype=torch.float64),
+    )
+    one = torch.ones(1, 1, dtype=torch.float64)
+    mean, std = target.step(x0 * one, torch.tensor([1]), one)
+    q_mean, q_std = drafter.step(x0 * one, torch.tensor([1]), one)
+    borders = crossings(Gaussian(mean[0], std[0]), Gaussian(q_mean[0], q_std[0]))
+    nodes, weights = product(
+        normal_rule(14, *borders), normal_rule(12, 0.0), normal_rule(24), uniform_rule(1)
+    )
+    draft, own, last, pace = nodes[:, :1], nodes[:, 1:2], nodes[:, 2:3], nodes[:, 3:]
+    frequencies = torch.tensor([0.8, -1.1], dtype=torch.float64)
+    total = 0.0
+
+    def shipped(coins, rows):
+        condition = one.expand(rows, 1)
+        policy, drafts = ConstantLength(1), DenoisingDrafter(drafter, condition)
+        engine = Engine(DenoisingTarget(target, condition), drafts, rule, policy, coins)
+        return run(engine, rows, 2, SpecStats(), first=(x0 * one).expand(rows, 1, 1))
+
+    # a kept draft leaves the last step to `own`; after a fall it is a round of its own
+    race = [torch.cat([own, pace], 1)] if not isinstance(rule, ReflectionRule) else []
+    for context, coins in branches(shipped, [draft, own, *race, last]):
+        if coins.taken[0] == 1:
+            continue
+        total = total + (weights * coins.probability * wave(context, frequencies)).sum()
+    for context, coins in branches(shipped, [draft, last]):
+        if coins.taken[0] == 1:
+            total = total + (weights * coins.probability * wave(context, frequencies)).sum()
+    path = target.mean_path(x0 * one[0], one[0])[:, 0]
+    covariance = target.covariance()[..., 0]
+    return total, (1j * (frequencies @ path) - frequencies @ covariance @ frequencies / 2).exp()
+
+
+def wave(context, frequencies):
+    return (1j * (context.tokens[:, :2, 0] @ frequencies)).exp()
+
+
+@pytest.mark.parametrize("rule", [ReflectionRule(), GammaMaximalRule(), GaussianBlockRule()])
+def test_the_whole_loop_is_exact(rule):
+    drafter = LinearGaussian(
+        torch.tensor([[0.5], [0.8]], dtype=torch.float64),
+        torch.tensor([[0.0], [-0.4]], dtype=torch.float64),
+        torch.tensor([[0.4], [0.8]], dtype=torch.float64),
+    )
+    found, truth = two_rounds(drafter, rule, 0.7)
+    assert abs(found - truth) < EXACT
+
+
+# --- drafters -------------------------------------------------------------------------------------
+
+
+def test_schedule_is_the_posterior():
+    """Bayes' rule on x_{t−1} given x_t and x_0, in another arrangement."""
+    kept = SCHEDULE.kept
+    for t in range(1, T):
+        alpha, before = kept[t] / kept[t - 1], kept[t - 1]
+        precision = 1 / (1 - before) + alpha / (1 - alpha)
+        assert SCHEDULE.low[t].exp() == pytest.approx(1 / precision.item())
+        assert SCHEDULE.clean[t] == pytest.approx((before.sqrt() / (1 - before) / precision).item())
+        assert SCHEDULE.current[t] == pytest.approx((alpha.sqrt() / (1 - alpha) / precision).item())
+        assert SCHEDULE.high[t].exp() == pytest.approx(1 - alpha.item())
+    assert SCHEDULE.clean[0] == pytest.approx(1)
+    assert SCHEDULE.current[0] == pytest.approx(0)
+    assert SCHEDULE.low[0] == SCHEDULE.low[1]
+
+
+def test_the_best_denoiser_keeps_the_data():
+    """From N(0, I), many steps of it lead to the data's own law."""
+    schedule = cosine_schedule(1000)
+    target = LinearGaussian.of_data(SPREAD, schedule)
+    reach = target.mean_path(torch.ones(SIZE).double(), torch.zeros(SIZE).double())[-1]
+    variance = target.covariance()[-1, -1] + reach**2
+    assert variance.sqrt().tolist() == pytest.approx(SPREAD.tolist(), rel=0.02)
+
+
+def test_frozen_is_the_target_itself_on_standard_data():
+    """Where the velocity does not change, the free drafter knows every law: all of it stands."""
+    target = LinearGaussian.of_data(torch.ones(SIZE).double(), SCHEDULE, 0.3)
+    _, stats, *_ = generate(CASES["frozen"][0], GammaMaximalRule(), range(4), 5, target, 0.0)
+    assert stats.acceptance_by_position == pytest.approx([1.0] * 5)
+    assert stats.calls == [1 + -(-(T - 1) // 6)] * 4
+    assert stats.alone == 1
+
+
+def test_frozen_law_by_hand():
+    """Velocity and variance share of the first call, carried to the next two steps."""
+    drafter = FrozenDrafter(SCHEDULE, temperature=0.9)
+    context = Context.empty(2, T, first=normal(2, 1, SIZE))
+    drafter.start(context)
+    empty = drafter.propose(context, [3, 2], ProductionCoins([0, 1]).round(0)[0])
+    assert empty.nodes == 0
+    hot = LinearGaussian(TARGET.gain, TARGET.pull, TARGET.std * 0.9)
+    judge = DenoisingTarget(hot, normal(2, SIZE, seed=3))
+    scores = judge.score(context, empty)
+    verdict = GammaMaximalRule().verify(empty, scores, ProductionCoins([0, 1]).round(0)[1])
+    x, mean = context.last[:, 0], scores.gaussian.mean[:, 0]
+    drafter.observe(context, empty, scores, verdict)
+    context.tokens[:, 0], context.last = verdict.emitted[:, 0], verdict.last
+    context.lengths, context.base, context.round = torch.tensor([1, 1]), [1, 1], 1
+    draft = drafter.propose(context, [3, 2], ProductionCoins([0, 1]).round(1)[0])
+    clean = (mean - SCHEDULE.current[T - 1] * x) / SCHEDULE.clean[T - 1]
+    root = SCHEDULE.kept[T - 1]
+    velocity = (root.sqrt() * x - clean) / (1 - root).sqrt()
+    before = context.last[:, 0]
+    for n in range(3):
+        t = T - 2 - n
+        kept = SCHEDULE.kept[t]
+        predicted = kept.sqrt() * before - (1 - kept).sqrt() * velocity
+        law = SCHEDULE.clean[t] * predicted + SCHEDULE.current[t] * before
+        assert torch.allclose(draft.law.mean[:, n], law)
+        std = 0.9 * ((0.7 * SCHEDULE.low[t] + 0.3 * SCHEDULE.high[t]) / 2).exp()
+        assert torch.allclose(draft.law.std[:, n], std.expand(2, SIZE))
+        before = draft.tokens[:, n]
+    assert draft.lengths.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("drafter", ["frozen", "small"])
+def test_drafts_follow_their_law(drafter):
+    """What was drafted is the stated mean plus the stated deviation times the coins' noise."""
+    found = []
+
+    def watched(condition):
+        drafts = CASES[drafter][0](condition)
+        propose = drafts.propose
+
+        def watch(context, budget, coins):
+            draft = propose(context, budget, coins)
+            noise = coins.normal((draft.nodes, SIZE)) if draft.nodes else draft.tokens
+            found.append((draft.tokens, draft.law.mean + draft.law.std * noise, draft.live()))
+            return draft
+
+        drafts.propose = watch
+        return drafts
+
+    generate(watched, GammaMaximalRule(), range(3))
+    assert len(found) > 2
+    for tokens, truth, live in found:
+        assert torch.allclose(tokens[live], truth[live])
+
+
+# --- whole tokens ---------------------------------------------------------------------------------
+
+
+def aligned(rule, rows, length, small=SMALL, slope=0.5, tokens=4):
+    drafter = AlignedDrafter(small, MarkovBackbone(1.0, slope), SIZE)
+    judge = AlignedTarget(TARGET, MarkovBackbone(1.0, 0.6))
+    coins = ProductionCoins(list(rows))
+    first = torch.zeros(len(rows), 1, SIZE, dtype=torch.float64)
+    stats = SpecStats()
+    engine = Engine(judge, drafter, rule, ConstantLength(length), coins)
+    return run(engine, len(rows), tokens, stats, first=first), stats
+
+
+def test_last_noisy_law_by_hand():
+    noise, condition = normal(2, T - 1, SIZE), normal(2, SIZE, seed=1)
+    x = noise[:, 0]
+    for t in range(T - 1, 1, -1):
+        x = TARGET.gain[t] * x + TARGET.pull[t] * condition + TARGET.std[t] * noise[:, T - t]
+    mean, std = last_noisy_law(TARGET, noise, condition)
+    assert torch.allclose(mean, TARGET.gain[1] * x + TARGET.pull[1] * condition)
+    assert torch.allclose(std, TARGET.std[1].expand(2, SIZE))
+
+
+def test_equal_models_agree_on_every_token():
+    """With shared noises the same model has the same last law: the ratio is 1."""
+    _, stats = aligned(GammaMaximalRule(), range(4), 3, TARGET, 0.6)
+    assert stats.accepted == [3] * 4
+    assert stats.calls == [1] * 4
+    _, stats = aligned(GammaMaximalRule(), range(4), 0, TARGET, 0.6)
+    assert stats.calls == [4] * 4
+
+
+@pytest.mark.parametrize("rule", [GammaMaximalRule(), IndependentRule(5.0)])
+def test_aligned_rows_do_not_depend_on_their_neighbours(rule):
+    together, _ = aligned(rule, range(4), 2)
+    for row in range(4):
+        alone, _ = aligned(rule, [row], 2)
+        assert torch.equal(alone.tokens[0, :4], together.tokens[row, :4])
+
+
+def test_an_aligned_token_follows_the_target_given_the_noise():
+    """One token in one dimension: shared noises fixed, the last noisy step by quadrature."""
+    target = LinearGaussian.of_data(torch.tensor([0.5]).double(), SCHEDULE, 0.3)
+    small = LinearGaussian(target.gain * 0.999, target.pull, target.std)
+    shared = normal(1, T - 1, 1, seed=4)
+    condition = torch.ones(1, 1, dtype=torch.float64)
+    p, q = (Gaussian(*last_noisy_law(m, shared, condition)) for m in (target, small))
+    apart = ((p.mean - q.mean) / p.std).abs().item()
+    assert 0.1 < apart < 6
+    drafts, weights = normal_rule(16, *crossings(p, q))
+    rows = len(drafts)
+    drafter = AlignedDrafter(small, MarkovBackbone(1.0, 0.0), 1)
+    judge = AlignedTarget(target, MarkovBackbone(1.0, 0.0))
+    context = Context.empty(rows, 2, first=torch.zeros(rows, 1, 1, dtype=torch.float64))
+
+    class Given(ProductionCoins):
+        def normal(self, shape, index=0):
+            own = torch.cat([shared.expand(rows, -1, -1), drafts.view(-1, 1, 1)], 1)
+            return torch.stack([own] * shape[0], 1)
+
+    draft = drafter.propose(context, [1] * rows, Given([0] * rows))
+    assert torch.allclose(draft.tokens[:, 0, 0], q.mean[0, 0] + q.std[0, 0] * drafts)
+    laws = judge.score(context, draft).gaussian
+    assert torch.allclose(laws.mean[:, 0], p.mean)
+    frequency = 1 / p.std.item()
+
+    def value(verdict):
+        return (1j * frequency * (verdict.emitted[:, 0] - p.mean)).exp()
+
+    found = emitted_mean(
+        GammaMaximalRule(), draft.tokens, weights, laws, draft.law, *noise_rule(1, 12), value
+    )
+    assert abs(found[0] - torch.tensor(-0.5).exp()) < EXACT

@@ -1,0 +1,70 @@
+"""Parts for continuous tokens by name, and what does not go together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.config import SpecConfig
+from mmspec.draft.denoising import DenoisingDrafter
+from mmspec.draft.frozen import FrozenDrafter
+from mmspec.draft.null import NullDrafter
+from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
+from mmspec.engine.accept.gaussian_block import GaussianBlockRule
+from mmspec.engine.accept.independent import IndependentRule
+from mmspec.engine.accept.reflection import ReflectionRule
+from mmspec.errors import InputError
+from mmspec.pipelines.continuous_parts import make_gaussian_rule, make_step_drafter
+from mmspec.pipelines.parts import make_rule
+from mmspec.worlds.linear_gaussian import LinearGaussian, cosine_schedule
+
+SCHEDULE = cosine_schedule(10)
+SMALL = LinearGaussian.of_data(torch.ones(2, dtype=torch.float64), SCHEDULE)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "rule", "kinds"),
+    [
+        ("frozen", "gamma-maximal", (FrozenDrafter, GammaMaximalRule)),
+        ("denoiser", "reflection", (DenoisingDrafter, ReflectionRule)),
+        ("denoiser", "gaussian-block", (DenoisingDrafter, GaussianBlockRule)),
+        ("null", "token", (NullDrafter, GammaMaximalRule)),
+    ],
+)
+def test_parts_by_name(drafter, rule, kinds):
+    config = SpecConfig(drafter=drafter, rule=rule)
+    made = make_step_drafter(config, SCHEDULE, 0.9, SMALL, torch.zeros(3, 2))
+    assert isinstance(made, kinds[0])
+    assert isinstance(make_gaussian_rule(config), kinds[1])
+
+
+def test_softening_is_a_knob():
+    rule = make_gaussian_rule(SpecConfig(drafter="aligned", rule="cspd-independent", softening=3))
+    assert isinstance(rule, IndependentRule)
+    assert rule.softening == 3
+    with pytest.raises(InputError, match="softening must be from 1"):
+        SpecConfig(softening=0.5)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "rule", "message"),
+    [
+        ("model", "reflection", "do not go together"),
+        ("frozen", "token", "do not go together"),
+        ("frozen", "cspd-independent", "use 'aligned'"),
+    ],
+)
+def test_what_does_not_go_together(drafter, rule, message):
+    with pytest.raises(InputError, match=message):
+        SpecConfig(drafter=drafter, rule=rule)
+
+
+def test_vectors_and_ids_are_kept_apart():
+    with pytest.raises(InputError, match="are ids"):
+        make_rule(SpecConfig(drafter="frozen", rule="gamma-maximal"), 1.0)
+    with pytest.raises(InputError, match="are vectors"):
+        make_gaussian_rule(SpecConfig(method="draft"))
+    with pytest.raises(InputError, match="no denoising steps"):
+        make_step_drafter(SpecConfig(method="draft"), SCHEDULE)
+    with pytest.raises(InputError, match="smaller head"):
+        make_step_drafter(SpecConfig(drafter="denoiser", rule="reflection"), SCHEDULE)
