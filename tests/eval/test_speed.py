@@ -219,7 +219,8 @@ def test_throughput_by_hand():
 @pytest.mark.parametrize(("spread", "noisy"), [(0.05, False), (0.3, True)])
 def test_noise_is_said(spread, noisy):
     times = [1 - spread, 1.0, 1.0 + spread, 1.0, 1 - spread, 1 + spread]
-    lines = [{"method": "plain", "decode_seconds": t, "batch": 1} for t in times]
+    stats = {"emitted": [16]}
+    lines = [{"method": "plain", "decode_seconds": t, "batch": 1, "stats": stats} for t in times]
     # these may vary
     lines += [{"method": "sjd", "decode_seconds": 10.0 * i, "batch": 1} for i in range(9)]
     lines += [{"method": "plain", "decode_seconds": 8.0 * t, "batch": 8} for t in times]
