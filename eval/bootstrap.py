@@ -35,6 +35,12 @@ def ratio_interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, Inter
     return float(np.median(values)), spread
 
 
+def quotient_interval(above: Sequence[float], below: Sequence[float], seed: int = 0) -> Interval:
+    """95 % percentile-bootstrap interval of Σ above / Σ below, samples with both of theirs."""
+    top, bottom = (np.asarray(values, dtype=np.float64) for values in (above, below))
+    return interval(lambda i: np.asarray(top[i].sum(1) / bottom[i].sum(1)), len(top), seed=seed)
+
+
 class StratifiedMean:
     """The mean of the strata's means, and its interval when whole clusters are resampled.
 

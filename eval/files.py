@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 def write_atomic(path: Path, content: str | bytes) -> Path:
@@ -19,3 +24,10 @@ def write_atomic(path: Path, content: str | bytes) -> Path:
         os.fsync(file.fileno())
     part.replace(path)
     return path
+
+
+def png_bytes(image: Image.Image) -> bytes:
+    """A picture as a PNG file holds it."""
+    file = io.BytesIO()
+    image.save(file, "png")
+    return file.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +14,13 @@ import torch
 from ..engine.stats import SpecStats
 from ..pipelines.token_image import TokenImagePipeline
 from . import bootstrap
+from .files import png_bytes
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line
 from .schema import MethodResult, Quality
 from .scorers import make_scorers
 
+BY_TASK = ("geneval", "accuracy")  # metrics that are means over tasks
 FEWEST = 5  # prompts of a task: resamples of fewer look surer than they are
 
 
@@ -53,7 +54,7 @@ class QualityWorker:
         outcome = Outcome(unit, [])
         for row, index in enumerate(indices):
             place = picture_path(unit.method, index)
-            outcome.files[place] = _png(images[row])
+            outcome.files[place] = png_bytes(images[row])
             outcome.lines.append(
                 {
                     "kind": "quality",
@@ -77,22 +78,18 @@ def picture_path(method: str, index: int) -> str:
     return f"pictures/{method}/{index:05d}.png"
 
 
-def _png(image: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "png")
-    return file.getvalue()
-
-
 def quality_rows(
     lines: Sequence[Line],
     counts: Sequence[Line],
     methods: Sequence[str],
     decides: tuple[str, float] | None,
+    plain: str = "plain",
 ) -> dict[str, MethodResult]:
     """Rows of the report by method, from the lines of the log.
 
     Args:
         decides: the metric that verdicts are about, and its margin.
+        plain: the method that the others are compared with.
 
     Only samples that every method has are compared, so that all rows stand on the same ones.
     """
@@ -112,12 +109,26 @@ def quality_rows(
             acceptance_by_position=total.acceptance_by_position,
             phase_seconds={p: t / len(total.calls) for p, t in sorted(total.seconds.items())},
         )
-        for metric in samples[method][0]["scores"] if common else ():
-            margin = decides[1] if decides is not None and decides[0] == metric else None
-            rows[method].quality[metric] = compare_scores(
-                metric, samples[method], None if method == "plain" else samples["plain"], margin
-            )
+        rows[method].quality = compare(
+            samples[method], None if method == plain else samples[plain], decides
+        )
     return rows
+
+
+def compare(
+    samples: list[Line], plain: list[Line] | None, decides: tuple[str, float] | None
+) -> dict[str, Quality]:
+    """Every metric that the samples of a method have, by name; see `compare_scores`.
+
+    A metric may be of some samples alone, such as those of long answers.
+    """
+    found = {}
+    for metric in dict.fromkeys(name for line in samples for name in line["scores"]):
+        margin = decides[1] if decides is not None and decides[0] == metric else None
+        mine = [line for line in samples if metric in line["scores"]]
+        theirs = plain and [line for line in plain if metric in line["scores"]]
+        found[metric] = compare_scores(metric, mine, theirs, margin)
+    return found
 
 
 def compare_scores(
@@ -125,12 +136,15 @@ def compare_scores(
 ) -> Quality:
     """A metric of one method with its interval, and its difference to plain in pairs.
 
-    GenEval's score is the mean of its tasks' means. Prompts are resampled, within their tasks and
-    with all of their samples: pictures of one prompt are alike.
+    GenEval's score is the mean of its tasks' means, accuracy that of the kinds of questions.
+    Prompts are resampled, within their tasks and with all of their samples: pictures of one prompt
+    are alike.
     """
     values = _scores(metric, samples)
-    tags = [line["tag"] for line in samples] if metric == "geneval" else [""] * len(samples)
-    means = bootstrap.StratifiedMean(tags, [line["prompt"] for line in samples])
+    tags = [line["tag"] if metric in BY_TASK else "" for line in samples]
+    # one question may be asked about many pictures
+    items = [line.get("item", line["prompt"]) for line in samples]
+    means = bootstrap.StratifiedMean(tags, items)
     enough = means.fewest >= FEWEST
     out = Quality(means(values), means.interval(values) if enough else None)
     if len(set(tags)) > 1:

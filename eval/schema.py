@@ -11,7 +11,11 @@ from ..errors import InputError
 from .files import write_atomic
 
 VERSION = 2
-LATER = {"family", "knob", "knob_value"}  # a version's first reports are without these
+# a version's first reports are without these
+LATER = {
+    *("family", "knob", "knob_value", "call", "mean_acceptance_length_ci95", "acceptance_ratios"),
+    *("speedup_end_to_end_ci95", "same_output", "choices", "members"),
+}
 
 
 @dataclass
@@ -54,26 +58,60 @@ class Throughput:
 
 
 @dataclass
+class Ratio:
+    """A figure of a row over another row's, on the same samples, with its interval."""
+
+    value: float
+    ci95: tuple[float, float] | None = None
+
+
+@dataclass
+class Choice:
+    """A branch of a compressor that chooses by the question.
+
+    Attributes:
+        n: questions that it was chosen for.
+        visual, kept: tokens of the pictures, mean, and how many of them the drafter read.
+        seconds: spent on choosing and compressing, mean.
+    """
+
+    n: int
+    visual: float
+    kept: float
+    seconds: float
+
+
+@dataclass
+class Member:
+    """What one model among several took for a question, mean: calls, tokens, seconds."""
+
+    calls: float
+    tokens: float
+    seconds: float
+
+
+@dataclass
 class MethodResult:
     """One method's row.
 
     Attributes:
         contract: what the method promises about its output.
-        role: "baseline" (plain), "method", or "sceptic": the cheap alternative that a method has to
-            beat.
+        role: "baseline" (plain), "method", "sceptic": the cheap alternative that a method has to
+            beat, "peer": another library's, or "ablation": a method that is denied something.
         n: samples behind the quality figures, or behind the speed where none was judged.
         n_speed: prompts behind the speed figures; 0: not measured.
         nfe_per_sample: verify calls of the target per sample (of the drafter where that draws
             alone); prefill is not counted.
         target_tokens_per_sample: tokens the target processed in them.
-        mean_acceptance_length: tokens emitted per target call, recovered or bonus token included.
+        mean_acceptance_length, mean_acceptance_length_ci95: tokens emitted per target call,
+            recovered or bonus token included.
         acceptance_by_position: share of drafted tokens that stood, given those before them did.
         phase_seconds: mean seconds per sample and phase, of the speed runs where there are any.
         seconds_median: wall-clock of a whole pipeline call at batch 1; None if not measured.
         decode_seconds_median: of the token loop alone, without captions, prefill and pixels.
         speedup_median, speedup_ci95: paired decode-time ratio to plain, prompt by prompt, and its
             bootstrap interval; None for the baseline itself.
-        speedup_end_to_end_median: the same for whole calls.
+        speedup_end_to_end_median, speedup_end_to_end_ci95: the same for whole calls.
         ideal_speedup: plain decode time over the bare forward passes that this method needed.
         engine_efficiency: measured over ideal.
         peak_memory_bytes: most memory in use during its calls, by the device if it has its own,
@@ -92,6 +130,12 @@ class MethodResult:
             alone; "": the row is the only one of its kind.
         knob: name of the setting that trades speed against something else; None: there is none.
         knob_value: this row's.
+        call: the way to call, of a suite that has several; rows are compared within it.
+        acceptance_ratios: the mean acceptance length over that of other rows: "blank", its own
+            while the drafter is shown a grey picture, and "prompt-lookup".
+        same_output: share of samples whose output is the baseline's; None where chance decides.
+        choices: of a compressor that chooses, by branch.
+        members: of a method of several models, by name.
     """
 
     contract: str
@@ -121,6 +165,23 @@ class MethodResult:
     family: str = ""
     knob: str | None = None
     knob_value: float | None = None
+    call: str = ""
+    mean_acceptance_length_ci95: tuple[float, float] | None = None
+    speedup_end_to_end_ci95: tuple[float, float] | None = None
+    acceptance_ratios: dict[str, Ratio] = field(default_factory=dict)
+    same_output: float | None = None
+    choices: dict[str, Choice] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+
+
+# fields of a row that hold objects by name
+PARTS: dict[str, type] = {
+    "quality": Quality,
+    "throughput": Throughput,
+    "acceptance_ratios": Ratio,
+    "choices": Choice,
+    "members": Member,
+}
 
 
 @dataclass
@@ -184,12 +245,12 @@ def _report(data: dict[str, Any], where: str) -> Report:
     for name, row in data["methods"].items():
         place = f"{where}: method {name}"
         _check(MethodResult, row, place)
-        for metric, quality in row["quality"].items():
-            _check(Quality, quality, f"{place}: quality {metric}")
-            row["quality"][metric] = Quality(**_tuples(quality))
-        for batch, many in row["throughput"].items():
-            _check(Throughput, many, f"{place}: throughput {batch}")
-        row["throughput"] = {int(b): Throughput(**_tuples(m)) for b, m in row["throughput"].items()}
+        for part, kind in PARTS.items():
+            row[part] = {
+                key: _part(kind, value, f"{place}: {part} {key}")
+                for key, value in row.get(part, {}).items()
+            }
+        row["throughput"] = {int(batch): many for batch, many in row["throughput"].items()}
         data["methods"][name] = MethodResult(**_tuples(row))
     data["costs"] = {
         who: {int(n): seconds for n, seconds in by_width.items()}
@@ -198,9 +259,18 @@ def _report(data: dict[str, Any], where: str) -> Report:
     return Report(**data)
 
 
+def _part(kind: type, data: Any, where: str) -> Any:
+    """One of a row's parts by name."""
+    _check(kind, data, where)
+    return kind(**_tuples(data))
+
+
 def _tuples(row: dict[str, Any]) -> dict[str, Any]:
-    pairs = ("ci95", "difference_ci95", "speedup_ci95", "tv_per_step")
-    return {k: tuple(v) if k in pairs and v is not None else v for k, v in row.items()}
+    def read(name: str, value: Any) -> Any:
+        pair = name.endswith("ci95") or name == "tv_per_step"
+        return tuple(value) if pair and value is not None else value
+
+    return {name: read(name, value) for name, value in row.items()}
 
 
 def _check(kind: type, data: Any, where: str) -> None:

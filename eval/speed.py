@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..pipelines.token_image import TokenImagePipeline
-from .bootstrap import Interval, ratio_interval
+from .bootstrap import Interval, quotient_interval, ratio_interval
 from .ideal import BareCosts, ideal_seconds
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line
@@ -47,36 +46,41 @@ class SpeedWorker:
         seed = job.seed + unit.first
         lines: list[Line] = []
         for name, sample in in_turn(self.pipe, job.configs, prompt, seed, turn, job.call).items():
-            lines.append(self._line(unit, name, sample, texts))
+            lines.append(self._line(unit, name, sample))
         return Outcome(unit, lines)
 
-    def _line(self, unit: Unit, name: str, sample: Sample, texts: list[str]) -> Line:
-        bare = None
-        if unit.count == 1:
-            for costs in self.costs.values():
-                costs.renew()  # a machine's speed drifts: the ideal is measured beside each sample
-            config, drafter = self.job.configs[name], self.costs.get("drafter")
-            bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
-        return {
-            "kind": "speed",
-            "method": name,
-            "index": unit.first,
-            "batch": unit.count,
-            "prompt": " | ".join(texts),
-            "seed": sample.seed,
-            "seconds": sample.seconds,
-            "decode_seconds": sample.decode_seconds,
-            "bare_seconds": bare,
-            "costs": {who: dict(sorted(c.now.items())) for who, c in self.costs.items()}
-            if unit.count == 1
-            else {},
-            "nfe": sample.stats.nfe,
-            "mean_acceptance_length": sample.stats.mean_acceptance_length,
-            "phase_seconds": sample.stats.seconds,
-            "peak_memory": sample.peak_memory,
-            "energy": sample.energy,
-            "stats": asdict(sample.stats),
-        }
+    def _line(self, unit: Unit, name: str, sample: Sample) -> Line:
+        if unit.count > 1:
+            return speed_line(unit, name, sample)
+        for costs in self.costs.values():
+            costs.renew()  # a machine's speed drifts: the ideal is measured beside each sample
+        config, drafter = self.job.configs[name], self.costs.get("drafter")
+        bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
+        spent = {who: dict(sorted(c.now.items())) for who, c in self.costs.items()}
+        return speed_line(unit, name, sample) | {"bare_seconds": bare, "costs": spent}
+
+
+def speed_line(unit: Unit, name: str, sample: Sample) -> Line:
+    """The line of a timed call; without bare forward passes, which nobody measured."""
+    prompt = sample.prompt
+    return {
+        "kind": "speed",
+        "method": name,
+        "index": unit.first,
+        "batch": unit.count,
+        "prompt": prompt if isinstance(prompt, str) else " | ".join(prompt),
+        "seed": sample.seed,
+        "seconds": sample.seconds,
+        "decode_seconds": sample.decode_seconds,
+        "bare_seconds": None,
+        "costs": {},
+        "nfe": sample.stats.nfe,
+        "mean_acceptance_length": sample.stats.mean_acceptance_length,
+        "phase_seconds": sample.stats.seconds,
+        "peak_memory": sample.peak_memory,
+        "energy": sample.energy,
+        "stats": asdict(sample.stats),
+    }
 
 
 def bare_costs(pipe: TokenImagePipeline, call: dict[str, Any]) -> dict[str, BareCosts]:
@@ -103,28 +107,31 @@ def mean_costs(lines: Iterable[Line]) -> dict[str, dict[int, float]]:
     }
 
 
-def speed_rows(lines: Sequence[Line], configs: dict[str, SpecConfig]) -> dict[str, MethodResult]:
-    """Rows of the report by method, from the lines of the log."""
+def speed_rows(
+    lines: Sequence[Line], methods: Iterable[str], plain: str = "plain"
+) -> dict[str, MethodResult]:
+    """Rows of the report by method, from the lines of the log; `plain` is the baseline's."""
     by_batch: dict[int, dict[str, list[Line]]] = {}
+    names = list(methods)
     for line in sorted(lines, key=lambda line: int(line["index"])):
-        methods = by_batch.setdefault(line["batch"], {name: [] for name in configs})
-        methods[line["method"]].append(line)
+        of = by_batch.setdefault(line["batch"], {name: [] for name in names})
+        of[line["method"]].append(line)
     single = by_batch.pop(1)
-    rows = {name: _row(name, single[name], single["plain"]) for name in configs}
-    for batch, methods in by_batch.items():
+    rows = {name: _row(single[name], single[plain]) for name in names}
+    for batch, of in by_batch.items():
         for name, row in rows.items():
-            row.throughput[batch] = _throughput(name, methods[name], methods["plain"])
+            row.throughput[batch] = _throughput(of[name], of[plain])
     return rows
 
 
-def _row(name: str, lines: list[Line], plain: list[Line]) -> MethodResult:
+def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     """One method at batch 1."""
     stats = [SpecStats(**line["stats"]) for line in lines]
     total = stats[0].merged(stats[1:])
     pairs = list(zip(plain, lines, strict=True))
     ideals = [p["decode_seconds"] / s["bare_seconds"] for p, s in pairs if s["bare_seconds"]]
     ideal = statistics.median(ideals) if ideals else None
-    measured, interval = _ratio([p["decode_seconds"] / s["decode_seconds"] for p, s in pairs])
+    measured, interval = _ratio([per_token(p) / per_token(s) for p, s in pairs])
     memory = [line["peak_memory"] for line in lines if line["peak_memory"] is not None]
     energy = [line["energy"] for line in lines if line["energy"] is not None]
     row = MethodResult(
@@ -143,19 +150,28 @@ def _row(name: str, lines: list[Line], plain: list[Line]) -> MethodResult:
         peak_memory_bytes=max(memory) if memory else None,
         energy_joules_per_sample=statistics.fmean(energy) if energy else None,
     )
-    if name != "plain":
+    if len(lines) >= FEWEST:
+        emitted = [sum(line["stats"]["emitted"]) for line in lines]
+        calls = [sum(line["stats"]["calls"]) for line in lines]
+        row.mean_acceptance_length_ci95 = quotient_interval(emitted, calls)
+    if lines is not plain:
         row.speedup_median, row.speedup_ci95 = measured, interval
-        row.speedup_end_to_end_median = statistics.median(
-            p["seconds"] / s["seconds"] for p, s in pairs
-        )
+        whole = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]
+        row.speedup_end_to_end_median, row.speedup_end_to_end_ci95 = _ratio(whole)
     return row
 
 
-def _throughput(name: str, lines: list[Line], plain: list[Line]) -> Throughput:
+def per_token(line: Line, seconds: str = "decode_seconds") -> float:
+    """Seconds of a call over its output tokens: sampled answers are not of one length."""
+    spent: float = line[seconds]
+    return spent / max(1, sum(map(int, line["stats"]["emitted"])))
+
+
+def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
     """One method at another batch size."""
     rates = [sum(line["stats"]["emitted"]) / line["decode_seconds"] for line in lines]
     out = Throughput(len(lines), statistics.median(rates))
-    if name != "plain":
+    if lines is not plain:
         pairs = zip(plain, lines, strict=True)
         out.speedup_median, out.speedup_ci95 = _ratio(
             [p["decode_seconds"] / s["decode_seconds"] for p, s in pairs]
@@ -169,10 +185,12 @@ def _ratio(ratios: list[float]) -> tuple[float, Interval | None]:
     return median, interval if len(ratios) >= FEWEST else None
 
 
-def noise_notes(lines: Sequence[Line], rows: dict[str, MethodResult]) -> list[str]:
-    """Whether the machine was too busy to tell, from the plain loop, whose work never changes."""
-    alone = [line for line in lines if line["batch"] == 1]
-    times = [line["decode_seconds"] for line in alone if line["method"] == "plain"]
+def noise_notes(
+    lines: Sequence[Line], rows: dict[str, MethodResult], plain: str = "plain"
+) -> list[str]:
+    """Whether the machine was too busy to tell, from the plain loop, whose tokens are all alike."""
+    alone = [line for line in lines if line["batch"] == 1 and line["method"] == plain]
+    times = [per_token(line) for line in alone]
     notes = []
     if len(times) > 3:
         low, middle, high = statistics.quantiles(times, n=4)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from string import Formatter
 from typing import Any, Literal
 
 from .. import assets
 from ..errors import InputError
 from ..registry import check_name
 from .metrics.table import METRICS
+from .modalities.base import MODALITIES, modality
 
 SUITES = Path(__file__).resolve().parent / "suites"
 PROMPTS = Path(assets.__file__).resolve().parent / "prompts"
-PIPELINES = ("image",)
+PIPELINES = tuple(MODALITIES.names())
 
 Source = Literal["prompts", "images", "answers", "videos"]
 SOURCES = ("prompts", "images", "answers", "videos")
-DRAWN_METRICS = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
 METRICS_OF: dict[str, tuple[str, ...]] = {
-    "prompts": DRAWN_METRICS,
     "images": tuple(METRICS),
     "answers": ("vqav2", "textvqa", "chartqa", "docvqa", "mmmu"),
     "videos": ("frame_reward", "motion", "temporal_flicker"),
@@ -36,12 +37,19 @@ class Suite:
         source: where the samples come from: a pipeline that draws from "prompts", or "images",
             "answers" and "videos" that the user has.
         metrics: the first one is the suite's own; verdicts are about it.
-        pipeline: the modality that draws.
-        prompts: file in `assets/prompts`; None: the user gives one.
+        pipeline: the modality that draws or answers.
+        prompts: file in `assets/prompts`, or several; none: the user gives one.
         judge: who answers GenEval's question: "shapes" (that world's detector) or "mask2former".
         reference: what sets are compared with: "shapes" renders scenes of the same prompts; None:
             the user's folder.
         call: keyword arguments of every pipeline call.
+        calls: several ways to call, each with arguments of its own beside those; every method is a
+            row in each of them. Empty: one way.
+        peers: transformers' own generation on the same models is measured too.
+        blank: every drafter that sees is measured too while it is shown a grey picture.
+        verdict: Speculative Verdict is measured too, and each of its experts alone, where there are
+            experts: what asks them for a `reason`, and the verdict model of `{paths}` and a
+            `{question}`. Empty: it is not.
         speed: prompts of the speed measurement; 0: none.
         quality: samples that are judged; 0: none.
         images_per_prompt: in a suite of the user's prompts, samples of each.
@@ -53,10 +61,14 @@ class Suite:
     source: Source
     metrics: tuple[str, ...] = ()
     pipeline: str = "image"
-    prompts: str | None = None
+    prompts: tuple[str, ...] = ()
     judge: str = "shapes"
     reference: str | None = None
     call: dict[str, Any] = field(default_factory=dict)
+    calls: dict[str, dict[str, Any]] = field(default_factory=dict)
+    peers: bool = False
+    blank: bool = False
+    verdict: dict[str, str] = field(default_factory=dict)
     speed: int = 0
     quality: int = 0
     images_per_prompt: int = 1
@@ -68,7 +80,7 @@ class Suite:
         check_name(f"{where}: pipeline", self.pipeline, PIPELINES)
         check_name(f"{where}: judge", self.judge, ("shapes", "mask2former"))
         for metric in self.metrics:
-            check_name(f"{where}: metric", metric, METRICS_OF[self.source])
+            check_name(f"{where}: metric", metric, self._metrics())
         for name in ("speed", "quality", "images_per_prompt"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -78,30 +90,54 @@ class Suite:
             raise InputError(f"{where}: reference must be shapes or left out: {self.reference!r}")
         if self.source == "prompts" and not (self.speed or self.quality):
             raise InputError(f"{where}: says neither speed nor quality: nothing to measure")
+        if self.quality and self.calls:
+            raise InputError(f"{where}: several calls are for speed; quality has one")
         if (self.quality or self.source != "prompts") and not self.metrics:
             raise InputError(f"{where}: quality without metrics")
-        if self.prompts is not None and not (PROMPTS / self.prompts).is_file():
-            raise InputError(f"{where}: no prompts {self.prompts} in {PROMPTS}")
+        for name in self.prompts:
+            if not (PROMPTS / name).is_file():
+                raise InputError(f"{where}: no prompts {name} in {PROMPTS}")
+        for name in ("peers", "blank"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{where}: {name} must be true or false")
         if self.source == "prompts":
-            self._check_call(where)
+            self._check_calls(where)
+        self._check_verdict(where)
 
     @property
     def decides(self) -> tuple[str, float] | None:
         """The metric that verdicts are about, and its margin."""
         return None if self.margin is None else (self.metrics[0], self.margin)
 
-    def _check_call(self, where: str) -> None:
+    def _metrics(self) -> tuple[str, ...]:
+        if self.source == "prompts":
+            return modality(self.pipeline).metrics
+        return METRICS_OF[self.source]
+
+    def _check_calls(self, where: str) -> None:
         """The pipeline takes these arguments: better said now than after an hour."""
-        import inspect
+        taken = sorted(modality(self.pipeline).arguments())
+        ways: dict[Any, Any] = self.calls
+        for name, own in ways.items():
+            if not isinstance(own, dict) or not re.fullmatch(r"[a-z0-9-]+", str(name)):
+                raise InputError(f"{where}: calls must be arguments by name, not {name!r}: {own!r}")
+        for call in (self.call, *self.calls.values()):
+            for name in call:
+                check_name(f"{where}: call argument", name, taken)
 
-        from ..pipelines.image import ImagePipeline
-
-        taken = set(inspect.signature(ImagePipeline.__call__).parameters)
-        taken &= set(
-            inspect.signature(ImagePipeline.token_laws).parameters
-        )  # laws are measured too
-        for name in self.call:
-            check_name(f"{where}: call argument", name, sorted(taken - {"self", "prompt"}))
+    def _check_verdict(self, where: str) -> None:
+        """Its templates can be filled."""
+        for name, template in self.verdict.items():
+            check_name(f"{where}: verdict", name, ("reason", "ask"))
+            known = {"paths", "question"} if name == "ask" else {"question"}
+            try:
+                wanted = {field for _, field, _, _ in Formatter().parse(template) if field}
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{where}: verdict: {name} is no template: {error}") from error
+            if wanted - known:
+                raise InputError(
+                    f"{where}: verdict: {name} may hold {{{'}, {'.join(sorted(known))}}}"
+                )
 
     def _check_margin(self, where: str) -> None:
         margin: Any = self.margin
@@ -148,8 +184,17 @@ def load_suite(name: str) -> Suite:
     for key in ("summary", "source"):
         if not isinstance(data.get(key), str):
             raise InputError(f"suite {path}: {key} is missing")
-    for key, kind in (("metrics", list), ("call", dict)):
+    if isinstance(data.get("prompts"), str):
+        data["prompts"] = [data["prompts"]]
+    for key, kind in (
+        ("metrics", list),
+        ("prompts", list),
+        ("call", dict),
+        ("calls", dict),
+        ("verdict", dict),
+    ):
         if not isinstance(data.get(key, kind()), kind):
             raise InputError(f"suite {path}: {key} must be a {kind.__name__}")
-    data["metrics"] = tuple(data.get("metrics", ()))
+    for key in ("metrics", "prompts"):
+        data[key] = tuple(map(str, data.get(key, ())))
     return Suite(name=path.stem, **data)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,6 +38,24 @@ class Sample:
         return self.stats.loop_seconds
 
 
+def timed(
+    device: torch.device, prompt: str | list[str], seed: int, call: Callable[[], Any]
+) -> Sample:
+    """One call, whose output has `stats`, with what it took."""
+    meter, memory = EnergyMeter(device), PeakMemory(device)
+    joules, started = meter.read(), time.perf_counter()
+    out = call()
+    seconds = time.perf_counter() - started
+    return Sample(prompt, seed, seconds, out.stats, out, memory.read(), meter.since(joules))
+
+
+def rotated(names: Iterable[str], turn: int) -> list[str]:
+    """The names in the order of a turn."""
+    order = list(names)
+    at = turn % len(order)
+    return order[at:] + order[:at]
+
+
 def in_turn(
     pipe: Any,
     methods: dict[str, SpecConfig],
@@ -49,22 +68,14 @@ def in_turn(
 
     Row b has seed `seed + b`. The result is in the order in which they ran.
     """
-    names = list(methods)
-    turn %= len(names)
-    before, energy = pipe.speculation, EnergyMeter(pipe.device)
-    samples: dict[str, Sample] = {}
+    before, samples = pipe.speculation, {}
     try:
-        for name in names[turn:] + names[:turn]:
+        for name in rotated(methods, turn):
             pipe.enable_speculation(methods[name])
             rows = range(1 if isinstance(prompt, str) else len(prompt))
             generator = [torch.Generator().manual_seed(seed + row) for row in rows]
-            memory = PeakMemory(pipe.device)
-            joules, started = energy.read(), time.perf_counter()
-            out = pipe(prompt, generator=generator, **call)
-            seconds = time.perf_counter() - started
-            samples[name] = Sample(
-                prompt, seed, seconds, out.stats, out, memory.read(), energy.since(joules)
-            )
+            run = partial(pipe, prompt, generator=generator, **call)
+            samples[name] = timed(pipe.device, prompt, seed, run)
     finally:
         pipe.enable_speculation(before)
     return samples

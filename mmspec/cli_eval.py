@@ -12,6 +12,7 @@ from .cli_options import (
     add_model,
     folder,
     names,
+    open_modality,
     open_pipeline,
     open_pipelines,
     print_names,
@@ -71,8 +72,7 @@ def _add_run(actions: Any) -> None:
     run.add_argument(
         "--methods",
         type=split_methods,
-        default=tuple(serving("image")),
-        help="'a,b[window=8]', with settings of theirs in brackets (default: all)",
+        help="'a,b[window=8]', with settings of theirs in brackets (default: all that can run)",
     )
     run.add_argument(
         "--sweep",
@@ -92,7 +92,12 @@ def _add_run(actions: Any) -> None:
     run.add_argument("--workers", type=int, help="Ray actors (default: one per GPU, or two)")
     run.add_argument("--device-map", help="of accelerate, for targets larger than one GPU: auto")
     given = run.add_argument_group("your own data")
-    given.add_argument("--prompts", type=Path, help="in GenEval's format, JSON lines or text")
+    given.add_argument(
+        "--prompts",
+        type=Path,
+        help="in GenEval's format, JSON lines or text; for vlm "
+        'lines {"image": path, "question": text, "answer": text}',
+    )
     given.add_argument("--images", type=Path, help="folder of pictures to be judged")
     given.add_argument("--reference", type=Path, help="folder of real pictures")
     given.add_argument("--captions", type=Path, help="COCO captions, JSON lines, or a folder")
@@ -109,6 +114,14 @@ def _add_run(actions: Any) -> None:
         default=[],
         metavar="NAME=PATH",
         help="weights of a judge or reward",
+    )
+    given.add_argument(
+        "--expert",
+        action="append",
+        type=_weights,
+        default=[],
+        metavar="NAME=FOLDER",
+        help="of Speculative Verdict (default: those in the model's folder)",
     )
     run.add_argument("-o", "--out", type=Path, required=True)
     run.add_argument("--json", action="store_true", help="print the report, not a table")
@@ -166,28 +179,28 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     import torch
     from tqdm.auto import tqdm
 
-    from .eval.data.prompts import load_prompts
+    from .eval.modalities.base import modality
     from .eval.run.job import Job, plan
     from .eval.run.runner import run_suite
     from .eval.showcase import print_table
 
-    configs = parse_methods(args.methods, args.sweep)
-    prompts = load_prompts(suite, args.prompts)
+    measured = modality(suite.pipeline)
+    prompts = measured.items(suite, args.prompts)
     files = {name: str(path) for name, path in args.weights}
+    files |= {f"expert:{name}": str(path) for name, path in args.expert}
     for name in ("reference", "prompts"):
         if getattr(args, name) is not None:
             files[name] = str(getattr(args, name))
     size = {"height": args.size} if args.size is not None else {}
-    pipe = None
-    if args.executor == "local":
-        pipe = open_pipeline(args)  # what can't run here is said before anything is written
-        for config in configs.values():
-            pipe.check_speculation(config)
-        pipe.network(args.size, None)
+    if size.keys() - measured.arguments():
+        raise InputError(f"--size is of pictures that are drawn: {suite.pipeline} draws none")
+    # what can't run here is said before anything is written
+    pipe = open_modality(args, measured) if args.executor == "local" else None
+    methods = measured.methods(pipe) if args.methods is None else args.methods
     job = Job(
         suite,
         prompts,
-        configs,
+        parse_methods(methods, args.sweep),
         {**suite.call, **size},
         seed=args.seed,
         model=args.model,
@@ -328,13 +341,13 @@ def _ls(args: argparse.Namespace) -> int:
 
 
 def _validate(args: argparse.Namespace) -> int:
-    from .eval.data.prompts import load_prompts
+    from .eval.modalities.base import modality
     from .eval.suite import load_suite, suite_names
 
     for name in args.suite or suite_names():
         suite = load_suite(name)
-        if suite.prompts is not None:
-            load_prompts(suite, None)
+        if suite.prompts:
+            modality(suite.pipeline).items(suite, None)
         print(f"{suite.name}: valid")
     return 0
 

@@ -7,10 +7,13 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .devices import check_device
 from .errors import InputError
+
+if TYPE_CHECKING:
+    from .eval.modalities.base import Modality
 
 
 def seed(text: str) -> int:
@@ -58,6 +61,15 @@ def open_vlm(device: str, model: str | None) -> Any:
     check_device(device)
     pipe: Any = VlmPipeline.from_pretrained(model)
     return pipe.to(device)
+
+
+def open_modality(args: argparse.Namespace, modality: Modality) -> Any:
+    """As `open_pipeline`, of a modality of evaluation."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    check_device(args.device)
+    return modality.open(args.model, args.device, args.device_map)
 
 
 def open_pipelines(args: argparse.Namespace, models: Sequence[str | None]) -> list[Any]:

@@ -91,7 +91,7 @@ class TransformersExpert:
         real = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
         keep = tokens.shape[1] + 1
         logits = self.model(
-            **_continued(prompt, tokens, real), logits_to_keep=keep, use_cache=False
+            **continued(prompt, tokens, real), logits_to_keep=keep, use_cache=False
         ).logits[:, -keep:-1]
         log_probs = logits.float().log_softmax(-1).gather(2, tokens[..., None])[..., 0]
         self.tokens += sum(map(len, texts))
@@ -117,7 +117,7 @@ class TransformersExpert:
         return dict(inputs.to(self.model.device, self.model.dtype))
 
 
-def _continued(prompt: dict[str, Any], tokens: Tensor, real: Tensor) -> dict[str, Any]:
+def continued(prompt: dict[str, Any], tokens: Tensor, real: Tensor) -> dict[str, Any]:
     """One row a continuation: inputs of the prompt `[1, T]` and `tokens [A, L]`, right-padded."""
     rows, width = tokens.shape
     shape = prompt["input_ids"].shape

@@ -181,7 +181,7 @@ class SpeculativeVerdict:
             raise VerdictError(f"no expert is left to base a verdict on ({errors})")
         cost = Cost()
         asked = self.prompt(question, [witness.opinion for witness in chosen])
-        text = _metered(cost, self.judge, lambda: self.judge.answer(images, asked))
+        text = metered(cost, self.judge, lambda: self.judge.answer(images, asked))
         return VerdictOutput(text, opinions, [witness.opinion.name for witness in chosen], cost)
 
     def _ranked(self, witnesses: list[_Witness]) -> list[_Witness]:
@@ -230,13 +230,13 @@ class _Witness:
 
     def _try(self, ask: Callable[[], Any]) -> Any:
         try:
-            return _metered(self.opinion.cost, self.expert, ask)
+            return metered(self.opinion.cost, self.expert, ask)
         except Exception as error:  # whatever is wrong with one expert, the others can go on
             self.opinion.error = f"{type(error).__name__}: {error}"
         return None
 
 
-def _metered(cost: Cost, who: Judge, ask: Callable[[], Any]) -> Any:
+def metered(cost: Cost, who: Judge, ask: Callable[[], Any]) -> Any:
     """Ask, and add what it takes to `cost`, also if it fails."""
     tokens, clock = who.tokens, time.perf_counter()
     try:

@@ -24,10 +24,23 @@ def load_prompts(suite: Suite, path: Path | None) -> tuple[Prompt, ...]:
     Raises:
         InputError: there is no file, or a line of it is not a prompt.
     """
-    if path is None:
-        if suite.prompts is None:
-            raise InputError(f"suite {suite.name} has no prompts of its own: --prompts FILE")
-        path = PROMPTS / suite.prompts
+    paths = prompt_files(suite) if path is None else [path]
+    return tuple(prompt for path in paths for prompt in _read(suite, path))
+
+
+def prompt_files(suite: Suite) -> list[Path]:
+    """The files that come with a suite.
+
+    Raises:
+        InputError: none does.
+    """
+    if not suite.prompts:
+        raise InputError(f"suite {suite.name} has no prompts of its own: --prompts FILE")
+    return [PROMPTS / name for name in suite.prompts]
+
+
+def _read(suite: Suite, path: Path) -> tuple[Prompt, ...]:
+    """The prompts of one file."""
     if "dpg" in suite.metrics:
         return tuple(Prompt(p.text) for p in read_dpg(path))
     if "geneval" in suite.metrics or suite.reference == "shapes":

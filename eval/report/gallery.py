@@ -1,4 +1,4 @@
-"""The grid of pictures: the same prompt and seed by every method, side by side."""
+"""The grid of outputs: the same prompt and seed by every method, side by side."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ SIDE = 256  # most pixels of an embedded picture's side
 
 
 @dataclass(frozen=True)
-class Picture:
+class Output:
     """A cell of the grid.
 
     Attributes:
-        uri: the picture itself, as a data URI; "": missing.
+        uri: the picture itself, as a data URI; "": missing, or the output is text.
+        text: the output, where it is text.
         alt: what it should show, by which method.
         score: "right", "wrong" or a number; "": not judged.
         reason: why it is wrong.
@@ -33,16 +34,18 @@ class Picture:
     alt: str
     score: str
     reason: str
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class GalleryRow:
-    """One prompt and seed."""
+    """One prompt and seed, and the picture that was asked about as a data URI, if there is one."""
 
     prompt: str
     tag: str
     seed: int
-    pictures: tuple[Picture, ...]
+    outputs: tuple[Output, ...]
+    shown: str = ""
 
 
 def gallery(report: Report, samples: Samples, folder: Path, rows: int = ROWS) -> list[GalleryRow]:
@@ -53,41 +56,49 @@ def gallery(report: Report, samples: Samples, folder: Path, rows: int = ROWS) ->
     drawn = {
         name: samples.quality[name]
         for name in ends(report)
-        if any(s.picture for s in samples.quality.get(name, {}).values())
+        if any(s.picture or s.text is not None for s in samples.quality.get(name, {}).values())
     }
     judged = [s for of in drawn.values() for s in of.values()]
     metric = first_metric(report) or ""
     values = [s.scores[metric] for s in judged if metric in s.scores]
     binary, digits = set(values) <= {0.0, 1.0}, decimals(values)
 
-    def picture(name: str, sample: QualitySample) -> Picture:
+    def output(name: str, sample: QualitySample) -> Output:
         mine = drawn[name].get(sample.key)
         alt = f"{sample.prompt}, by {name}, seed {sample.seed}"
         if mine is None:
-            return Picture(name, "", alt, "", "")
+            return Output(name, "", alt, "", "")
         value = mine.scores.get(metric)
         score = ("right" if value else "wrong") if binary else fixed(value, digits)
-        return Picture(
+        return Output(
             name,
             _embed(folder, mine.picture),
             alt,
             score if value is not None else "",
             mine.reason,
+            mine.text or "",
         )
 
     return [
-        GalleryRow(s.prompt, s.tag, s.seed, tuple(picture(name, s) for name in drawn))
+        GalleryRow(
+            s.prompt,
+            s.tag,
+            s.seed,
+            tuple(output(name, s) for name in drawn),
+            _embed(folder, s.shown),
+        )
         for s in _spread(judged)[:rows]
     ]
 
 
 def _spread(samples: list[QualitySample]) -> list[QualitySample]:
-    """One sample a prompt, from the tags in turn, lowest index first."""
+    """One sample an item, from the tags in turn, lowest index first."""
     by_tag: dict[str, list[QualitySample]] = {}
-    prompts: set[str] = set()
+    items: set[str | int] = set()
     for sample in sorted(samples, key=lambda s: (s.index, s.seed)):
-        if sample.prompt not in prompts:
-            prompts.add(sample.prompt)
+        item = sample.prompt if sample.item is None else sample.item
+        if item not in items:
+            items.add(item)
             by_tag.setdefault(sample.tag, []).append(sample)
     longest = max(map(len, by_tag.values()), default=0)
     return [group[i] for i in range(longest) for group in by_tag.values() if i < len(group)]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ..schema import Report
 from . import plots, tables
 from .figure import colors
 from .frontier import calls_frontier, frontier
 from .gallery import gallery
-from .samples import read_samples
-from .svg import VARIABLES
-from .words import DEFINITIONS, lede, title, warnings, what_ran
+from .parts import parts, shown, suffix
+from .samples import Samples, read_samples
+from .svg import VARIABLES, apart
+from .text_tables import text_tables
+from .words import definitions, lede, title, warnings, what_ran
 
 
 def to_html(report: Report, folder: Path) -> str:
@@ -24,17 +27,9 @@ def to_html(report: Report, folder: Path) -> str:
         InputError: a line of `samples.jsonl` is not a sample.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
     samples = read_samples(folder)
-    figures = {
-        "frontier": frontier(report),
-        "calls": calls_frontier(report),
-        "acceptance": plots.acceptance(report),
-        "latency": plots.latency(report),
-        "throughput": plots.throughput(report),
-        "speedups": plots.speedups(report, samples),
-    }
+    of_calls = parts(report)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,  # prompts, names and notes come from users
@@ -46,21 +41,48 @@ def to_html(report: Report, folder: Path) -> str:
         title=title(report),
         ran=what_ran(report),
         warnings=warnings(report),
-        lede=lede(report),
-        headline=tables.headline(report),
-        further=tables.further(report),
-        sweeps=tables.sweeps(report),
+        parts=[_part(call, part, samples) for call, part in of_calls.items()],
         tasks=tables.tasks(report),
-        acceptance=tables.acceptance(report),
-        phases=tables.phases(report),
-        costs=tables.costs(report),
-        throughput=tables.throughput(report),
         settings=tables.facts("Settings", report.settings),
         environment=tables.facts("Environment", report.environment),
         gallery=gallery(report, samples, folder),
         command=report.command,
-        definitions=DEFINITIONS,
-        swatches={name: VARIABLES[color] for name, color in colors(report).items()},
-        figures={name: Markup(svg or "") for name, svg in figures.items()},
+        definitions=definitions(report),
+        swatches={
+            name: VARIABLES[color]
+            for part in of_calls.values()
+            for name, color in colors(part).items()
+        },
     )
     return page.strip() + "\n"
+
+
+def _part(call: str, part: Report, samples: Samples) -> dict[str, Any]:
+    """What the page says of one way to call."""
+    from markupsafe import Markup
+
+    drawn = shown(part)
+    figures = {
+        "frontier": frontier(drawn),
+        "calls": calls_frontier(drawn),
+        "acceptance": plots.acceptance(drawn),
+        "latency": plots.latency(drawn),
+        "throughput": plots.throughput(drawn),
+        "speedups": plots.speedups(drawn, samples),
+    }
+    return {
+        "call": call,
+        "mark": suffix(call),
+        "lede": lede(part),
+        "headline": tables.headline(part),
+        "further": [t for t in (tables.further(part), *text_tables(part)) if t is not None],
+        "sweeps": tables.sweeps(part),
+        "acceptance": tables.acceptance(part),
+        "phases": tables.phases(part),
+        "costs": tables.costs(part),
+        "throughput": tables.throughput(part),
+        "figures": {
+            name: Markup(apart(svg, call) if svg and call else svg or "")
+            for name, svg in figures.items()
+        },
+    }

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from ..schema import Report
 from . import tables
+from .parts import parts
 from .table import Table, escape
-from .words import DEFINITIONS, lede, title, warnings, what_ran
+from .text_tables import text_tables
+from .words import definitions, lede, title, warnings, what_ran
 
 
 def to_markdown(report: Report, figures: Sequence[str] = ()) -> str:
@@ -27,13 +29,17 @@ def _blocks(report: Report, figures: Sequence[str]) -> Iterator[str]:
             f"> **{escape(said[0])}**" if i == 0 else f"> - {escape(line)}"
             for i, line in enumerate(said)
         )
-    yield escape(lede(report))
-    yield tables.headline(report).markdown()
+    of_calls = parts(report)
+    for call, part in of_calls.items():
+        if call:
+            yield f"## Methods, {escape(call)}"
+        yield escape(lede(part))
+        yield tables.headline(part).markdown()
     for name in figures:
         yield f"![Speed against quality]({name})"
     sections: list[tuple[str, list[Table | None]]] = [
-        ("Further figures", [tables.further(report)]),
-        ("Speed against quality", [tables.sweeps(report)]),
+        ("Further figures", [tables.further(report), *text_tables(report)]),
+        ("Speed against quality", [tables.sweeps(part) for part in of_calls.values()]),
         ("Acceptance by position", [tables.acceptance(report)]),
         ("Latency", [tables.phases(report), tables.costs(report)]),
         ("Throughput", [tables.throughput(report)]),
@@ -50,4 +56,4 @@ def _blocks(report: Report, figures: Sequence[str]) -> Iterator[str]:
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", report.command)), default=0))
     yield f"{fence}sh\n{report.command}\n{fence}"
     yield "## How to read this"
-    yield "\n".join(f"- **{name}.** {text}" for name, text in DEFINITIONS.items())
+    yield "\n".join(f"- **{name}.** {text}" for name, text in definitions(report).items())

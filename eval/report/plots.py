@@ -120,13 +120,13 @@ def speedups(report: Report, samples: Samples) -> str | None:
 
 
 def paired_speedups(report: Report, samples: Samples) -> dict[str, list[float]]:
-    """Plain's decode seconds over the method's, for every sample that both have."""
+    """Plain's decode seconds a token over the method's, for every sample that both have."""
     plain = samples.speed.get(baseline(report) or "", {})
     found: dict[str, list[float]] = {}
     for name in report.methods:
         mine = samples.speed.get(name, {})
         pairs = [(plain[key], mine[key]) for key in plain if key in mine and mine is not plain]
-        ratios = [p.decode_seconds / m.decode_seconds for p, m in pairs if m.decode_seconds > 0]
+        ratios = [p.per_token / m.per_token for p, m in pairs if m.decode_seconds > 0]
         if ratios:
             found[name] = ratios
     return found

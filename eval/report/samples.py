@@ -21,7 +21,10 @@ class QualitySample:
         tag: the part of the suite that it belongs to, such as GenEval's task.
         scores: by metric.
         reason: why it failed; "".
-        picture: path in the run's folder; None: there is none.
+        picture: of the output, a path in the run's folder; None: there is none.
+        text: of the output; None: it is no text.
+        shown: the picture that was asked about, a path in the run's folder; None: there is none.
+        item: the number of what was asked; None: its prompt says it all.
     """
 
     method: str
@@ -32,6 +35,9 @@ class QualitySample:
     scores: dict[str, float]
     reason: str
     picture: str | None
+    text: str | None = None
+    shown: str | None = None
+    item: int | None = None
 
     @property
     def key(self) -> Key:
@@ -41,7 +47,7 @@ class QualitySample:
 
 @dataclass(frozen=True)
 class SpeedSample:
-    """A timed call at batch 1: seconds of all of it, and of its token loop."""
+    """A timed call at batch 1: seconds of all of it and of its token loop, and output tokens."""
 
     method: str
     index: int
@@ -49,6 +55,12 @@ class SpeedSample:
     prompt: str
     seconds: float
     decode_seconds: float
+    tokens: int
+
+    @property
+    def per_token(self) -> float:
+        """Seconds of the loop for a token; two answers may differ in length."""
+        return self.decode_seconds / self.tokens
 
     @property
     def key(self) -> Key:
@@ -121,7 +133,7 @@ def _bad(path: Path, number: int, what: str) -> InputError:
 
 
 def _quality(line: dict[str, Any]) -> QualitySample:
-    scores, picture = line["scores"], line.get("picture")
+    scores = line["scores"]
     if not isinstance(scores, dict):
         raise TypeError("scores must be an object")
     return QualitySample(
@@ -129,13 +141,24 @@ def _quality(line: dict[str, Any]) -> QualitySample:
         tag=_text(line.get("tag") or "", "tag"),
         scores={name: _number(value, name) for name, value in scores.items() if value is not None},
         reason=_text(line.get("reason") or "", "reason"),
-        picture=None if picture is None else _text(picture, "picture"),
+        picture=_optional(line, "picture"),
+        text=_optional(line, "text"),
+        shown=_optional(line, "shown"),
+        item=None if line.get("item") is None else int(_number(line["item"], "item")),
     )
+
+
+def _optional(line: dict[str, Any], name: str) -> str | None:
+    """Text that may be missing."""
+    return None if line.get(name) is None else _text(line[name], name)
 
 
 def _speed(line: dict[str, Any]) -> SpeedSample:
     names = ("seconds", "decode_seconds")
-    return SpeedSample(**_call(line), **{name: _number(line[name], name) for name in names})
+    emitted = (line.get("stats") or {}).get("emitted", [])
+    tokens = max(1, sum(_number(count, "emitted") for count in emitted))
+    seconds = {name: _number(line[name], name) for name in names}
+    return SpeedSample(**_call(line), **seconds, tokens=tokens)
 
 
 def _call(line: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,8 @@ VARIABLES = {
     **{color: f"--phase-{i}" for i, color in enumerate(PHASES)},
 }
 
+_REFERENCE = re.compile(r"\b(id=\"|href=\"#|url\(#)")  # to an element of the figure
+
 
 @contextmanager
 def style(salt: str) -> Iterator[None]:
@@ -88,6 +90,11 @@ def inline(figure: Any, name: str, label: str) -> str:
     return head + text[text.index(">") + 1 :].strip()
 
 
+def apart(svg: str, mark: str) -> str:
+    """An inline figure whose ids are no other's, though two figures were drawn under one name."""
+    return re.sub(r"<[^>]*>", lambda tag: _REFERENCE.sub(rf"\g<1>{mark}-", tag.group()), svg)
+
+
 def standalone(figure: Any, name: str, label: str) -> str:
     """A figure as a file of its own, on white; arguments as of `inline`."""
     file = io.StringIO()
@@ -97,7 +104,7 @@ def standalone(figure: Any, name: str, label: str) -> str:
 
 
 def _of_the_page(tag: str, name: str) -> str:
-    tag = re.sub(r"\b(id=\"|href=\"#|url\(#)", rf"\g<1>{name}-", tag)
+    tag = _REFERENCE.sub(rf"\g<1>{name}-", tag)
     tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", tag)
     for color, variable in VARIABLES.items():
         tag = tag.replace(color, f"var({variable}, {color})")

@@ -21,6 +21,7 @@ def headline(report: Report) -> Table:
     metrics = list(dict.fromkeys(m for row in report.methods.values() for m in row.quality))
     columns: list[Column] = [
         ("contract", lambda r: Cell(r.contract)),
+        ("same output", lambda r: Cell(f.share(r.same_output))),
         ("total variation", _variation),
         ("n", _n),
         ("NFE", lambda r: Cell(f.fixed(r.nfe_per_sample, 1))),
@@ -31,6 +32,7 @@ def headline(report: Report) -> Table:
         ("efficiency", lambda r: Cell(f.share(r.engine_efficiency))),
         ("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
     ]
+    columns = [c for c in columns if c[0] not in _SELDOM or _filled(report, c)]
     columns += [_quality(report, metric) for metric in metrics]
     caption = "Methods, with 95 % intervals"
     caption += "; for quality then the paired difference to plain." if metrics else "."
@@ -44,15 +46,17 @@ def further(report: Report) -> Table | None:
         ("seconds of the token loop", lambda r: Cell(f.significant(r.decode_seconds_median))),
         (
             "speed-up end to end",
-            lambda r: Cell(f.fixed(r.speedup_end_to_end_median, 2, unit="×")),
+            lambda r: Cell(
+                f.fixed(r.speedup_end_to_end_median, 2, unit="×"),
+                f.interval(r.speedup_end_to_end_ci95, 2),
+            ),
         ),
         ("energy, J", lambda r: Cell(f.significant(r.energy_joules_per_sample))),
         ("entropy, nats per token", lambda r: Cell(f.fixed(r.target_entropy, 2))),
         ("head calls", lambda r: Cell(f.fixed(r.head_calls_per_sample, 1))),
         ("backbone calls", lambda r: Cell(f.fixed(r.backbone_calls_per_sample, 1))),
     ]
-    rows = report.methods.values()
-    columns = [c for c in columns if any(c[1](row).text != f.MISSING for row in rows)]
+    columns = [column for column in columns if _filled(report, column)]
     return _table(report, "Further figures, per sample.", columns) if columns else None
 
 
@@ -169,6 +173,15 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
+# columns that only some reports have something for
+_SELDOM = ("same output", "total variation", "ideal", "efficiency")
+
+
+def _filled(report: Report, column: Column) -> bool:
+    """Whether a column holds anything."""
+    return any(column[1](row).text != f.MISSING for row in report.methods.values())
+
+
 def _table(report: Report, caption: str, columns: list[Column]) -> Table:
     rows = [
         _row(report, name, [make(row) for _, make in columns])
@@ -194,7 +207,8 @@ def _n(row: MethodResult) -> Cell:
 
 
 def _tokens_per_call(row: MethodResult) -> Cell:
-    return Cell(f.fixed(row.mean_acceptance_length if row.nfe_per_sample else None, 2))
+    length = row.mean_acceptance_length if row.nfe_per_sample else None
+    return Cell(f.fixed(length, 2), f.interval(row.mean_acceptance_length_ci95, 2))
 
 
 def _speedup(row: MethodResult) -> Cell:

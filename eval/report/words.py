@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from ..schema import MethodResult, Report
 from .format import decimals, fixed, interval, known
 
-MARKS = {"baseline": "baseline", "sceptic": "the sceptic's row"}
+MARKS = {
+    "baseline": "baseline",
+    "sceptic": "the sceptic's row",
+    "peer": "a peer",
+    "ablation": "shown grey",
+}
 
 DEFINITIONS = {
     "Contract": (
@@ -34,7 +39,8 @@ DEFINITIONS = {
     "Speed-up": (
         "Plain's seconds in the token loop over the method's, for the same prompt and seed in "
         "one process at batch 1, methods in turn; the median over prompts. Prefill, captions "
-        "and pixels are left out; end to end has them."
+        "and pixels are left out; end to end has them. Answers that differ in length are compared "
+        "token for token."
     ),
     "Ideal and efficiency": (
         "The ideal is the speed-up if the bare forward passes that the method needed were all "
@@ -58,6 +64,38 @@ DEFINITIONS = {
         "to beat."
     ),
 }
+
+
+TEXT_DEFINITIONS = {
+    "Same output": (
+        "How many of a row's greedy answers are, to the letter, those of plain decoding. Sums in "
+        "another order may round two equally likely tokens the other way."
+    ),
+    "A peer": (
+        "transformers' own generate on the same models, in the same process and by the same clock, "
+        "against our plain decoding. A hook counts its calls of the target; the first reads the "
+        "prompt and emits already, and its seconds are left out of the token loop, to the peer's "
+        "advantage. Its assistant is shown no picture."
+    ),
+    "Shown grey": (
+        "The same method while its drafter is shown a grey picture, and the target the true one. "
+        "The ratio of both acceptance lengths is what the drafter gains by looking."
+    ),
+    "Truthfulness and coverage": (
+        "Of a description: the share of its claims that hold in the scene, and the share of the "
+        "scene's objects that it introduces with their colour."
+    ),
+    "Speculative Verdict": (
+        "Experts answer, those that the others agree with most give their reasons, and the model "
+        "answers with these before it. Not the model's own answer: judged by accuracy, against "
+        "each expert alone and the model alone (plain)."
+    ),
+}
+
+
+def definitions(report: Report) -> dict[str, str]:
+    """What a report's words mean."""
+    return DEFINITIONS | (TEXT_DEFINITIONS if report.pipeline == "vlm" else {})
 
 
 def title(report: Report) -> str:

@@ -10,6 +10,7 @@ from ..schema import Report
 from .frontier import calls_frontier, frontier
 from .html import to_html
 from .markdown import to_markdown
+from .parts import parts, shown, suffix
 from .svg import standalone
 
 
@@ -24,8 +25,9 @@ def write_reports(folder: Path) -> list[Path]:
         raise InputError(f"no folder {folder}; name the one that `mmspec eval run -o` wrote")
     report = Report.read(folder)
     figures = {
-        "frontier.svg": frontier(report, standalone),
-        "calls.svg": calls_frontier(report, standalone),
+        f"{name}{suffix(call)}.svg": draw(shown(part), standalone)
+        for call, part in parts(report).items()
+        for name, draw in (("frontier", frontier), ("calls", calls_frontier))
     }
     drawn = {name: text for name, text in figures.items() if text is not None}
     texts = {

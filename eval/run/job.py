@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from ...config import SpecConfig
 from ...errors import InputError
-from ...worlds.shapes import Prompt
+from ..modalities.base import Item, modality
 from ..suite import Suite
 from .samples import Line
 
@@ -24,7 +25,7 @@ class Job:
         suite: what is measured.
         prompts: of the suite, or the user's.
         configs: methods by name, "plain" first.
-        call: arguments of every pipeline call.
+        call: arguments of every pipeline call; the suite may have several ways to call beside them.
         seed: sample k has seed `seed + k` and prompt k modulo their number, in every method.
         model: pipeline folder or hub id; None: the embedded model.
         device: where it runs.
@@ -35,7 +36,7 @@ class Job:
     """
 
     suite: Suite
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[Item, ...]
     configs: dict[str, SpecConfig]
     call: dict[str, Any]
     seed: int = 0
@@ -45,14 +46,25 @@ class Job:
     files: dict[str, str] = field(default_factory=dict)
     threads: int = 1
 
+    @cached_property
+    def rows(self) -> list[str]:
+        """The names of the report's rows."""
+        return modality(self.suite.pipeline).rows(self)
+
+    @property
+    def calls(self) -> dict[str, dict[str, Any]]:
+        """Arguments of pipeline calls by name; a suite that has one way to call has one, ""."""
+        ways = self.suite.calls or {"": {}}
+        return {name: {**self.call, **own} for name, own in ways.items()}
+
     def file(self, name: str, what: str) -> Path:
         """A file that the suite can't do without."""
         if name not in self.files:
             raise InputError(f"suite {self.suite.name} needs --weights {name}=PATH: {what}")
         return Path(self.files[name])
 
-    def prompt(self, index: int) -> Prompt:
-        """The prompt of a sample."""
+    def prompt(self, index: int) -> Any:
+        """The item of a sample, of the modality's own kind."""
         return self.prompts[index % len(self.prompts)]
 
 
@@ -78,10 +90,10 @@ class Unit:
         return f"{self.kind}/{self.method}/{self.first}+{self.count}"
 
     def samples(self, job: Job) -> int:
-        """Pictures that it draws and counts."""
+        """Outputs that it makes and counts."""
         if self.kind == "quality":
             return self.count
-        return self.count * len(job.configs) if self.kind == "speed" else 0
+        return self.count * len(job.rows) if self.kind == "speed" else 0
 
 
 @dataclass

@@ -10,16 +10,15 @@ from typing import Any
 import torch
 
 from ... import __version__
+from ..modalities.base import modality
 from ..quality import quality_rows
 from ..schema import Report
-from ..scorers import check_files
 from .executor import Executor, make_executor
 from .job import QUALITY_BATCH, Job, Plan, Unit, quality_units, speed_units
 from .run_folder import RunFolder
 from .summary import summarize_run
 
 Progress = Callable[[int, int], None]
-ENTROPY_SAMPLES = 24
 GROWTH = 1.5  # by which an undecided comparison's samples grow each time
 
 
@@ -44,7 +43,7 @@ def run_suite(
     """
     from ..report.write import write_reports
 
-    check_files(job)
+    modality(job.suite.pipeline).check(job, todo, hands.get("pipe"))
     executor = make_executor(job=job, **{"name": "local", **hands})
     try:
         with RunFolder(out, _settings(job, todo)) as folder:
@@ -88,19 +87,17 @@ class _Run:
 
     def __call__(self) -> None:
         """Do them."""
-        job, todo, methods = self.job, self.todo, list(self.job.configs)
-        first = [Unit("target", 0, min(ENTROPY_SAMPLES, len(job.prompts)))]
-        first += [Unit("variation", method=name) for name in methods if name != "plain"]
+        job, todo = self.job, self.todo
         timed = list(speed_units(todo.speed, todo.batches)) if todo.speed else []
-        self.planned = sum(unit.samples(job) for unit in timed) + todo.quality * len(methods)
-        self._work(first)
+        self.planned = sum(unit.samples(job) for unit in timed) + todo.quality * len(job.rows)
+        self._work(modality(job.suite.pipeline).first(job))
         self._work(timed, alone=True)
         samples = todo.quality
         self._draw(samples)
         while samples < todo.most and not self._decided(samples):
             grown = round(samples * GROWTH / QUALITY_BATCH) * QUALITY_BATCH
             more = min(todo.most, max(grown, samples + QUALITY_BATCH))
-            self.planned += (more - samples) * len(methods)
+            self.planned += (more - samples) * len(job.rows)
             samples = more
             self._draw(samples)
 
@@ -112,7 +109,7 @@ class _Run:
         timed = sum(u.samples(self.job) for u in speed_units(self.todo.speed, self.todo.batches))
         self.done = timed * bool(self.todo.speed)
         self.done += sum(index < samples for own in drawn.values() for index in own)
-        self._work(list(quality_units(self.job.configs, samples, drawn)))
+        self._work(list(quality_units(self.job.rows, samples, drawn)))
 
     def _work(self, units: list[Unit], alone: bool = False) -> None:
         known = self.folder.log.done
@@ -131,7 +128,7 @@ class _Run:
         """Whether the first metric's interval lies on one side of the margin for every method."""
         job, log = self.job, self.folder.log
         lines = [line for line in log.of("quality") if line["index"] < samples]
-        rows = quality_rows(lines, log.of("counts"), list(job.configs), job.suite.decides)
+        rows = quality_rows(lines, log.of("counts"), job.rows, job.suite.decides)
         return all(
             row.quality[job.suite.metrics[0]].verdict != "undecided" for row in rows.values()
         )

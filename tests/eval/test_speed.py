@@ -93,9 +93,10 @@ def test_ideal_seconds_by_hand():
         ideal_seconds(SpecConfig(method="sjd", drafter="model"), counted([3]), target, drafter)
         == 13 + 6
     )
-    # a tree of 48 of its nodes at most: 5 levels had 68, 4 had 52 and 3 had 36
+    # a tree of 48 of its nodes at most: 5 levels had 68, 4 had 52 and 3 had 36; of each level the
+    # drafter reads the 4 that get children
     tree = SpecConfig(method="dynamic-tree", siblings="without-replacement", tree_nodes=48)
-    drafted = sum(drafter(1 + nodes) for nodes in (0, 4, 20, 36, 52))
+    drafted = sum(drafter(1 + nodes) for nodes in (0, 4, 8, 12, 16))
     assert ideal_seconds(tree, counted([48]), target, drafter) == target(49) + drafted
 
 
@@ -219,7 +220,8 @@ def test_throughput_by_hand():
 @pytest.mark.parametrize(("spread", "noisy"), [(0.05, False), (0.3, True)])
 def test_noise_is_said(spread, noisy):
     times = [1 - spread, 1.0, 1.0 + spread, 1.0, 1 - spread, 1 + spread]
-    lines = [{"method": "plain", "decode_seconds": t, "batch": 1} for t in times]
+    stats = {"emitted": [16]}
+    lines = [{"method": "plain", "decode_seconds": t, "batch": 1, "stats": stats} for t in times]
     # these may vary
     lines += [{"method": "sjd", "decode_seconds": 10.0 * i, "batch": 1} for i in range(9)]
     lines += [{"method": "plain", "decode_seconds": 8.0 * t, "batch": 8} for t in times]

@@ -183,7 +183,7 @@ def test_where_all_settings_are_too_many_the_ends_are_shown(report, run):
     samples = read_samples(run)
     for window in WINDOWS:
         samples.quality[f"scd[window={window}]"] = samples.quality["scd"]
-    pictured = {picture.method for picture in gallery(report, samples, run)[0].pictures}
+    pictured = {picture.method for picture in gallery(report, samples, run)[0].outputs}
     assert {"scd[window=4]", "scd[window=32]"} < pictured
     assert "scd[window=8]" not in pictured
 

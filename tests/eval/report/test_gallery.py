@@ -39,8 +39,8 @@ def test_rows_are_spread_over_the_tags(finished):
 def test_cells_are_the_samples_and_pictures_of_the_run(finished):
     judged = {(x["method"], x["prompt"], x["seed"]): x for x in lines(finished) if "scores" in x}
     for row in grid(finished):
-        assert [p.method for p in row.pictures] == list(Report.read(finished).methods)
-        for picture in row.pictures:
+        assert [p.method for p in row.outputs] == list(Report.read(finished).methods)
+        for picture in row.outputs:
             line = judged[picture.method, row.prompt, row.seed]
             assert picture.score == ("right" if line["scores"]["geneval"] else "wrong")
             assert picture.reason == line["reason"]
@@ -56,15 +56,15 @@ def test_scores_that_are_not_right_or_wrong_are_numbers(run):
         row.quality = {"clip_score": row.quality["clip_score"]}
     report.write(run)
     first = next(x for x in lines(run) if "scores" in x)
-    assert grid(run)[0].pictures[0].score == f"{first['scores']['clip_score']:.2f}"
+    assert grid(run)[0].outputs[0].score == f"{first['scores']['clip_score']:.2f}"
 
 
 def test_what_can_not_be_read_is_missing(run):
     (run / "pictures/plain/00000.png").unlink()
     (run / "pictures/draft/00000.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     rows = grid(run)
-    assert [p.uri != "" for p in rows[0].pictures] == [False, False, True, True, True, True]
-    assert all(p.uri for row in rows[1:] for p in row.pictures)
+    assert [p.uri != "" for p in rows[0].outputs] == [False, False, True, True, True, True]
+    assert all(p.uri for row in rows[1:] for p in row.outputs)
 
 
 def test_no_file_outside_the_folder_is_carried_away(run):
@@ -78,13 +78,13 @@ def test_no_file_outside_the_folder_is_carried_away(run):
     ]
     (run / "samples.jsonl").write_text("".join(json.dumps(x) + "\n" for x in changed))
     rows = grid(run)
-    assert not any(p.uri for row in rows[:3] for p in row.pictures)
-    assert all(p.uri for row in rows[3:] for p in row.pictures)
+    assert not any(p.uri for row in rows[:3] for p in row.outputs)
+    assert all(p.uri for row in rows[3:] for p in row.outputs)
 
 
 def test_large_pictures_are_made_smaller(run):
     Image.new("RGB", (600, 300), "red").save(run / "pictures/plain/00000.png")
-    assert decode(grid(run)[0].pictures[0].uri).size == (SIDE, SIDE // 2)
+    assert decode(grid(run)[0].outputs[0].uri).size == (SIDE, SIDE // 2)
 
 
 def test_without_pictures_there_is_no_grid(run):

@@ -177,7 +177,7 @@ def test_the_same_bytes_every_time(finished, html):
 def test_a_missing_picture_is_said(run):
     (run / "pictures/scd/00000.png").unlink()
     page = Page(to_html(Report.read(run), run))
-    assert page.text.count("picture missing") == 1
+    assert page.text.count("output missing") == 1
     assert len(page.all("img")) == 12 * 6 - 1
 
 

@@ -1,0 +1,97 @@
+"""Questions about pictures: the shapes world's held-out lists, or lines of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ...errors import InputError
+from ...picture import open_picture
+from ...worlds.shapes.answers import is_correct
+from ...worlds.shapes.exchanges import LONG_KINDS, HeldOut, draw, score_long
+from .records import Record, read_records
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question about a picture.
+
+    Attributes:
+        prompt: the question.
+        tag: its kind; "": it has none.
+        answer: the true one, of a short question; None: nobody knows it.
+        scene: makes the picture, and knows all that is in it; None: the picture is a file.
+        path: of the picture, where it is a file.
+    """
+
+    prompt: str
+    tag: str = ""
+    answer: str | None = None
+    scene: HeldOut | None = None
+    path: str = ""
+
+    def picture(self, side: int) -> Image.Image:
+        """The picture; one that is drawn has `side` pixels."""
+        if self.scene is not None:
+            return Image.fromarray(draw(self.scene.picture(), side))
+        return open_picture(self.path)
+
+    def scores(self, text: str) -> dict[str, float]:
+        """What is known of an answer, by metric; nothing where the truth isn't known."""
+        if self.scene is not None and self.tag in LONG_KINDS:
+            found = score_long(text, self.scene.picture())
+            return {"truthfulness": found.truthfulness, "coverage": found.coverage}
+        if self.answer is None:
+            return {}
+        return {"accuracy": float(is_correct(text, self.answer))}
+
+    def metadata(self) -> dict[str, Any]:
+        """See `Item.metadata`."""
+        return asdict(self)
+
+
+def read_asked(path: Path) -> tuple[Asked, ...]:
+    """The questions of a file.
+
+    Args:
+        path: JSON lines, of the world's lists (`id`, `seed`, `kind`, `question`, `answer`), or
+            `{"image": path, "question": text}` with the `answer` and its `kind` where they are
+            known; pictures' paths start at the file's folder.
+
+    Raises:
+        InputError: a line is no question, its picture is not there or not what its seed makes, or
+            there is no line.
+    """
+    found = tuple(_asked(record, path.parent) for record in read_records(path))
+    if not found:
+        raise InputError(f"{path} holds no questions")
+    return found
+
+
+def _asked(record: Record, folder: Path) -> Asked:
+    question = record.text("question")
+    if not question.strip():
+        raise record.error("the question is empty")
+    kind, answer = record.text("kind", ""), record.text("answer", "") or None
+    if record.fields.get("image") is None and "seed" in record.fields:
+        return Asked(question, kind, answer, _scene(record))
+    path = folder / record.text("image")
+    if not path.is_file():
+        raise record.error(f"no picture {path}")
+    return Asked(question, kind, answer, path=str(path))
+
+
+def _scene(record: Record) -> HeldOut:
+    seed = record.value("seed")
+    if not (isinstance(seed, list) and len(seed) == 3 and all(isinstance(n, int) for n in seed)):
+        raise record.error(f"the seed must be three whole numbers, not {seed!r}")
+    texts = {name: record.text(name) for name in ("id", "kind", "question", "answer")}
+    made = HeldOut(seed=tuple(seed), **texts)
+    try:
+        made.picture()
+    except (InputError, KeyError, ValueError) as error:
+        raise record.error(str(error)) from error
+    return made

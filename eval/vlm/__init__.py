@@ -1,0 +1,1 @@
+"""Vision-language models: rows, peers, entropy and experts of their suites."""

@@ -1,0 +1,134 @@
+"""Drafters that are shown nothing: a grey picture in the place of each.
+
+A draft model is given what its processor makes of the grey pictures. A draft head reads inputs and
+hidden states of the target; at the pictures' columns it is given those of the target while that is
+shown the grey ones. The target itself sees the true pictures.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from ...config import SpecConfig
+from ...models.heads.columns import Columns
+from ...models.heads.feature import FeatureHead
+from ...models.heads.named import HEADS, DraftHeads
+from ...models.prompted import prompted
+from ...models.vlm_folder import asked
+from ...pipelines.vlm import VlmPipeline
+
+GREY = (128, 128, 128)
+
+
+def looks(config: SpecConfig) -> bool:
+    """Whether a method drafts with a network that reads the pictures, and could be denied them."""
+    config = config.resolved(modality="vlm")
+    if config.head is not None:
+        # with fewer columns than the pictures have, the target's of grey ones would not fit
+        return issubclass(HEADS.get(config.head), FeatureHead) and config.target_compressor is None
+    return "drafter" in config.needs and not config.drafter_only
+
+
+class Blank:
+    """Denies the drafter of a pipeline every picture.
+
+    Args:
+        pipe: whose parts are nobody else's to read; some are replaced.
+        config: the method; one that `looks`.
+    """
+
+    def __init__(self, pipe: VlmPipeline, config: SpecConfig) -> None:
+        self.pipe = pipe
+        name = config.resolved(modality="vlm").head
+        self._head = None if name is None else GreyHead(pipe.heads[name])
+        if self._head is None:
+            pipe.drafter_processor = GreyProcessor(pipe.drafter_processor or pipe.processor)
+        else:
+            pipe.heads = DraftHeads({str(name): self._head.network})
+
+    def show(self, pictures: Sequence[Image.Image], questions: Sequence[str]) -> None:
+        """Get ready for these questions."""
+        if self._head is not None:
+            seen = [[grey(picture)] for picture in pictures]
+            self._head.embedded, self._head.before = target_columns(self.pipe, seen, questions)
+
+
+class GreyProcessor:
+    """A processor that lays prompts out as another does, with grey pictures of the same sizes."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+        self.chat_template = processor.chat_template
+
+    def apply_chat_template(self, *args: Any, **given: Any) -> Any:
+        """The other's."""
+        return self.processor.apply_chat_template(*args, **given)
+
+    def __call__(
+        self, *, images: Sequence[Sequence[Image.Image]] | None = None, **given: Any
+    ) -> Any:
+        """What the other makes of texts and, in place of `images`, of grey ones."""
+        if images is not None:
+            given["images"] = [[grey(picture) for picture in seen] for seen in images]
+        return self.processor(**given)
+
+
+class GreyHead:
+    """A head that reads other columns in the place of the pictures'.
+
+    Attributes:
+        network: the head, with the weights of the one that it was made of.
+        embedded, before: what it reads there, `[R, T, D]` each, see `Columns`.
+    """
+
+    def __init__(self, head: FeatureHead) -> None:
+        kind = type(head)
+        network: Any = copy.copy(head)
+        # of this object alone: a head's class says what it is called
+        network.look = lambda columns: kind.look(network, self.columns(columns))
+        network.read = lambda columns: kind.read(network, self.columns(columns))
+        self.network: FeatureHead = network
+        self.embedded = self.before = torch.zeros(0)
+
+    def columns(self, columns: Columns) -> Columns:
+        """The columns with the pictures' replaced."""
+        if columns.images is None:
+            return columns
+        visual = columns.images.visual(columns.mask)[..., None]
+        return replace(
+            columns,
+            embedded=torch.where(visual, self.embedded, columns.embedded),
+            before=torch.where(visual, self.before, columns.before),
+        )
+
+
+def grey(picture: Image.Image) -> Image.Image:
+    """A picture of the same size without anything to see."""
+    return Image.new("RGB", picture.size, GREY)
+
+
+@torch.inference_mode()
+def target_columns(
+    pipe: VlmPipeline, pictures: Sequence[Sequence[Image.Image]], questions: Sequence[str]
+) -> tuple[Tensor, Tensor]:
+    """The target's inputs at a prompt's columns, and its hidden states in front of them.
+
+    Both are `[R, T, D]`; hidden states are those behind its last norm, 0 in front of a prompt.
+    """
+    model = pipe.model
+    given = {
+        name: value.to(model.device, model.dtype if value.is_floating_point() else None)
+        for name, value in asked(pipe.processor, pictures, questions).items()
+    }
+    hidden = model.base_model(**given, use_cache=False).last_hidden_state
+    ids, mask = given.pop("input_ids"), given.pop("attention_mask").bool()
+    embedded = prompted(model).prompt(ids, mask, 0, **given).embedded
+    return embedded, F.pad((hidden * mask[..., None])[:, :-1], (0, 0, 1, 0))

@@ -1,0 +1,51 @@
+"""How open the target's answers are: the entropy of its laws on what it says itself."""
+
+from __future__ import annotations
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ...config import SpecConfig
+from ...pipelines.expert import continued
+from ...pipelines.vlm import VlmPipeline
+from .answers import Batch
+from .arms import PLAIN, make_arm
+from .inputs import inputs_of
+
+
+@torch.inference_mode()
+def answer_entropy(pipe: VlmPipeline, asked: Batch, max_new_tokens: int) -> float:
+    """Mean entropy, in nats per token, of the target's laws on its own answers.
+
+    `H = −Σ_v p(v) log p(v)` with p the softmax of its logits at temperature 1, nothing cut off. The
+    answers are drawn from these laws by the plain loop; the laws are read off one forward pass of
+    transformers' over prompt and answer, the token that ends an answer included.
+    """
+    plain = make_arm(PLAIN, {PLAIN: SpecConfig(PLAIN)}, pipe)
+    call = {"max_new_tokens": max_new_tokens, "temperature": 1.0}
+    # a picture's placeholder is no text that a forward pass could read
+    answers = [_before(ids, pipe) for ids in plain.answer(asked, call).tokens]
+    total = sum(
+        float(torch.special.entr(laws(pipe, picture, question, answer)).sum())
+        for (picture, question, _), answer in zip(asked.rows(), answers, strict=True)
+        if answer
+    )
+    return total / max(1, sum(map(len, answers)))
+
+
+def laws(pipe: VlmPipeline, picture: Image.Image, question: str, answer: list[int]) -> Tensor:
+    """The target's laws `[L, V]` of the tokens of an answer, at temperature 1."""
+    model = pipe.model
+    prompt = inputs_of(pipe, picture, question)
+    tokens = torch.tensor([answer], device=model.device)
+    given = continued(prompt, tokens, torch.ones_like(tokens, dtype=torch.bool))
+    logits = model(**given, logits_to_keep=len(answer) + 1, use_cache=False).logits
+    out: Tensor = logits[0, -len(answer) - 1 : -1].double().softmax(-1)
+    return out
+
+
+def _before(answer: list[int], pipe: VlmPipeline) -> list[int]:
+    """What an answer says before it speaks of pictures in the model's own placeholders."""
+    placeholder = pipe.model.config.image_token_id
+    return answer[: answer.index(placeholder)] if placeholder in answer else answer

@@ -1,0 +1,151 @@
+"""Speculative Verdict against each of its experts alone; the verdict model alone is plain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ...engine.stats import SpecStats
+from ...pipelines.base import locate
+from ...pipelines.expert import REASON, TransformersExpert
+from ...pipelines.verdict import (
+    Cost,
+    Opinion,
+    SpeculativeVerdict,
+    VerdictError,
+    metered,
+    verdict_prompt,
+)
+from ...pipelines.vlm import VlmPipeline
+from ..run.job import Job
+from .answers import Answers, SingleArm
+
+VERDICT = "verdict"
+EXPERT = "expert:"
+SIBLING = "drafter"
+
+
+def experts_of(job: Job) -> dict[str, str]:
+    """Folders of a job's experts by name: the user's, or those in the pipeline's folder.
+
+    There they are the folders in `experts`, and the drafter, if there is one.
+    """
+    own = {n.removeprefix(EXPERT): p for n, p in job.files.items() if n.startswith(EXPERT)}
+    if own:
+        return own
+    home = locate(job.model, VlmPipeline.embedded)
+    found = {SIBLING: str(home / SIBLING)} if (home / SIBLING / "config.json").exists() else {}
+    folders = sorted((home / "experts").glob("*/config.json"))
+    return found | {path.parent.name: str(path.parent) for path in folders}
+
+
+def names_of(job: Job) -> list[str]:
+    """The arms of a run's verdict, in the order of the report; none where it is not asked for."""
+    asked = any(config.method == VERDICT for config in job.configs.values())
+    if not (asked or job.suite.verdict):
+        return []
+    names = [EXPERT + name for name in experts_of(job)]
+    return [VERDICT, *names] if names else []
+
+
+class Experts:
+    """The experts of a job, loaded when first asked.
+
+    Args:
+        pipe: the job's pipeline, whose model gives the verdict.
+    """
+
+    def __init__(self, job: Job, pipe: VlmPipeline) -> None:
+        self.job, self.pipe, self.folders = job, pipe, experts_of(job)
+        self._loaded: dict[str, TransformersExpert] = {}
+
+    def arm(self, name: str, limit: int) -> VerdictArm | ExpertArm:
+        """The arm of a name of `names_of`; `limit`: new tokens of an answer or a path."""
+        if name != VERDICT:
+            return ExpertArm(self._expert(name.removeprefix(EXPERT), limit))
+        told = self.job.suite.verdict
+        judge = TransformersExpert(
+            self.pipe.model, self.pipe.processor, VERDICT, answer_tokens=limit
+        )
+        experts = [self._expert(name, limit) for name in self.folders]
+        return VerdictArm(SpeculativeVerdict(experts, judge, prompt=asks(told.get("ask"))))
+
+    def _expert(self, name: str, limit: int) -> TransformersExpert:
+        if name not in self._loaded:
+            folder = Path(self.folders[name])
+            own = locate(self.job.model, VlmPipeline.embedded) / SIBLING
+            if folder == own:  # it is loaded, and may share the target's processor
+                model, processor = self.pipe.drafter, self.pipe.drafter_processor
+                processor = processor or self.pipe.processor
+            else:
+                loaded = VlmPipeline.from_pretrained(folder).to(self.pipe.device)
+                model, processor = loaded.model, loaded.processor
+            reason = self.job.suite.verdict.get("reason", REASON)
+            self._loaded[name] = TransformersExpert(
+                model, processor, name, limit, limit, reason_prompt=reason
+            )
+        return self._loaded[name]
+
+
+def asks(template: str | None) -> Callable[[str, Sequence[Opinion]], str]:
+    """What makes the verdict model's question: as published, or `{paths}` and `{question}`."""
+    if template is None:
+        return verdict_prompt
+
+    def ask(question: str, opinions: Sequence[Opinion]) -> str:
+        paths = "\n".join(str(opinion.path) for opinion in opinions)
+        return template.format(paths=paths, question=question)
+
+    return ask
+
+
+class ExpertArm(SingleArm):
+    """One expert that answers alone: the cheap alternative to a verdict."""
+
+    def __init__(self, expert: TransformersExpert) -> None:
+        self.expert = expert
+
+    def one(
+        self, picture: Image.Image, question: str, seed: int, call: Mapping[str, Any]
+    ) -> Answers:
+        """See `SingleArm.one`; greedy."""
+        cost = Cost()
+        text = metered(cost, self.expert, lambda: self.expert.answer(picture, question))
+        return Answers([text], [[]], _stats({self.expert.name: cost}), [{self.expert.name: cost}])
+
+
+class VerdictArm(SingleArm):
+    """Speculative Verdict. Where no expert is left there is no answer."""
+
+    def __init__(self, verdict: SpeculativeVerdict) -> None:
+        self.verdict = verdict
+
+    def one(
+        self, picture: Image.Image, question: str, seed: int, call: Mapping[str, Any]
+    ) -> Answers:
+        """See `SingleArm.one`; greedy."""
+        try:
+            out = self.verdict(picture, question)
+        except VerdictError:
+            return Answers([""], [[]], _stats({}), [{}])
+        costs = {opinion.name: opinion.cost for opinion in out.opinions} | {VERDICT: out.cost}
+        return Answers([out.text], [[]], _stats(costs), [costs])
+
+
+def _stats(costs: Mapping[str, Cost]) -> SpecStats:
+    """The counters of one answer: the verdict model is the target, and its tokens are its calls."""
+    own = costs.get(VERDICT, Cost())
+    others = sum(cost.seconds for name, cost in costs.items() if name != VERDICT)
+    return SpecStats(
+        VERDICT,
+        "lossy",
+        calls=[own.tokens],
+        drafted=[0],
+        accepted=[0],
+        emitted=[own.tokens],
+        target_tokens=[own.tokens],
+        seconds={"draft": others, "target": own.seconds},
+    )

@@ -1,0 +1,19 @@
+"""What the target of a pipeline is given with one question."""
+
+from __future__ import annotations
+
+from PIL import Image
+from torch import Tensor
+
+from ...models.vlm_folder import asked
+from ...pipelines.vlm import VlmPipeline
+
+
+def inputs_of(pipe: VlmPipeline, picture: Image.Image, question: str) -> dict[str, Tensor]:
+    """What the pipeline's processor makes of a picture and a question, on the target's device."""
+    device, dtype = pipe.model.device, pipe.model.dtype
+    made = asked(pipe.processor, [[picture]], [question])
+    return {
+        name: value.to(device, dtype if value.is_floating_point() else None)
+        for name, value in made.items()
+    }

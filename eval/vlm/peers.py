@@ -1,0 +1,175 @@
+"""transformers' own `generate` on the same models, counted and timed as our loop is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import GenerationMixin, PreTrainedModel
+
+from ...config import SpecConfig
+from ...engine.stats import SpecStats
+from ...pipelines.vlm import VlmPipeline
+from .answers import Answers
+from .inputs import inputs_of
+
+PEER = "transformers:"  # what the names of peers begin with
+REFUSED = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
+"""What transformers raises at models and options that it can't put together."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A way to call transformers' `generate`.
+
+    Attributes:
+        assisted: the pipeline's drafter is the assistant. It is shown no picture.
+        lookup: tokens a round that are copied from the prompt; 0: none.
+        length: tokens a round that an assistant drafts; None: what transformers sets, a number that
+            ends early where the assistant is unsure.
+    """
+
+    assisted: bool = False
+    lookup: int = 0
+    length: int | None = None
+
+    def answer(
+        self,
+        pipe: VlmPipeline,
+        picture: Image.Image,
+        question: str,
+        seed: int,
+        call: Mapping[str, Any],
+    ) -> Answers:
+        """The answer to one question; arguments as of the pipeline's call.
+
+        Calls of the target are counted by a hook on its forward pass. The first one reads the
+        prompt and emits already. `seconds` holds what comes before any network as "encode", all up
+        to the end of the target's first call as "prefill", and what comes behind by whose it is: so
+        the loop's seconds leave out a call that ours has in it.
+        """
+        model, assistant = pipe.model, pipe.drafter if self.assisted else None
+        options: dict[str, Any] = {"max_new_tokens": call.get("max_new_tokens", 128)}
+        temperature = call.get("temperature", 0.0)
+        options["do_sample"] = temperature != 0
+        if temperature:
+            cuts = {"top_k": call.get("top_k", 0), "top_p": call.get("top_p", 1.0)}
+            options |= {"temperature": float(temperature), **cuts}
+        if call.get("stop") is not None:
+            options |= {"stop_strings": call["stop"], "tokenizer": pipe.processor.tokenizer}
+        if assistant is not None:
+            options["assistant_model"] = assistant
+        if self.lookup:
+            options["prompt_lookup_num_tokens"] = self.lookup
+        watch = _Watch()
+        with ExitStack() as stack:
+            stack.enter_context(watch.on(model, "target"))
+            if assistant is not None:
+                stack.enter_context(watch.on(assistant, "draft"))
+                stack.enter_context(_drafting(assistant, self.length))
+            stack.enter_context(torch.random.fork_rng(_cuda(model)))
+            stack.enter_context(torch.inference_mode())
+            torch.manual_seed(seed)
+            given = inputs_of(pipe, picture, question)
+            rows = GenerationMixin.generate(model, **given, **options)
+            ended = time.perf_counter()
+        tokens = rows[0, given["input_ids"].shape[1] :].tolist()
+        text = pipe.processor.batch_decode([tokens], skip_special_tokens=True)
+        stats = watch.stats(len(tokens), given["input_ids"].shape[1], ended)
+        return Answers(text, [tokens], stats)
+
+
+def peers(configs: Mapping[str, SpecConfig]) -> dict[str, Peer]:
+    """The peers of a run's methods, by name: plain decoding, and what ours have a like of."""
+    found = {"transformers:plain": Peer()}
+    for config in configs.values():
+        length = config.resolved(modality="vlm").num_draft_tokens
+        if config.method == "draft":
+            found.setdefault("transformers:assisted", Peer(assisted=True, length=length))
+            found.setdefault("transformers:assisted-default", Peer(assisted=True))
+        if config.method == "prompt-lookup":
+            found.setdefault("transformers:prompt-lookup", Peer(lookup=int(length or 0)))
+    return found
+
+
+@dataclass
+class _Watch:
+    """Calls of networks: whose, from when to when, and how many tokens they read."""
+
+    begun: float = field(default_factory=time.perf_counter)
+    calls: list[tuple[str, float, float, int]] = field(default_factory=list)
+    _since: float = 0.0
+
+    @contextmanager
+    def on(self, model: PreTrainedModel, who: str) -> Iterator[None]:
+        """Watch a model's forward passes."""
+
+        def before(*_: Any) -> None:
+            self._since = time.perf_counter()
+
+        def after(_: Any, args: Any, given: dict[str, Any], out: Any) -> None:
+            read = given["input_ids"] if "input_ids" in given else args[0]
+            self.calls.append((who, self._since, time.perf_counter(), read.shape[1]))
+
+        hooks = (
+            model.register_forward_pre_hook(before),
+            model.register_forward_hook(after, with_kwargs=True),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def stats(self, emitted: int, prompt: int, ended: float) -> SpecStats:
+        """The counters of one generation of `emitted` tokens behind a prompt of so many."""
+        target = [call for call in self.calls if call[0] == "target"]
+        read = sum(tokens for *_, tokens in target) - prompt + 1
+        first = target[0][2]
+        seconds = {"encode": self.calls[0][1] - self.begun, "prefill": first - self.calls[0][1]}
+        for name in ("draft", "target"):
+            spent = [end - since for who, since, end, _ in self.calls if who == name]
+            early = [
+                end - since for who, since, end, _ in self.calls if who == name and end <= first
+            ]
+            seconds[name] = sum(spent) - sum(early)
+        seconds["update"] = ended - first - seconds["draft"] - seconds["target"]
+        return SpecStats(
+            "transformers",
+            calls=[len(target)],
+            drafted=[0],
+            accepted=[emitted - len(target)],
+            emitted=[emitted],
+            target_tokens=[read],
+            seconds=seconds,
+        )
+
+
+@contextmanager
+def _drafting(assistant: PreTrainedModel, length: int | None) -> Iterator[None]:
+    """The assistant drafts so many tokens a round, whether it is sure or not."""
+    config = assistant.generation_config
+    wanted = (
+        {}
+        if length is None
+        else {
+            "num_assistant_tokens": length,
+            "num_assistant_tokens_schedule": "constant",
+            "assistant_confidence_threshold": 0.0,
+        }
+    )
+    before = {name: getattr(config, name) for name in wanted}
+    vars(config).update(wanted)
+    try:
+        yield
+    finally:
+        vars(config).update(before)
+
+
+def _cuda(model: PreTrainedModel) -> list[torch.device]:
+    return [model.device] if model.device.type == "cuda" else []
