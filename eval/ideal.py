@@ -118,11 +118,11 @@ def ideal_seconds(
         total += stats.own_drafts * target(1)
     if drafter is None or "drafter" not in config.needs:
         return total
-    most = [config.nodes(depth) for depth in range(config.deepest + 1)]
+    most = [config.extent.nodes(depth) for depth in range(config.extent.deepest + 1)]
     for n in stats.rounds:
         # the smallest draft that can have so many nodes; where a budget of nodes makes several
         # depths as large as that, the deepest
         enough = min(nodes for nodes in most if nodes >= n)
         depth = max(d for d, nodes in enumerate(most) if nodes == enough)
-        total += sum(drafter(tokens) for tokens in config.draft_calls(depth))
+        total += sum(drafter(tokens) for tokens in config.extent.draft_calls(depth))
     return total

@@ -6,33 +6,25 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+from .combinations import check_combination
 from .errors import InputError
+from .extent import Extent
 from .methods import (
-    BLOCK_HEADS,
     CHOICES,
     COMPRESSORS,
     CRITERIA,
     DEFAULTS,
     DRAFTERS,
     DYNAMIC,
-    GAUSSIAN_RULES,
-    GROWN,
     HEADS,
     JACOBI_INITS,
     LENGTHS,
     MERGEABLE,
     METHODS,
     NEEDS,
-    ROWED,
     RULES,
-    SELF,
     SIBLINGS,
-    STEPPED,
-    STOPPING,
-    TREE_RULES,
-    TREES,
     UPSAMPLERS,
-    WINDOWED,
     Choice,
     Criterion,
     JacobiInit,
@@ -227,7 +219,7 @@ class SpecConfig:
         faults = []
         for modality in METHODS[self.method].serves:
             try:
-                self.resolved(modality=modality)._check_parts()
+                check_combination(self.resolved(modality=modality))
                 return
             except InputError as error:
                 faults.append(error)
@@ -251,104 +243,8 @@ class SpecConfig:
                 "this one draws them; leave them out"
             )
         parts = self.resolved(modality=modality)
-        parts._check_parts()
+        check_combination(parts)
         return parts
-
-    def _check_parts(self) -> None:
-        """Raise an `InputError` unless the parts of this complete configuration go together."""
-        parts = self
-        rule, drafter = str(parts.rule), str(parts.drafter)
-        if self._number("num_draft_tokens") > self.max_draft_tokens:
-            raise InputError(
-                f"num_draft_tokens ({self.num_draft_tokens}) is larger than max_draft_tokens "
-                f"({self.max_draft_tokens})"
-            )
-        self._check_head()
-        if self.drafter_only and drafter != "null":
-            raise InputError("method 'drafter-only' asks no target: nobody could judge a draft")
-        if drafter in TREES and rule not in TREE_RULES:
-            raise InputError(
-                f"rule {rule!r} judges chains and drafter {drafter!r} drafts trees; use 'recursive'"
-            )
-        if rule == "block" and drafter in ("coupled-jacobi", "gumbel-jacobi"):
-            raise InputError(
-                f"rule 'block' lets later tokens weigh on earlier ones, and drafter {drafter!r} "
-                "keeps them as if nobody had looked; use rule 'token', or drafter 'jacobi'"
-            )
-        if drafter != "null" and (rule in GAUSSIAN_RULES) != (drafter in STEPPED):
-            raise InputError(
-                f"rule {rule!r} and drafter {drafter!r} do not go together: rules "
-                f"{', '.join(GAUSSIAN_RULES)} judge vectors, and drafters {', '.join(STEPPED)} "
-                "draft them"
-            )
-        if rule == "cspd-independent" and drafter != "aligned":
-            raise InputError(
-                "rule 'cspd-independent' judges whole tokens each by itself, and drafter "
-                f"{drafter!r} drafts steps of one; use 'aligned'"
-            )
-        if rule == "unverified" and drafter not in ("multiscale", "zipar"):
-            raise InputError(
-                f"rule 'unverified' keeps every token, and drafter {drafter!r} counts on a target "
-                "that judges them; use 'multiscale' or 'zipar'"
-            )
-        if drafter == "zipar" and rule != "unverified":
-            raise InputError(
-                f"rule {rule!r} judges tokens that are drafted in order, and drafter 'zipar' draws "
-                "rows side by side; use 'unverified'"
-            )
-        if rule == "local" and drafter not in ROWED:
-            raise InputError(
-                f"rule 'local' judges tokens by where they are in the picture, and drafter "
-                f"{drafter!r} does not say; use {_or(ROWED)}"
-            )
-        if rule == "local" and drafter == "multiscale" and parts.local_criterion == "ratio":
-            raise InputError(
-                "local_criterion 'ratio' divides by the probability with which a token was "
-                "drafted, and of a picture scaled up nobody knows it; use 'threshold'"
-            )
-        if parts.length in STOPPING and drafter != "model":
-            raise InputError(
-                f"length {parts.length!r} watches the tokens of a draft model, "
-                f"and drafter {drafter!r} is none"
-            )
-        if drafter == "merged" and not self.merge:
-            raise InputError("a merged tree needs drafters to merge")
-        if drafter == "merged" and len(set(self.merge)) < len(self.merge):
-            raise InputError("drafters to merge must differ: two of a kind draw the same tokens")
-        # siblings of a merged tree come from several laws, and K-SEQ knows one
-        one_law = drafter in ("model", "null", *SELF, *WINDOWED) or (
-            drafter in ("tree", *DYNAMIC) and self.siblings == "independent"
-        )
-        if rule == "k-seq" and not one_law:
-            raise InputError(
-                "rule 'k-seq' judges siblings that were drawn independently; use siblings "
-                "'independent' with drafter 'tree', or rule 'recursive'"
-            )
-        each = (self._drawn(name, self.deepest) for name in self.drafters)
-        most = max(self.most_read - 1, *each)
-        if most > 256:
-            raise InputError(f"this tree has up to {most} nodes; at most 256 are drafted")
-
-    def _check_head(self) -> None:
-        """Raise an `InputError` if head, drafter and what shortens pictures do not go together."""
-        drafter = str(self.drafter)
-        blocks = self.head in BLOCK_HEADS
-        if self.head is None and drafter == "block":
-            raise InputError(
-                f"drafter 'block' needs a head that says several tokens a call: {_or(BLOCK_HEADS)}"
-            )
-        if self.head is not None and (drafter != "block" if blocks else drafter not in GROWN):
-            fitting = ("block",) if blocks else GROWN
-            raise InputError(
-                f"drafter {drafter!r} has no use for head {self.head!r}; use {_or(fitting)}"
-            )
-        if self.branch is not None and self.head != "specvlm":
-            raise InputError("branch is a setting of head 'specvlm'; leave it out")
-        if self.draft_compressor is not None and "drafter" not in self.needs:
-            raise InputError(
-                "draft_compressor shortens what a draft model is shown, and method "
-                f"{self.method!r} has none; use method 'draft'"
-            )
 
     @property
     def drafters(self) -> tuple[str, ...]:
@@ -395,6 +291,11 @@ class SpecConfig:
         """Whether the target takes no part: what comes out is a drafter's alone."""
         return self.drafter_only or (self.unverified and self.drafters == ("multiscale",))
 
+    @property
+    def extent(self) -> Extent:
+        """How far and how wide it drafts."""
+        return Extent(self)
+
     def resolved(self, stride: int | None = None, modality: Modality | None = None) -> SpecConfig:
         """The same with everything filled in that is None here, and `stride` if that is known.
 
@@ -416,110 +317,3 @@ class SpecConfig:
             if getattr(self, knob) is None:
                 object.__setattr__(parts, knob, value)
         return parts
-
-    # --- how far and how wide -------------------------------------------------------------------
-
-    def nodes(self, depth: int) -> int:
-        """Most nodes of a draft that goes `depth` tokens ahead."""
-        total = sum(self._nodes(name, depth) for name in self.drafters)
-        merged = self.resolved().drafter == "merged"
-        return min(total, self._number("tree_nodes")) if merged else total
-
-    def _nodes(self, drafter: str, depth: int) -> int:
-        if drafter in ("tree", "recycling"):
-            return self._fixed(depth)
-        if drafter in DYNAMIC:
-            return min(self._grown(depth), self._number("tree_nodes"))
-        return depth
-
-    def _drawn(self, drafter: str, depth: int) -> int:
-        """Most nodes of a drafter's tree, with those that are drawn and not kept."""
-        drops = drafter in DYNAMIC and self.resolved().siblings != "top"
-        return self._grown(depth) if drops else self._nodes(drafter, depth)
-
-    def _fixed(self, depth: int) -> int:
-        """Nodes in the first levels of a tree of `tree_widths`."""
-        level, nodes = 1, 0
-        for width in self.tree_widths[:depth]:
-            level *= width
-            nodes += level
-        return nodes
-
-    def _grown(self, depth: int) -> int:
-        """Nodes in the first levels of a dynamic tree."""
-        return sum(self._levels(depth))
-
-    def _read(self, depth: int) -> int:
-        """Those of them that may get children: the draft model reads no others."""
-        beam = self._number("tree_beam")
-        return sum(min(level, beam) for level in self._levels(depth))
-
-    def _levels(self, depth: int) -> list[int]:
-        """Nodes of each of a dynamic tree's first levels."""
-        beam, width = self._number("tree_beam"), self._number("tree_width")
-        levels: list[int] = []
-        for _ in range(min(depth, self._number("tree_depth"))):
-            levels.append(min(levels[-1] if levels else 1, beam) * width)
-        return levels
-
-    def _number(self, knob: str) -> int:
-        """A whole number that a method may have a default of its own for."""
-        value = getattr(self, knob)
-        return int(getattr(self.resolved(), knob) if value is None else value)
-
-    def draft_calls(self, depth: int) -> list[int]:
-        """Tokens a row that every call of a draft model reads for a draft `depth` tokens deep.
-
-        A tree takes one call a level; all but the first read the root and the tree so far, of a
-        dynamic one the nodes that get children. Blocks are counted as one.
-        """
-        calls: list[int] = []
-        for name in self.drafters:
-            if name == "model":
-                calls += [1] * depth
-            if name == "block":
-                calls.append(depth)
-            if name in ("tree", *DYNAMIC):
-                size = self._fixed if name == "tree" else self._read
-                calls += [1 + size(level) for level in range(min(depth, self._first(name)))]
-        return calls
-
-    @property
-    def most_drafted(self) -> int:
-        """Nodes of the largest draft that this configuration can ask for."""
-        return self.nodes(self.deepest)
-
-    @property
-    def most_read(self) -> int:
-        """Most tokens a row in one call of the target or of a draft model."""
-        return max(self.most_drafted + 1, *self.draft_calls(self.deepest), 0)
-
-    @property
-    def deepest(self) -> int:
-        """How far ahead this configuration may draft."""
-        parts = self.resolved()
-        if parts.drafter in ("null", "zipar"):
-            return 0
-        if parts.length == "constant" or parts.drafter in TREES:
-            return self.first_drafted
-        if parts.length == "goodput" and parts.drafter in WINDOWED:
-            return self.window
-        return self.max_draft_tokens
-
-    @property
-    def first_drafted(self) -> int:
-        """How far ahead the first round drafts: a window, rows, the tree's levels, or γ tokens."""
-        return max(self._first(name) for name in self.drafters)
-
-    def _first(self, drafter: str) -> int:
-        if drafter in ("tree", "recycling"):
-            return len(self.tree_widths)
-        if drafter in DYNAMIC:
-            return self._number("tree_depth")
-        if drafter in ROWED:
-            return int(self.resolved().draft_rows or 1) * self.stride
-        return self.window if drafter in WINDOWED else self._number("num_draft_tokens")
-
-
-def _or(names: tuple[str, ...]) -> str:
-    return " or ".join(map(repr, names))

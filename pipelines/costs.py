@@ -39,19 +39,21 @@ class Costs:
         known = drafters.setdefault((drafter or target).decoder, {})
         key = (config, len(target.prefix))
         if key not in known:
-            depths = range(config.deepest + 1)
+            depths = range(config.extent.deepest + 1)
             known[key] = Experience([self._round(config, target, drafter, d) for d in depths])
         return known[key]
 
     def _round(
         self, config: SpecConfig, target: GuidedDecoder, drafter: GuidedDecoder | None, depth: int
     ) -> float:
-        seconds = self.call(target, config.nodes(depth) + 1)
+        seconds = self.call(target, config.extent.nodes(depth) + 1)
         if config.resolved().drafter in SELF:
             return seconds + depth * self.call(target) / 2  # half the layers, for a start
         if drafter is None:
             return seconds
-        return seconds + sum(self.call(drafter, tokens) for tokens in config.draft_calls(depth))
+        return seconds + sum(
+            self.call(drafter, tokens) for tokens in config.extent.draft_calls(depth)
+        )
 
     def _measured(self, model: GuidedDecoder, tokens: int) -> float:
         known = self._seconds.setdefault(model.decoder, {})

@@ -56,7 +56,7 @@ class Drafting:
         self._head: HeadDecoder | None = None
         self.refresh()
         # the blocks of some heads reach further than what is asked of them
-        self.scratch = config.most_read + int(getattr(head, "block_size", 0))
+        self.scratch = config.extent.most_read + int(getattr(head, "block_size", 0))
         self._shorteners: dict[PromptedDecoder, PictureShortener] = {}
         for decoder, name, share in (
             (self.target, config.target_compressor, config.target_keep),

@@ -269,7 +269,7 @@ class Speculation:
             if isinstance(part, PromptLookupDrafter):
                 part.prompt = prompt.text
         if not isinstance(drafter, NullDrafter):
-            drafter = GuardedDrafter(drafter, vocab_size, config.most_drafted)
+            drafter = GuardedDrafter(drafter, vocab_size, config.extent.most_drafted)
         rows = len(request.ids)
         # transformers draws no number for a greedy output
         seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)

@@ -125,14 +125,14 @@ def make_length(config: SpecConfig, experience: Callable[[], Experience]) -> Dra
     """
     parts = config.resolved()
     if parts.length == "confidence":
-        return ConfidenceLength(config.deepest, config.confidence)
+        return ConfidenceLength(config.extent.deepest, config.confidence)
     if parts.length == "specdec++":
-        return SpecDecLength(config.deepest, config.rejection)
+        return SpecDecLength(config.extent.deepest, config.rejection)
     if parts.length == "goodput":
         return GoodputLength(experience())
     if parts.length == "heuristic":
-        return HeuristicLength(int(parts.num_draft_tokens or 0), config.deepest)
-    return ConstantLength(0 if parts.drafter == "null" else config.first_drafted)
+        return HeuristicLength(int(parts.num_draft_tokens or 0), config.extent.deepest)
+    return ConstantLength(0 if parts.drafter == "null" else config.extent.first_drafted)
 
 
 def make_drafter(

@@ -251,7 +251,7 @@ class TokenImagePipeline(SpeculativePipeline):
         self.check_speculation(config)
 
         def guided(network: nn.Module) -> GuidedDecoder:
-            return self._guided(network, drawing, config.most_read)
+            return self._guided(network, drawing, config.extent.most_read)
 
         target = guided(network)
         model: GuidedDecoder | None = None
@@ -274,7 +274,7 @@ class TokenImagePipeline(SpeculativePipeline):
         if config.unverified:  # a drafter that fails has nobody to stand in for it
             judge, length = UnaskedTarget(), ConstantLength(grid.length)
         elif config.drafter != "null":
-            drafter = GuardedDrafter(drafter, family.vocab_size, config.most_drafted)
+            drafter = GuardedDrafter(drafter, family.vocab_size, config.extent.most_drafted)
         return Engine(judge, drafter, rule, length, ProductionCoins(drawing.seeds, self.device))
 
     def head(self, name: str, target: Any) -> Any:

@@ -529,7 +529,7 @@ def test_knobs(pipe, knobs):
     assert torch.equal(draw(pipe, temperature=0), greedy)
     stats = pipe(PROMPTS, output_type="tokens").stats
     assert stats.emitted == [16, 16, 16]
-    assert max(stats.rounds) <= config.resolved(4).most_drafted
+    assert max(stats.rounds) <= config.resolved(4).extent.most_drafted
 
 
 def test_draft_needs_a_drafter(pipe):
