@@ -26,6 +26,8 @@ from .errors import InputError
 from .eval.methods import parse_method
 from .methods import JACOBI_INITS, METHODS, SIBLINGS, serving
 
+_PIPELINES = ("model_index.json", "config.json")  # what folders of pipelines hold
+
 
 class Parser(argparse.ArgumentParser):
     """Errors as one line, exit code 2."""
@@ -234,8 +236,8 @@ def _ls(args: argparse.Namespace) -> int:
             serves = " and ".join(m.serves)
             rows[name] = f"{m.summary} ({serves}: {m.drafter}, {m.rule}, {m.length}{knob})"
         return print_names(rows, args.json)
-    folder = Path(__file__).resolve().parent / "assets" / "models"
-    models = {p.parent.name: str(p.parent) for p in sorted(folder.glob("*/model_index.json"))}
+    folders = sorted((Path(__file__).resolve().parent / "assets" / "models").iterdir())
+    models = {f.name: str(f) for f in folders if any((f / name).exists() for name in _PIPELINES)}
     return print_names(models, args.json)
 
 

@@ -149,7 +149,7 @@ def test_it_finds_the_layers_that_stand():
         def score(self, context, draft):
             scores = super().score(context, draft)
             tokens = torch.cat([context.last, draft.tokens], 1)
-            scores.probs = torch.tensor([[laws_of[t] for t in row] for row in tokens.tolist()])
+            scores.laws = torch.tensor([[laws_of[t] for t in row] for row in tokens.tolist()])
             return scores
 
     drafter = SelfDrafter(Honest(4), exits(3))

@@ -20,9 +20,7 @@ from mmspec.models.text import encode_captions
 
 METHODS = list(serving("image"))
 # what a local rule keeps was scored behind tokens that fell: it is not greedy decoding
-TARGETED = [
-    n for n, preset in PRESETS.items() if preset.role != "sceptic" and preset.rule != "local"
-]
+TARGETED = [n for n in METHODS if PRESETS[n].role != "sceptic" and PRESETS[n].rule != "local"]
 # a call of the target a round, and a token of its own in each
 CALL_A_ROUND = [name for name in METHODS if PRESETS[name].rule not in ("local", "unverified")]
 PROMPT = "a photo of a red circle"

@@ -93,7 +93,9 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def job(tiny_folder) -> Job:
-    suite = Suite("tiny", "", "prompts", ("geneval",), prompts="shapes-held-out.jsonl", quality=6)
+    suite = Suite(
+        "tiny", "", "prompts", ("geneval",), prompts=("shapes-held-out.jsonl",), quality=6
+    )
     prompts = load_prompts(suite, None)[:5]
     call = {"guidance_scale": 2.0, "top_k": 100}
     return Job(suite, prompts, METHODS, call, seed=3, model=str(tiny_folder), threads=1)
@@ -282,11 +284,15 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 import psutil, ray
+from mmspec.config import SpecConfig
+from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.run.job import Job, Unit
 from mmspec.eval.run.ray_executor import RayExecutor
 from mmspec.eval.suite import Suite
 
-executor = RayExecutor(Job(Suite("tiny", "", "prompts", speed=1), (), {}, {}))
+suite = Suite("tiny", "", "prompts", prompts=("shapes-held-out.jsonl",), speed=1)
+job = Job(suite, load_prompts(suite, None)[:1], {"plain": SpecConfig("plain")}, {})
+executor = RayExecutor(job)
 try:
     print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
     list(executor.run([Unit("target")] * 100))

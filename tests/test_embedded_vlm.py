@@ -1,0 +1,100 @@
+"""The embedded vision-language model as it is shipped: whole, small, documented, and answering."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from mmspec import SpecConfig, VlmPipeline
+from mmspec.cli import main
+from mmspec.pipelines.base import locate
+from mmspec.worlds.shapes.exchanges import (
+    draw,
+    held_out_descriptions,
+    held_out_questions,
+    score_long,
+)
+
+FOLDER = locate(None, VlmPipeline.embedded)
+MEGABYTE = 10**6
+
+
+def pictures_of(lines):
+    return [Image.fromarray(draw(line.picture(), 192)) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def pipe() -> VlmPipeline:
+    return VlmPipeline.from_pretrained()
+
+
+def test_files_fit_into_a_wheel():
+    sizes = {path: path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()}
+    assert max(sizes.values()) <= 16 * MEGABYTE
+    assert sum(sizes.values()) <= 40 * MEGABYTE
+    assert {path.suffix for path in sizes} <= {".json", ".safetensors", ".md", ".jinja"}
+
+
+@pytest.mark.parametrize("name", [".", "drafter"])
+def test_networks_are_documented(name):
+    record = json.loads((FOLDER / name / "training.json").read_text())
+    assert record["minutes"] > 0
+    assert all(math.isfinite(value) for value in record["held_out"].values())
+    card = (FOLDER / name / "README.md").read_text()
+    for word in ("data:", "steps", "minutes", "Held-out", "Not good for"):
+        assert word in card
+    weights = load_file(FOLDER / name / "model.safetensors")
+    assert {value.dtype for value in weights.values()} == {torch.float16}
+
+
+def test_drafter_costs_a_third_at_most(pipe):
+    def cost(network):
+        return sum(w.numel() for w in network.model.language_model.layers.parameters())
+
+    assert cost(pipe.drafter) <= cost(pipe.model) / 3
+
+
+def test_answers_about_what_training_never_shows(pipe):
+    lines = list(held_out_questions(6, seed=2))
+    said = pipe([line.question for line in lines], pictures_of(lines), max_new_tokens=6).text
+    right = [line.is_right(text) for line, text in zip(lines, said, strict=True)]
+    assert sum(right) / len(right) >= 0.7
+
+
+def test_describes_at_length(pipe):
+    lines = list(held_out_descriptions(6, seed=2))
+    out = pipe([line.question for line in lines], pictures_of(lines), max_new_tokens=200)
+    assert all(len(tokens) >= 60 for tokens in out.tokens)
+    scores = [score_long(text, line.picture()) for line, text in zip(lines, out.text, strict=True)]
+    assert all(score.claims >= 5 for score in scores)
+    assert sum(score.truthfulness for score in scores) / len(scores) >= 0.4
+
+
+def test_greedy_methods_agree():
+    pipe = VlmPipeline.from_pretrained(dtype=torch.float64)
+    lines = list(held_out_descriptions(2, seed=3))
+    call = {"prompt": [line.question for line in lines], "image": pictures_of(lines)}
+    found = {}
+    for method in ("plain", "draft", "tree", "dynamic-tree", "prompt-lookup", "token-recycling"):
+        pipe.enable_speculation(SpecConfig(method))
+        found[method] = pipe(**call, max_new_tokens=80)
+    for method, out in found.items():
+        assert out.tokens == found["plain"].tokens, method
+        assert method == "plain" or out.stats.nfe < found["plain"].stats.nfe, method
+
+
+def test_ask_command(tmp_path, capsys):
+    (line,) = list(held_out_questions(1, seed=4))[:1]
+    pictures_of([line])[0].save(tmp_path / "scene.png")
+    command = ["ask", str(tmp_path / "scene.png"), line.question, "--method", "draft"]
+    assert main([*command, "--compare"]) == 0
+    plain, ours, head, *rows = capsys.readouterr().out.splitlines()
+    assert plain.partition(": ")[2] == ours.partition(": ")[2] != ""
+    assert [row.split()[0] for row in (head, *rows)] == ["method", "plain", "draft"]
+    assert main(["ls", "models", "--json"]) == 0
+    assert {"image", "vlm"} <= json.loads(capsys.readouterr().out).keys()
