@@ -131,7 +131,8 @@ class Suite:
             check_name(f"{where}: verdict", name, ("reason", "ask"))
             known = {"paths", "question"} if name == "ask" else {"question"}
             try:
-                wanted = {field for _, field, _, _ in Formatter().parse(template) if field}
+                parts = Formatter().parse(template)
+                wanted = {field for _, field, _, _ in parts if field is not None}
             except (TypeError, ValueError) as error:
                 raise InputError(f"{where}: verdict: {name} is no template: {error}") from error
             if wanted - known:

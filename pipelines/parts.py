@@ -70,8 +70,7 @@ def make_rule(
     """
     config = config.resolved()
     rule = str(config.rule)
-    if rule in GAUSSIAN_RULES:
-        raise InputError(f"rule {rule!r} judges vectors, and the tokens of this pipeline are ids")
+    check_ids(config)
     if rule == "greedy" and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
 
@@ -106,6 +105,14 @@ def make_rule(
     if rule == "cool":
         return CoolRule(config.cool_delta, config.cool_length, config.cool_nu)
     return BlockRule() if rule == "block" else TokenRule()
+
+
+def check_ids(config: SpecConfig) -> None:
+    """Raise an `InputError` if a complete configuration is of vectors, where tokens are ids."""
+    if config.rule in GAUSSIAN_RULES:
+        raise InputError(
+            f"rule {config.rule!r} judges vectors, and the tokens of this pipeline are ids"
+        )
 
 
 def check_layers(config: SpecConfig, layers: int) -> None:

@@ -48,7 +48,8 @@ class PictureShortener:
 
     Raises:
         InputError: the model sees no pictures, the compressor can't choose, or it reads attention
-            of a vision tower whose tokens are not the pictures' columns.
+            of a layer that the model lacks, or of a vision tower whose tokens are not the
+            pictures' columns.
     """
 
     def __init__(self, decoder: PromptedDecoder, name: str, share: float | None) -> None:
@@ -59,6 +60,11 @@ class PictureShortener:
         if share is None and not self.method.adaptive:
             raise InputError(
                 f"compressor {name!r} doesn't choose how many tokens stay; give a share"
+            )
+        if name == "fastv" and len(decoder.layers) <= LAYER:
+            raise InputError(
+                f"compressor 'fastv' reads layer {LAYER + 1} of a language model, and this one has "
+                f"{len(decoder.layers)}; use 'divprune' or 'tome'"
             )
         watched = {"attention", "keys"} & set(self.method.uses) and name != "fastv"
         self._tower = getattr(decoder.model.base_model, _TOWERS.get(kind, ""), None)
@@ -216,10 +222,8 @@ def _text_attention(decoder: VlmDecoder, prompt: VisualPrompt) -> Tensor:
         weights.append(out[1])
 
     config = decoder.config
-    before, config._attn_implementation = (
-        config._attn_implementation,
-        "eager",
-    )  # the others tell none
+    before = config._attn_implementation
+    config._attn_implementation = "eager"  # the others tell none
     hook = layer.self_attn.register_forward_hook(look)
     try:
         with running(blocks, [n <= LAYER for n in range(len(blocks))]):

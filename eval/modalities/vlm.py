@@ -16,7 +16,7 @@ from ..run.job import Job, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..suite import Suite
 from ..vlm.bench import VlmBench, arms_of, methods_of, row_name
-from ..vlm.experts import EXPERT
+from ..vlm.experts import EXPERT, check_experts
 from ..vlm.findings import vlm_findings
 from .base import Findings, runnable
 
@@ -61,6 +61,7 @@ class VlmModality:
         if pipe is not None:
             for config in methods_of(job).values():
                 pipe.check_speculation(config)
+            check_experts(job)
 
     def rows(self, job: Job) -> list[str]:
         """See `Modality.rows`."""

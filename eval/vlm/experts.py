@@ -9,6 +9,9 @@ from typing import Any
 from PIL import Image
 
 from ...engine.stats import SpecStats
+from ...errors import InputError
+from ...models.loading import read_json
+from ...models.vlm_folder import check_family
 from ...pipelines.base import locate
 from ...pipelines.expert import REASON, TransformersExpert
 from ...pipelines.verdict import (
@@ -42,13 +45,30 @@ def experts_of(job: Job) -> dict[str, str]:
     return found | {path.parent.name: str(path.parent) for path in folders}
 
 
+def check_experts(job: Job) -> None:
+    """Raise an `InputError` if a verdict lacks its experts, or one of them is no model."""
+    found = experts_of(job)
+    if _by_name(job) and not found:
+        raise InputError(
+            "method 'verdict' needs experts, and the model's folder has none: give "
+            "--expert NAME=FOLDER"
+        )
+    for folder in found.values() if names_of(job) else ():
+        config = read_json(locate(folder, VlmPipeline.embedded) / "config.json")
+        check_family(str(config.get("model_type")))
+
+
 def names_of(job: Job) -> list[str]:
     """The arms of a run's verdict, in the order of the report; none where it is not asked for."""
-    asked = any(config.method == VERDICT for config in job.configs.values())
-    if not (asked or job.suite.verdict):
+    if not (_by_name(job) or job.suite.verdict):
         return []
     names = [EXPERT + name for name in experts_of(job)]
     return [VERDICT, *names] if names else []
+
+
+def _by_name(job: Job) -> bool:
+    """Whether the user names the verdict among the methods."""
+    return any(config.method == VERDICT for config in job.configs.values())
 
 
 class Experts:

@@ -205,3 +205,10 @@ def test_models_that_see_nothing(known):
     config = SpecConfig("draft", draft_compressor="divprune")
     with pytest.raises(InputError, match="shortens pictures, and llama sees none"):
         mmspec.enable_speculation(known("llava")[0], config, drafter=blind)
+
+
+def test_fastv_of_a_single_layer(known):
+    shallow = prompted(known("llava")[0])
+    shallow.layers = range(1)
+    with pytest.raises(InputError, match="reads layer 2 of a language model, and this one has 1"):
+        PictureShortener(shallow, "fastv", 0.5)

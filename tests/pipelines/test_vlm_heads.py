@@ -199,6 +199,7 @@ def test_the_gate_says_what_it_chose_question_by_question(known):
         (SpecConfig("mulo-sd"), None, "draws pictures, and this one writes text"),
         (SpecConfig("verdict"), None, "mmspec ask --method verdict --expert FOLDER"),
         (SpecConfig("draft"), None, "needs a draft model"),
+        (SpecConfig("plain", drafter="frozen", rule="reflection"), None, "judges vectors"),
     ],
 )
 def test_what_a_model_refuses(known, config, head, said):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from mmspec.cli import main
+from mmspec.errors import InputError
 from mmspec.eval.methods import parse_methods
 from mmspec.eval.modalities.base import modality
 from mmspec.eval.run.job import Job, Plan
@@ -18,6 +19,7 @@ from mmspec.eval.run.runner import run_suite
 from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
+from mmspec.eval.vlm.experts import check_experts
 
 METHODS = ("draft", "prompt-lookup", "specvlm", "drafter-only")
 PEERS = [f"transformers:{n}" for n in ("plain", "assisted", "assisted-default", "prompt-lookup")]
@@ -219,6 +221,7 @@ def test_scores_are_the_worlds_own(finished, job):
         (["--weights", "clip=x"], "no use for clip"),
         (["--pipeline", "image"], "is for --pipeline vlm"),
         (["--prompts", "missing.jsonl"], "missing.jsonl"),
+        (["--methods", "verdict", "--expert", "a=missing"], "no model folder at missing"),
     ],
 )
 def test_refused_in_one_line(folder, tmp_path, capsys, more, said):
@@ -228,6 +231,12 @@ def test_refused_in_one_line(folder, tmp_path, capsys, more, said):
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert not (tmp_path / "out").exists()
+
+
+def test_a_verdict_without_experts(job, tmp_path):
+    alone = replace(job, configs=parse_methods(("verdict",)), model=str(tmp_path))
+    with pytest.raises(InputError, match="give --expert NAME=FOLDER"):
+        check_experts(alone)
 
 
 def test_what_transformers_refuses_is_left_out_and_said(job, tmp_path, monkeypatch, undrawn):
