@@ -53,7 +53,11 @@ WHOLE: dict[str, tuple[int, int]] = {
     "zipar_window": (1, 256),
     "cool_length": (1, 256),
 }
-_DOES: dict[Modality, str] = {"image": "draws pictures", "vlm": "writes text"}
+_DOES: dict[Modality, str] = {
+    "image": "draws pictures",
+    "vlm": "writes text",
+    "continuous": "draws pictures of continuous tokens",
+}
 REAL: dict[str, tuple[float, float]] = {
     "confidence": (0, 1),
     "rejection": (0, 1),
@@ -237,7 +241,7 @@ class SpecConfig:
                 f"method {self.method!r} is for a model that {_DOES[serves[0]]}, and this one "
                 f"{_DOES[modality]}; see `mmspec ls methods`"
             )
-        if modality == "image" and (self.draft_compressor or self.target_compressor):
+        if modality != "vlm" and (self.draft_compressor or self.target_compressor):
             raise InputError(
                 "draft_compressor and target_compressor shorten pictures that a model sees, and "
                 "this one draws them; leave them out"
