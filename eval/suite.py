@@ -12,7 +12,7 @@ from .. import assets
 from ..errors import InputError
 from ..registry import check_name
 from .metrics.table import METRICS
-from .modalities.base import MODALITIES, modality
+from .modalities.base import MODALITIES, OPTIONS, modality
 
 SUITES = Path(__file__).resolve().parent / "suites"
 PROMPTS = Path(assets.__file__).resolve().parent / "prompts"
@@ -100,6 +100,10 @@ class Suite:
         for name in ("peers", "blank"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{where}: {name} must be true or false")
+        served = modality(self.pipeline).options
+        for name in OPTIONS:
+            if getattr(self, name) and name not in served:
+                raise InputError(f"{where}: {name} is not for pipeline {self.pipeline}")
         if self.source == "prompts":
             self._check_calls(where)
         self._check_verdict(where)

@@ -59,14 +59,19 @@ class Findings:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+OPTIONS = ("calls", "peers", "blank", "verdict")
+
+
 class Modality(Protocol):
     """What a modality knows of measuring itself.
 
     Attributes:
         metrics: of single outputs or of sets, that its suites may name.
+        options: fields of a suite that it serves, of those that not all do: `OPTIONS`.
     """
 
     metrics: tuple[str, ...]
+    options: tuple[str, ...]
 
     def arguments(self) -> set[str]:
         """Keyword arguments of a pipeline call that a suite may set."""

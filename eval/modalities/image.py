@@ -33,6 +33,7 @@ class ImageModality:
     """See `Modality`."""
 
     metrics = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
+    options: tuple[str, ...] = ()
 
     def arguments(self) -> set[str]:
         """See `Modality.arguments`."""

@@ -18,7 +18,7 @@ from ..suite import Suite
 from ..vlm.bench import VlmBench, arms_of, methods_of, row_name
 from ..vlm.experts import EXPERT, check_experts
 from ..vlm.findings import vlm_findings
-from .base import Findings, runnable
+from .base import OPTIONS, Findings, runnable
 
 ENTROPY_SAMPLES = 24
 FIXED = {"self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end"}
@@ -28,6 +28,7 @@ class VlmModality:
     """See `Modality`."""
 
     metrics = ("accuracy", "truthfulness", "coverage")
+    options = OPTIONS
 
     def arguments(self) -> set[str]:
         """See `Modality.arguments`."""

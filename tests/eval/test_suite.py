@@ -55,8 +55,13 @@ GOOD = "summary: s\nsource: prompts\nprompts: shapes-held-out.jsonl\nspeed: 3\n"
         (GOOD + "judge: me\n", "judge 'me'"),
         (GOOD + "margin: -1\n", "margin must be above 0"),
         (GOOD + "pipeline: imag\n", "did you mean 'image'"),
-        (GOOD + 'verdict: {ask: "{} {question}"}\n', "ask may hold {paths}, {question}"),
-        (GOOD + 'verdict: {reason: "{paths}"}\n', "reason may hold {question}"),
+        (GOOD + "peers: true\n", "peers is not for pipeline image"),
+        (GOOD + "calls: {greedy: {temperature: 0}}\n", "calls is not for pipeline image"),
+        (
+            GOOD + 'pipeline: vlm\nverdict: {ask: "{} {question}"}\n',
+            "ask may hold {paths}, {question}",
+        ),
+        (GOOD + 'pipeline: vlm\nverdict: {reason: "{paths}"}\n', "reason may hold {question}"),
     ],
 )
 def test_suites_refused(tmp_path, text, said):
