@@ -16,6 +16,7 @@ from .methods import (
     DEFAULTS,
     DRAFTERS,
     DYNAMIC,
+    GAUSSIAN_RULES,
     HEADS,
     JACOBI_INITS,
     LENGTHS,
@@ -247,6 +248,11 @@ class SpecConfig:
                 "this one draws them; leave them out"
             )
         parts = self.resolved(modality=modality)
+        if modality != "continuous" and parts.rule in GAUSSIAN_RULES:
+            raise InputError(
+                f"rule {parts.rule!r} judges vectors, and this model {_DOES[modality]}, whose "
+                "tokens are ids"
+            )
         check_combination(parts)
         return parts
 

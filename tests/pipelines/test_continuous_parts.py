@@ -16,7 +16,6 @@ from mmspec.engine.accept.reflection import ReflectionRule
 from mmspec.errors import InputError
 from mmspec.models.diffusion import DiffusionSchedule
 from mmspec.pipelines.continuous_parts import make_gaussian_rule, make_step_drafter
-from mmspec.pipelines.parts import make_rule
 from mmspec.worlds.linear_gaussian import LinearGaussian
 
 SCHEDULE = DiffusionSchedule.trained("cosine").respaced(10)
@@ -62,7 +61,7 @@ def test_what_does_not_go_together(drafter, rule, message):
 
 def test_vectors_and_ids_are_kept_apart():
     with pytest.raises(InputError, match="are ids"):
-        make_rule(SpecConfig(drafter="frozen", rule="gamma-maximal"), 1.0)
+        SpecConfig(drafter="frozen", rule="gamma-maximal").serving("image")
     with pytest.raises(InputError, match="are vectors"):
         make_gaussian_rule(SpecConfig(method="draft"))
     with pytest.raises(InputError, match="no denoising steps"):
