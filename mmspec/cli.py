@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import __version__, cli_ask, cli_eval
 from .cli_options import (
     add_model,
     folder,
     names,
+    open_continuous,
     open_pipeline,
     print_names,
     seed,
@@ -26,6 +27,7 @@ from .errors import InputError
 from .eval.methods import parse_method
 from .methods import JACOBI_INITS, METHODS, SIBLINGS, serving
 
+DRAWN = {"image": "draft", "continuous": "gamma-maximal"}  # the default method by modality
 _PIPELINES = ("model_index.json", "config.json")  # what folders of pipelines hold
 
 
@@ -67,14 +69,31 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("prompt")
     add_model(generate)
     generate.add_argument(
+        "--pipeline",
+        choices=tuple(DRAWN),
+        default="image",
+        help="image: tokens are ids (the default); continuous: they are vectors",
+    )
+    generate.add_argument(
         "--method",
-        default="draft",
-        help=f"{', '.join(serving('image'))}; with settings: 'gsd[group_size=30]' (default: draft)",
+        help=f"{', '.join(serving('image'))}; with settings: 'gsd[group_size=30]' (default: draft);"
+        f" of --pipeline continuous: {', '.join(serving('continuous'))} (default: gamma-maximal)",
     )
     generate.add_argument("--compare", action="store_true", help="also draw plainly, in pairs")
     generate.add_argument("-n", "--num-images", type=int, help="default: 1, with --compare 4")
     generate.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
     _add_sampling(generate)
+    generate.add_argument(
+        "--iterations", type=int, help="of --pipeline continuous: backbone calls (default: a token)"
+    )
+    generate.add_argument(
+        "--diffusion-steps", type=int, help="of --pipeline continuous: steps a token (default: 100)"
+    )
+    generate.add_argument(
+        "--least-variance",
+        action="store_true",
+        help="of --pipeline continuous: steps add the least noise, not what the head says",
+    )
     for knob, text in (
         ("--num-draft-tokens", "tokens a draft model proposes per round"),
         ("--max-draft-tokens", "most that a length policy may ask for"),
@@ -160,6 +179,7 @@ def _spec_config(args: argparse.Namespace) -> SpecConfig:
 def _generate(args: argparse.Namespace) -> int:
     from .eval.showcase import compare, print_table
 
+    args.method = args.method or DRAWN[args.pipeline]
     config = _spec_config(args)
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to draw")
@@ -167,15 +187,8 @@ def _generate(args: argparse.Namespace) -> int:
     if not 1 <= count <= 1000:
         raise InputError(f"--num-images must be from 1 to 1000, not {count}")
     out = folder(args.out)
-    pipe = open_pipeline(args)
-    family = pipe.image_model(pipe.network(args.size, None)[0])
-    call = {
-        "guidance_scale": family.guidance_scale if args.guidance is None else args.guidance,
-        "temperature": args.temperature,
-        "top_k": family.top_k if args.top_k is None else args.top_k,
-        "top_p": args.top_p,
-        "height": args.size,
-    }
+    pipe, call = (_of_vectors if args.pipeline == "continuous" else _of_ids)(args)
+    call |= {"temperature": args.temperature, "height": args.size}
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
     record = compare(pipe, methods, args.prompt, count, args.seed, call, out)
@@ -185,6 +198,36 @@ def _generate(args: argparse.Namespace) -> int:
         print_table(record["methods"])
         print(f"pictures and stats.json are in {out}/")
     return 0
+
+
+def _of_ids(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """The image pipeline, and its own options of a call."""
+    if args.iterations is not None or args.diffusion_steps is not None or args.least_variance:
+        raise InputError(
+            "--iterations, --diffusion-steps and --least-variance are of --pipeline continuous"
+        )
+    pipe = open_pipeline(args)
+    family = pipe.image_model(pipe.network(args.size, None)[0])
+    return pipe, {
+        "guidance_scale": family.guidance_scale if args.guidance is None else args.guidance,
+        "top_k": family.top_k if args.top_k is None else args.top_k,
+        "top_p": args.top_p,
+    }
+
+
+def _of_vectors(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """The pipeline of continuous tokens, and its own options of a call."""
+    if args.top_k is not None or args.top_p != 1:
+        raise InputError("--top-k and --top-p choose among token ids, and these are vectors")
+    call: dict[str, Any] = {"learned_variance": not args.least_variance}
+    for name, value in (
+        ("guidance_scale", args.guidance),
+        ("num_iterations", args.iterations),
+        ("diffusion_steps", args.diffusion_steps),
+    ):
+        if value is not None:
+            call[name] = value
+    return open_continuous(args), call
 
 
 def _train(args: argparse.Namespace) -> int:

@@ -51,6 +51,19 @@ def open_pipeline(args: argparse.Namespace) -> Any:
     return open_pipelines(args, [args.model])[0]
 
 
+def open_continuous(args: argparse.Namespace) -> Any:
+    """As `open_pipeline`, of a model of continuous tokens."""
+    from transformers.utils import logging
+
+    from .pipelines.continuous import ContinuousImagePipeline
+
+    logging.disable_progress_bar()
+    check_device(args.device)
+    pipe: Any = ContinuousImagePipeline.from_pretrained(args.model).to(args.device)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
 def open_vlm(device: str, model: str | None) -> Any:
     """The pipeline of a vision-language model, on a device; None: the embedded model."""
     from transformers.utils import logging

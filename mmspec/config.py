@@ -16,6 +16,7 @@ from .methods import (
     DEFAULTS,
     DRAFTERS,
     DYNAMIC,
+    GAUSSIAN_RULES,
     HEADS,
     JACOBI_INITS,
     LENGTHS,
@@ -53,7 +54,11 @@ WHOLE: dict[str, tuple[int, int]] = {
     "zipar_window": (1, 256),
     "cool_length": (1, 256),
 }
-_DOES: dict[Modality, str] = {"image": "draws pictures", "vlm": "writes text"}
+_DOES: dict[Modality, str] = {
+    "image": "draws pictures",
+    "vlm": "writes text",
+    "continuous": "draws pictures of continuous tokens",
+}
 REAL: dict[str, tuple[float, float]] = {
     "confidence": (0, 1),
     "rejection": (0, 1),
@@ -237,12 +242,17 @@ class SpecConfig:
                 f"method {self.method!r} is for a model that {_DOES[serves[0]]}, and this one "
                 f"{_DOES[modality]}; see `mmspec ls methods`"
             )
-        if modality == "image" and (self.draft_compressor or self.target_compressor):
+        if modality != "vlm" and (self.draft_compressor or self.target_compressor):
             raise InputError(
                 "draft_compressor and target_compressor shorten pictures that a model sees, and "
                 "this one draws them; leave them out"
             )
         parts = self.resolved(modality=modality)
+        if modality != "continuous" and parts.rule in GAUSSIAN_RULES:
+            raise InputError(
+                f"rule {parts.rule!r} judges vectors, and this model {_DOES[modality]}, whose "
+                "tokens are ids"
+            )
         check_combination(parts)
         return parts
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 Role = Literal["baseline", "method", "sceptic"]
-Modality = Literal["image", "vlm"]
+Modality = Literal["image", "vlm", "continuous"]
 JacobiInit = Literal["uniform", "previous", "above"]
 Siblings = Literal["without-replacement", "independent", "top"]
 Criterion = Literal["threshold", "ratio"]
@@ -14,6 +14,7 @@ Upsampler = Literal["learned", "pixels", "nearest"]
 Branch = Literal["pruning", "pooling", "convolution", "resampler", "text-only"]
 Choice = Literal["gate", "sum", "whole", Branch]
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
+OF_IDS: tuple[Modality, ...] = ("image", "vlm")  # tokens are ids; those of others are vectors
 JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
 SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
@@ -34,7 +35,8 @@ class Method:
         knob: the field of `SpecConfig` that trades speed for quality, or speed alone.
         sweep: values of the knob that draw its frontier, from safe to fast.
         settings: fields of `SpecConfig` whose defaults are this method's own.
-        serves: modalities that it works for; "vlm" is text, with pictures in front of it or none.
+        serves: modalities that it works for; "vlm" is text, with pictures in front of it or none;
+            tokens of "continuous" are vectors.
         head: the draft head that takes the place of a draft model, by name.
         of_text: what it is for "vlm", if that is another.
     """
@@ -47,7 +49,7 @@ class Method:
     knob: str | None = None
     sweep: tuple[float, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
-    serves: tuple[Modality, ...] = MODALITIES
+    serves: tuple[Modality, ...] = OF_IDS
     head: str | None = None
     of_text: Method | None = None
 
@@ -97,6 +99,20 @@ def _of_block_head(head: str, summary: str, block: int) -> Method:
     )
 
 
+def _of_steps(drafter: str, rule: str, summary: str) -> Method:
+    """Denoising steps of a vector, drafted and judged."""
+    return Method(
+        drafter,
+        rule,
+        "constant",
+        summary,
+        knob="num_draft_tokens",
+        sweep=(2, 4, 8, 16),
+        settings={"num_draft_tokens": 8},
+        serves=("continuous",),
+    )
+
+
 # of fields of `SpecConfig` that methods may have defaults of their own for
 DEFAULTS: dict[str, Any] = {
     "num_draft_tokens": 4,
@@ -118,7 +134,12 @@ DEFAULTS: dict[str, Any] = {
 
 METHODS: dict[str, Method] = {
     "plain": Method(
-        "null", "token", "constant", "one token a target call: the baseline", "baseline"
+        "null",
+        "token",
+        "constant",
+        "one token a target call: the baseline",
+        "baseline",
+        serves=MODALITIES,
     ),
     "draft": Method("model", "token", "constant", "a smaller model of the same vocabulary drafts"),
     "tree": Method("tree", "recursive", "constant", "a smaller model drafts a tree"),
@@ -233,7 +254,12 @@ METHODS: dict[str, Method] = {
         serves=("image",),
     ),
     "drafter-only": Method(
-        "null", "token", "constant", "the draft model in place of the target", "sceptic"
+        "null",
+        "token",
+        "constant",
+        "the draft model in place of the target",
+        "sceptic",
+        serves=MODALITIES,
     ),
     "zipar": Method(
         "zipar",
@@ -253,6 +279,35 @@ METHODS: dict[str, Method] = {
         "sceptic",
         serves=("image",),
     ),
+    "gamma-maximal": _of_steps(
+        "frozen",
+        "gamma-maximal",
+        "the last prediction drafts denoising steps; what falls is drawn from the residual",
+    ),
+    "gaussian-block": _of_steps(
+        "frozen", "gaussian-block", "the same; the steps of a draft are judged together"
+    ),
+    "reflection": _of_steps(
+        "frozen", "reflection", "the same; what falls is reflected, for a head of fixed variances"
+    ),
+    "cspd": Method(
+        "aligned",
+        "gamma-maximal",
+        "constant",
+        "a smaller model with the same noises, judged at the last noisy step; saves no calls",
+        settings={"num_draft_tokens": 1},
+        serves=("continuous",),
+    ),
+    "cspd-independent": Method(
+        "aligned",
+        "cspd-independent",
+        "constant",
+        "iterations of a smaller model with the same noises, none taken back, by a softened test",
+        knob="softening",
+        sweep=(1.0, 4.0, 16.0, 42.0),
+        settings={"num_draft_tokens": 8},
+        serves=("continuous",),
+    ),
     "verdict": Method(
         "null",
         "token",
@@ -270,6 +325,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "eagle": ("eagle",),
     "multiscale": ("sibling",),
     "spatial": ("spatial",),
+    "denoiser": ("drafter",),
+    "aligned": ("drafter",),
 }
 COMPRESSORS = ("fastv", "visionzip", "divprune", "tome", "prumerge", "pool")
 HEADS = tuple(name for name, method in METHODS.items() if method.of("vlm").head is not None)

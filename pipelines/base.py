@@ -26,14 +26,16 @@ PLAIN = SpecConfig(method="plain")
 class SpeculativePipeline(DiffusionPipeline):
     """A Diffusers pipeline that can speculate.
 
-    Subclasses name the folder of their embedded model in `embedded`, what they make in `modality`
-    and the classes of their components in `component_classes`; those in `_optional_components` may
+    Subclasses name the folder of their embedded model in `embedded`, what they make in `modality`,
+    a method that needs no component beside the target in `without`, and the classes of their
+    components in `component_classes`; those in `_optional_components` may
     be missing. `on_engine` is given the engine of every generation before it runs, for
     measurements.
     """
 
     embedded: str
     modality: ClassVar[Modality] = "image"
+    without: ClassVar[str] = "sjd"
     component_classes: ClassVar[dict[str, Any]]
     speculation: SpecConfig = PLAIN
     on_engine: Callable[[Engine], None] | None = None
@@ -125,7 +127,7 @@ class SpeculativePipeline(DiffusionPipeline):
             if self.components.get(part) is None:
                 raise InputError(
                     f"method {config.method!r} needs the component {part!r} and this pipeline has "
-                    "none; load one or use 'sjd'"
+                    f"none; load one or use {self.without!r}"
                 )
 
     def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:

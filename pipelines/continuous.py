@@ -13,19 +13,25 @@ from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from ..config import SpecConfig
 from ..errors import InputError
+from ..methods import Modality
 from ..models.denoiser import PackedHead
 from ..models.kl import decode_tokens, downsample_factor
 from ..models.mar import MarTransformer
-from ..models.mar_iterations import GuidanceSchedule, MarBackbone, MarPlan, plainly
+from ..models.mar_iterations import GuidanceSchedule, MarBackbone, MarPlan
 from ..models.published_mar import load_kl, load_mar
 from ..models.text import encode_captions
 from .base import SpeculativePipeline, owned, row_seeds
+from .continuous_parts import make_gaussian_rule, make_step_length
+from .continuous_speculation import Speculation
 from .continuous_stats import ContinuousStats
 from .output import ContinuousOutput
 from .prompts import check_count, check_prompts, negatives
 
 OutputType = Literal["pil", "np", "pt", "latent"]
-_SAME = ("token_dim", "grid", "noise_schedule", "condition", "class_num", "caption_dim")
+_SAME = (
+    *("token_dim", "grid", "buffer_size", "noise_schedule"),
+    *("condition", "class_num", "caption_dim"),
+)
 
 
 class ContinuousImagePipeline(SpeculativePipeline):
@@ -42,6 +48,8 @@ class ContinuousImagePipeline(SpeculativePipeline):
     """
 
     embedded = "continuous"
+    modality: ClassVar[Modality] = "continuous"
+    without: ClassVar[str] = "gamma-maximal"
     _optional_components: ClassVar = ["text_encoder", "tokenizer", "drafter"]
     component_classes: ClassVar = {
         "transformer": MarTransformer,
@@ -105,6 +113,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         guidance_schedule: GuidanceSchedule = "linear",
         temperature: float = 1.0,
         diffusion_steps: int | tuple[int, int] = 100,
+        learned_variance: bool = True,
         num_images_per_prompt: int = 1,
         generator: torch.Generator | list[torch.Generator] | None = None,
         output_type: OutputType = "pil",
@@ -125,17 +134,19 @@ class ContinuousImagePipeline(SpeculativePipeline):
             temperature: of the diffusion head; it scales the noise of every step.
             diffusion_steps: of the head; a pair (first, last), such as (50, 5), shrinks from the
                 first iteration to the last (DiSA).
+            learned_variance: whether the head says how much noise a step adds, as published; else
+                it is the least that the schedule allows, which rule "reflection" needs.
             num_images_per_prompt: pictures per caption or class.
             generator: one for all pictures, or a list with one each; the same seed gives the same
                 picture, alone or in a batch.
             output_type: "pil", "np", "pt" or "latent": the tokens `[B, L, C]`.
             return_dict: a `ContinuousOutput`, else the tuple (images, stats).
             callback_on_step_end: called as `callback(pipe, iteration, tokens so far, {"latents":
-                …})` after every iteration; set `pipe.interrupt = True` in it to stop: tokens that
-                are not drawn then are 0.
+                …})` after every iteration, or several that are drawn together; set `pipe.interrupt
+                = True` in it to stop: tokens that are not drawn then are 0.
 
         Raises:
-            InputError: an argument is out of range or does not fit the model.
+            InputError: an argument is out of range, or does not fit the model or the method.
         """
         told = self._told(prompt, class_labels)
         self.check_size(height, width)
@@ -150,27 +161,34 @@ class ContinuousImagePipeline(SpeculativePipeline):
             guidance_schedule,
             temperature,
             diffusion_steps,
+            learned_variance,
         )
         rows = len(told) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = ContinuousStats(pictures=rows)
         self._interrupt = False
+        config = self.speculation.serving(self.modality)
         with stats.phase("encode"):
-            buffer = torch.cat(
-                [
-                    part.repeat_interleave(num_images_per_prompt, 0)
-                    for part in self._buffer(told, negative_prompt, plan.guided)
-                ]
-            )
-        tokens = self._draw(self._backbone(buffer, plan, seeds), rows, stats, callback_on_step_end)
+            features = [
+                None if part is None else part.repeat_interleave(num_images_per_prompt, 0)
+                for part in self._features(told, negative_prompt, plan.guided)
+            ]
+            model = self.drafter if config.drafter_only else self.transformer
+            backbone, small = self._backbone(model, features, plan, seeds), None
+            if config.needs and not config.drafter_only:
+                small = self._backbone(self.drafter, features, plan, seeds)
+        speculation = Speculation(config, plan, len(features), small, stats, self.on_engine)
+        tokens = self._draw(backbone, speculation, rows, callback_on_step_end)
         with stats.phase("decode"):
             images = self._images(tokens, output_type)
         return ContinuousOutput(images=images, stats=stats) if return_dict else (images, stats)
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""
-        if config.method != "plain":
-            raise InputError(f"method {config.method!r} does not draw continuous tokens")
+        super().check_speculation(config)
+        parts = config.serving(self.modality)
+        make_gaussian_rule(parts)
+        make_step_length(parts)
 
     def check_size(self, height: int | None, width: int | None) -> None:
         """Raise an `InputError` for a size that this model does not draw."""
@@ -181,38 +199,41 @@ class ContinuousImagePipeline(SpeculativePipeline):
     def _draw(
         self,
         backbone: MarBackbone,
+        speculation: Speculation,
         rows: int,
-        stats: ContinuousStats,
         callback: Callable[[Any, int, int, dict[str, Any]], Any] | None,
     ) -> Tensor:
         """Tokens `[B, L, C]`, iteration by iteration."""
-        plan, weight = backbone.plan, backbone.head.weight
+        plan, weight, stats = backbone.plan, backbone.head.weight, speculation.stats
         shape = (rows, plan.length, self.transformer.config.token_dim)
         tokens = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
-        groups = len(backbone.buffer) // rows
-        predictions = backbone.predictions(tokens)
+        spans = speculation.spans
+        predictions = backbone.predictions(tokens, spans)
         with self.progress_bar(total=plan.length * rows) as bar:
-            for left in plan.masked()[1:]:
+            for _ in spans:
                 with stats.phase("backbone"):
                     prediction = next(predictions)
-                stats.observe_backbone(len(backbone.buffer))
-                with stats.phase("target"):
-                    drawn = plainly(prediction)
-                stats.observe_plain(len(drawn), prediction.denoiser.steps, groups)
+                if not speculation.config.drafter_only:
+                    stats.observe_backbone(len(backbone.buffer))
+                drawn = speculation.draw(prediction).to(tokens)
                 places = prediction.places[..., None].expand(-1, -1, shape[-1])
                 tokens.scatter_(1, places, drawn.unflatten(0, (rows, -1)))
-                bar.update((plan.length - left) * rows - bar.n)
+                done = prediction.known.shape[1] + prediction.places.shape[1]
+                bar.update(done * rows - bar.n)
                 if callback is not None:
-                    iteration = prediction.iteration + 1
-                    callback(self, iteration, plan.length - left, {"latents": tokens})
+                    callback(self, prediction.iterations.stop, done, {"latents": tokens})
                 if self._interrupt:
                     break
         return tokens
 
-    def _backbone(self, buffer: Tensor, plan: MarPlan, seeds: list[int]) -> MarBackbone:
-        """The target at work."""
-        model = self.transformer
+    def _backbone(
+        self, model: MarTransformer, features: list[Tensor | None], plan: MarPlan, seeds: list[int]
+    ) -> MarBackbone:
+        """A model at work, told of every row what `_features` says."""
         head = self.built(model.head, None, lambda: PackedHead(model.head))
+        tell = model.captions if self.captioned else model.classes
+        nothing = model.nothing(len(seeds))
+        buffer = torch.cat([nothing if part is None else tell(part) for part in features])
         return MarBackbone(model, head, buffer, plan, seeds)
 
     def _told(
@@ -234,26 +255,28 @@ class ContinuousImagePipeline(SpeculativePipeline):
             raise InputError(f"class_labels are from 0 to {count - 1}, not {wrong or classes}")
         return classes
 
-    def _buffer(
+    def _features(
         self, told: list[str] | list[int], negative: str | list[str] | None, guided: bool
-    ) -> tuple[Tensor, ...]:
-        """What the backbone is told, `[B, T, D]`; guided, then the unconditional rows'."""
-        buffers = [self._embedded(told)]
+    ) -> list[Tensor | None]:
+        """Text features `[B, T, D]` or classes `[B]`; guided, then the unconditional rows'.
+
+        None: the learned "nothing".
+        """
+        features: list[Tensor | None] = [self._embedded(told)]
         if guided and negative is None:
-            buffers.append(self.transformer.nothing(len(told)))
+            features.append(None)
         elif guided:
             if not self.captioned:
                 raise InputError("this model is told classes: it has no negative_prompt")
-            buffers.append(self._embedded(negatives(negative, [str(t) for t in told])))
-        return tuple(buffers)
+            features.append(self._embedded(negatives(negative, [str(t) for t in told])))
+        return features
 
     def _embedded(self, told: Any) -> Tensor:
-        """The buffer `[B, T, D]` of captions or classes."""
-        model: MarTransformer = self.transformer
+        """Text features of captions, or classes as a tensor."""
         if not self.captioned:
-            return model.classes(torch.tensor(told, device=self.device))
-        features, _ = encode_captions(self.tokenizer, self.text_encoder, told, model.prefix_length)
-        return model.captions(features)
+            return torch.tensor(told, device=self.device)
+        length = self.transformer.prefix_length
+        return encode_captions(self.tokenizer, self.text_encoder, told, length)[0]
 
     def _images(self, tokens: Tensor, output_type: OutputType) -> Any:
         if output_type == "latent":

@@ -12,10 +12,13 @@ from ..engine.accept.gamma_maximal import GammaMaximalRule
 from ..engine.accept.gaussian_block import GaussianBlockRule
 from ..engine.accept.independent import IndependentRule
 from ..engine.accept.reflection import ReflectionRule
-from ..engine.types import AcceptanceRule, Drafter
+from ..engine.length.constant import ConstantLength
+from ..engine.length.heuristic import HeuristicLength
+from ..engine.types import AcceptanceRule, Drafter, DraftLength
 from ..errors import InputError
 from ..methods import GAUSSIAN_RULES
-from ..models.denoising import Denoiser, PosteriorSchedule
+from ..models.denoising import Denoiser
+from ..models.diffusion import DiffusionSchedule
 
 
 def make_gaussian_rule(config: SpecConfig) -> AcceptanceRule:
@@ -39,17 +42,35 @@ def make_gaussian_rule(config: SpecConfig) -> AcceptanceRule:
     )
 
 
+def make_step_length(config: SpecConfig) -> DraftLength:
+    """The draft-length policy of a configuration.
+
+    Raises:
+        InputError: it weighs what is known of token ids alone.
+    """
+    config = config.resolved()
+    if config.length == "heuristic":
+        return HeuristicLength(int(config.num_draft_tokens or 0), config.extent.deepest)
+    if config.length == "constant":
+        return ConstantLength(config.extent.deepest)
+    raise InputError(
+        f"length {config.length!r} has no figures for denoising steps; use 'constant' or "
+        "'heuristic'"
+    )
+
+
 def make_step_drafter(
     config: SpecConfig,
-    schedule: PosteriorSchedule,
+    schedule: DiffusionSchedule,
     temperature: float = 1.0,
+    learned_variance: bool = True,
     small: Denoiser | None = None,
     condition: Tensor | None = None,
 ) -> Drafter:
     """The drafter of denoising steps of a configuration.
 
     Args:
-        schedule, temperature: of the target's head.
+        schedule, temperature, learned_variance: of the target's head.
         small: the smaller head of those that need one, and what it is told of every token, its
             `condition [B, D]`.
 
@@ -60,7 +81,7 @@ def make_step_drafter(
     if drafter == "null":
         return NullDrafter()
     if drafter == "frozen":
-        return FrozenDrafter(schedule, temperature)
+        return FrozenDrafter(schedule, temperature, learned_variance)
     if drafter != "denoiser":
         raise InputError(f"drafter {drafter!r} drafts no denoising steps; use 'frozen'")
     if small is None or condition is None:

@@ -49,6 +49,18 @@ class ContinuousStats(SpecStats):
         self.head_calls += steps
         self.head_rows += steps * tokens * groups
 
+    def observe_drafter_only(self, tokens: int, steps: int) -> None:
+        """Count tokens that the drafter denoised in the target's place, after a backbone call."""
+        for counts in (self.calls, self.drafted, self.accepted, self.target_tokens):
+            counts += [0] * tokens
+        self.emitted += [steps] * tokens
+        self.drafter_backbone_calls += 1
+        self.drafter_head_calls += steps
+
+    def observe_loop(self, other: ContinuousStats) -> None:
+        """Count what a run of the loop took."""
+        self._add(other)
+
     def _add(self, other: SpecStats) -> None:
         super()._add(other)
         assert isinstance(other, ContinuousStats)

@@ -36,7 +36,7 @@ from .base import row_seeds
 from .costs import Costs
 from .drafting import Drafting, visual_tokens
 from .notices import Notices
-from .parts import check_ids, check_layers, make_drafter, make_length, make_rule
+from .parts import check_layers, make_drafter, make_length, make_rule
 from .request import Request, Stops, StopStrings, Stream
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
@@ -134,7 +134,6 @@ class Speculation:
         self.drafting = Drafting(self.target, self.config, drafter, head)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices = Costs(), Notices()
-        check_ids(self.config)
         check_layers(self.config, len(self.target.layers))
 
     def generate(

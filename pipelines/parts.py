@@ -42,7 +42,7 @@ from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
 from ..engine.types import AcceptanceRule, Drafter, DraftLength
 from ..errors import InputError
-from ..methods import GAUSSIAN_RULES, SELF, WINDOWED
+from ..methods import SELF, WINDOWED
 from ..models.guided import GuidedDecoder
 from ..models.neighbours import Neighbours
 from ..models.spatial import SpatialDecoder
@@ -70,7 +70,6 @@ def make_rule(
     """
     config = config.resolved()
     rule = str(config.rule)
-    check_ids(config)
     if rule == "greedy" and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
 
@@ -105,14 +104,6 @@ def make_rule(
     if rule == "cool":
         return CoolRule(config.cool_delta, config.cool_length, config.cool_nu)
     return BlockRule() if rule == "block" else TokenRule()
-
-
-def check_ids(config: SpecConfig) -> None:
-    """Raise an `InputError` if a complete configuration is of vectors, where tokens are ids."""
-    if config.rule in GAUSSIAN_RULES:
-        raise InputError(
-            f"rule {config.rule!r} judges vectors, and the tokens of this pipeline are ids"
-        )
 
 
 def check_layers(config: SpecConfig, layers: int) -> None:

@@ -18,8 +18,9 @@ from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
 from ...engine.stats import SpecStats
 from ...engine.types import AcceptanceRule, Drafter, Engine
-from ...models.denoising import AlignedTarget, DenoisingTarget, PosteriorSchedule
-from ...worlds.linear_gaussian import LinearGaussian, MarkovBackbone, cosine_schedule
+from ...models.denoising import AlignedTarget, DenoisingTarget
+from ...models.diffusion import DiffusionSchedule
+from ...worlds.linear_gaussian import LinearGaussian, MarkovBackbone
 
 STEPS, SIZE, SPREAD = 100, 16, 0.3  # of MAR's head: steps, numbers in a token; the data's deviation
 LENGTHS = (2, 4, 8, 16)
@@ -35,7 +36,7 @@ def denoising_calls(pipe: Any = None, samples: int = 10) -> dict[str, Any]:
     means to be 0.05 deviations off and the variances' share to be 0.35 in place of 0.3. `most` is
     of the slowest of a batch of 64: its calls are what the batch waits for.
     """
-    schedule = cosine_schedule(STEPS)
+    schedule = DiffusionSchedule.trained("cosine").respaced(STEPS)
     spread = torch.full((SIZE,), SPREAD, dtype=torch.float64)
     target = LinearGaussian.of_data(spread, schedule, 0.3)
     small = LinearGaussian.of_data(spread * 1.05, schedule, 0.35)
@@ -59,7 +60,7 @@ def denoising_calls(pipe: Any = None, samples: int = 10) -> dict[str, Any]:
 def _denoise(
     target: LinearGaussian,
     small: LinearGaussian,
-    schedule: PosteriorSchedule,
+    schedule: DiffusionSchedule,
     drafter: str,
     rule: AcceptanceRule,
     length: int,
@@ -99,7 +100,7 @@ def cspd_bias(pipe: Any = None, samples: int = 10) -> dict[str, Any]:
     nothing either: at the last noisy step deviations are so small that drafter and target, with
     their own conditions, hardly ever overlap.
     """
-    schedule = cosine_schedule(STEPS)
+    schedule = DiffusionSchedule.trained("cosine").respaced(STEPS)
     spread = torch.full((SIZE,), SPREAD, dtype=torch.float64)
     target = LinearGaussian.of_data(spread, schedule, 0.3)
     small = LinearGaussian.of_data(spread * 1.05, schedule, 0.35)

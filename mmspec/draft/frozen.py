@@ -9,7 +9,8 @@ from ..engine.accept.chain import pick
 from ..engine.accept.gaussian import law_at
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, Scores, Verdict
-from ..models.denoising import PosteriorSchedule, steps_ahead
+from ..models.denoising import steps_ahead
+from ..models.diffusion import DiffusionSchedule
 from .denoising import StepDrafter
 
 
@@ -25,13 +26,20 @@ class FrozenDrafter(StepDrafter):
     Args:
         schedule: how predictions make laws.
         temperature: of the head, by which its deviations are multiplied.
+        learned_variance: whether the head says where its variances lie; else they are the least.
     """
 
-    def __init__(self, schedule: PosteriorSchedule, temperature: float = 1.0) -> None:
-        super().__init__(len(schedule.kept))
+    def __init__(
+        self, schedule: DiffusionSchedule, temperature: float = 1.0, learned_variance: bool = True
+    ) -> None:
+        super().__init__(len(schedule))
         self.schedule, self.temperature = schedule, temperature
+        self.learned_variance = learned_variance
 
     def start(self, context: Context) -> None:
+        tables = self.schedule.alphas_bar, self.schedule.clean, self.schedule.current
+        bounds = self.schedule.low, self.schedule.high
+        self._tables = [x.to(context.last.device)[:, None] for x in (*tables, *bounds)]
         self._velocity = self._share = torch.empty(0)  # [B, C]
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
@@ -39,17 +47,19 @@ class FrozenDrafter(StepDrafter):
         return super().propose(context, budget if context.round else [0] * len(budget), coins)
 
     def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        kept, clean, current, low, high = self.schedule.at(t)
+        kept, clean, current, low, high = (table[t] for table in self._tables)
         predicted = kept.sqrt() * x - (1 - kept).sqrt() * self._velocity
         std = ((low + self._share * (high - low)) / 2).exp()
-        return clean * predicted + current * x, self.temperature * std
+        return (clean * predicted + current * x).to(x), (self.temperature * std).to(x)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         law, x = law_at(scores.gaussian, verdict.accepted), torch.cat([self._root, draft.tokens], 1)
         x = pick(x, verdict.accepted)
-        kept, clean, current, low, high = self.schedule.at(
-            (self._t - verdict.accepted).clamp_min(0)
-        )
+        t = (self._t - verdict.accepted).clamp_min(0)
+        kept, clean, current, low, high = (table[t] for table in self._tables)
         predicted = (law.mean - current * x) / clean
-        self._velocity = ((kept.sqrt() * x - predicted) / (1 - kept).sqrt()).to(x)
-        self._share = ((2 * (law.std / self.temperature).log() - low) / (high - low)).to(x)
+        self._velocity = (kept.sqrt() * x - predicted) / (1 - kept).sqrt()
+        if self.learned_variance:
+            self._share = (2 * (law.std / self.temperature).log() - low) / (high - low)
+        else:
+            self._share = torch.zeros_like(law.std)

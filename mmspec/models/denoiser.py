@@ -59,19 +59,26 @@ class PackedHead:
         return self.output(h).view(count, groups, -1)
 
 
-class Denoiser:
+class HeadDenoiser:
     """The denoising steps S of a head: step t leads from x_t to x_{t-1}, t = S - 1 … 0.
 
     Args:
         head: in its inference form.
         schedule: of the S steps.
         temperature: factor on every step's deviation; the noise that it starts from is not scaled.
+        learned_variance: whether the head says where a variance lies between its bounds; else it is
+            the least.
     """
 
     def __init__(
-        self, head: PackedHead, schedule: DiffusionSchedule, temperature: float = 1.0
+        self,
+        head: PackedHead,
+        schedule: DiffusionSchedule,
+        temperature: float = 1.0,
+        learned_variance: bool = True,
     ) -> None:
-        self.head, self.steps, self.temperature = head, len(schedule), temperature
+        self.head, self.schedule, self.temperature = head, schedule, temperature
+        self.learned_variance = learned_variance
         weight = head.weight
         self.times = head.head.time_embed(schedule.timesteps.to(weight.device))  # [S, W]
         self.shrink, self.share, low, high = (
@@ -81,6 +88,11 @@ class Denoiser:
         # half the logarithm: of the deviation. exp of -∞ is the 0 of the last step, without noise
         self.middle, self.reach = (low + high) / 4, (high - low) / 4
         self.middle[0] = -torch.inf
+
+    @property
+    def steps(self) -> int:
+        """S."""
+        return len(self.schedule)
 
     @property
     def channels(self) -> int:
@@ -107,18 +119,19 @@ class Denoiser:
         Any rows at any steps in one call: of one token too, with its condition repeated.
 
         Args:
-            x: noisy tokens `[R, C]`.
+            x: noisy tokens `[R, C]`, whose dtype may be finer than the head's; the law is of it.
             t: their steps `[R]`; at 0 the deviation is 0: the last step adds no noise.
             condition: `[R, D]`, see `condition`.
         """
         groups, guided = divmod(condition.shape[1], self.head.head.width)
         told = condition[:, :-1] if guided else condition
         y = told.unflatten(1, (groups, -1)) + self.times[t][:, None]  # [R, G, W]
-        noise, between = self.head(x, y).split(self.channels, dim=-1)
+        noise, between = self.head(x.to(y), y).split(self.channels, dim=-1)
         seen = torch.lerp(noise[:, 1], noise[:, 0], condition[:, -1:]) if guided else noise[:, 0]
         mean = (x - self.share[t] * seen) * self.shrink[t]
-        deviation = torch.exp(self.middle[t] + self.reach[t] * between[:, 0])
-        return mean, deviation * self.temperature
+        share = between[:, 0] if self.learned_variance else torch.full_like(seen, -1)
+        deviation = torch.exp(self.middle[t] + self.reach[t] * share) * self.temperature
+        return mean, deviation.to(mean)
 
     def sample(self, condition: Tensor, noise: Tensor) -> Tensor:
         """Clean tokens `[R, C]`, step by step, from `noise [R, S, C]`.

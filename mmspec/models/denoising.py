@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -57,17 +56,19 @@ class DenoisingTarget(VectorTarget):
     Args:
         denoiser: the head.
         condition: what it is told of every token `[B, D]`.
+        left: the chain's last steps that are to be gone, T in all that is said above; None: all T.
     """
 
-    def __init__(self, denoiser: Denoiser, condition: Tensor) -> None:
+    def __init__(self, denoiser: Denoiser, condition: Tensor, left: int | None = None) -> None:
         self.denoiser, self.condition = denoiser, condition
+        self.left = denoiser.steps if left is None else left
 
     def start(self, rows: int) -> None:
         """There is nothing to prepare."""
 
     def score(self, context: Context, draft: Draft) -> Scores:
         x = torch.cat([context.last, draft.tokens], dim=1) if draft.nodes else context.last
-        t = steps_ahead(self.denoiser.steps, context, draft.nodes + 1)
+        t = steps_ahead(self.left, context, draft.nodes + 1)
         mean, std = torch.zeros_like(x), torch.zeros_like(x)
         # finished rows are not asked for, and neither is filling
         n = torch.arange(draft.nodes + 1, device=x.device)
@@ -78,11 +79,37 @@ class DenoisingTarget(VectorTarget):
         return Scores(Gaussian(mean, std))
 
 
-def last_noisy_law(denoiser: Denoiser, noise: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation `[R, C]` of the last step that adds noise, behind given noises.
+class CountedDenoiser:
+    """A denoiser that counts its calls.
 
     Args:
-        noise: `[R, T − 1, C]`: x_T, and what the steps T − 1 … 2 add.
+        denoiser: the head.
+
+    Attributes:
+        calls, rows: of it, one after the other, and the rows in them.
+    """
+
+    def __init__(self, denoiser: Denoiser) -> None:
+        self.denoiser = denoiser
+        self.calls = self.rows = 0
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return self.denoiser.steps
+
+    def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Denoiser.step`."""
+        self.calls += 1
+        self.rows += len(x)
+        return self.denoiser.step(x, t, condition)
+
+
+def walk(denoiser: Denoiser, noise: Tensor, condition: Tensor) -> Tensor:
+    """The vectors `[R, C]` that the first steps leave, whose noises are given.
+
+    Args:
+        noise: `[R, n, C]`: x_T, and what the first n − 1 steps add.
         condition: `[R, D]`.
     """
     x, *others = noise.unbind(1)
@@ -90,7 +117,18 @@ def last_noisy_law(denoiser: Denoiser, noise: Tensor, condition: Tensor) -> tupl
     for added in others:
         mean, std = denoiser.step(x, t, condition)
         x, t = mean + std * added, t - 1
-    return denoiser.step(x, t, condition)
+    return x
+
+
+def last_noisy_law(denoiser: Denoiser, noise: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation `[R, C]` of the last step that adds noise, behind given noises.
+
+    Args:
+        noise: `[R, T − 1, C]`: x_T, and what the steps T − 1 … 2 add.
+        condition: `[R, D]`.
+    """
+    x = walk(denoiser, noise, condition)
+    return denoiser.step(x, torch.ones(len(x), dtype=torch.long, device=x.device), condition)
 
 
 class Backbone(Protocol):
@@ -126,42 +164,3 @@ class AlignedTarget(VectorTarget):
         laws = last_noisy_law(self.denoiser, draft.noise.flatten(0, 1), condition)
         mean, std = (each.view(len(draft.noise), draft.nodes + 1, -1) for each in laws)
         return Scores(Gaussian(mean, std))
-
-
-@dataclass(frozen=True)
-class PosteriorSchedule:
-    """How a head's prediction makes the law of a step (Ho et al. 2020, equation 7; Nichol and
-    Dhariwal 2021, equation 15).
-
-    The mean is `clean[t] x̂_0 + current[t] x_t`; the log variance lies between `low[t]` (that of the
-    posterior) and `high[t]` (log β) as the head says.
-
-    Attributes:
-        kept: ᾱ_t `[T]`, the share of the data's variance that is left in x_t.
-        clean, current, low, high: see above, `[T]`.
-    """
-
-    kept: Tensor
-    clean: Tensor
-    current: Tensor
-    low: Tensor
-    high: Tensor
-
-    @classmethod
-    def of(cls, kept: Tensor) -> PosteriorSchedule:
-        """The schedule of ᾱ_0 … ᾱ_{T−1}, in their dtype."""
-        before = torch.cat([kept.new_ones(1), kept[:-1]])
-        beta = 1 - kept / before
-        clean = before.sqrt() * beta / (1 - kept)
-        current = (kept / before).sqrt() * (1 - before) / (1 - kept)
-        low = (beta * (1 - before) / (1 - kept)).log()
-        low = torch.cat([low[1:2], low[1:]])  # step 0 has no noise; the variance is that of step 1
-        return cls(kept, clean, current, low, beta.log())
-
-    def at(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Kept, clean, current, low and high of steps `t [...]`, `[..., 1]` each."""
-        kept, clean, current, low, high = (
-            each[t][..., None]
-            for each in (self.kept, self.clean, self.current, self.low, self.high)
-        )
-        return kept, clean, current, low, high

@@ -30,6 +30,8 @@ class DiffusionSchedule:
         alphas_bar: share of the clean signal's variance that is left, `[S]`.
         shrink, share: a step back from x_t with predicted noise ε has the mean
             `(x_t - share · ε) · shrink`, `[S]`.
+        clean, current: the same with a predicted clean end x_0: `clean · x_0 + current · x_t` (Ho
+            et al. 2020, equation 7), `[S]`.
         low, high: logarithms of the least and the largest variance of a step back, `[S]`. The step
             to the clean end has none; its `low` is that of the step before, as in the published
             code.
@@ -43,6 +45,8 @@ class DiffusionSchedule:
         variance = betas * (1 - before) / (1 - self.alphas_bar)
         self.shrink = (1 - betas).rsqrt()
         self.share = betas * (1 - self.alphas_bar).rsqrt()
+        self.clean = before.sqrt() * betas / (1 - self.alphas_bar)
+        self.current = (1 - betas).sqrt() * (1 - before) / (1 - self.alphas_bar)
         self.low = torch.cat([variance[1:2], variance[1:]]).log()
         self.high = betas.log()
 
@@ -81,9 +85,8 @@ class DiffusionSchedule:
 
     def posterior_mean(self, clean: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
         """Mean `[N, C]` of the step back from `noisy [N, C]` if the clean end were known."""
-        kept = self.alphas_bar.to(clean.device)[t, None]
-        noise = (noisy - kept.sqrt().to(clean) * clean) / (1 - kept).sqrt().to(clean)
-        return self.mean(noisy, noise, t)
+        share, current = (x.to(clean)[t, None] for x in (self.clean, self.current))
+        return share * clean + current * noisy
 
     def mean(self, noisy: Tensor, noise: Tensor, t: Tensor) -> Tensor:
         """Mean `[N, C]` of the step back from `noisy [N, C]` at step `t [N]`."""

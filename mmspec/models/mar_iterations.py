@@ -7,17 +7,17 @@ of how many tokens are still masked, guidance that grows with the part that is k
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..engine.noise import PlacedNoise
+from ..engine.coins import ProductionCoins
 from ..errors import InputError
 from ..registry import check_name
-from .denoiser import Denoiser, PackedHead
+from .denoiser import HeadDenoiser, PackedHead
 from .diffusion import TRAINED
 from .mar import MarTransformer
 
@@ -37,6 +37,7 @@ class MarPlan:
         guidance_schedule: "linear" starts at no guidance and ends at s, "constant" stays at s.
         temperature: of the head.
         diffusion_steps: of the head; a pair: of the first iteration and of the last, see `steps`.
+        learned_variance: whether the head says how much noise a step has; else it is the least.
 
     Raises:
         InputError: a value is out of range.
@@ -48,6 +49,7 @@ class MarPlan:
     guidance_schedule: GuidanceSchedule = "linear"
     temperature: float = 1.0
     diffusion_steps: int | tuple[int, int] = 100
+    learned_variance: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.iterations <= self.length:
@@ -78,6 +80,11 @@ class MarPlan:
             counts.append(max(1, min(counts[-1] - 1, left)))
         return [*counts, 0]
 
+    def drawn(self, iteration: int) -> int:
+        """Tokens that an iteration draws."""
+        masked = self.masked()
+        return masked[iteration] - masked[iteration + 1]
+
     def guidance(self, masked: int) -> float:
         """Guidance of an iteration that leaves so many tokens masked (the last counts as one)."""
         if self.guidance_schedule == "constant":
@@ -99,32 +106,45 @@ class MarPlan:
 
 @dataclass
 class Prediction:
-    """The tokens of one iteration, as rows of their own: R = B · m.
+    """Tokens that are drawn together, as rows of their own: R = B · m.
 
     Attributes:
-        iteration: its number, from 0.
+        iterations: those whose tokens they are.
         places: where they stand, `[B, m]`.
+        known: where those stand that were drawn before them, `[B, n]`.
+        read: these, `[B, n, C]`.
         condition: what the head is told of each, `[R, D]`.
-        denoiser: the head with this iteration's steps.
-        noise: of the pictures.
+        denoiser: the head with these iterations' steps.
+        coins: of each.
     """
 
-    iteration: int
+    iterations: range
     places: Tensor
+    known: Tensor
+    read: Tensor
     condition: Tensor
-    denoiser: Denoiser
-    noise: PlacedNoise
+    denoiser: HeadDenoiser
+    coins: ProductionCoins
 
-    def noises(self, start: int, steps: int, draw: int | Tensor = 0) -> Tensor:
-        """Noise `[R, steps, C]`, from step `start` on; see `Denoiser.sample`, `PlacedNoise`."""
-        noise = self.noise.normal(self.places, start, steps, self.denoiser.channels, draw)
-        return noise.flatten(0, 1)
+    @property
+    def asked(self) -> tuple[range, Tensor, Tensor, Tensor]:
+        """What any model of the same tokens has to be asked, see `MarBackbone.told`."""
+        return self.iterations, self.read, self.known, self.places
+
+    def noises(self, steps: int) -> Tensor:
+        """Noise `[R, steps, C]` of the first steps; see `HeadDenoiser.sample`.
+
+        Whoever denoises these tokens has the same.
+        """
+        place = torch.zeros_like(self.places.flatten())[:, None]
+        noise = self.coins.round(0)[0].noise(place, steps * self.denoiser.channels)
+        return noise.view(len(place), steps, -1)
 
 
 def plainly(prediction: Prediction) -> Tensor:
     """Tokens `[R, C]` of an iteration: all diffusion steps one after the other."""
     denoiser = prediction.denoiser
-    return denoiser.sample(prediction.condition, prediction.noises(0, denoiser.steps))
+    return denoiser.sample(prediction.condition, prediction.noises(denoiser.steps))
 
 
 @dataclass
@@ -144,7 +164,7 @@ class MarBackbone:
     buffer: Tensor
     plan: MarPlan
     seeds: list[int]
-    _denoisers: dict[int, Denoiser] = field(default_factory=dict)
+    _denoisers: dict[int, HeadDenoiser] = field(default_factory=dict)
 
     def conditions(
         self, tokens: Tensor, places: Tensor, wanted: Tensor, lengths: Tensor | None = None
@@ -162,27 +182,62 @@ class MarBackbone:
         z: Tensor = self.model(known, at, buffer, asked, lengths)
         return torch.stack(z.chunk(groups), dim=2)
 
-    def denoiser(self, steps: int) -> Denoiser:
+    def denoiser(self, steps: int) -> HeadDenoiser:
         """The head with so many diffusion steps."""
         if steps not in self._denoisers:
-            schedule = self.model.schedule.respaced(steps)
-            self._denoisers[steps] = Denoiser(self.head, schedule, self.plan.temperature)
+            schedule, plan = self.model.schedule.respaced(steps), self.plan
+            self._denoisers[steps] = HeadDenoiser(
+                self.head, schedule, plan.temperature, plan.learned_variance
+            )
         return self._denoisers[steps]
 
-    def predictions(self, tokens: Tensor) -> Iterator[Prediction]:
-        """What every iteration has to draw; its caller puts the draws into `tokens [B, L, C]`.
+    def told(
+        self, iterations: range, read: Tensor, known: Tensor, wanted: Tensor, steps: int
+    ) -> Tensor:
+        """What the head is told `[R, D]` of the tokens `wanted [B, m]` that iterations draw.
 
-        Iteration k reads those of the iterations before it, when it is asked for.
+        One call of the network, which reads the tokens `read [B, n, C]` at `known [B, n]`; the head
+        has so many steps.
         """
-        plan = self.plan
-        noise = PlacedNoise(self.seeds, tokens.device)
-        order, masked = noise.order(plan.length), plan.masked()
-        for k in range(plan.iterations):
-            done, until = plan.length - masked[k], plan.length - masked[k + 1]
+        z = self.conditions(read, known, wanted).flatten(0, 1)
+        scale = None
+        if self.plan.guided:
+            masked = self.plan.masked()
+            each = [
+                self.plan.guidance(masked[k + 1])
+                for k in iterations
+                for _ in range(self.plan.drawn(k))
+            ]
+            scale = torch.tensor(each * len(wanted), dtype=z.dtype, device=z.device)
+        return self.denoiser(steps).condition(z, scale)
+
+    def predictions(
+        self, tokens: Tensor, spans: Sequence[int] | None = None
+    ) -> Iterator[Prediction]:
+        """What is to be drawn, in turn; its caller puts the draws into `tokens [B, L, C]`.
+
+        A prediction reads those of the ones before it, when it is asked for.
+
+        Args:
+            spans: iterations whose tokens are drawn together, from one set of known ones, in each
+                of the predictions; None: one.
+        """
+        plan, masked = self.plan, self.plan.masked()
+        coins = ProductionCoins(self.seeds, tokens.device)
+        every = torch.arange(plan.length, device=tokens.device)[None]
+        order = coins.exponential(every, 1)[..., 0].argsort(-1)
+        start = 0
+        for span in spans or [1] * plan.iterations:
+            iterations = range(start, start + span)
+            start += span
+            done, until = plan.length - masked[iterations[0]], plan.length - masked[start]
             known, wanted = order[:, :done], order[:, done:until]
             read = tokens.gather(1, known[..., None].expand(-1, -1, tokens.shape[-1]))
-            z = self.conditions(read, known, wanted).flatten(0, 1)
-            denoiser = self.denoiser(plan.steps(k))
-            scale = plan.guidance(masked[k + 1]) if plan.guided else None
-            condition = denoiser.condition(z, scale)
-            yield Prediction(k, wanted, condition, denoiser, noise)
+            steps = plan.steps(iterations[0])
+            condition, denoiser = (
+                self.told(iterations, read, known, wanted, steps),
+                self.denoiser(steps),
+            )
+            pictures = torch.arange(len(tokens), device=tokens.device)
+            own = coins.at(pictures.repeat_interleave(until - done), wanted.flatten())
+            yield Prediction(iterations, wanted, known, read, condition, denoiser, own)

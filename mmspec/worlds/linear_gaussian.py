@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..engine.types import Context
-from ..models.denoising import PosteriorSchedule
-
-
-def cosine_schedule(steps: int, dtype: torch.dtype = torch.float64) -> PosteriorSchedule:
-    """`steps` evenly spaced ones of the 1000 steps of Nichol and Dhariwal 2021, equation 17."""
-    share = torch.arange(1001, dtype=torch.float64) / 1000
-    level = ((share + 0.008) / 1.008 * math.pi / 2).cos().square()
-    beta = (1 - level[1:] / level[:-1]).clamp_max(0.999)
-    places = torch.linspace(0, 999, steps, dtype=torch.float64).round().long()
-    return PosteriorSchedule.of((1 - beta).cumprod(0)[places].to(dtype))
+from ..models.diffusion import DiffusionSchedule
 
 
 @dataclass(frozen=True)
@@ -37,7 +27,7 @@ class LinearGaussian:
 
     @classmethod
     def of_data(
-        cls, spread: Tensor, schedule: PosteriorSchedule, share: float | Tensor = 0.0
+        cls, spread: Tensor, schedule: DiffusionSchedule, share: float | Tensor = 0.0
     ) -> LinearGaussian:
         """The best denoiser of data N(μ, diag spread²), `spread [C]`.
 
@@ -45,7 +35,16 @@ class LinearGaussian:
             share: how far up the variance lies between the schedule's bounds, in [0, 1]; a number
                 or one a coordinate `[C]`.
         """
-        kept, clean, current, low, high = schedule.at(torch.arange(len(schedule.kept)))
+        kept, clean, current, low, high = (
+            table.to(spread)[:, None]
+            for table in (
+                schedule.alphas_bar,
+                schedule.clean,
+                schedule.current,
+                schedule.low,
+                schedule.high,
+            )
+        )
         # x_0 given x_t has the mean μ + slope (x_t − √ᾱ μ)
         slope = kept.sqrt() * spread**2 / (kept * spread**2 + 1 - kept)
         std = ((low + share * (high - low)) / 2).exp().expand_as(slope).clone()

@@ -222,6 +222,27 @@ def test_coins_at_places():
     assert not torch.isin(some, coins.round(2)[1].normal((50,))).any()
 
 
+def test_noise_at_places_is_standard_normal():
+    """Row, place and number by number; neighbours in every direction are strangers."""
+    rows, places = torch.arange(64).repeat_interleave(16), torch.arange(16).repeat(64)
+    coins = ProductionCoins(list(range(64))).at(rows, places)
+    noise = coins.round(0)[0].noise(torch.zeros(len(rows), 1, dtype=torch.long), 160)
+    noise = noise.view(64, 16, 20, 8)
+    flat = noise.flatten()  # 163,840 numbers
+    assert float(flat.mean()) == pytest.approx(0, abs=0.01)
+    assert float(flat.var()) == pytest.approx(1, abs=0.015)
+    for point in (-2.0, -0.5, 1.0):
+        below = float((flat < point).double().mean())
+        assert below == pytest.approx(float(torch.special.ndtr(torch.tensor(point))), abs=0.005)
+    for dim in range(4):
+        first, second = noise.narrow(dim, 0, 1), noise.narrow(dim, 1, 1)
+        assert abs(float((first * second).mean())) < 5 / first.numel() ** 0.5
+    # apart from what verification and proposals draw of the same token
+    for number in range(4):
+        for side in coins.round(number):
+            assert not torch.isin(side.normal((16,)), flat).any()
+
+
 # --- accept and draw ------------------------------------------------------------------------------
 
 

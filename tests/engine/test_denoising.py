@@ -27,10 +27,11 @@ from mmspec.models.denoising import (
     DenoisingTarget,
     last_noisy_law,
 )
-from mmspec.worlds.linear_gaussian import LinearGaussian, MarkovBackbone, cosine_schedule
+from mmspec.models.diffusion import DiffusionSchedule
+from mmspec.worlds.linear_gaussian import LinearGaussian, MarkovBackbone
 
 T, SIZE = 12, 3
-SCHEDULE = cosine_schedule(T)
+SCHEDULE = DiffusionSchedule.trained("cosine").respaced(T)
 SPREAD = torch.tensor([0.2, 0.5, 1.0], dtype=torch.float64)
 TARGET = LinearGaussian.of_data(SPREAD, SCHEDULE, 0.3)
 SMALL = LinearGaussian.of_data(SPREAD * 1.1, SCHEDULE, 0.4)
@@ -218,7 +219,7 @@ def test_the_whole_loop_is_exact(rule):
 
 def test_schedule_is_the_posterior():
     """Bayes' rule on x_{t−1} given x_t and x_0, in another arrangement."""
-    kept = SCHEDULE.kept
+    kept = SCHEDULE.alphas_bar
     for t in range(1, T):
         alpha, before = kept[t] / kept[t - 1], kept[t - 1]
         precision = 1 / (1 - before) + alpha / (1 - alpha)
@@ -233,7 +234,7 @@ def test_schedule_is_the_posterior():
 
 def test_the_best_denoiser_keeps_the_data():
     """From N(0, I), many steps of it lead to the data's own law."""
-    schedule = cosine_schedule(1000)
+    schedule = DiffusionSchedule.trained("cosine").respaced(1000)
     target = LinearGaussian.of_data(SPREAD, schedule)
     reach = target.mean_path(torch.ones(SIZE).double(), torch.zeros(SIZE).double())[-1]
     variance = target.covariance()[-1, -1] + reach**2
@@ -266,12 +267,12 @@ def test_frozen_law_by_hand():
     context.lengths, context.base, context.round = torch.tensor([1, 1]), [1, 1], 1
     draft = drafter.propose(context, [3, 2], ProductionCoins([0, 1]).round(1)[0])
     clean = (mean - SCHEDULE.current[T - 1] * x) / SCHEDULE.clean[T - 1]
-    root = SCHEDULE.kept[T - 1]
+    root = SCHEDULE.alphas_bar[T - 1]
     velocity = (root.sqrt() * x - clean) / (1 - root).sqrt()
     before = context.last[:, 0]
     for n in range(3):
         t = T - 2 - n
-        kept = SCHEDULE.kept[t]
+        kept = SCHEDULE.alphas_bar[t]
         predicted = kept.sqrt() * before - (1 - kept).sqrt() * velocity
         law = SCHEDULE.clean[t] * predicted + SCHEDULE.current[t] * before
         assert torch.allclose(draft.law.mean[:, n], law)

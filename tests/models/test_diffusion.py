@@ -10,7 +10,7 @@ import torch
 from diffusers import DDPMScheduler
 
 from mmspec.errors import InputError
-from mmspec.models.denoiser import Denoiser, PackedHead
+from mmspec.models.denoiser import HeadDenoiser, PackedHead
 from mmspec.models.diffusion import DiffusionSchedule
 from mmspec.models.diffusion_head import DiffusionHead
 
@@ -197,7 +197,7 @@ def test_step_is_the_published_law(head, scale, temperature):
     x, z = rng.standard_normal((15, 4)), rng.standard_normal((3, groups, 10))
     t = np.array([[24, 23, 22, 1, 0], [0, 3, 9, 9, 24], [7, 6, 5, 4, 3]]).flatten()
     with torch.inference_mode():
-        denoiser = Denoiser(PackedHead(head), schedule, temperature)
+        denoiser = HeadDenoiser(PackedHead(head), schedule, temperature)
         condition = denoiser.condition(torch.from_numpy(z), scale).repeat_interleave(5, 0)
         mean, deviation = denoiser.step(torch.from_numpy(x), torch.from_numpy(t), condition)
     for row, step in enumerate(t):
@@ -229,7 +229,7 @@ def test_wide_head_in_inference_form(dtype):
 
 
 def test_guidance_of_each_row(head):
-    denoiser = Denoiser(PackedHead(head), DiffusionSchedule.trained("cosine").respaced(10))
+    denoiser = HeadDenoiser(PackedHead(head), DiffusionSchedule.trained("cosine").respaced(10))
     generator = torch.Generator().manual_seed(0)
     z, x = (torch.randn(*size, generator=generator).double() for size in ((3, 2, 10), (3, 4)))
     scales, t = torch.tensor([1.0, 1.5, 4.0]), torch.full((3,), 6)
@@ -246,7 +246,7 @@ def test_sampling_follows_the_steps(head):
     rng, truth = np.random.default_rng(2), Published("cosine", 12)
     noise, z = rng.standard_normal((2, 12, 4)), rng.standard_normal((2, 2, 10))
     with torch.inference_mode():
-        denoiser = Denoiser(PackedHead(head), DiffusionSchedule.trained("cosine").respaced(12))
+        denoiser = HeadDenoiser(PackedHead(head), DiffusionSchedule.trained("cosine").respaced(12))
         condition = denoiser.condition(torch.from_numpy(z), 1.8)
         ours = denoiser.sample(condition, torch.from_numpy(noise))
     row = noise[:1, 0]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.engine.noise import PlacedNoise
+from mmspec.engine.coins import ProductionCoins
 from mmspec.errors import InputError
 from mmspec.models.denoiser import PackedHead
 from mmspec.models.mar import Block, MarTransformer
@@ -263,12 +263,31 @@ def test_copies_of_a_picture_may_know_different_tokens(mar, scale):
             assert torch.allclose(z[row, :, group], alone[0], atol=1e-9)
 
 
+@torch.inference_mode()
+def test_orders_are_even_and_belong_to_rows(mar):
+    """Of the first two places of a picture, all 72 pairs are as likely."""
+    plan, seeds = MarPlan(9, 9, diffusion_steps=2), list(range(7200))
+    told = mar.classes(torch.tensor([0])).expand(len(seeds), -1, -1)
+
+    def first_two(seeds):
+        backbone = MarBackbone(mar, PackedHead(mar.head), told[: len(seeds)], plan, seeds)
+        tokens = torch.zeros(len(seeds), 9, 4, dtype=torch.float64)
+        found = backbone.predictions(tokens)
+        return torch.cat([next(found).places, next(found).places], 1)
+
+    orders = first_two(seeds)
+    counts = torch.unique(orders, dim=0, return_counts=True)[1]
+    assert len(counts) == 72
+    assert float((counts - 100).abs().max()) < 5 * 100**0.5
+    assert torch.equal(first_two([17]), orders[17:18])
+
+
 @torch.no_grad()
 def test_generation_is_the_published_loop(mar):
     """Iteration by iteration for one picture, with masks and the guided head of the authors."""
     plan = MarPlan(9, 4, 2.0, diffusion_steps=6)
     tokens, places = generate(mar, [5], [77], plan)
-    noise, masked = PlacedNoise([77]), published_counts(9, 4)
+    coins, masked = ProductionCoins([77]), published_counts(9, 4)
     told, nothing = mar.classes(torch.tensor([5]))[0], mar.nothing(1)[0]
     schedule, known = mar.schedule.respaced(6), torch.zeros(9, dtype=torch.bool)
     canvas = torch.zeros(9, 4, dtype=torch.float64)
@@ -276,7 +295,8 @@ def test_generation_is_the_published_loop(mar):
         at = wanted[0]
         rows = [masked_mar(mar, canvas, known, buffer)[at] for buffer in (told, nothing)]
         scale = 1 + (2.0 - 1) * (9 - masked[k]) / 9
-        drawn = noise.normal(wanted, 0, 6, 4)[0]
+        own = coins.at(torch.zeros_like(at), at).round(0)[0]
+        drawn = own.noise(torch.zeros_like(at)[:, None], 6 * 4).view(-1, 6, 4)
         x = drawn[:, 0]
         for i in range(1, 7):
             t = torch.full((len(at),), 6 - i)

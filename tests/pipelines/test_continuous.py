@@ -5,71 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from diffusers import AutoencoderKL
-from transformers import T5Config, T5EncoderModel
+from mars import captioned_pipeline, seeds, tiny_mar, tiny_vae
 
 from mmspec import ContinuousImagePipeline, SpecConfig
 from mmspec.errors import InputError
 from mmspec.models.kl import decode_tokens
-from mmspec.models.mar import MarTransformer
-from mmspec.train.image_target import TEXT_ENCODER
-from mmspec.train.words import caption_tokenizer
 
 PROMPTS = ["a photo of a red circle", "a photo of two blue stars"]
-
-
-def random_weights(model: torch.nn.Module, std: float = 0.15) -> None:
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=std)
-
-
-def tiny_mar(**changes) -> MarTransformer:
-    sizes = dict(
-        token_dim=4,
-        grid=4,
-        buffer_size=16,
-        encoder_embed_dim=16,
-        encoder_depth=1,
-        encoder_num_heads=2,
-        decoder_embed_dim=16,
-        decoder_depth=1,
-        decoder_num_heads=2,
-        diffloss_d=1,
-        diffloss_w=16,
-        condition="caption",
-        caption_dim=32,
-    )
-    model = MarTransformer(**{**sizes, **changes})
-    random_weights(model)
-    return model.eval()
-
-
-def tiny_vae() -> AutoencoderKL:
-    """Of 12 channels: pixels in patches of 2×2."""
-    return AutoencoderKL(
-        in_channels=12,
-        out_channels=12,
-        block_out_channels=(16, 16),
-        down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2,
-        latent_channels=4,
-        norm_num_groups=4,
-        scaling_factor=0.5,
-    ).eval()
 
 
 @pytest.fixture(scope="module")
 def pipe() -> ContinuousImagePipeline:
     """Told captions; 4×4 tokens of 4 numbers, 16 px, random weights."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        words = caption_tokenizer()
-        size = dict(d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-        encoder = T5EncoderModel(T5Config(vocab_size=len(words), **{**TEXT_ENCODER, **size}))
-        drafter = tiny_mar(diffloss_w=8)
-        made = ContinuousImagePipeline(tiny_mar(), tiny_vae(), encoder.eval(), words, drafter)
-    made.set_progress_bar_config(disable=True)
-    return made
+    return captioned_pipeline()
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +27,6 @@ def class_pipe() -> ContinuousImagePipeline:
         made = ContinuousImagePipeline(tiny_mar(condition="class", class_num=5), tiny_vae())
     made.set_progress_bar_config(disable=True)
     return made
-
-
-def seeds(*numbers: int) -> list[torch.Generator]:
-    return [torch.Generator().manual_seed(number) for number in numbers]
 
 
 FEW = dict(num_iterations=5, diffusion_steps=6)
@@ -278,7 +222,7 @@ def test_parts_that_do_not_fit(pipe):
 
 
 def test_methods_of_other_modalities_are_refused(pipe):
-    with pytest.raises(InputError, match="method 'sjd' does not draw continuous tokens"):
+    with pytest.raises(InputError, match="'sjd' is for a model that draws pictures"):
         pipe.enable_speculation(SpecConfig(method="sjd"))
     pipe.enable_speculation(SpecConfig(method="plain"))
     assert np.asarray(pipe(PROMPTS[0], **FEW).images[0]).shape == (16, 16, 3)

@@ -14,11 +14,11 @@ from mmspec.engine.accept.gaussian_block import GaussianBlockRule
 from mmspec.engine.accept.independent import IndependentRule
 from mmspec.engine.accept.reflection import ReflectionRule
 from mmspec.errors import InputError
+from mmspec.models.diffusion import DiffusionSchedule
 from mmspec.pipelines.continuous_parts import make_gaussian_rule, make_step_drafter
-from mmspec.pipelines.parts import make_rule
-from mmspec.worlds.linear_gaussian import LinearGaussian, cosine_schedule
+from mmspec.worlds.linear_gaussian import LinearGaussian
 
-SCHEDULE = cosine_schedule(10)
+SCHEDULE = DiffusionSchedule.trained("cosine").respaced(10)
 SMALL = LinearGaussian.of_data(torch.ones(2, dtype=torch.float64), SCHEDULE)
 
 
@@ -33,7 +33,7 @@ SMALL = LinearGaussian.of_data(torch.ones(2, dtype=torch.float64), SCHEDULE)
 )
 def test_parts_by_name(drafter, rule, kinds):
     config = SpecConfig(drafter=drafter, rule=rule)
-    made = make_step_drafter(config, SCHEDULE, 0.9, SMALL, torch.zeros(3, 2))
+    made = make_step_drafter(config, SCHEDULE, 0.9, True, SMALL, torch.zeros(3, 2))
     assert isinstance(made, kinds[0])
     assert isinstance(make_gaussian_rule(config), kinds[1])
 
@@ -61,7 +61,7 @@ def test_what_does_not_go_together(drafter, rule, message):
 
 def test_vectors_and_ids_are_kept_apart():
     with pytest.raises(InputError, match="are ids"):
-        make_rule(SpecConfig(drafter="frozen", rule="gamma-maximal"), 1.0)
+        SpecConfig(drafter="frozen", rule="gamma-maximal").serving("image")
     with pytest.raises(InputError, match="are vectors"):
         make_gaussian_rule(SpecConfig(method="draft"))
     with pytest.raises(InputError, match="no denoising steps"):

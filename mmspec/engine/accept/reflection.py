@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 
 from ..coins import RoundCoins
-from ..types import Contract, ContractError, Draft, Scores, Verdict
+from ..types import Contract, ContractError, Draft, Gaussian, Scores, Verdict
 from .chain import accepted_prefix, pick, prefix_verdict
 from .gaussian import law_at, log_ratio, normal_laws, own_draw
+
+ROUNDING = 1e-5  # deviations that differ by less are the same, in single precision
 
 
 class ReflectionRule:
@@ -33,12 +35,13 @@ class ReflectionRule:
             own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
             return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
         p, q = normal_laws(draft, scores, "reflection")
-        if ((p.std != q.std).any(-1) & draft.live()).any():
+        unlike = (p.std - q.std).abs() > ROUNDING * p.std
+        if (unlike.any(-1) & draft.live()).any():
             raise ContractError(
                 "the reflection rule is exact where drafter and target have the same deviations, "
                 "and these differ; use 'gamma-maximal'"
             )
-        x = draft.tokens.double()
+        x, q = draft.tokens.double(), Gaussian(q.mean, p.std)
         ok = coins.accept(log_ratio(p, q, x).exp(), draft.lengths)
         accepted = accepted_prefix(ok, draft)
         at = accepted.clamp_max(draft.nodes - 1)

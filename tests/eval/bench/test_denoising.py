@@ -8,7 +8,8 @@ import torch
 from mmspec.engine.coins import ProductionCoins
 from mmspec.eval.bench import denoising
 from mmspec.models.denoising import last_noisy_law
-from mmspec.worlds.linear_gaussian import LinearGaussian, cosine_schedule
+from mmspec.models.diffusion import DiffusionSchedule
+from mmspec.worlds.linear_gaussian import LinearGaussian
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,9 @@ def test_bias():
 def test_law_of_the_tokens_against_one_that_is_drawn():
     """The closed form of the second token, from draws of both; five standard errors."""
     rows = 4000
-    target = LinearGaussian.of_data(torch.full((16,), 0.3).double(), cosine_schedule(8), 0.3)
+    target = LinearGaussian.of_data(
+        torch.full((16,), 0.3).double(), DiffusionSchedule.trained("cosine").respaced(8), 0.3
+    )
     coins, before, drawn = ProductionCoins(list(range(rows))), torch.zeros(rows, 16).double(), []
     for n in range(2):
         noise = coins.round(n)[0].normal((8, 16))

@@ -1,0 +1,162 @@
+"""Speculation inside MAR's iterations: tokens are rows of the loop, denoising steps positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..config import SpecConfig
+from ..draft.iterations import IterationDrafter
+from ..engine.loop import run
+from ..engine.types import Drafter, Engine
+from ..errors import InputError
+from ..models.denoising import CountedDenoiser, DenoisingTarget, walk
+from ..models.mar_iterations import MarBackbone, MarPlan, Prediction, plainly
+from .continuous_parts import make_gaussian_rule, make_step_drafter, make_step_length
+from .continuous_stats import ContinuousStats
+
+PREFILLED = 0.05  # share of the tokens that the target draws alone before drafts are not taken back
+
+
+@dataclass
+class Speculation:
+    """Draws the tokens of predictions as a configuration says.
+
+    Args:
+        config: complete, see `SpecConfig.serving`.
+        plan: of the pictures.
+        groups: rows of the target's head a token.
+        small: a smaller model of the same pictures, of those that need one.
+        stats: counters to fill.
+        on_engine: is given every engine before it runs.
+    """
+
+    config: SpecConfig
+    plan: MarPlan
+    groups: int
+    small: MarBackbone | None
+    stats: ContinuousStats
+    on_engine: Callable[[Engine], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._check()
+        self.rule = make_gaussian_rule(self.config)
+        self.stats.method = self.config.method
+        self.stats.contract = "lossy" if self.config.drafter_only else self.rule.contract
+
+    @property
+    def spans(self) -> list[int]:
+        """Iterations of every prediction.
+
+        Under rule "cspd-independent" several are scored behind one set of known tokens, once the
+        first few are drawn.
+        """
+        iterations = self.plan.iterations
+        if self.config.rule != "cspd-independent":
+            return [1] * iterations
+        known = [self.plan.length - left for left in self.plan.masked()]
+        alone = sum(count < PREFILLED * self.plan.length for count in known)
+        step = self.config.extent.first_drafted
+        whole, rest = divmod(iterations - alone, step)
+        return [1] * alone + [step] * whole + [rest] * (rest > 0)
+
+    def _check(self) -> None:
+        """Raise an `InputError` for a plan whose steps can't be coupled."""
+        if self.config.drafter == "null":
+            return
+        if self.plan.temperature == 0:
+            raise InputError(
+                f"at temperature 0 no step adds noise, and method {self.config.method!r} couples "
+                "noise: a draft would have to hit every number; use method 'plain'"
+            )
+        if self.config.rule == "reflection" and self.plan.learned_variance:
+            raise InputError(
+                "rule 'reflection' needs a drafter that has the target's deviations, and this head "
+                "says its own in every step; use 'gamma-maximal', or learned_variance=False"
+            )
+
+    def draw(self, prediction: Prediction) -> Tensor:
+        """Tokens `[R, C]`."""
+        if self.config.drafter == "null" or self._prefilled(prediction):
+            return self._plainly(prediction)
+        if self.config.drafter == "aligned":
+            return self._aligned(prediction)
+        target = CountedDenoiser(prediction.denoiser)
+        small = condition = None
+        if self.small is not None:
+            small = CountedDenoiser(self.small.denoiser(target.steps))
+            with self.stats.phase("draft"):
+                condition = self.small.told(*prediction.asked, target.steps)
+        drafter = make_step_drafter(
+            self.config,
+            prediction.denoiser.schedule,
+            self.plan.temperature,
+            self.plan.learned_variance,
+            small,
+            condition,
+        )
+        judge = DenoisingTarget(target, prediction.condition)
+        tokens = self._run(prediction, judge, drafter, _wide(prediction, 1), target)
+        if small is not None:
+            self.stats.drafter_backbone_calls += 1
+            self.stats.drafter_head_calls += small.calls
+        return tokens
+
+    def _plainly(self, prediction: Prediction) -> Tensor:
+        steps, tokens = prediction.denoiser.steps, len(prediction.condition)
+        if self.config.drafter_only:
+            with self.stats.phase("draft"):
+                drawn = plainly(prediction)
+            self.stats.observe_drafter_only(tokens, steps)
+        else:
+            with self.stats.phase("target"):
+                drawn = plainly(prediction)
+            self.stats.observe_plain(tokens, steps, self.groups)
+        return drawn
+
+    def _aligned(self, prediction: Prediction) -> Tensor:
+        """Both models walk to the last noisy step with shared noises; the loop has what is left."""
+        assert self.small is not None
+        target = CountedDenoiser(prediction.denoiser)
+        noise = _wide(prediction, target.steps - 1)
+        with self.stats.phase("target"):
+            reached = walk(target, noise, prediction.condition)
+        drafter = IterationDrafter(self.small, prediction, noise)
+        judge = DenoisingTarget(target, prediction.condition, left=2)
+        tokens = self._run(prediction, judge, drafter, reached[:, None], target)
+        self.stats.drafter_backbone_calls += drafter.backbone_calls
+        self.stats.drafter_head_calls += drafter.head_calls
+        return tokens
+
+    def _run(
+        self,
+        prediction: Prediction,
+        judge: DenoisingTarget,
+        drafter: Drafter,
+        first: Tensor,
+        target: CountedDenoiser,
+    ) -> Tensor:
+        """The last of the judge's steps from `first [R, 1, C]` on, `[R, C]`."""
+        length = make_step_length(self.config)
+        engine = Engine(judge, drafter, self.rule, length, prediction.coins)
+        if self.on_engine is not None:
+            self.on_engine(engine)
+        counts = ContinuousStats(self.stats.method, self.stats.contract)
+        rows, limit = len(first), judge.left
+        context = run(engine, rows, limit, counts, device=first.device, first=first)
+        counts.head_calls, counts.head_rows = target.calls, target.rows * self.groups
+        self.stats.observe_loop(counts)
+        return context.tokens[:, limit - 1]
+
+    def _prefilled(self, prediction: Prediction) -> bool:
+        known = prediction.known.shape[1]
+        return self.config.rule == "cspd-independent" and known < PREFILLED * self.plan.length
+
+
+def _wide(prediction: Prediction, steps: int) -> Tensor:
+    """Noise `[R, steps, C]` in float32 at least, since half precision rounds steps away."""
+    dtype = torch.promote_types(prediction.denoiser.head.weight.dtype, torch.float32)
+    return prediction.noises(steps).to(dtype)

@@ -1,0 +1,413 @@
+"""Speculation in the continuous image pipeline: identities with plain chains, calls, refusals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mars import captioned_pipeline, seeds, tiny_mar, tiny_vae
+
+from mmspec import ContinuousImagePipeline, SpecConfig
+from mmspec.cli import main
+from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
+from mmspec.engine.accept.independent import IndependentRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.errors import InputError
+from mmspec.methods import serving
+from mmspec.models.denoiser import HeadDenoiser, PackedHead
+from mmspec.models.denoising import last_noisy_law
+from mmspec.models.diffusion import DiffusionSchedule
+from mmspec.models.mar_iterations import MarBackbone, MarPlan, Prediction, plainly
+from mmspec.pipelines.continuous_speculation import Speculation
+from mmspec.pipelines.continuous_stats import ContinuousStats
+from mmspec.worlds.linear_gaussian import LinearGaussian
+
+T = 9
+CALL = dict(num_iterations=6, diffusion_steps=T, output_type="latent")
+PLAN = MarPlan(16, 6, 2.0, diffusion_steps=T, temperature=0.9)
+STEPPED = ("gamma-maximal", "gaussian-block", "reflection")
+METHODS = serving("continuous")
+
+
+def call_of(method: str) -> dict:
+    return {**CALL, "learned_variance": method != "reflection"}
+
+
+@pytest.fixture(scope="module")
+def pipe() -> ContinuousImagePipeline:
+    """Told classes, in double precision, with a drafter."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        told = dict(condition="class", class_num=5)
+        target, drafter = tiny_mar(**told), tiny_mar(**told, diffloss_w=8)
+        made = ContinuousImagePipeline(
+            target.double(), tiny_vae().double(), drafter=drafter.double()
+        )
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def plain_again(pipe):
+    yield
+    pipe.disable_speculation()
+    pipe.on_engine = None
+
+
+def backbone(model, labels=(1, 3), plan=PLAN) -> MarBackbone:
+    told = model.classes(torch.tensor(labels))
+    buffer = torch.cat([told, model.nothing(len(labels))][: 1 + plan.guided])
+    return MarBackbone(model, PackedHead(model.head), buffer, plan, list(range(len(labels))))
+
+
+def predicted(model, spans=None, plan=PLAN, iteration=2):
+    """A prediction in the middle of two pictures, the tokens before it drawn plainly."""
+    tokens = torch.zeros(2, 16, 4, dtype=torch.float64)
+    for prediction in backbone(model, plan=plan).predictions(tokens, spans):
+        if prediction.iterations[0] == iteration:
+            return prediction
+        at = prediction.places[..., None].expand(-1, -1, 4)
+        tokens.scatter_(1, at, plainly(prediction).unflatten(0, (2, -1)))
+    raise AssertionError
+
+
+def speculation(config, small=None, plan=PLAN, **more) -> Speculation:
+    complete = config.serving("continuous")
+    return Speculation(complete, plan, 2, small, ContinuousStats(), **more)
+
+
+# --- the law --------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rule", STEPPED)
+@pytest.mark.parametrize("length", [1, 3, 16])
+def test_a_drafter_equal_to_the_target(pipe, rule, length):
+    """All drafts stand, and the tokens are the plain chain's with the noises of the coins."""
+    model = pipe.transformer
+    config = SpecConfig(method=rule, drafter="denoiser", num_draft_tokens=length)
+    plan = MarPlan(16, 6, 2.0, diffusion_steps=T, learned_variance=rule != "reflection")
+    prediction = predicted(model, plan=plan)
+    spec = speculation(config, backbone(model, plan=plan), plan)
+    drawn = spec.draw(prediction)
+    noises, left, number = [prediction.noises(1)], T, 0
+    while left:
+        proposal, verification = prediction.coins.round(number)
+        depth = min(length, left - 1)
+        noises += [proposal.normal((depth, 4))] if depth else []
+        noises.append(verification.normal((1, 4)))
+        left, number = left - depth - 1, number + 1
+    chain = prediction.denoiser.sample(prediction.condition, torch.cat(noises, 1)[:, :T])
+    assert torch.allclose(drawn, chain, rtol=1e-9, atol=1e-9)
+    stats = spec.stats
+    assert sum(stats.accepted) == sum(stats.drafted) == len(drawn) * (T - number)
+    assert stats.head_calls == number == -(-T // (length + 1))
+    assert stats.head_rows == len(drawn) * T * 2
+    assert (stats.drafter_backbone_calls, stats.drafter_head_calls) == (1, T - number)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rule", [*STEPPED, "cspd"])
+def test_a_draft_that_never_stands_is_no_harm(pipe, rule, monkeypatch):
+    """The laws that the rule is shown are the target's, whatever is drafted."""
+    plan = MarPlan(16, 6, 2.0, diffusion_steps=T, learned_variance=rule != "reflection")
+    prediction = predicted(pipe.transformer, plan=plan)
+    denoiser, seen = prediction.denoiser, []
+
+    def watch(engine):
+        score = engine.target.score
+
+        def watched(context, draft):
+            scores = score(context, draft)
+            seen.append((context.lengths.clone(), context.last.clone(), draft, scores.gaussian))
+            return scores
+
+        engine.target.score = watched
+
+    spec = speculation(
+        SpecConfig(method=rule), backbone(pipe.drafter, plan=plan), plan, on_engine=watch
+    )
+    drawn = spec.draw(prediction)
+    steps = 2 if rule == "cspd" else T
+    judged = 0
+    for lengths, last, draft, laws in seen:
+        before = torch.cat([last, draft.tokens], 1)
+        for row, done in enumerate(lengths.tolist()):
+            for n in range(int(draft.lengths[row]) + 1):
+                t = steps - 1 - done - n
+                if done == steps:
+                    continue
+                one = slice(row, row + 1)
+                wanted = denoiser.step(before[one, n], torch.tensor([t]), prediction.condition[one])
+                assert torch.allclose(laws.mean[row, n], wanted[0][0], atol=1e-9)
+                assert torch.allclose(laws.std[row, n], wanted[1][0], atol=1e-12)
+                judged += 1
+    assert judged == sum(spec.stats.target_tokens) - (rule == "cspd") * len(drawn) * (T - 2)
+    assert drawn.isfinite().all()
+
+
+@torch.inference_mode()
+def test_cspd_shares_its_noises(pipe):
+    """Both laws are those of the last noisy step behind the same noises; the target finishes."""
+    prediction, seen = predicted(pipe.transformer), []
+    small = backbone(pipe.drafter)
+
+    def watch(engine):
+        verify = engine.rule.verify
+
+        def watched(draft, scores, coins):
+            verdict = verify(draft, scores, coins)
+            seen.append((draft, scores.gaussian, verdict))
+            return verdict
+
+        engine.rule.verify = watched
+
+    spec = speculation(SpecConfig(method="cspd"), small, on_engine=watch)
+    assert isinstance(spec.rule, GammaMaximalRule)
+    drawn = spec.draw(prediction)
+    noise = prediction.noises(T - 1)
+    draft, laws, verdict = seen[0]
+    own = last_noisy_law(prediction.denoiser, noise, prediction.condition)
+    theirs = last_noisy_law(small.denoiser(T), noise, small.told(*prediction.asked, T))
+    for found, wanted in ((laws, own), (draft.law, theirs)):
+        assert torch.allclose(found.mean[:, 0], wanted[0], atol=1e-9)
+        assert torch.allclose(found.std[:, 0], wanted[1], atol=1e-12)
+    zero = torch.zeros(len(drawn), dtype=torch.long)
+    finished = prediction.denoiser.step(verdict.emitted[:, 0], zero, prediction.condition)[0]
+    assert torch.allclose(drawn, finished, atol=1e-9)
+    fell = int((verdict.accepted == 0).any())
+    assert spec.stats.head_calls == T - 1 + fell
+    assert spec.stats.calls == [T - 1 + int(not kept) for kept in verdict.accepted.tolist()]
+
+
+@torch.inference_mode()
+def test_cspd_of_equal_models_stands(pipe):
+    prediction = predicted(pipe.transformer)
+    spec = speculation(SpecConfig(method="cspd"), backbone(pipe.transformer))
+    drawn = spec.draw(prediction)
+    own = prediction.coins.round(0)[0].normal((1, 4))
+    chain = torch.cat([prediction.noises(T - 1), own], 1)
+    assert torch.allclose(drawn, prediction.denoiser.sample(prediction.condition, chain), atol=1e-9)
+    assert spec.stats.accepted == [1] * len(drawn)
+    assert spec.stats.head_calls == T - 1
+
+
+@torch.inference_mode()
+def test_independent_iterations_share_what_is_known(pipe):
+    """Several iterations: their drafter reads its own drafts, the target the known tokens alone."""
+    spans = [1, 1, 3, 1]
+    prediction = predicted(pipe.transformer, spans)
+    small, seen = backbone(pipe.drafter), []
+
+    def watch(engine):
+        engine.rule = SimpleNamespace(contract="lossy", local=True, verify=verify)
+
+    def verify(draft, scores, coins):
+        seen.append(draft)
+        return IndependentRule(1e6).verify(draft, scores, coins)
+
+    config = SpecConfig(method="cspd-independent", num_draft_tokens=3)
+    spec = speculation(config, small, on_engine=watch)
+    drawn = spec.draw(prediction).unflatten(0, prediction.places.shape)
+    assert prediction.iterations == range(2, 5)
+    assert prediction.places.shape[1] == sum(PLAN.drawn(k) for k in (2, 3, 4))
+    draft, done = seen[0], 0
+    noise = prediction.noises(T - 1).unflatten(0, prediction.places.shape)
+    x = draft.tokens[:, 0].unflatten(0, prediction.places.shape)
+    mean = draft.law.mean[:, 0].unflatten(0, prediction.places.shape)
+    read, known = prediction.read, prediction.known
+    for k in prediction.iterations:
+        part = slice(done, done + PLAN.drawn(k))
+        done, wanted = part.stop, prediction.places[:, part]
+        condition = small.told(range(k, k + 1), read, known, wanted, T)
+        law = last_noisy_law(small.denoiser(T), noise[:, part].flatten(0, 1), condition)
+        assert torch.allclose(mean[:, part].flatten(0, 1), law[0], atol=1e-9)
+        zero = torch.zeros(len(condition), dtype=torch.long)
+        clean = small.denoiser(T).step(x[:, part].flatten(0, 1), zero, condition)[0]
+        read = torch.cat([read, clean.unflatten(0, wanted.shape)], 1)
+        known = torch.cat([known, wanted], 1)
+    zero = torch.zeros(x.shape[0] * x.shape[1], dtype=torch.long)
+    finished = prediction.denoiser.step(x.flatten(0, 1), zero, prediction.condition)[0]
+    kept = torch.tensor(spec.stats.accepted, dtype=torch.bool)
+    assert kept.any()
+    assert torch.allclose(drawn.flatten(0, 1)[kept], finished[kept], atol=1e-9)
+    assert (spec.stats.drafter_backbone_calls, spec.stats.head_calls) == (3, T)
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SmoothHead(LinearGaussian):
+    """The best head of data N(0, I), as one of MAR's."""
+
+    channels = 2
+    schedule = DiffusionSchedule.trained("cosine").respaced(100)
+    head = SimpleNamespace(weight=torch.zeros(1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("length", [2, 4, 8])
+def test_the_free_drafter_saves_calls_on_smooth_chains(length):
+    head = SmoothHead.of_data(torch.ones(2).double(), SmoothHead.schedule, 0.3)
+    places = torch.arange(6).view(2, 3)
+    coins = ProductionCoins([1, 2]).at(torch.tensor([0, 0, 0, 1, 1, 1]), places.flatten())
+    none, zeros = places[:, :0], torch.zeros(6, 2).double()
+    prediction = Prediction(range(1), places, none, zeros[:2, None, :0], zeros, head, coins)
+    plan = MarPlan(16, 16, diffusion_steps=100)
+    spec = speculation(SpecConfig(method="gamma-maximal", num_draft_tokens=length), plan=plan)
+    spec.draw(prediction)
+    assert spec.stats.head_calls == 1 + -(-99 // (length + 1))
+    assert spec.stats.acceptance_by_position == pytest.approx([1.0] * length)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_calls_are_those_that_were_made(pipe, method, monkeypatch):
+    made = {"target": [], "drafter": []}
+    step, target = HeadDenoiser.step, pipe.transformer.head
+
+    def counted(self, x, t, condition):
+        made["target" if self.head.head is target else "drafter"].append(len(x))
+        return step(self, x, t, condition)
+
+    monkeypatch.setattr(HeadDenoiser, "step", counted)
+    pipe.enable_speculation(SpecConfig(method=method))
+    stats = pipe(class_labels=[1, 2], generator=seeds(1, 2), **call_of(method)).stats
+    assert stats.head_calls == len(made["target"])
+    assert stats.head_rows == 2 * sum(made["target"])
+    assert stats.drafter_head_calls == len(made["drafter"])
+    assert stats.head_rows == 2 * sum(stats.target_tokens)
+    assert len(stats.calls) == 2 * 16
+    assert max(stats.calls) <= stats.head_calls
+    assert (stats.method, stats.pictures) == (method, 2)
+    lossy = method in ("drafter-only", "cspd-independent")
+    assert stats.contract == ("lossy" if lossy else "exact")
+
+
+def test_backbone_calls(pipe):
+    found = {}
+    for method in METHODS:
+        pipe.enable_speculation(SpecConfig(method=method))
+        stats = pipe(class_labels=1, generator=seeds(1), **call_of(method)).stats
+        found[method] = stats.backbone_calls, stats.drafter_backbone_calls
+    assert found == {
+        "plain": (6, 0),
+        "drafter-only": (0, 6),
+        "gamma-maximal": (6, 0),
+        "gaussian-block": (6, 0),
+        "reflection": (6, 0),
+        "cspd": (6, 6),
+        "cspd-independent": (2, 5),  # one alone, and the others at once
+    }
+
+
+# --- the pipeline ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_picture_does_not_depend_on_its_neighbours(pipe, method):
+    pipe.enable_speculation(SpecConfig(method=method))
+    options = call_of(method)
+    batch = pipe(class_labels=[1, 2, 3], generator=seeds(7, 8, 9), **options).images
+    alone = pipe(class_labels=2, generator=seeds(8), **options).images
+    assert batch.isfinite().all()
+    assert torch.allclose(batch[1], alone[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "plain"])
+def test_on_and_off(pipe, method):
+    def draw():
+        return pipe(class_labels=1, generator=seeds(3), **call_of(method)).images
+
+    before = draw()
+    pipe.enable_speculation(SpecConfig(method=method))
+    assert not torch.allclose(draw(), before, atol=1e-3)
+    pipe.disable_speculation()
+    assert torch.equal(draw(), before)
+
+
+def test_half_precision(pipe):
+    """Chains are kept finer than the weights."""
+    half = captioned_pipeline().to(torch.bfloat16)
+    half.set_progress_bar_config(disable=True)
+    seen = []
+    half.on_engine = lambda engine: seen.append(engine)
+    for method in ("gamma-maximal", "cspd-independent"):
+        half.enable_speculation(SpecConfig(method=method))
+        out = half("a red circle", generator=seeds(1), **CALL).images
+        assert out.dtype == torch.bfloat16
+        assert out.isfinite().all()
+    assert len(seen) == 6 + 1
+
+
+@pytest.mark.parametrize(
+    ("config", "call", "message"),
+    [
+        (SpecConfig(method="reflection"), {}, "use 'gamma-maximal', or learned_variance=False"),
+        (SpecConfig(method="gamma-maximal"), dict(temperature=0), "at temperature 0 no step adds"),
+        (SpecConfig(method="cspd"), dict(temperature=0), "use method 'plain'"),
+    ],
+)
+def test_plans_that_can_not_be_coupled(pipe, config, call, message):
+    pipe.enable_speculation(config)
+    with pytest.raises(InputError, match=message):
+        pipe(class_labels=1, **CALL, **call)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (SpecConfig(method="sjd"), "is for a model that draws pictures, and this one draws"),
+        (SpecConfig(method="gamma-maximal", length="goodput"), "use 'constant' or 'heuristic'"),
+    ],
+)
+def test_methods_that_do_not_fit(pipe, config, message):
+    with pytest.raises(InputError, match=message):
+        pipe.enable_speculation(config)
+
+
+def test_a_missing_drafter(pipe):
+    alone = ContinuousImagePipeline(pipe.transformer, pipe.vae)
+    for method in ("cspd", "cspd-independent", "drafter-only"):
+        with pytest.raises(InputError, match=r"'drafter' .* load one or use 'gamma-maximal'"):
+            alone.enable_speculation(SpecConfig(method=method))
+
+
+def test_vectors_are_no_ids():
+    for method in ("gamma-maximal", "cspd"):
+        for modality in ("image", "vlm"):
+            with pytest.raises(InputError, match="draws pictures of continuous tokens, and this"):
+                SpecConfig(method=method).serving(modality)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_generate(tmp_path, capsys):
+    captioned_pipeline().save_pretrained(tmp_path / "model")
+    words = ["generate", "a red circle", "--pipeline", "continuous", "-o", str(tmp_path / "out")]
+    words += ["--model", str(tmp_path / "model")]
+    few = ["--iterations", "3", "--diffusion-steps", "4"]
+    assert main([*words, *few, "--compare", "-n", "2", "--seed", "5"]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("gamma-maximal-5.png", "gamma-maximal-6.png", "plain-5.png", "plain-6.png"),
+        *("side-by-side.png", "stats.json"),
+    ]
+    record = json.loads((tmp_path / "out" / "stats.json").read_text())["methods"]
+    assert record["plain"]["head_calls"] == 2 * 3 * 4
+    assert record["gamma-maximal"]["backbone_calls"] == 2 * 3
+    capsys.readouterr()
+    for more, said in (
+        (["--top-k", "5"], "--top-k and --top-p choose among token ids"),
+        (["--method", "sjd"], "method 'sjd' is for a model that draws pictures"),
+        (["--method", "reflection"], "use 'gamma-maximal'"),
+        (["--iterations", "99"], "iterations must be from 1 to 16, not 99"),
+    ):
+        assert main([*words, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert main([*words, *few, "--method", "reflection", "--least-variance"]) == 0
+    capsys.readouterr()
+    assert main(["generate", "a star", "--iterations", "3", "-o", str(tmp_path / "out")]) == 2
+    assert "are of --pipeline continuous" in capsys.readouterr().err
