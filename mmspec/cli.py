@@ -179,7 +179,8 @@ def _spec_config(args: argparse.Namespace) -> SpecConfig:
 def _generate(args: argparse.Namespace) -> int:
     from .eval.showcase import compare, print_table
 
-    args.method = args.method or DRAWN[args.pipeline]
+    if args.method is None:
+        args.method = DRAWN[args.pipeline]
     config = _spec_config(args)
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to draw")

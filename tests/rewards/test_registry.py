@@ -71,7 +71,7 @@ def test_embedded_weights(clip_folder, monkeypatch, pictures, prompts):
     monkeypatch.setattr(shapes_clip, "FOLDER", clip_folder)
     scorer, extractor = load_reward("shapes_clip_score"), load_features("shapes_clip")
     assert (scorer.name, extractor.name) == ("shapes_clip_score", "shapes_clip")
-    assert torch.equal(
+    torch.testing.assert_close(  # sums of two networks may round differently
         scorer.score(prompts, pictures),
         load_reward("clip_score", clip_folder).score(prompts, pictures),
     )

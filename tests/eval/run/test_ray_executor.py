@@ -315,7 +315,7 @@ def test_an_interrupt_ends_the_cluster_that_was_started_here():
         assert len(cluster) > 1
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=180)
     assert (process.returncode, output, errors) == (0, "interrupted\n", "")
     _, alive = psutil.wait_procs([psutil.Process(p) for p in cluster if psutil.pid_exists(p)], 10)
     assert not alive
