@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from string import Formatter
 from typing import Any, Literal
 
 from .. import assets
@@ -48,8 +47,7 @@ class Suite:
         peers: transformers' own generation on the same models is measured too.
         blank: every drafter that sees is measured too while it is shown a grey picture.
         verdict: Speculative Verdict is measured too, and each of its experts alone, where there are
-            experts: what asks them for a `reason`, and the verdict model of `{paths}` and a
-            `{question}`. Empty: it is not.
+            experts.
         speed: prompts of the speed measurement; 0: none.
         quality: samples that are judged; 0: none.
         images_per_prompt: in a suite of the user's prompts, samples of each.
@@ -68,7 +66,7 @@ class Suite:
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
     peers: bool = False
     blank: bool = False
-    verdict: dict[str, str] = field(default_factory=dict)
+    verdict: bool = False
     speed: int = 0
     quality: int = 0
     images_per_prompt: int = 1
@@ -97,7 +95,7 @@ class Suite:
         for name in self.prompts:
             if not (PROMPTS / name).is_file():
                 raise InputError(f"{where}: no prompts {name} in {PROMPTS}")
-        for name in ("peers", "blank"):
+        for name in ("peers", "blank", "verdict"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{where}: {name} must be true or false")
         served = modality(self.pipeline).options
@@ -106,7 +104,6 @@ class Suite:
                 raise InputError(f"{where}: {name} is not for pipeline {self.pipeline}")
         if self.source == "prompts":
             self._check_calls(where)
-        self._check_verdict(where)
 
     @property
     def decides(self) -> tuple[str, float] | None:
@@ -128,21 +125,6 @@ class Suite:
         for call in (self.call, *self.calls.values()):
             for name in call:
                 check_name(f"{where}: call argument", name, taken)
-
-    def _check_verdict(self, where: str) -> None:
-        """Its templates can be filled."""
-        for name, template in self.verdict.items():
-            check_name(f"{where}: verdict", name, ("reason", "ask"))
-            known = {"paths", "question"} if name == "ask" else {"question"}
-            try:
-                parts = Formatter().parse(template)
-                wanted = {field for _, field, _, _ in parts if field is not None}
-            except (TypeError, ValueError) as error:
-                raise InputError(f"{where}: verdict: {name} is no template: {error}") from error
-            if wanted - known:
-                raise InputError(
-                    f"{where}: verdict: {name} may hold {{{'}, {'.join(sorted(known))}}}"
-                )
 
     def _check_margin(self, where: str) -> None:
         margin: Any = self.margin
@@ -191,13 +173,7 @@ def load_suite(name: str) -> Suite:
             raise InputError(f"suite {path}: {key} is missing")
     if isinstance(data.get("prompts"), str):
         data["prompts"] = [data["prompts"]]
-    for key, kind in (
-        ("metrics", list),
-        ("prompts", list),
-        ("call", dict),
-        ("calls", dict),
-        ("verdict", dict),
-    ):
+    for key, kind in (("metrics", list), ("prompts", list), ("call", dict), ("calls", dict)):
         if not isinstance(data.get(key, kind()), kind):
             raise InputError(f"suite {path}: {key} must be a {kind.__name__}")
     for key in ("metrics", "prompts"):

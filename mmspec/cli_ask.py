@@ -33,7 +33,8 @@ def add_command(commands: Any) -> None:
         "--expert",
         action="append",
         metavar="FOLDER",
-        help="of method verdict: a model that answers first; repeatable",
+        help="of method verdict: a model that answers first; repeatable (default: those in the "
+        "model's folder)",
     )
     ask.add_argument("--compare", action="store_true", help="also answer plainly, in pairs")
     ask.add_argument("-n", "--num-answers", type=int, default=1)
@@ -100,26 +101,36 @@ def _streamed(args: argparse.Namespace, config: SpecConfig) -> int:
 def _verdict(args: argparse.Namespace) -> int:
     """Speculative Verdict: the experts answer and reason, the model gives the verdict."""
     _refuse(args, "a verdict is one answer", "compare", "num_answers", "stream", "stop")
-    if not args.expert:
-        raise InputError("method 'verdict' needs experts: give --expert FOLDER, once or more")
     from .picture import open_picture
+    from .pipelines.base import locate
     from .pipelines.expert import TransformersExpert
+    from .pipelines.hearing import experts_in, load_expert, verdict_words
     from .pipelines.verdict import SpeculativeVerdict, VerdictError
-    from .pipelines.vlm import check_call
+    from .pipelines.vlm import VlmPipeline, check_call
 
     check_call(args.max_new_tokens, args.temperature, args.top_k, args.top_p)
     if not args.question.strip():
         raise InputError("the question is empty; say what to answer")
+    home = locate(args.model, VlmPipeline.embedded)
+    folders = experts_in(home)
+    if args.expert:
+        folders = {name: locate(name, VlmPipeline.embedded) for name in args.expert}
+    if not folders:
+        raise InputError(
+            "method 'verdict' needs experts, and the model's folder has none: give --expert FOLDER"
+        )
+    words = verdict_words(home)
     pictures = [open_picture(path) for path in args.image]
     most = args.max_new_tokens
     how = {"answer_tokens": min(64, most), "reason_tokens": most, "generate": _sampling(args)}
+    pipe = open_vlm(args.device, args.model)
     experts = [
-        TransformersExpert.of(open_vlm(args.device, folder), name=folder, **how)
-        for folder in args.expert
+        load_expert(pipe, home, folder, name=name, reason_prompt=words.reason, **how)
+        for name, folder in folders.items()
     ]
-    judge = TransformersExpert.of(open_vlm(args.device, args.model), name="verdict", **how)
+    judge = TransformersExpert.of(pipe, name="verdict", **how)
     try:
-        made = SpeculativeVerdict(experts, judge)(pictures, args.question)
+        made = SpeculativeVerdict(experts, judge, prompt=words.prompt)(pictures, args.question)
     except VerdictError as error:
         raise InputError(str(error)) from error
     record = {**asdict(made), "total": asdict(made.total)}

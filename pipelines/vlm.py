@@ -94,10 +94,7 @@ class VlmPipeline(SpeculativePipeline):
         parts = load_vlm(folder, dtype)
         home = folder / "drafter"
         if home.is_dir():
-            own = (home / "processor_config.json").exists() or (
-                home / "preprocessor_config.json"
-            ).exists()
-            small = load_vlm(home, dtype, with_processor=own)
+            small = load_vlm(home, dtype, with_processor=_lays_out(home, folder))
             parts |= {"drafter": small["model"], "drafter_processor": small.get("processor")}
         homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
         return cls(**parts, heads={home.name: load_head(home, dtype) for home in homes})
@@ -216,6 +213,20 @@ class VlmPipeline(SpeculativePipeline):
             name: value.to(device, dtype if value.is_floating_point() else None)
             for name, value in asked(processor, pictures, questions).items()
         }
+
+
+def _lays_out(home: Path, folder: Path) -> bool:
+    """Whether a drafter's folder has a processor, and another one than the model's."""
+    files = ("processor_config.json", "preprocessor_config.json")
+    if not any((home / name).exists() for name in files):
+        return False
+    shared = (*files, "tokenizer.json", "chat_template.jinja")
+    here, there = ([_content(place / name) for name in shared] for place in (home, folder))
+    return here != there
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 def _requests(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from PIL import Image
@@ -13,36 +12,24 @@ from ...errors import InputError
 from ...models.loading import read_json
 from ...models.vlm_folder import check_family
 from ...pipelines.base import locate
-from ...pipelines.expert import REASON, TransformersExpert
-from ...pipelines.verdict import (
-    Cost,
-    Opinion,
-    SpeculativeVerdict,
-    VerdictError,
-    metered,
-    verdict_prompt,
-)
+from ...pipelines.expert import TransformersExpert
+from ...pipelines.hearing import experts_in, load_expert, verdict_words
+from ...pipelines.verdict import Cost, SpeculativeVerdict, VerdictError, metered
 from ...pipelines.vlm import VlmPipeline
 from ..run.job import Job
 from .answers import Answers, SingleArm
 
 VERDICT = "verdict"
 EXPERT = "expert:"
-SIBLING = "drafter"
 
 
 def experts_of(job: Job) -> dict[str, str]:
-    """Folders of a job's experts by name: the user's, or those in the pipeline's folder.
-
-    There they are the folders in `experts`, and the drafter, if there is one.
-    """
+    """Folders of a job's experts by name: the user's, or those in the pipeline's folder."""
     own = {n.removeprefix(EXPERT): p for n, p in job.files.items() if n.startswith(EXPERT)}
     if own:
         return own
-    home = locate(job.model, VlmPipeline.embedded)
-    found = {SIBLING: str(home / SIBLING)} if (home / SIBLING / "config.json").exists() else {}
-    folders = sorted((home / "experts").glob("*/config.json"))
-    return found | {path.parent.name: str(path.parent) for path in folders}
+    found = experts_in(locate(job.model, VlmPipeline.embedded))
+    return {name: str(folder) for name, folder in found.items()}
 
 
 def check_experts(job: Job) -> None:
@@ -80,46 +67,32 @@ class Experts:
 
     def __init__(self, job: Job, pipe: VlmPipeline) -> None:
         self.job, self.pipe, self.folders = job, pipe, experts_of(job)
+        self.home = locate(job.model, VlmPipeline.embedded)
+        self.words = verdict_words(self.home)
         self._loaded: dict[str, TransformersExpert] = {}
 
     def arm(self, name: str, limit: int) -> VerdictArm | ExpertArm:
         """The arm of a name of `names_of`; `limit`: new tokens of an answer or a path."""
         if name != VERDICT:
             return ExpertArm(self._expert(name.removeprefix(EXPERT), limit))
-        told = self.job.suite.verdict
         judge = TransformersExpert(
             self.pipe.model, self.pipe.processor, VERDICT, answer_tokens=limit
         )
         experts = [self._expert(name, limit) for name in self.folders]
-        return VerdictArm(SpeculativeVerdict(experts, judge, prompt=asks(told.get("ask"))))
+        return VerdictArm(SpeculativeVerdict(experts, judge, prompt=self.words.prompt))
 
     def _expert(self, name: str, limit: int) -> TransformersExpert:
         if name not in self._loaded:
-            folder = Path(self.folders[name])
-            own = locate(self.job.model, VlmPipeline.embedded) / SIBLING
-            if folder == own:  # it is loaded, and may share the target's processor
-                model, processor = self.pipe.drafter, self.pipe.drafter_processor
-                processor = processor or self.pipe.processor
-            else:
-                loaded = VlmPipeline.from_pretrained(folder).to(self.pipe.device)
-                model, processor = loaded.model, loaded.processor
-            reason = self.job.suite.verdict.get("reason", REASON)
-            self._loaded[name] = TransformersExpert(
-                model, processor, name, limit, limit, reason_prompt=reason
+            self._loaded[name] = load_expert(
+                self.pipe,
+                self.home,
+                locate(self.folders[name], VlmPipeline.embedded),
+                name=name,
+                answer_tokens=limit,
+                reason_tokens=limit,
+                reason_prompt=self.words.reason,
             )
         return self._loaded[name]
-
-
-def asks(template: str | None) -> Callable[[str, Sequence[Opinion]], str]:
-    """What makes the verdict model's question: as published, or `{paths}` and `{question}`."""
-    if template is None:
-        return verdict_prompt
-
-    def ask(question: str, opinions: Sequence[Opinion]) -> str:
-        paths = "\n".join(str(opinion.path) for opinion in opinions)
-        return template.format(paths=paths, question=question)
-
-    return ask
 
 
 class ExpertArm(SingleArm):

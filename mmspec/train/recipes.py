@@ -45,11 +45,12 @@ def _drawing(name: str, **config: Any) -> Stage:
     return Stage(reference, {"ema": 0.99, **config}, options, arguments)
 
 
-def _answering(name: str, **config: Any) -> Stage:
+def _answering(name: str, arguments: Mapping[str, Any] | None = None, **config: Any) -> Stage:
     """Of a vision-language model."""
     reference = "mmspec.train.vlm_target:VlmTargetRecipe"
     config = {"batch_size": 16, "ema": 0.995, "workers": 1, **config}
-    return Stage(reference, config, {"init": "init"}, {"stage": name}, parallel=True)
+    options = {"init": "init", "rate": "rate"}
+    return Stage(reference, config, options, {"stage": name, **(arguments or {})}, parallel=True)
 
 
 def _head(method: str, **config: Any) -> Stage:
@@ -130,6 +131,8 @@ STAGES: dict[str, dict[str, Stage]] = {
         ),
         "sibling": _answering("sibling", steps=8000),
         "target": _answering("target", steps=6000),
+        "scenes": _answering("scenes", {"charts": 0.1}, steps=2000),
+        "charts": _answering("charts", {"charts": 0.7}, steps=2000),
     },
     "vlm-head": {
         "eagle": _head("eagle"),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..worlds.shapes.charts import FORMS
+from ..worlds.shapes.charts import FORMS, Chart
 from ..worlds.shapes.exchanges import (
     LONG_KINDS,
     Exchange,
@@ -25,9 +25,17 @@ from ..worlds.shapes.exchanges import (
 )
 from ..worlds.shapes.questions import SCENE_KINDS
 from ..worlds.shapes.vocabulary import Split
+from ..worlds.shapes.witness import mistaken
 
 CHARTS = 0.3  # of the pictures
 SHORT = 6  # questions of a picture that take a word or two
+# What is hard to read off comes more often.
+SCENES = (*SCENE_KINDS, "position", "position")
+READ = (*FORMS, "line")
+HEARD = 0.2  # of the steps: questions come with what others, who may be wrong, say of the picture
+MISTAKEN = (0.0, 0.1, 0.2, 0.4)  # how much of what one of them says is wrong
+# What asks an expert for his reasons, and the model for its verdict on them.
+VERDICT = {"reason": "Describe the picture in detail.", "ask": "{paths}\n{question}"}
 # The few tokens of short answers would drown in those of descriptions.
 SHORT_WEIGHT = 3.0
 
@@ -64,14 +72,14 @@ class Lessons:
 
 
 def sample_lesson(
-    rng: np.random.Generator, split: Split = "train"
+    rng: np.random.Generator, split: Split = "train", charts: float = CHARTS
 ) -> tuple[Picture, list[Exchange]]:
-    """A picture with a long answer and several short ones."""
-    if rng.random() < CHARTS:
-        kinds = [f"{FORMS[int(rng.integers(len(FORMS)))]}_chart"] * SHORT + ["chart_description"]
+    """A picture with a long answer and several short ones; `charts`: how often it is a chart."""
+    if rng.random() < charts:
+        kinds = [f"{READ[int(rng.integers(len(READ)))]}_chart"] * SHORT + ["chart_description"]
     else:
-        drawn = rng.integers(len(SCENE_KINDS), size=SHORT)
-        kinds = [list(SCENE_KINDS)[int(i)] for i in drawn] + ["description"]
+        drawn = rng.integers(len(SCENES), size=SHORT)
+        kinds = [SCENES[int(i)] for i in drawn] + ["description"]
     # some scenes of one object, of which there is little to say at length
     lone = rng.random() < 0.1 and kinds[-1] == "description"
     picture = sample_picture(
@@ -81,8 +89,26 @@ def sample_lesson(
     return picture, [exchange for exchange in exchanges if exchange]
 
 
+def hearsay(rng: np.random.Generator, picture: Picture, split: Split = "train") -> str:
+    """What a verdict is asked after: two or three descriptions, each with mistakes of its own."""
+    kind = LONG_KINDS[isinstance(picture, Chart)]
+    paths = []
+    for _ in range(int(rng.integers(2, 4))):
+        share = MISTAKEN[int(rng.integers(len(MISTAKEN)))]
+        said = exchange_about(rng, mistaken(rng, picture, share, split), kind, split)
+        assert said is not None
+        paths.append(said.answer)
+    return VERDICT["ask"].format(paths="\n".join(paths), question="")
+
+
 def draw_lessons(
-    words: Any, size: int, side: int, places: int, rng: np.random.Generator, step: int
+    words: Any,
+    size: int,
+    side: int,
+    places: int,
+    charts: float,
+    rng: np.random.Generator,
+    step: int,
 ) -> Lessons:
     """The rows of a training step.
 
@@ -91,14 +117,35 @@ def draw_lessons(
         size: rows.
         side: of the pictures, in pixels.
         places: tokens of a picture.
+        charts: how often a picture is a chart.
     """
-    drawn = [sample_lesson(rng) for _ in range(size)]
-    return pack(words, [(draw(picture, side), said) for picture, said in drawn], places)
+    drawn = [sample_lesson(rng, charts=charts) for _ in range(size)]
+    heard = [""] * size
+    if rng.random() < HEARD:
+        drawn = [(picture, said[:-1]) for picture, said in drawn]  # a description needs no help
+        heard = [hearsay(rng, picture) for picture, _ in drawn]
+    return pack(words, [(draw(picture, side), said) for picture, said in drawn], places, heard)
 
 
-def pack(words: Any, rows: list[tuple[np.ndarray, list[Exchange]]], places: int) -> Lessons:
-    """Rows of a picture each `[S, S, 3]` and the exchanges about it."""
-    packed = [_row(words, exchanges, places) for _, exchanges in rows]
+def pack(
+    words: Any,
+    rows: list[tuple[np.ndarray, list[Exchange]]],
+    places: int,
+    heard: list[str] | None = None,
+) -> Lessons:
+    """Rows of a picture each `[S, S, 3]` and the exchanges about it.
+
+    Args:
+        words: the tokenizer.
+        rows: pictures and exchanges.
+        places: tokens of a picture.
+        heard: a text for each row that stands in front of all its questions.
+    """
+    before = heard or [""] * len(rows)
+    packed = [
+        _row(words, exchanges, places, text)
+        for (_, exchanges), text in zip(rows, before, strict=True)
+    ]
     length = max(len(ids) for ids, *_ in packed)
     ids, segments, positions, weights = (
         torch.tensor([column + [fill] * (length - len(column)) for column in columns])
@@ -111,9 +158,9 @@ def pack(words: Any, rows: list[tuple[np.ndarray, list[Exchange]]], places: int)
 
 
 def _row(
-    words: Any, exchanges: list[Exchange], places: int
+    words: Any, exchanges: list[Exchange], places: int, heard: str
 ) -> tuple[list[int], list[int], list[int], list[float]]:
-    ids = [words.user_token_id] + [words.image_token_id] * places
+    ids = [words.user_token_id] + [words.image_token_id] * places + words(heard).input_ids
     shared = len(ids)
     segments, positions, weights = [0] * shared, list(range(shared)), [0.0] * shared
     for number, exchange in enumerate(exchanges, 1):

@@ -7,6 +7,7 @@ The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instructi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from ..errors import InputError
 from ..models.loading import load_component, load_strict
+from ..pipelines.hearing import WORDS
 from ..registry import check_name
 from ..worlds.shapes.answers import accuracy_by_kind
 from ..worlds.shapes.exchanges import HeldOut, held_out_descriptions, held_out_questions, score_long
@@ -37,7 +39,7 @@ from .card import write_card
 from .grow import grow
 from .image_target import hybrid_optimizers
 from .trainer import TrainConfig
-from .vlm_data import Lessons, draw_lessons, pack, sample_lesson
+from .vlm_data import CHARTS, VERDICT, Lessons, draw_lessons, pack, sample_lesson
 from .words import exchange_tokenizer
 
 SIDE, PATCH = 96, 8  # pixels: 144 tokens
@@ -50,9 +52,17 @@ TEXT: dict[str, dict[str, Any]] = {
         hidden_size=192, intermediate_size=512, num_hidden_layers=2, num_attention_heads=3
     ),
 }
+SIZE = {"scenes": "sibling", "charts": "sibling"}  # whose size a stage has, if not its own
 # in the pipeline's; a tower is no part of it
-FOLDERS = {"tower": "training/tower/model", "sibling": "drafter", "target": "."}
-BEFORE = {"sibling": "tower", "target": "sibling"}  # what a stage starts from if it is there
+FOLDERS = {
+    "tower": "training/tower/model",
+    "sibling": "drafter",
+    "target": ".",
+    "scenes": "experts/scenes",
+    "charts": "experts/charts",
+}
+# what a stage starts from if it is there
+BEFORE = {"sibling": "tower", "target": "sibling", "scenes": "sibling", "charts": "sibling"}
 QUESTIONS, DESCRIPTIONS = 10, 8  # of every kind, and long ones, of an evaluation
 LIMITS = {"short": 6, "long": 220}  # new tokens of an answer
 BATCH = 32  # rows that answer at once
@@ -64,11 +74,13 @@ class VlmTargetRecipe:
     Args:
         config: length, batch (pictures, with some seven questions each) and device of the run.
         pipeline: folder that receives the target, and in its `drafter` the sibling.
-        stage: "target" or "sibling".
+        stage: "target", "sibling", or an expert of one subject, "scenes" or "charts", that is as
+            small as the sibling.
         init: the stage whose weights to start from: its own; "tower", for its vision tower; or of a
             target "sibling", and it begins as the same function (`grow`). None: what stands in
             `BEFORE`, or if that is not trained, nothing.
         rate: learning rate.
+        charts: how often a picture is a chart.
 
     Raises:
         InputError: `init` is not trained yet, or its weights don't fit.
@@ -81,6 +93,7 @@ class VlmTargetRecipe:
         stage: str,
         init: str | None = None,
         rate: float = 2e-3,
+        charts: float = CHARTS,
     ) -> None:
         if init is not None:
             check_name("component to start from", init, FOLDERS)
@@ -92,7 +105,7 @@ class VlmTargetRecipe:
         self.processor = build_processor(self.words)
         self.model = build_model(stage, self.words)
         places = self.model.config.image_seq_length
-        self.draw = partial(draw_lessons, self.words, config.batch_size, SIDE, places)
+        self.draw = partial(draw_lessons, self.words, config.batch_size, SIDE, places, charts)
         if init is not None:
             self._start(init)
 
@@ -140,6 +153,8 @@ class VlmTargetRecipe:
         model.half().save_pretrained(folder)
         (folder / "model.safetensors").chmod(0o644)  # it is written as its owner's alone
         self.processor.save_pretrained(folder)
+        if self.stage == "target":
+            (folder / WORDS).write_text(json.dumps(VERDICT, indent=2) + "\n")
         write_card(
             folder,
             title=f"Vision-language model of the shapes world ({self.stage})",
@@ -156,7 +171,7 @@ class VlmTargetRecipe:
         trained = load_component(kind, folder, torch.float32)
         if init == "tower":
             load_strict(self.model.model.vision_tower, trained.state_dict(), folder)
-        elif init == self.stage:
+        elif SIZE.get(init, init) == SIZE.get(self.stage, self.stage):
             load_strict(self.model, trained.state_dict(), folder)
         else:
             try:
@@ -186,7 +201,7 @@ def build_model(stage: str, words: Any) -> LlavaForConditionalGeneration:
             max_position_embeddings=1024,
             tie_word_embeddings=True,
             **ends,
-            **TEXT[stage],
+            **TEXT[SIZE.get(stage, stage)],
         ),
         image_token_index=words.image_token_id,
         image_seq_length=(SIDE // PATCH) ** 2,

@@ -57,11 +57,8 @@ GOOD = "summary: s\nsource: prompts\nprompts: shapes-held-out.jsonl\nspeed: 3\n"
         (GOOD + "pipeline: imag\n", "did you mean 'image'"),
         (GOOD + "peers: true\n", "peers is not for pipeline image"),
         (GOOD + "calls: {greedy: {temperature: 0}}\n", "calls is not for pipeline image"),
-        (
-            GOOD + 'pipeline: vlm\nverdict: {ask: "{} {question}"}\n',
-            "ask may hold {paths}, {question}",
-        ),
-        (GOOD + 'pipeline: vlm\nverdict: {reason: "{paths}"}\n', "reason may hold {question}"),
+        (GOOD + "verdict: true\n", "verdict is not for pipeline image"),
+        (GOOD + "pipeline: vlm\nverdict: 1\n", "verdict must be true or false"),
     ],
 )
 def test_suites_refused(tmp_path, text, said):

@@ -168,6 +168,9 @@ def test_a_verdict(folder, seen, capsys, tmp_path):
     assert ask(folder, seen, "what is red", *verdict) == 0
     assert capsys.readouterr().out.strip() == record["text"]
     options = [*verdict, "--temperature", "0.9", "--json"]
+    assert ask(folder, seen, "what is red", "--method", "verdict", "--json") == 0
+    own = json.loads(capsys.readouterr().out)  # without --expert those of the folder
+    assert [opinion["name"] for opinion in own["opinions"]] == ["drafter"]
     drawn = []
     for number in ("1", "1", "2"):
         assert ask(folder, seen, "what is red", *options, "--seed", number) == 0
@@ -176,10 +179,15 @@ def test_a_verdict(folder, seen, capsys, tmp_path):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_a_verdict_without_experts(seen, capsys, tmp_path):
+    VlmPipeline(model(1, 1), processor()).save_pretrained(tmp_path)
+    assert ask(tmp_path, seen, "what is red", "--method", "verdict") == 2
+    assert "has none: give --expert FOLDER" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["a", "--method", "verdict"], "needs experts: give --expert FOLDER"),
         (["a", "--method", "verdict", "--expert", "x", "--stream"], "leave --stream out"),
         (["a", "--method", "verdict", "--expert", "x", "--compare"], "leave --compare out"),
         (["a", "--method", "verdict", "--expert", "nowhere"], "no model folder at nowhere"),

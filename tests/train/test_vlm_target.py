@@ -13,9 +13,19 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mmspec.errors import InputError
-from mmspec.train import recipes, vlm_target
+from mmspec.pipelines.hearing import VerdictWords, experts_in, verdict_words
+from mmspec.pipelines.verdict import Opinion
+from mmspec.train import recipes, vlm_data, vlm_target
 from mmspec.train.trainer import TrainConfig, Trainer
-from mmspec.train.vlm_data import SHORT_WEIGHT, draw_lessons, pack, sample_lesson
+from mmspec.train.vlm_data import (
+    CHARTS,
+    SHORT_WEIGHT,
+    VERDICT,
+    draw_lessons,
+    hearsay,
+    pack,
+    sample_lesson,
+)
 from mmspec.train.vlm_target import VlmTargetRecipe, answer_all, build_processor, token_losses
 from mmspec.train.vlm_tower import VlmTowerRecipe
 from mmspec.train.words import exchange_tokenizer
@@ -97,7 +107,9 @@ def test_chat_template():
 
 def test_lessons_are_the_same_for_the_same_step():
     words = exchange_tokenizer()
-    one, other = (draw_lessons(words, 3, 36, 9, np.random.default_rng(4), 0) for _ in range(2))
+    one, other = (
+        draw_lessons(words, 3, 36, 9, CHARTS, np.random.default_rng(4), 0) for _ in range(2)
+    )
     assert all(
         torch.equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True)
     )
@@ -113,8 +125,12 @@ def test_lessons_hold_every_kind():
     assert 0.1 < long / len(said) < 0.25
 
 
-def test_a_packed_row_is_its_questions_one_by_one():
-    """Losses of every answer token equal those of the question alone, through the processor."""
+@pytest.mark.parametrize("verdict", [False, True])
+def test_a_packed_row_is_its_questions_one_by_one(verdict):
+    """Losses of every answer token equal those of the question alone, through the processor.
+
+    A question for a verdict is the one that Speculative Verdict asks.
+    """
     words = exchange_tokenizer()
     model = vlm_target.build_model("target", words).eval()
     with torch.no_grad():  # so that attention is not nearly even
@@ -122,14 +138,22 @@ def test_a_packed_row_is_its_questions_one_by_one():
             weight.mul_(4 if weight.ndim == 2 else 1)
     processor = build_processor(words)
     rng = np.random.default_rng(3)
-    rows = [(draw(picture, 36), said) for picture, said in (sample_lesson(rng) for _ in range(2))]
-    lessons = pack(words, rows, model.config.image_seq_length)
+    drawn = [sample_lesson(rng) for _ in range(2)]
+    rows = [(draw(picture, 36), said) for picture, said in drawn]
+    heard = [hearsay(rng, picture) if verdict else "" for picture, _ in drawn]
+    lessons = pack(words, rows, model.config.image_seq_length, heard)
     with torch.no_grad():
         losses, weights = token_losses(model, lessons)
     expected, expected_weights = [], []
-    for picture, said in rows:
+    for (picture, said), before in zip(rows, heard, strict=True):
+        paths = before.split("\n")[:-1]
+        opinions = [Opinion(str(n), path=path) for n, path in enumerate(paths)]
         for exchange in said:
-            content = [{"type": "image"}, {"type": "text", "text": exchange.question}]
+            question = exchange.question
+            if verdict:
+                assert 2 <= len(paths) <= 3
+                question = VerdictWords(**VERDICT).prompt(question, opinions)
+            content = [{"type": "image"}, {"type": "text", "text": question}]
             ask = [{"role": "user", "content": content}]
             full = [*ask, {"role": "assistant", "content": exchange.answer}]
             texts = [
@@ -151,10 +175,20 @@ def test_a_packed_row_is_its_questions_one_by_one():
     assert torch.allclose(losses, torch.cat(expected), atol=1e-4)
 
 
+def test_experts_learn_their_subject():
+    words, rng = exchange_tokenizer(), np.random.default_rng(0)
+    for charts in (0.0, 1.0):
+        said = [exchange for _ in range(20) for exchange in sample_lesson(rng, charts=charts)[1]]
+        assert {"chart" in exchange.kind for exchange in said} == {bool(charts)}
+    some = [draw_lessons(words, 1, 36, 9, CHARTS, np.random.default_rng(n), 0) for n in range(40)]
+    heard = [int((row.segments == 0).sum()) > 10 for row in some]
+    assert 2 <= sum(heard) <= 20  # a step in five
+
+
 def test_the_picture_matters_to_the_loss():
     words = exchange_tokenizer()
     model = vlm_target.build_model("target", words).eval()
-    lessons = draw_lessons(words, 2, 36, 9, np.random.default_rng(1), 0)
+    lessons = draw_lessons(words, 2, 36, 9, CHARTS, np.random.default_rng(1), 0)
     with torch.no_grad():
         first, _ = token_losses(model, lessons)
         lessons.pictures = 255 - lessons.pictures
@@ -165,11 +199,11 @@ def test_the_picture_matters_to_the_loss():
 # --- the recipe -------------------------------------------------------------------------------
 
 
-def test_gradient_reaches_every_weight_that_is_used(tmp_path):
+def test_gradient_reaches_every_weight_that_is_used(tmp_path, monkeypatch):
     recipe = recipe_in(tmp_path)
-    loss, metrics = recipe.loss(
-        recipe.draw(np.random.default_rng(0), 0), np.random.default_rng(0), 0
-    )
+    monkeypatch.setattr(vlm_data, "HEARD", 0.0)  # what is heard comes without a long answer
+    lessons = recipe.draw(np.random.default_rng(0), 0)
+    loss, metrics = recipe.loss(lessons, np.random.default_rng(0), 0)
     loss.backward()
     assert 0 < metrics["long"] < 20
     for name, weight in recipe.model.named_parameters():
@@ -181,10 +215,14 @@ def test_gradient_reaches_every_weight_that_is_used(tmp_path):
 def test_all_stages_from_start_to_answer(tmp_path):
     with torch.random.fork_rng():
         records = recipes.train("vlm", tmp_path, steps=2, batch_size=2, workers=0)
-    assert [record["step"] for record in records] == [2, 2, 2]
+    assert [record["step"] for record in records] == [2] * 5
     assert records[1]["before"]["component"] == "tower"
-    assert records[2]["before"]["component"] == "sibling"
-    for folder, stage in ((tmp_path / "drafter", "sibling"), (tmp_path, "target")):
+    assert {record["before"]["component"] for record in records[2:]} == {"sibling"}
+    assert verdict_words(tmp_path) == VerdictWords(**VERDICT)
+    homes = experts_in(tmp_path)
+    assert list(homes) == ["drafter", "charts", "scenes"]
+    stages = [(home, "sibling" if name == "drafter" else name) for name, home in homes.items()]
+    for folder, stage in (*stages, (tmp_path, "target")):
         weights = load_file(folder / "model.safetensors")
         assert {value.dtype for value in weights.values()} == {torch.float16}
         assert "Not good for" in (folder / "README.md").read_text()

@@ -34,7 +34,7 @@ metrics: [accuracy, truthfulness, coverage]
 quality: 705
 margin: 0.02
 call: {max_new_tokens: 8, temperature: 0.0}
-verdict: {reason: Describe the picture in detail., ask: "{paths} {question}"}
+verdict: true
 """
 
 
