@@ -35,7 +35,7 @@ class VlmBench:
 
     def __init__(self, job: Job, pipe: VlmPipeline) -> None:
         self.job, self.pipe = job, pipe
-        self.limit = int(job.call.get("max_new_tokens", TOKENS))
+        self.limit = max(int(call.get("max_new_tokens", TOKENS)) for call in job.calls.values())
         self._experts = experts.Experts(job, pipe)
         self._arms: dict[str, Arm] = {}
         self._warm = False

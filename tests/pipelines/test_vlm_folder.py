@@ -14,7 +14,7 @@ from toy_vlm import tiny_head
 from mmspec import SpecConfig, VlmPipeline
 from mmspec.cli import main
 from mmspec.errors import InputError
-from mmspec.methods import BLOCK_HEADS, HEADS
+from mmspec.methods import HEADS
 
 ASKED = ["what is red", "what is the circle on the left", "a square"]
 SEEN = [picture(0), [picture(1), picture(2)], None]
@@ -65,7 +65,7 @@ def test_greedy_answers_are_the_plain_ones(pipe, name):
     assert out.tokens == plain.tokens
     assert out.stats.fault is None
     assert min(out.stats.drafted) > 0
-    assert out.stats.contract == ("exact-greedy" if name in BLOCK_HEADS else "exact")
+    assert out.stats.contract == ("exact-greedy" if name in HEADS else "exact")
     assert out.stats.visual_tokens == [4, 8, 0]
 
 

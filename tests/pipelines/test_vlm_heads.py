@@ -18,6 +18,13 @@ from mmspec.methods import BLOCK_HEADS, BRANCHES, COMPRESSORS, HEADS
 from mmspec.models.heads.named import HEADS as KINDS
 
 RAGGED = [1, 2, 0]  # pictures of every row
+TREE = {
+    "drafter": "dynamic-tree",
+    "rule": "recursive",
+    "siblings": "top",
+    "tree_depth": 6,
+    "tree_nodes": 16,
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +72,27 @@ def test_greedy_text_is_transformers_own(known, family, name):
     assert agree(ours, theirs)
     assert stats.fault is None
     assert stats.method == name
-    assert stats.contract == ("exact-greedy" if name in BLOCK_HEADS else "exact")
+    assert stats.contract == "exact-greedy"
     assert min(stats.drafted) > 0
-    if name not in BLOCK_HEADS:  # first weights have no luck with whole blocks
-        assert sum(stats.accepted) > 0
     assert stats.visual_tokens == (inputs["input_ids"] == IMAGE).sum(1).tolist()
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
+@pytest.mark.parametrize("name", [name for name in HEADS if name not in BLOCK_HEADS])
+def test_and_so_it_is_by_trees(known, family, name):
+    model, inputs, theirs = known(family)
+    ours, stats = answered(model, inputs, SpecConfig(name, **TREE), head_of(name, model))
+    assert agree(ours, theirs)
+    assert stats.fault is None
+    assert stats.contract == "exact"
+    assert sum(stats.accepted) > 0
 
 
 @pytest.mark.parametrize("family", [f for f in (*SHARED, *QWEN) if f not in ("llava", "qwen3_vl")])
 def test_every_family(known, family):
     model, inputs, theirs = known(family)
-    ours, stats = answered(model, inputs, SpecConfig("vispec"), head_of("vispec", model))
+    head = head_of("vispec", model)
+    ours, stats = answered(model, inputs, SpecConfig("vispec", **TREE), head)
     assert agree(ours, theirs)
     assert stats.fault is None
     assert sum(stats.accepted) > 0
@@ -102,10 +119,10 @@ def test_models_of_text_alone(name):
 @pytest.mark.parametrize(
     "text",
     [
-        {"drafter": "model", "rule": "block", "length": "heuristic"},
-        {"drafter": "tree", "tree_widths": (2, 2, 1), "siblings": "without-replacement"},
-        {"siblings": "without-replacement", "tree_nodes": 7},
-        {"tree_depth": 7, "tree_width": 10, "tree_beam": 10, "tree_nodes": 60},  # as published
+        {"rule": "block", "length": "heuristic"},
+        {"drafter": "tree", "rule": "recursive", "tree_widths": (2, 2, 1)},
+        {"drafter": "dynamic-tree", "rule": "recursive", "tree_nodes": 7},
+        {**TREE, "tree_depth": 7, "tree_width": 10, "tree_beam": 10, "tree_nodes": 60},  # published
     ],
     ids=str,
 )
@@ -132,10 +149,10 @@ def test_a_tree_is_of_the_heads_own_ranking(known, monkeypatch):
         Warp, "__call__", lambda self, x: seen.append(self.temperature) or law(self, x)
     )
     model, inputs, _ = known("llava")
-    answered(model, inputs, SpecConfig("eagle"), head_of("eagle", model))
+    answered(model, inputs, SpecConfig("eagle", **TREE), head_of("eagle", model))
     assert set(seen) == {0.0, 1.0}
     seen.clear()
-    answered(model, inputs, SpecConfig("eagle", drafter="model"), head_of("eagle", model))
+    answered(model, inputs, SpecConfig("eagle"), head_of("eagle", model))
     assert set(seen) == {0.0}
 
 
