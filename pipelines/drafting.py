@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -133,6 +133,10 @@ class Drafting:
             for shortener in self._shorteners.values():
                 towers.enter_context(shortener.watching())
             yield
+
+    def repacked(self) -> AbstractContextManager[None]:
+        """See `CausalDecoder.repacked`, of the draft model."""
+        return nullcontext() if self.drafter is None else self.drafter.repacked()
 
     def own(
         self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None

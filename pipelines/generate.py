@@ -230,10 +230,11 @@ class Speculation:
             told = self.on_round is not None and self.on_round(context)
             return told or time.time() > stops.until
 
-        context = run(engine, len(input_ids), request.limit, stats, on_round, device)
+        with self.target.repacked(), self.drafting.repacked():
+            context = run(engine, len(input_ids), request.limit, stats, on_round, device)
+            self._learn(engine, stats)
         if streamer is not None:
             streamer.end()
-        self._learn(engine, stats)
         vars(model)["speculation_stats"] = stats
         # where no token fills a row up, rows that time cut short are as long as the shortest
         width = min(context.base) if pad is None else max(context.base)

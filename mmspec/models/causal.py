@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from ..engine.cache import KVCache, StaticCache
 from ..errors import InputError
+from .repacked import Repacked
 
 
 class CausalDecoder:
@@ -62,6 +63,7 @@ class CausalDecoder:
         )
         self.layers = range(config.num_hidden_layers)
         self._view = _View(len(self.layers))
+        self._repacked = Repacked()
 
     @property
     def body(self) -> PreTrainedModel:
@@ -74,6 +76,11 @@ class CausalDecoder:
         if not isinstance(blocks, nn.ModuleList):
             raise InputError(f"{type(self.model).__name__} has no list of layers to choose from")
         return list(blocks)
+
+    def repacked(self) -> AbstractContextManager[None]:
+        """Around a generation: the layers run on packed weights where that is faster."""
+        head = self.model.get_output_embeddings()
+        return self._repacked.running([self.body, *([] if head is None else [head])])
 
     def rotary(self, grid: int = 0) -> Tensor:
         """Positions `[max_position_embeddings]`; the model turns them itself."""

@@ -149,6 +149,10 @@ def test_a_drafter_with_a_processor_of_its_own(folder, tmp_path):
     pipe = VlmPipeline(first.model, first.processor, model(1, 1), processor())
     pipe.save_pretrained(tmp_path)
     again = VlmPipeline.from_pretrained(tmp_path)
+    assert again.drafter_processor is None  # it is the model's: prompts are laid out once
+    pipe.drafter_processor.chat_template = "a " + pipe.drafter_processor.chat_template
+    pipe.save_pretrained(tmp_path)
+    again = VlmPipeline.from_pretrained(tmp_path)
     assert again.drafter_processor is not None
     again.enable_speculation(SpecConfig("draft"))
     assert (
