@@ -131,8 +131,8 @@ STAGES: dict[str, dict[str, Stage]] = {
         ),
         "sibling": _answering("sibling", steps=8000),
         "target": _answering("target", steps=6000),
-        "scenes": _answering("scenes", {"charts": 0.1}, steps=2000),
-        "charts": _answering("charts", {"charts": 0.7}, steps=2000),
+        "scenes": _answering("scenes", {"charts": 0.0}, steps=2000),
+        "charts": _answering("charts", {"charts": 1.0}, steps=2000),
     },
     "vlm-head": {
         "eagle": _head("eagle"),
