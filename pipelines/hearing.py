@@ -15,12 +15,12 @@ from typing import Any
 
 from ..errors import InputError
 from ..models.loading import read_json
+from ..models.vlm_folder import VERDICT_WORDS
 from ..registry import check_name
 from .expert import REASON, TransformersExpert
 from .verdict import Opinion, verdict_prompt
 from .vlm import VlmPipeline
 
-WORDS = "verdict.json"
 SIBLING = "drafter"
 _HOLDS = {"reason": {"question"}, "ask": {"paths", "question"}}
 
@@ -52,7 +52,7 @@ def verdict_words(folder: Path) -> VerdictWords:
     Raises:
         InputError: its `verdict.json` is no object of templates.
     """
-    path = folder / WORDS
+    path = folder / VERDICT_WORDS
     if not path.exists():
         return VerdictWords()
     templates = read_json(path)

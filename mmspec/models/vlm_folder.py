@@ -16,6 +16,8 @@ from ..errors import InputError
 from .loading import load_component, read_json
 from .prompted import DECODERS
 
+VERDICT_WORDS = "verdict.json"  # how the model was taught to be asked for a verdict
+
 
 def check_family(model_type: str) -> None:
     """Raise an `InputError` unless pictures of this family are known."""

@@ -30,7 +30,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from ..errors import InputError
 from ..models.loading import load_component, load_strict
-from ..pipelines.hearing import WORDS
+from ..models.vlm_folder import VERDICT_WORDS
 from ..registry import check_name
 from ..worlds.shapes.answers import accuracy_by_kind
 from ..worlds.shapes.exchanges import HeldOut, held_out_descriptions, held_out_questions, score_long
@@ -154,7 +154,7 @@ class VlmTargetRecipe:
         (folder / "model.safetensors").chmod(0o644)  # it is written as its owner's alone
         self.processor.save_pretrained(folder)
         if self.stage == "target":
-            (folder / WORDS).write_text(json.dumps(VERDICT, indent=2) + "\n")
+            (folder / VERDICT_WORDS).write_text(json.dumps(VERDICT, indent=2) + "\n")
         write_card(
             folder,
             title=f"Vision-language model of the shapes world ({self.stage})",
