@@ -141,6 +141,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("--workers", int),
         ("--seed", seed),
         ("--rate", float),
+        ("--keep", float),
         ("--max-new-tokens", int),
     ):
         train.add_argument(option, type=kind)
@@ -255,6 +256,7 @@ def _train(args: argparse.Namespace) -> int:
         device=args.device,
         precision=args.precision,
         rate=args.rate,
+        keep=args.keep,
         max_new_tokens=args.max_new_tokens,
         data=args.data,
         settings=_settings(args.set),

@@ -12,7 +12,11 @@ from safetensors.torch import load_file
 
 from mmspec import SpecConfig, VlmPipeline
 from mmspec.cli import main
+from mmspec.eval.vlm.answers import Batch
+from mmspec.eval.vlm.arms import MethodArm
 from mmspec.pipelines.base import locate
+from mmspec.pipelines.hearing import VerdictWords, experts_in, verdict_words
+from mmspec.train.vlm_data import VERDICT
 from mmspec.worlds.shapes.exchanges import (
     draw,
     held_out_descriptions,
@@ -22,6 +26,8 @@ from mmspec.worlds.shapes.exchanges import (
 
 FOLDER = locate(None, VlmPipeline.embedded)
 MEGABYTE = 10**6
+HEADS = ["eagle", "flash", "msd", "specvlm", "vispec"]
+EXPERTS = ["drafter", "charts", "scenes"]
 
 
 def pictures_of(lines):
@@ -40,7 +46,10 @@ def test_files_fit_into_a_wheel():
     assert {path.suffix for path in sizes} <= {".json", ".safetensors", ".md", ".jinja"}
 
 
-@pytest.mark.parametrize("name", [".", "drafter"])
+@pytest.mark.parametrize(
+    "name",
+    [".", "drafter", "experts/charts", "experts/scenes", *(f"heads/{name}" for name in HEADS)],
+)
 def test_networks_are_documented(name):
     record = json.loads((FOLDER / name / "training.json").read_text())
     assert record["minutes"] > 0
@@ -48,7 +57,8 @@ def test_networks_are_documented(name):
     card = (FOLDER / name / "README.md").read_text()
     for word in ("data:", "steps", "minutes", "Held-out", "Not good for"):
         assert word in card
-    weights = load_file(FOLDER / name / "model.safetensors")
+    (file,) = (FOLDER / name).glob("*.safetensors")
+    weights = load_file(file)
     assert {value.dtype for value in weights.values()} == {torch.float16}
 
 
@@ -80,12 +90,42 @@ def test_greedy_methods_agree():
     lines = list(held_out_descriptions(2, seed=3))
     call = {"prompt": [line.question for line in lines], "image": pictures_of(lines)}
     found = {}
-    for method in ("plain", "draft", "tree", "dynamic-tree", "prompt-lookup", "token-recycling"):
+    others = ("draft", "tree", "dynamic-tree", "prompt-lookup", "token-recycling")
+    for method in ("plain", *others, *HEADS):
         pipe.enable_speculation(SpecConfig(method))
         found[method] = pipe(**call, max_new_tokens=80)
     for method, out in found.items():
         assert out.tokens == found["plain"].tokens, method
         assert method == "plain" or out.stats.nfe < found["plain"].stats.nfe, method
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_heads_are_worth_their_while_and_look(pipe, temperature):
+    assert sorted(pipe.heads) == HEADS
+    lines = list(held_out_descriptions(6, seed=3))
+    asked = Batch(pictures_of(lines), [line.question for line in lines], list(range(6)))
+    call = {"max_new_tokens": 200, "temperature": temperature}
+    found = {}
+    for name in HEADS:
+        for blank in (False, True):
+            answers = MethodArm(SpecConfig(name), pipe, blank).answer(asked, call)
+            found[name, blank] = answers.stats.mean_acceptance_length
+    assert min(found[name, False] for name in HEADS) >= 2.5, found
+    assert max(found[name, False] for name in HEADS) >= 4.0, found
+    assert found["eagle", False] >= 1.1 * found["eagle", True], found
+
+
+def test_verdict(tmp_path, capsys):
+    assert list(experts_in(FOLDER)) == EXPERTS
+    assert verdict_words(FOLDER) == VerdictWords(**VERDICT)
+    (line,) = list(held_out_questions(1, seed=4))[:1]
+    pictures_of([line])[0].save(tmp_path / "scene.png")
+    command = ["ask", str(tmp_path / "scene.png"), line.question, "--method", "verdict", "--json"]
+    assert main(command) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert sorted(record["chosen"]) == sorted(EXPERTS)
+    assert all(opinion["error"] is None for opinion in record["opinions"])
+    assert record["text"]
 
 
 def test_ask_command(tmp_path, capsys):

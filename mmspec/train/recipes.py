@@ -49,7 +49,7 @@ def _answering(name: str, arguments: Mapping[str, Any] | None = None, **config: 
     """Of a vision-language model."""
     reference = "mmspec.train.vlm_target:VlmTargetRecipe"
     config = {"batch_size": 16, "ema": 0.995, "workers": 1, **config}
-    options = {"init": "init", "rate": "rate"}
+    options = {"init": "init", "rate": "rate", "keep": "keep"}
     return Stage(reference, config, options, {"stage": name, **(arguments or {})}, parallel=True)
 
 
@@ -150,6 +150,7 @@ OPTIONS = {
     "data": "data of one's own",
     "settings": "settings of a head",
     "rate": "a learning rate",
+    "keep": "a share of the first weights to keep",
     "max_new_tokens": "a length of answers (max_new_tokens)",
 }
 _FIELDS = {field.name for field in fields(TrainConfig)} - {"out"}
@@ -167,8 +168,9 @@ def train(
         stage: the one stage to run; None: all of them.
         given: fields of `TrainConfig`, or options of the stage. None keeps the default. Options are
             `init`: component of the folder whose weights it starts from, such as its own, to train
-            it further; `size`: side in pixels of the pictures that it is trained on; and others
-            that are arguments of the stage's recipe.
+            it further; `keep`: their share in the average that is exported; `size`: side in pixels
+            of the pictures that it is trained on; and others that are arguments of the stage's
+            recipe.
 
     Returns:
         The record of every stage; of several processes only the first has any.

@@ -7,6 +7,7 @@ The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instructi
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -81,6 +82,9 @@ class VlmTargetRecipe:
             `BEFORE`, or if that is not trained, nothing.
         rate: learning rate.
         charts: how often a picture is a chart.
+        keep: share of the weights that it starts from in the average that is exported, of a run
+            that goes on from its own. What was learned before is forgotten less (WiSE-FT, Wortsman
+            et al. 2022).
 
     Raises:
         InputError: `init` is not trained yet, or its weights don't fit.
@@ -94,6 +98,7 @@ class VlmTargetRecipe:
         init: str | None = None,
         rate: float = 2e-3,
         charts: float = CHARTS,
+        keep: float = 0.0,
     ) -> None:
         if init is not None:
             check_name("component to start from", init, FOLDERS)
@@ -101,6 +106,11 @@ class VlmTargetRecipe:
             init = BEFORE[stage]
         self.config, self.pipeline, self.stage, self.rate = config, pipeline, stage, rate
         self.origin = init and vlm_folder(pipeline, init)
+        self.keep = keep
+        if not 0 <= keep < 1 or (keep and init != stage):
+            raise InputError(
+                f"keep must be from 0 to 1, of a run with --init {stage}, not {keep:g}"
+            )
         self.words = exchange_tokenizer()
         self.processor = build_processor(self.words)
         self.model = build_model(stage, self.words)
@@ -108,6 +118,7 @@ class VlmTargetRecipe:
         self.draw = partial(draw_lessons, self.words, config.batch_size, SIDE, places, charts)
         if init is not None:
             self._start(init)
+        self.first = copy.deepcopy(self.model.state_dict()) if keep else None
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
@@ -126,31 +137,32 @@ class VlmTargetRecipe:
 
         The questions are not those of the fixed lists.
         """
-        assert isinstance(model, LlavaForConditionalGeneration)
+        kept = self._kept(model)
         rng = np.random.default_rng([self.config.seed, 10**6])
         drawn = [sample_lesson(rng, "held_out") for _ in range(BATCH)]
         rows = [(draw_picture(picture, SIDE), said) for picture, said in drawn]
-        lessons = pack(self.words, rows, model.config.image_seq_length)
-        losses, weights = token_losses(model, lessons.to(self.config.device))
+        lessons = pack(self.words, rows, kept.config.image_seq_length)
+        losses, weights = token_losses(kept, lessons.to(self.config.device))
         figures = {"held_out_nats_per_token": float(losses[weights == 1].mean())}
         short = list(held_out_questions(QUESTIONS, seed=1))
-        said = answer_all(model, self.processor, short, LIMITS["short"])
+        said = answer_all(kept, self.processor, short, LIMITS["short"])
         right = [line.is_right(text) for line, text in zip(short, said, strict=True)]
         figures["held_out_accuracy"] = sum(right) / len(right)
         kinds = accuracy_by_kind(zip((line.kind for line in short), right, strict=True))
         figures |= {f"accuracy_{kind}": value for kind, value in kinds.items()}
         long = list(held_out_descriptions(DESCRIPTIONS, seed=1))
-        said = answer_all(model, self.processor, long, LIMITS["long"])
+        said = answer_all(kept, self.processor, long, LIMITS["long"])
         scores = [score_long(text, line.picture()) for line, text in zip(long, said, strict=True)]
         figures["truthfulness"] = float(np.mean([score.truthfulness for score in scores]))
         figures["coverage"] = float(np.mean([score.coverage for score in scores]))
         return figures
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, LlavaForConditionalGeneration)
+        kept = self._kept(model)
+        record["config"]["keep"] = self.keep
         folder = vlm_folder(self.pipeline, self.stage)
         folder.mkdir(parents=True, exist_ok=True)
-        model.half().save_pretrained(folder)
+        kept.half().save_pretrained(folder)
         (folder / "model.safetensors").chmod(0o644)  # it is written as its owner's alone
         self.processor.save_pretrained(folder)
         if self.stage == "target":
@@ -163,6 +175,17 @@ class VlmTargetRecipe:
             "questions are unknown to it",
             record={"component": self.stage, **record},
         )
+
+    def _kept(self, model: nn.Module) -> LlavaForConditionalGeneration:
+        """The model, or its average with what it started from."""
+        assert isinstance(model, LlavaForConditionalGeneration)
+        if not self.keep:
+            return model
+        assert self.first is not None
+        mixed = copy.deepcopy(model)
+        for name, weight in mixed.state_dict().items():
+            weight.lerp_(self.first[name].to(weight), self.keep)
+        return mixed
 
     def _start(self, init: str) -> None:
         """Take the weights of a trained stage."""

@@ -65,11 +65,11 @@ def small(monkeypatch):
     monkeypatch.setattr(vlm_target, "LIMITS", {"short": 2, "long": 3})
 
 
-def recipe_in(folder, stage="target", init=None, **changes):
+def recipe_in(folder, stage="target", init=None, keep=0.0, **changes):
     config = TrainConfig(folder / "training" / stage, **{"steps": 4, "batch_size": 2, **changes})
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return VlmTargetRecipe(config, folder, stage, init)
+        return VlmTargetRecipe(config, folder, stage, init, keep=keep)
 
 
 # --- words ------------------------------------------------------------------------------------
@@ -343,3 +343,23 @@ def test_resumed_run_is_bit_identical(tmp_path):
     again.run()
     assert again.step == 4
     assert all(map(torch.equal, state(again), state(whole)))
+
+
+def test_what_goes_on_may_keep_a_share_of_what_it_was(tmp_path):
+    first = recipe_in(tmp_path)
+    first.export(first.model, RECORD)
+    before = load_file(tmp_path / "model.safetensors")
+    recipe = recipe_in(tmp_path, init="target", keep=0.25)
+    with torch.no_grad():
+        for weight in recipe.model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    moved = {name: weight.clone() for name, weight in recipe.model.state_dict().items()}
+    recipe.export(recipe.model, {**RECORD, "config": dict(RECORD["config"])})
+    after = load_file(tmp_path / "model.safetensors")
+    for name, weight in before.items():
+        goal = 0.25 * weight.float() + 0.75 * moved[name]
+        assert torch.allclose(after[name].float(), goal, atol=2e-3), name
+    assert json.loads((tmp_path / "training.json").read_text())["config"]["keep"] == 0.25
+    for wrong in ({"keep": 1.0, "init": "target"}, {"keep": 0.5}):
+        with pytest.raises(InputError, match="keep must be from 0 to 1"):
+            recipe_in(tmp_path, **wrong)
