@@ -12,6 +12,7 @@ Array = npt.NDArray[Any]
 Interval = tuple[float, float]
 
 ROUNDS = 2000
+FEWEST_PAIRS = 6  # an interval of fewer looks surer than it is
 
 
 def interval(

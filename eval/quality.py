@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..engine.stats import SpecStats
+from ..pipelines.continuous_stats import ContinuousStats
 from ..pipelines.token_image import TokenImagePipeline
 from . import bootstrap
+from .arms import AGAIN, arm
+from .counters import merged_stats, samples_of
 from .files import png_bytes
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line
@@ -31,20 +33,24 @@ class QualityWorker:
     not paired here and no speed-up is given.
     """
 
-    def __init__(self, job: Job, pipe: TokenImagePipeline) -> None:
+    def __init__(self, job: Job, pipe: Any) -> None:
         self.job, self.pipe = job, pipe
         self.scorers = make_scorers(job)
 
     def run(self, unit: Unit) -> Outcome:
-        """One batch by one method."""
+        """One batch by one row's arm."""
         job, indices = self.job, range(unit.first, unit.first + unit.count)
-        prompts = [job.prompt(i) for i in indices]
-        generators = [torch.Generator().manual_seed(job.seed + i) for i in indices]
+        prompts, drawn_by = [job.prompt(i) for i in indices], arm(job, unit.method)
+        seeds = [job.seed + drawn_by.shift + i for i in indices]
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         before = self.pipe.speculation
-        self.pipe.enable_speculation(job.configs[unit.method])
+        self.pipe.enable_speculation(drawn_by.config)
         try:
             images, stats = self.pipe(
-                [p.prompt for p in prompts], generator=generators, return_dict=False, **job.call
+                [p.prompt for p in prompts],
+                generator=generators,
+                return_dict=False,
+                **drawn_by.call,
             )
         finally:
             self.pipe.enable_speculation(before)
@@ -62,13 +68,14 @@ class QualityWorker:
                     "index": index,
                     "prompt": prompts[row].prompt,
                     "tag": prompts[row].tag,
-                    "seed": job.seed + index,
+                    "seed": seeds[row],
                     "scores": {name: many[row][0] for name, many in scores.items()},
                     "reason": "; ".join(many[row][1] for many in scores.values() if many[row][1]),
                     "picture": place,
-                    "nfe": stats.calls[row],
                 }
             )
+            if not isinstance(stats, ContinuousStats):  # whose rows are not pictures
+                outcome.lines[-1]["nfe"] = stats.calls[row]
         outcome.lines.append({"kind": "counts", "method": unit.method, "stats": asdict(stats)})
         return outcome
 
@@ -98,8 +105,7 @@ def quality_rows(
     samples = {m: [found[i] for i in common] for m, found in by_method.items()}
     rows: dict[str, MethodResult] = {}
     for method in methods:
-        stats = [SpecStats(**line["stats"]) for line in counts if line["method"] == method]
-        total = stats[0].merged(stats[1:])
+        total = merged_stats([line for line in counts if line["method"] == method])
         rows[method] = MethodResult(
             contract=total.contract,
             n=len(common),
@@ -107,10 +113,12 @@ def quality_rows(
             target_tokens_per_sample=statistics.fmean(total.target_tokens),
             mean_acceptance_length=total.mean_acceptance_length,
             acceptance_by_position=total.acceptance_by_position,
-            phase_seconds={p: t / len(total.calls) for p, t in sorted(total.seconds.items())},
+            phase_seconds={p: t / samples_of(total) for p, t in sorted(total.seconds.items())},
         )
         rows[method].quality = compare(
-            samples[method], None if method == plain else samples[plain], decides
+            samples[method],
+            None if method == plain else samples[plain],
+            None if method == AGAIN else decides,
         )
     return rows
 

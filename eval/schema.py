@@ -14,7 +14,8 @@ VERSION = 2
 # a version's first reports are without these
 LATER = {
     *("family", "knob", "knob_value", "call", "mean_acceptance_length_ci95", "acceptance_ratios"),
-    *("speedup_end_to_end_ci95", "same_output", "choices", "members"),
+    *("speedup_end_to_end_ci95", "same_output", "choices", "members", "head_calls"),
+    *("head_rows_per_sample", "drafter_head_calls_per_sample", "drafter_backbone_calls_per_sample"),
 }
 
 
@@ -49,12 +50,15 @@ class Throughput:
         n: batches measured.
         tokens_per_second: output tokens of all rows over the seconds of the token loop, median.
         speedup_median, speedup_ci95: paired loop-time ratio to plain at the same batch size.
+        head_calls: of continuous tokens, calls of the target's head for a whole batch, one after
+            the other; mean.
     """
 
     n: int
     tokens_per_second: float
     speedup_median: float | None = None
     speedup_ci95: tuple[float, float] | None = None
+    head_calls: float | None = None
 
 
 @dataclass
@@ -97,11 +101,13 @@ class MethodResult:
     Attributes:
         contract: what the method promises about its output.
         role: "baseline" (plain), "method", "sceptic": the cheap alternative that a method has to
-            beat, "peer": another library's, or "ablation": a method that is denied something.
+            beat, "peer": another library's, "ablation": a method that is denied something, or
+            "again": plain with other seeds.
         n: samples behind the quality figures, or behind the speed where none was judged.
         n_speed: prompts behind the speed figures; 0: not measured.
         nfe_per_sample: verify calls of the target per sample (of the drafter where that draws
-            alone); prefill is not counted.
+            alone); prefill is not counted. Of continuous tokens: calls of the head that a token
+            took part in.
         target_tokens_per_sample: tokens the target processed in them.
         mean_acceptance_length, mean_acceptance_length_ci95: tokens emitted per target call,
             recovered or bonus token included.
@@ -124,7 +130,10 @@ class MethodResult:
             drafted.
         target_entropy: nats per token of the target's laws on its own output, after guidance and
             warpers.
-        head_calls_per_sample, backbone_calls_per_sample: for continuous tokens, in place of nfe.
+        head_calls_per_sample, head_rows_per_sample, backbone_calls_per_sample: of continuous
+            tokens, calls of the target's head and backbone for a picture that is drawn alone, one
+            after the other, and the rows in those of the head; of the speed runs, else None.
+        drafter_head_calls_per_sample, drafter_backbone_calls_per_sample: the drafter's.
         quality: by metric.
         family: the method with all settings but its knob's: equal in rows that differ in the knob
             alone; "": the row is the only one of its kind.
@@ -160,7 +169,10 @@ class MethodResult:
     tv_per_step: tuple[float, float] | None = None
     target_entropy: float | None = None
     head_calls_per_sample: float | None = None
+    head_rows_per_sample: float | None = None
     backbone_calls_per_sample: float | None = None
+    drafter_head_calls_per_sample: float | None = None
+    drafter_backbone_calls_per_sample: float | None = None
     quality: dict[str, Quality] = field(default_factory=dict)
     family: str = ""
     knob: str | None = None

@@ -109,7 +109,9 @@ def side_by_side(samples: dict[str, list[Sample]], most: int = 8, scale: int = 2
 
 def print_table(methods: dict[str, dict[str, Any]]) -> None:
     """The rows of a report or of `stats.json` as a table on standard output."""
-    head = ["method", "contract", "n", "NFE", "tokens/call", "seconds", "speed-up", "95 % interval"]
+    apart = any(row.get("head_calls_per_sample") is not None for row in methods.values())
+    calls, each = ("head calls", "steps/call") if apart else ("NFE", "tokens/call")
+    head = ["method", "contract", "n", calls, each, "seconds", "speed-up", "95 % interval"]
     lines = [head]
     for name, row in methods.items():
         speedup, interval = row.get("speedup_median"), row.get("speedup_ci95")
@@ -118,8 +120,8 @@ def print_table(methods: dict[str, dict[str, Any]]) -> None:
                 name,
                 row["contract"],
                 str(row["n"]),
-                f"{row['nfe_per_sample']:.1f}",
-                f"{row['mean_acceptance_length']:.2f}",
+                f"{row['head_calls_per_sample' if apart else 'nfe_per_sample']:.1f}",
+                f"{row['mean_acceptance_length']:.2f}" if row["nfe_per_sample"] else "",
                 "" if row["seconds_median"] is None else f"{row['seconds_median']:.3f}",
                 "" if speedup is None else f"{speedup:.2f}×",
                 "" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",

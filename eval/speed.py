@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..engine.stats import SpecStats
 from ..pipelines.token_image import TokenImagePipeline
-from .bootstrap import Interval, quotient_interval, ratio_interval
+from .arms import arm, arm_names
+from .bootstrap import FEWEST_PAIRS, Interval, quotient_interval, ratio_interval
+from .counters import count_networks, merged_stats
 from .ideal import BareCosts, ideal_seconds
 from .run.job import Job, Outcome, Unit
-from .run.samples import Line
+from .run.samples import Line, output_tokens
 from .schema import MethodResult, Throughput
 from .timing import Sample, in_turn
 
 WARMUP = 1  # calls of every method and batch size that are not counted
-FEWEST = 6  # pairs: an interval of fewer looks surer than it is
 NOISY = 0.15  # spread of the plain loop's seconds from which on a machine is called noisy
 
 
@@ -27,34 +27,35 @@ class SpeedWorker:
     Args:
         job: what is measured.
         pipe: where.
+        costs: of bare forward passes, by network; without them there is no ideal.
     """
 
-    def __init__(self, job: Job, pipe: TokenImagePipeline) -> None:
+    def __init__(self, job: Job, pipe: Any, costs: Mapping[str, BareCosts] | None = None) -> None:
         self.job, self.pipe = job, pipe
-        self.costs = bare_costs(pipe, job.call)
+        self.costs = costs or {}
         self._warm: set[int] = set()
 
     def run(self, unit: Unit) -> Outcome:
-        """One prompt, or a batch of them, by every method in turn."""
-        job = self.job
+        """One prompt, or a batch of them, by every row's arm in turn."""
+        job, arms = self.job, {name: arm(self.job, name) for name in arm_names(self.job)}
         texts = [job.prompt(i).prompt for i in range(unit.first, unit.first + unit.count)]
         prompt = texts[0] if unit.count == 1 else texts
         turn = unit.first // unit.count
         for _ in range(0 if unit.count in self._warm else WARMUP):
-            in_turn(self.pipe, job.configs, prompt, job.seed, turn, job.call)
+            in_turn(self.pipe, arms, prompt, job.seed, turn)
         self._warm.add(unit.count)
         seed = job.seed + unit.first
         lines: list[Line] = []
-        for name, sample in in_turn(self.pipe, job.configs, prompt, seed, turn, job.call).items():
+        for name, sample in in_turn(self.pipe, arms, prompt, seed, turn).items():
             lines.append(self._line(unit, name, sample))
         return Outcome(unit, lines)
 
     def _line(self, unit: Unit, name: str, sample: Sample) -> Line:
-        if unit.count > 1:
+        if unit.count > 1 or not self.costs:
             return speed_line(unit, name, sample)
         for costs in self.costs.values():
             costs.renew()  # a machine's speed drifts: the ideal is measured beside each sample
-        config, drafter = self.job.configs[name], self.costs.get("drafter")
+        config, drafter = arm(self.job, name).config, self.costs.get("drafter")
         bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
         spent = {who: dict(sorted(c.now.items())) for who, c in self.costs.items()}
         return speed_line(unit, name, sample) | {"bare_seconds": bare, "costs": spent}
@@ -126,8 +127,7 @@ def speed_rows(
 
 def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     """One method at batch 1."""
-    stats = [SpecStats(**line["stats"]) for line in lines]
-    total = stats[0].merged(stats[1:])
+    total = merged_stats(lines)
     pairs = list(zip(plain, lines, strict=True))
     ideals = [p["decode_seconds"] / s["bare_seconds"] for p, s in pairs if s["bare_seconds"]]
     ideal = statistics.median(ideals) if ideals else None
@@ -150,7 +150,8 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         peak_memory_bytes=max(memory) if memory else None,
         energy_joules_per_sample=statistics.fmean(energy) if energy else None,
     )
-    if len(lines) >= FEWEST:
+    count_networks(row, total)
+    if len(lines) >= FEWEST_PAIRS and any(total.calls):
         emitted = [sum(line["stats"]["emitted"]) for line in lines]
         calls = [sum(line["stats"]["calls"]) for line in lines]
         row.mean_acceptance_length_ci95 = quotient_interval(emitted, calls)
@@ -164,13 +165,15 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
 def per_token(line: Line, seconds: str = "decode_seconds") -> float:
     """Seconds of a call over its output tokens: sampled answers are not of one length."""
     spent: float = line[seconds]
-    return spent / max(1, sum(map(int, line["stats"]["emitted"])))
+    return spent / output_tokens(line["stats"])
 
 
 def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
     """One method at another batch size."""
-    rates = [sum(line["stats"]["emitted"]) / line["decode_seconds"] for line in lines]
+    rates = [output_tokens(line["stats"]) / line["decode_seconds"] for line in lines]
     out = Throughput(len(lines), statistics.median(rates))
+    if all("head_calls" in line["stats"] for line in lines):
+        out.head_calls = statistics.fmean(line["stats"]["head_calls"] for line in lines)
     if lines is not plain:
         pairs = zip(plain, lines, strict=True)
         out.speedup_median, out.speedup_ci95 = _ratio(
@@ -182,7 +185,7 @@ def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
 def _ratio(ratios: list[float]) -> tuple[float, Interval | None]:
     """The median of paired ratios, with its interval if there are enough of them."""
     median, interval = ratio_interval(ratios)
-    return median, interval if len(ratios) >= FEWEST else None
+    return median, interval if len(ratios) >= FEWEST_PAIRS else None
 
 
 def noise_notes(

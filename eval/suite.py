@@ -46,6 +46,9 @@ class Suite:
             row in each of them. Empty: one way.
         peers: transformers' own generation on the same models is measured too.
         blank: every drafter that sees is measured too while it is shown a grey picture.
+        sceptics: plain decoding with other arguments, by name: rows that methods have to beat.
+        again: plain is a row once more, with other seeds: how far figures move by themselves. Sets
+            of pictures are compared with its own too.
         verdict: Speculative Verdict is measured too, and each of its experts alone, where there are
             experts.
         speed: prompts of the speed measurement; 0: none.
@@ -64,6 +67,8 @@ class Suite:
     reference: str | None = None
     call: dict[str, Any] = field(default_factory=dict)
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sceptics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    again: bool = False
     peers: bool = False
     blank: bool = False
     verdict: bool = False
@@ -95,7 +100,7 @@ class Suite:
         for name in self.prompts:
             if not (PROMPTS / name).is_file():
                 raise InputError(f"{where}: no prompts {name} in {PROMPTS}")
-        for name in ("peers", "blank", "verdict"):
+        for name in ("again", "peers", "blank", "verdict"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{where}: {name} must be true or false")
         served = modality(self.pipeline).options
@@ -118,11 +123,17 @@ class Suite:
     def _check_calls(self, where: str) -> None:
         """The pipeline takes these arguments: better said now than after an hour."""
         taken = sorted(modality(self.pipeline).arguments())
-        ways: dict[Any, Any] = self.calls
-        for name, own in ways.items():
-            if not isinstance(own, dict) or not re.fullmatch(r"[a-z0-9-]+", str(name)):
-                raise InputError(f"{where}: calls must be arguments by name, not {name!r}: {own!r}")
-        for call in (self.call, *self.calls.values()):
+        several: dict[str, dict[Any, Any]] = {"calls": self.calls, "sceptics": self.sceptics}
+        for what, ways in several.items():
+            for name, own in ways.items():
+                named = isinstance(name, str) and re.fullmatch(r"[a-z0-9-]+", name)
+                if not named or not isinstance(own, dict):
+                    raise InputError(
+                        f"{where}: {what} must be arguments by name, not {name!r}: {own!r}"
+                    )
+        if "again" in self.sceptics:
+            raise InputError(f"{where}: plain again is no row of the sceptic's: say again: true")
+        for call in (self.call, *self.calls.values(), *self.sceptics.values()):
             for name in call:
                 check_name(f"{where}: call argument", name, taken)
 
@@ -173,7 +184,8 @@ def load_suite(name: str) -> Suite:
             raise InputError(f"suite {path}: {key} is missing")
     if isinstance(data.get("prompts"), str):
         data["prompts"] = [data["prompts"]]
-    for key, kind in (("metrics", list), ("prompts", list), ("call", dict), ("calls", dict)):
+    kinds = {"metrics": list, "prompts": list, "call": dict, "calls": dict, "sceptics": dict}
+    for key, kind in kinds.items():
         if not isinstance(data.get(key, kind()), kind):
             raise InputError(f"suite {path}: {key} must be a {kind.__name__}")
     for key in ("metrics", "prompts"):

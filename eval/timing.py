@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from .arms import Arm
 from .meters import EnergyMeter, PeakMemory
 
 
@@ -57,25 +58,21 @@ def rotated(names: Iterable[str], turn: int) -> list[str]:
 
 
 def in_turn(
-    pipe: Any,
-    methods: dict[str, SpecConfig],
-    prompt: str | list[str],
-    seed: int,
-    turn: int,
-    call: dict[str, Any],
+    pipe: Any, arms: Mapping[str, Arm], prompt: str | list[str], seed: int, turn: int
 ) -> dict[str, Sample]:
-    """One prompt, or one batch, by every method; `turn` rotates the order.
+    """One prompt, or one batch, by every arm; `turn` rotates the order.
 
-    Row b has seed `seed + b`. The result is in the order in which they ran.
+    Row b has seed `seed + b`, and the arm's shift. The result is in the order in which they ran.
     """
     before, samples = pipe.speculation, {}
     try:
-        for name in rotated(methods, turn):
-            pipe.enable_speculation(methods[name])
-            rows = range(1 if isinstance(prompt, str) else len(prompt))
-            generator = [torch.Generator().manual_seed(seed + row) for row in rows]
-            run = partial(pipe, prompt, generator=generator, **call)
-            samples[name] = timed(pipe.device, prompt, seed, run)
+        for name in rotated(arms, turn):
+            arm, rows = arms[name], 1 if isinstance(prompt, str) else len(prompt)
+            pipe.enable_speculation(arm.config)
+            first = seed + arm.shift
+            generator = [torch.Generator().manual_seed(first + row) for row in range(rows)]
+            run = partial(pipe, prompt, generator=generator, **arm.call)
+            samples[name] = timed(pipe.device, prompt, first, run)
     finally:
         pipe.enable_speculation(before)
     return samples
@@ -98,10 +95,11 @@ def paired_runs(
         call: keyword arguments of every pipeline call.
         warmup: calls per method that are not counted.
     """
+    arms = {name: Arm(config, call) for name, config in methods.items()}
     samples: dict[str, list[Sample]] = {name: [] for name in methods}
     for i in range(-warmup, len(prompts)):
         at = max(i, 0)
-        for name, sample in in_turn(pipe, methods, prompts[at], seed + at, i, call).items():
+        for name, sample in in_turn(pipe, arms, prompts[at], seed + at, i).items():
             if i >= 0:
                 samples[name].append(sample)
     return samples

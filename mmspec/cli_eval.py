@@ -196,12 +196,13 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         raise InputError(f"--size is of pictures that are drawn: {suite.pipeline} draws none")
     # what can't run here is said before anything is written
     pipe = open_modality(args, measured) if args.executor == "local" else None
-    methods = measured.methods(pipe) if args.methods is None else args.methods
+    call = {**suite.call, **size}
+    methods = measured.methods(pipe, call) if args.methods is None else args.methods
     job = Job(
         suite,
         prompts,
         parse_methods(methods, args.sweep),
-        {**suite.call, **size},
+        call,
         seed=args.seed,
         model=args.model,
         device=args.device,

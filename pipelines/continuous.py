@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -22,7 +23,7 @@ from ..models.published_mar import load_kl, load_mar
 from ..models.text import encode_captions
 from .base import SpeculativePipeline, owned, row_seeds
 from .continuous_parts import make_gaussian_rule, make_step_length
-from .continuous_speculation import Speculation
+from .continuous_speculation import Speculation, check_plan
 from .continuous_stats import ContinuousStats
 from .output import ContinuousOutput
 from .prompts import check_count, check_prompts, negatives
@@ -31,6 +32,11 @@ OutputType = Literal["pil", "np", "pt", "latent"]
 _SAME = (
     *("token_dim", "grid", "buffer_size", "noise_schedule"),
     *("condition", "class_num", "caption_dim"),
+)
+# arguments of a call in the order of `MarPlan`
+_PLANNED = (
+    *("num_iterations", "guidance_scale", "guidance_schedule", "temperature"),
+    *("diffusion_steps", "learned_variance"),
 )
 
 
@@ -153,10 +159,8 @@ class ContinuousImagePipeline(SpeculativePipeline):
         if output_type not in ("pil", "np", "pt", "latent"):
             raise InputError(f"output_type must be pil, np, pt or latent, not {output_type!r}")
         check_count(num_images_per_prompt)
-        length = self.transformer.length
-        plan = MarPlan(
-            length,
-            length if num_iterations is None else num_iterations,
+        plan = self._plan(
+            num_iterations,
             guidance_scale,
             guidance_schedule,
             temperature,
@@ -189,6 +193,23 @@ class ContinuousImagePipeline(SpeculativePipeline):
         parts = config.serving(self.modality)
         make_gaussian_rule(parts)
         make_step_length(parts)
+
+    def check_call(self, config: SpecConfig, **call: Any) -> None:
+        """Raise an `InputError` if a call with these arguments can't be made by `config`.
+
+        Of its arguments those are looked at that say how pictures are drawn, not what they show.
+        """
+        self.check_speculation(config)
+        named = inspect.signature(type(self).__call__).parameters
+        given = {name: parameter.default for name, parameter in named.items()} | call
+        self.check_size(given["height"], given["width"])
+        plan = self._plan(*(given[name] for name in _PLANNED))
+        check_plan(config.serving(self.modality), plan)
+
+    def _plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
+        """How pictures are drawn; its arguments are `_PLANNED`."""
+        length = self.transformer.length
+        return MarPlan(length, length if num_iterations is None else num_iterations, *how)
 
     def check_size(self, height: int | None, width: int | None) -> None:
         """Raise an `InputError` for a size that this model does not draw."""

@@ -42,7 +42,7 @@ class Speculation:
     on_engine: Callable[[Engine], None] | None = None
 
     def __post_init__(self) -> None:
-        self._check()
+        check_plan(self.config, self.plan)
         self.rule = make_gaussian_rule(self.config)
         self.stats.method = self.config.method
         self.stats.contract = "lossy" if self.config.drafter_only else self.rule.contract
@@ -62,21 +62,6 @@ class Speculation:
         step = self.config.extent.first_drafted
         whole, rest = divmod(iterations - alone, step)
         return [1] * alone + [step] * whole + [rest] * (rest > 0)
-
-    def _check(self) -> None:
-        """Raise an `InputError` for a plan whose steps can't be coupled."""
-        if self.config.drafter == "null":
-            return
-        if self.plan.temperature == 0:
-            raise InputError(
-                f"at temperature 0 no step adds noise, and method {self.config.method!r} couples "
-                "noise: a draft would have to hit every number; use method 'plain'"
-            )
-        if self.config.rule == "reflection" and self.plan.learned_variance:
-            raise InputError(
-                "rule 'reflection' needs a drafter that has the target's deviations, and this head "
-                "says its own in every step; use 'gamma-maximal', or learned_variance=False"
-            )
 
     def draw(self, prediction: Prediction) -> Tensor:
         """Tokens `[R, C]`."""
@@ -148,12 +133,33 @@ class Speculation:
         rows, limit = len(first), judge.left
         context = run(engine, rows, limit, counts, device=first.device, first=first)
         counts.head_calls, counts.head_rows = target.calls, target.rows * self.groups
+        counts.emitted = [steps + target.steps - limit for steps in counts.emitted]  # as walked
         self.stats.observe_loop(counts)
         return context.tokens[:, limit - 1]
 
     def _prefilled(self, prediction: Prediction) -> bool:
         known = prediction.known.shape[1]
         return self.config.rule == "cspd-independent" and known < PREFILLED * self.plan.length
+
+
+def check_plan(config: SpecConfig, plan: MarPlan) -> None:
+    """Raise an `InputError` for a plan whose steps a configuration can't couple.
+
+    Args:
+        config: complete, see `SpecConfig.serving`.
+    """
+    if config.drafter == "null":
+        return
+    if plan.temperature == 0:
+        raise InputError(
+            f"at temperature 0 no step adds noise, and method {config.method!r} couples "
+            "noise: a draft would have to hit every number; use method 'plain'"
+        )
+    if config.rule == "reflection" and plan.learned_variance:
+        raise InputError(
+            "rule 'reflection' needs a drafter that has the target's deviations, and this head "
+            "says its own in every step; use 'gamma-maximal', or learned_variance=False"
+        )
 
 
 def _wide(prediction: Prediction, steps: int) -> Tensor:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...config import SpecConfig
+from ...errors import InputError
+from ...methods import Modality as Name
+from ...methods import serving
 from ...registry import Registry
+from ..methods import parse_methods
 
 if TYPE_CHECKING:
     from ..run.job import Job, Outcome, Plan, Unit
@@ -59,7 +63,7 @@ class Findings:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-OPTIONS = ("calls", "peers", "blank", "verdict")
+OPTIONS = ("calls", "sceptics", "again", "peers", "blank", "verdict")
 
 
 class Modality(Protocol):
@@ -90,8 +94,13 @@ class Modality(Protocol):
             InputError: it can't be loaded.
         """
 
-    def methods(self, pipe: Any) -> tuple[str, ...]:
-        """What is measured where nobody chooses."""
+    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
+        """What is measured where nobody chooses.
+
+        Args:
+            pipe: the pipeline; None: it is loaded elsewhere.
+            call: arguments of its calls.
+        """
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
         """Raise an `InputError` if the job can't be done; before any work.
@@ -118,6 +127,7 @@ MODALITIES = Registry(
     {
         "image": "mmspec.eval.modalities.image:ImageModality",
         "vlm": "mmspec.eval.modalities.vlm:VlmModality",
+        "continuous": "mmspec.eval.modalities.continuous:ContinuousModality",
     },
 )
 
@@ -128,14 +138,19 @@ def modality(name: str) -> Modality:
     return made
 
 
-def runnable(pipe: Any, configs: Mapping[str, SpecConfig]) -> tuple[str, ...]:
-    """The names of those configurations that a pipeline has all the parts for."""
-    from ...errors import InputError
+def runnable(modality: Name, check: Callable[[SpecConfig], None] | None) -> tuple[str, ...]:
+    """The methods of a modality that a check lets pass.
 
+    Args:
+        check: raises an `InputError` for a configuration that the pipeline can't run; None: the
+            pipeline is loaded elsewhere.
+    """
+    if check is None:
+        raise InputError("say which --methods to measure: what can run is known to workers only")
     found = []
-    for name, config in configs.items():
+    for name, config in parse_methods(tuple(serving(modality))).items():
         try:
-            pipe.check_speculation(config)
+            check(config)
         except InputError:
             continue
         found.append(name)

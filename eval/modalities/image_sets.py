@@ -1,4 +1,4 @@
-"""Distances between whole sets of pictures: a run's and the reference's."""
+"""Distances between whole sets of pictures: a run's, the reference's, and plain's own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from ...errors import InputError
+from ..arms import AGAIN
 from ..metrics.table import METRICS
 from ..quality import set_quality
 from ..reference import reference_pictures, set_distance
@@ -17,10 +18,15 @@ from ..run.run_folder import RunFolder
 from ..schema import MethodResult
 
 OF_SETS = ("frechet", "kid")  # kinds of metrics
+TO_PLAIN = "_to_plain"  # ends the name of a distance to what plain draws with other seeds
 
 
 def compare_sets(job: Job, folder: RunFolder, rows: dict[str, MethodResult]) -> list[str]:
-    """Distances of whole sets of pictures join the rows; returns what a reader must know."""
+    """Distances of whole sets of pictures join the rows; returns what a reader must know.
+
+    Where plain is drawn again with other seeds, its distance to that set is what chance alone
+    makes of a distance, and the other rows have theirs to the same set.
+    """
     from ...rewards.registry import load_features
 
     names = [m for m in job.suite.metrics if m in METRICS and METRICS[m].kind in OF_SETS]
@@ -45,10 +51,17 @@ def compare_sets(job: Job, folder: RunFolder, rows: dict[str, MethodResult]) -> 
                     f"{name}: {count} pictures for {reference.shape[1]} features: the distance is "
                     "far too large; compare it at equal counts only"
                 )
-            distance = set_distance(METRICS[name].kind, reference)
-            for method, row in rows.items():
-                plain = None if method == "plain" else of_method["plain"][:count]
-                row.quality[name] = set_quality(distance, of_method[method][:count], plain, rounds)
+            truths = {name: reference}
+            if AGAIN in rows:
+                truths[name + TO_PLAIN] = of_method[AGAIN][:count]
+            for metric, truth_set in truths.items():
+                distance = set_distance(METRICS[name].kind, truth_set)
+                for method, row in rows.items():
+                    if method == AGAIN and metric != name:
+                        continue  # to itself
+                    plain = None if method == "plain" else of_method["plain"][:count]
+                    mine = of_method[method][:count]
+                    row.quality[metric] = set_quality(distance, mine, plain, rounds)
     return notes
 
 

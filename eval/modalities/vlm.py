@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...methods import serving
 from ...pipelines.vlm import VlmPipeline
 from ..data.asked import Asked, read_asked
 from ..data.prompts import prompt_files
-from ..methods import parse_methods
 from ..run.job import Job, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..suite import Suite
 from ..vlm.bench import VlmBench, arms_of, methods_of, row_name
 from ..vlm.experts import EXPERT, check_experts
 from ..vlm.findings import vlm_findings
-from .base import OPTIONS, Findings, runnable
+from .base import Findings, runnable
 
 ENTROPY_SAMPLES = 24
 FIXED = {"self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end"}
@@ -28,7 +26,7 @@ class VlmModality:
     """See `Modality`."""
 
     metrics = ("accuracy", "truthfulness", "coverage")
-    options = OPTIONS
+    options = ("calls", "peers", "blank", "verdict")
 
     def arguments(self) -> set[str]:
         """See `Modality.arguments`."""
@@ -44,13 +42,9 @@ class VlmModality:
         pipe: Any = VlmPipeline.from_pretrained(model, device_map=device_map)
         return pipe.to(device)
 
-    def methods(self, pipe: Any) -> tuple[str, ...]:
+    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
         """See `Modality.methods`: those whose parts the pipeline has."""
-        if pipe is None:
-            raise InputError(
-                "say which --methods to measure: what can run is known to workers only"
-            )
-        return runnable(pipe, parse_methods(tuple(serving("vlm"))))
+        return runnable("vlm", None if pipe is None else pipe.check_speculation)
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
         """See `Modality.check`."""

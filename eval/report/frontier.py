@@ -14,7 +14,7 @@ from .figure import DASHED, colors, figure, legend, markers
 from .format import fixed, known, significant
 from .labels import place_labels
 from .svg import GRID, MUTED, inline
-from .words import baseline, calls_saved, first_metric
+from .words import baseline, calls_saved, counted, first_metric
 
 Pair = tuple[float, float]
 Render = Callable[[Any, str, str], str]  # a figure, its name and what it shows, to SVG
@@ -45,10 +45,24 @@ def frontier(report: Report, render: Render = inline) -> str | None:
     return _draw(report, "frontier", "speed-up over plain, times", found, render)
 
 
+def batch_frontier(report: Report, render: Render = inline) -> str | None:
+    """The same of the largest batches: who gains alone may gain nothing in company."""
+    size = max((size for row in report.methods.values() for size in row.throughput), default=0)
+    found: dict[str, tuple[float | None, Pair | None]] = dict.fromkeys(report.methods, (None, None))
+    for name, row in report.methods.items():
+        if size in row.throughput:
+            many = row.throughput[size]
+            alone = 1.0 if row.role == "baseline" else None
+            found[name] = many.speedup_median or alone, many.speedup_ci95
+    what = f"speed-up over plain in batches of {size}, times"
+    return _draw(report, "batch", what, found, render)
+
+
 def calls_frontier(report: Report, render: Render = inline) -> str | None:
     """The same with target calls in place of seconds, since they carry over to other machines."""
     found = {name: (calls_saved(report, row), None) for name, row in report.methods.items()}
-    return _draw(report, "calls", "times fewer target calls than plain", found, render)
+    what = "calls of the target's head in sequence" if counted(report) else "target calls"
+    return _draw(report, "calls", f"times fewer {what} than plain", found, render)
 
 
 def _speed(row: MethodResult) -> float | None:

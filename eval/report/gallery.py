@@ -56,7 +56,8 @@ def gallery(report: Report, samples: Samples, folder: Path, rows: int = ROWS) ->
     drawn = {
         name: samples.quality[name]
         for name in ends(report)
-        if any(s.picture or s.text is not None for s in samples.quality.get(name, {}).values())
+        if report.methods[name].role != "again"  # whose seeds no other row has
+        and any(s.picture or s.text is not None for s in samples.quality.get(name, {}).values())
     }
     judged = [s for of in drawn.values() for s in of.values()]
     metric = first_metric(report) or ""

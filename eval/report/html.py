@@ -8,7 +8,7 @@ from typing import Any
 from ..schema import Report
 from . import plots, tables
 from .figure import colors
-from .frontier import calls_frontier, frontier
+from .frontier import batch_frontier, calls_frontier, frontier
 from .gallery import gallery
 from .parts import parts, shown, suffix
 from .samples import Samples, read_samples
@@ -64,6 +64,7 @@ def _part(call: str, part: Report, samples: Samples) -> dict[str, Any]:
     drawn = shown(part)
     figures = {
         "frontier": frontier(drawn),
+        "batch": batch_frontier(drawn),
         "calls": calls_frontier(drawn),
         "acceptance": plots.acceptance(drawn),
         "latency": plots.latency(drawn),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from ..run.samples import output_tokens
 
 Key = tuple[int, int, str]  # index, seed, prompt: what two methods must share to make a pair
 
@@ -155,8 +156,9 @@ def _optional(line: dict[str, Any], name: str) -> str | None:
 
 def _speed(line: dict[str, Any]) -> SpeedSample:
     names = ("seconds", "decode_seconds")
-    emitted = (line.get("stats") or {}).get("emitted", [])
-    tokens = max(1, sum(_number(count, "emitted") for count in emitted))
+    counters = {"emitted": [], **(line.get("stats") or {})}
+    counters["emitted"] = [_number(count, "emitted") for count in counters["emitted"]]
+    tokens = output_tokens(counters)
     seconds = {name: _number(line[name], name) for name in names}
     return SpeedSample(**_call(line), **seconds, tokens=tokens)
 

@@ -9,11 +9,15 @@ from ..schema import MethodResult, Quality, Report
 from . import format as f
 from .families import knob_text, swept
 from .table import Cell, Row, Table
-from .words import MARKS, calls_saved, first_metric
+from .words import MARKS, calls_saved, counted, first_metric
 
 Column = tuple[str, Callable[[MethodResult], Cell]]
 
-PHASES = ("encode", "prefill", "draft", "target", "verify", "update", "decode")  # as they run
+# as they run
+PHASES = (
+    *("encode", "prefill", "backbone", "draft", "target"),
+    *("verify", "resample", "update", "decode"),
+)
 
 
 def headline(report: Report) -> Table:
@@ -24,8 +28,7 @@ def headline(report: Report) -> Table:
         ("same output", lambda r: Cell(f.share(r.same_output))),
         ("total variation", _variation),
         ("n", _n),
-        ("NFE", lambda r: Cell(f.fixed(r.nfe_per_sample, 1))),
-        ("tokens per call", _tokens_per_call),
+        *_calls(report),
         ("seconds", lambda r: Cell(f.significant(r.seconds_median))),
         ("speed-up", _speedup),
         ("ideal", lambda r: Cell(f.fixed(r.ideal_speedup, 2, unit="×"))),
@@ -42,7 +45,10 @@ def headline(report: Report) -> Table:
 def further(report: Report) -> Table | None:
     """What the headline has no room for; only columns that hold something."""
     columns: list[Column] = [
-        ("target tokens", lambda r: Cell(f.fixed(r.target_tokens_per_sample, 1))),
+        (
+            "steps that the head read, a token" if counted(report) else "target tokens",
+            lambda r: Cell(f.fixed(r.target_tokens_per_sample, 1)),
+        ),
         ("seconds of the token loop", lambda r: Cell(f.significant(r.decode_seconds_median))),
         (
             "speed-up end to end",
@@ -53,8 +59,11 @@ def further(report: Report) -> Table | None:
         ),
         ("energy, J", lambda r: Cell(f.significant(r.energy_joules_per_sample))),
         ("entropy, nats per token", lambda r: Cell(f.fixed(r.target_entropy, 2))),
-        ("head calls", lambda r: Cell(f.fixed(r.head_calls_per_sample, 1))),
-        ("backbone calls", lambda r: Cell(f.fixed(r.backbone_calls_per_sample, 1))),
+        ("drafter's head calls", lambda r: Cell(f.fixed(r.drafter_head_calls_per_sample, 1))),
+        (
+            "drafter's backbone calls",
+            lambda r: Cell(f.fixed(r.drafter_backbone_calls_per_sample, 1)),
+        ),
     ]
     columns = [column for column in columns if _filled(report, column)]
     return _table(report, "Further figures, per sample.", columns) if columns else None
@@ -201,6 +210,21 @@ def _variation(row: MethodResult) -> Cell:
     return Cell(mean, notes=(f"max {most}",))
 
 
+def _calls(report: Report) -> list[Column]:
+    """What a sample takes of the target."""
+    if not counted(report):
+        return [
+            ("NFE", lambda r: Cell(f.fixed(r.nfe_per_sample, 1))),
+            ("tokens per call", _tokens_per_call),
+        ]
+    return [
+        ("head calls", lambda r: Cell(f.fixed(r.head_calls_per_sample, 1))),
+        ("head rows", lambda r: Cell(f.fixed(r.head_rows_per_sample, 0))),
+        ("backbone calls", lambda r: Cell(f.fixed(r.backbone_calls_per_sample, 1))),
+        ("steps per call", _tokens_per_call),
+    ]
+
+
 def _n(row: MethodResult) -> Cell:
     both = row.n_speed and row.quality
     return Cell(f"{row.n:,}", notes=(f"{row.n_speed:,} timed",) if both else ())
@@ -246,6 +270,8 @@ def _throughput(row: MethodResult, batch: int) -> Cell:
     if f.known(many.speedup_median):
         speedup = f.fixed(many.speedup_median, 2, unit="×")
         notes = (_with(speedup, f.interval(many.speedup_ci95, 2)),)
+    if f.known(many.head_calls):
+        notes += (f"{f.fixed(many.head_calls, 0)} head calls",)
     return Cell(f.fixed(many.tokens_per_second, 0), notes=notes)
 
 

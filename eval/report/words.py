@@ -12,6 +12,7 @@ MARKS = {
     "sceptic": "the sceptic's row",
     "peer": "a peer",
     "ablation": "shown grey",
+    "again": "other seeds",
 }
 
 DEFINITIONS = {
@@ -92,10 +93,43 @@ TEXT_DEFINITIONS = {
     ),
 }
 
+CONTINUOUS_DEFINITIONS = {
+    "Head calls": (
+        "Calls of the target's diffusion head one after the other, for a picture that is drawn "
+        "alone: what its reader waits for. Tokens that are denoised together share them. Rows are "
+        "what those calls computed, a token at one step each, twice under guidance: drafts that "
+        "are judged together take fewer calls and not fewer rows. They carry over to other "
+        "machines; seconds do not."
+    ),
+    "Backbone calls": "The same of the network that tells the head about a token's neighbours.",
+    "Steps per call": (
+        "The mean acceptance length: denoising steps of a token per call of the head it took part "
+        "in, the recovered or bonus step included. Plain sampling has 1."
+    ),
+}
+AGAIN_DEFINITIONS = {
+    "Other seeds": (
+        "Plain once more, with other seeds: how far every figure moves by chance alone. A distance "
+        "that ends in to_plain is to these pictures; plain's own is the noise floor, and a method "
+        "of the same law is not surely above it."
+    ),
+}
+
 
 def definitions(report: Report) -> dict[str, str]:
     """What a report's words mean."""
-    return DEFINITIONS | (TEXT_DEFINITIONS if report.pipeline == "vlm" else {})
+    found = dict(DEFINITIONS)
+    if counted(report):
+        found = {n: text for n, text in found.items() if n not in ("NFE", "Tokens per call")}
+        found |= CONTINUOUS_DEFINITIONS
+    if any(row.role == "again" for row in report.methods.values()):
+        found |= AGAIN_DEFINITIONS
+    return found | (TEXT_DEFINITIONS if report.pipeline == "vlm" else {})
+
+
+def counted(report: Report) -> bool:
+    """Whether head and backbone are counted apart: continuous tokens, and timed."""
+    return any(known(row.head_calls_per_sample) for row in report.methods.values())
 
 
 def title(report: Report) -> str:
@@ -144,12 +178,19 @@ def calls_saved(report: Report, row: MethodResult) -> float | None:
     """How many times fewer calls of the target than plain decoding; None where that means nothing.
 
     The calls of a drafter that draws alone are not the target's: there is one for every token.
+    Of continuous tokens they are those of the head.
     """
     plain = baseline(report)
-    if plain is None or not row.nfe_per_sample > 0:
+    if plain is None or not _calls(row) > 0:
         return None
-    saved = report.methods[plain].nfe_per_sample / row.nfe_per_sample
+    saved = _calls(report.methods[plain]) / _calls(row)
     return saved if row.role != "sceptic" or saved > 1 else None
+
+
+def _calls(row: MethodResult) -> float:
+    """Calls of the target one after the other."""
+    heads = row.head_calls_per_sample
+    return heads if known(heads) else row.nfe_per_sample
 
 
 def lede(report: Report) -> str:

@@ -7,11 +7,13 @@ from pathlib import Path
 from ...errors import InputError
 from ..files import write_atomic
 from ..schema import Report
-from .frontier import calls_frontier, frontier
+from .frontier import batch_frontier, calls_frontier, frontier
 from .html import to_html
 from .markdown import to_markdown
 from .parts import parts, shown, suffix
 from .svg import standalone
+
+FRONTIERS = {"frontier": frontier, "batch": batch_frontier, "calls": calls_frontier}
 
 
 def write_reports(folder: Path) -> list[Path]:
@@ -27,7 +29,7 @@ def write_reports(folder: Path) -> list[Path]:
     figures = {
         f"{name}{suffix(call)}.svg": draw(shown(part), standalone)
         for call, part in parts(report).items()
-        for name, draw in (("frontier", frontier), ("calls", calls_frontier))
+        for name, draw in FRONTIERS.items()
     }
     drawn = {name: text for name, text in figures.items() if text is not None}
     texts = {

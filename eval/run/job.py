@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ...config import SpecConfig
 from ...errors import InputError
+from ..bootstrap import FEWEST_PAIRS
 from ..modalities.base import Item, modality
 from ..suite import Suite
 from .samples import Line
@@ -147,9 +148,13 @@ def plan(
 
 
 def speed_units(prompts: int, batches: tuple[int, ...] = (1,)) -> Iterator[Unit]:
-    """The speed measurement: every prompt alone, and once more in batches of other sizes."""
+    """The speed measurement: every prompt alone, and once more in batches of other sizes.
+
+    Batches too large for an interval of the prompts have them again, with other seeds.
+    """
     for batch in batches:
-        for first in range(0, max(1, prompts // batch) * batch, batch):
+        count = max(prompts // batch, min(prompts, FEWEST_PAIRS))
+        for first in range(0, count * batch, batch):
             yield Unit("speed", first, batch)
 
 

@@ -13,6 +13,15 @@ from ..files import write_atomic
 Line = dict[str, Any]
 
 
+def output_tokens(counters: dict[str, Any]) -> int:
+    """Tokens that a call put out, from the counters in its line, at least 1.
+
+    Continuous tokens are rows; what these emit are denoising steps.
+    """
+    emitted: list[int] = counters["emitted"]
+    return max(1, len(emitted) if "pictures" in counters else sum(emitted))
+
+
 class SampleLog:
     """`samples.jsonl`: the lines of each unit of work, then one that says that the unit is whole.
 

@@ -33,7 +33,8 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
         "quality_batch": QUALITY_BATCH,
         "margin": job.suite.margin,
     }
-    calls = {"calls": job.suite.calls} if job.suite.calls else {}
+    ways = {"calls": job.suite.calls, "sceptics": job.suite.sceptics}
+    calls = {name: given for name, given in ways.items() if given}
     return Report(
         suite=job.suite.name,
         pipeline=job.suite.pipeline,

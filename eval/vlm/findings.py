@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..bootstrap import interval
+from ..bootstrap import FEWEST_PAIRS, interval
 from ..methods import place, role
 from ..modalities.base import Findings
 from ..quality import compare, quality_rows
@@ -15,7 +15,7 @@ from ..run.job import Job, Plan
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
 from ..schema import Choice, Member, MethodResult, Ratio
-from ..speed import FEWEST, WARMUP, noise_notes, speed_rows
+from ..speed import WARMUP, noise_notes, speed_rows
 from .arms import BLANK, PLAIN
 from .bench import arms_of, row_name
 from .experts import EXPERT
@@ -115,7 +115,7 @@ def length_ratio(mine: np.ndarray, theirs: np.ndarray) -> Ratio:
         return np.asarray((a[..., 0] / a[..., 1]) / (b[..., 0] / b[..., 1]))
 
     value = float(ratio(np.arange(len(mine))))
-    return Ratio(value, interval(ratio, len(mine)) if len(mine) >= FEWEST else None)
+    return Ratio(value, interval(ratio, len(mine)) if len(mine) >= FEWEST_PAIRS else None)
 
 
 def _members(answers: Sequence[Line]) -> dict[str, Member]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -52,17 +52,19 @@ class MarPlan:
     learned_variance: bool = True
 
     def __post_init__(self) -> None:
-        if not 1 <= self.iterations <= self.length:
-            raise InputError(f"iterations must be from 1 to {self.length}, not {self.iterations}")
+        if not _whole(self.iterations) or not 1 <= self.iterations <= self.length:
+            raise InputError(f"iterations must be from 1 to {self.length}, not {self.iterations!r}")
         check_name("guidance schedule", self.guidance_schedule, GUIDANCE_SCHEDULES)
-        if not 0 <= self.guidance_scale <= 100:
-            raise InputError(f"guidance_scale must be from 0 to 100, not {self.guidance_scale}")
-        given = self.diffusion_steps
-        for steps in (given,) if isinstance(given, int) else given:
-            if not 2 <= steps <= TRAINED:
-                raise InputError(f"diffusion_steps must be from 2 to {TRAINED}, not {steps}")
-        if not 0 <= self.temperature <= 100:
-            raise InputError(f"temperature must be from 0 to 100, not {self.temperature}")
+        given: Any = self.diffusion_steps
+        if not _whole(given) and not (isinstance(given, tuple | list) and len(given) == 2):
+            raise InputError(f"diffusion_steps must be a number or two, not {given!r}")
+        for steps in (given,) if _whole(given) else given:
+            if not _whole(steps) or not 2 <= steps <= TRAINED:
+                raise InputError(f"diffusion_steps must be from 2 to {TRAINED}, not {steps!r}")
+        for name in ("guidance_scale", "temperature"):
+            value: Any = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value <= 100:
+                raise InputError(f"{name} must be from 0 to 100, not {value!r}")
 
     @property
     def guided(self) -> bool:
@@ -102,6 +104,10 @@ class MarPlan:
         first, last = self.diffusion_steps
         end = self.iterations - 1
         return first if not end else last + int((end - iteration) / end * (first - last))
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass

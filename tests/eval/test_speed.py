@@ -17,6 +17,7 @@ from mmspec.eval.schema import Throughput
 from mmspec.eval.showcase import _row
 from mmspec.eval.speed import mean_costs, noise_notes, speed_rows
 from mmspec.eval.timing import Sample, paired_runs
+from mmspec.pipelines.continuous_stats import ContinuousStats
 
 # --- paired runs ----------------------------------------------------------------------------------
 
@@ -215,6 +216,26 @@ def test_throughput_by_hand():
     rows = speed_rows(lines, {name: CONFIGS[name] for name in ("plain", "sjd")})
     assert rows["sjd"].throughput == {8: Throughput(2, 2.0, 3.0, None)}
     assert rows["plain"].throughput == {8: Throughput(2, 0.75)}
+
+
+def test_continuous_tokens_are_compared_token_by_token():
+    """Half the denoising steps for the same tokens is twice as fast, not as fast a step."""
+    lines = []
+    for name, steps, seconds in (("plain", 10, 4.0), ("sjd", 5, 2.0)):
+        for index, batch in ((0, 1), (0, 2)):
+            stats = ContinuousStats(pictures=batch)
+            stats.observe_backbone(batch)
+            stats.observe_plain(16 * batch, steps, 2)
+            stats.seconds = {"target": seconds * 0.75, "backbone": seconds * 0.25}
+            line = {"method": name, "index": index, "batch": batch, "seconds": seconds}
+            line |= {"decode_seconds": seconds, "bare_seconds": None, "costs": {}}
+            lines.append(line | {"peak_memory": None, "energy": None, "stats": asdict(stats)})
+    rows = speed_rows(lines, ["plain", "sjd"])
+    assert rows["sjd"].speedup_median == 2
+    assert (rows["plain"].head_calls_per_sample, rows["plain"].head_rows_per_sample) == (10, 320)
+    assert (rows["sjd"].nfe_per_sample, rows["sjd"].mean_acceptance_length) == (5, 1)
+    assert rows["sjd"].throughput == {2: Throughput(1, 16.0, 2.0, None, 5)}
+    assert rows["plain"].throughput == {2: Throughput(1, 8.0, head_calls=10)}
 
 
 @pytest.mark.parametrize(("spread", "noisy"), [(0.05, False), (0.3, True)])

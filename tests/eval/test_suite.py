@@ -26,6 +26,7 @@ def test_shipped_suites():
 
 
 GOOD = "summary: s\nsource: prompts\nprompts: shapes-held-out.jsonl\nspeed: 3\n"
+CONTINUOUS = GOOD + "pipeline: continuous\n"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,15 @@ GOOD = "summary: s\nsource: prompts\nprompts: shapes-held-out.jsonl\nspeed: 3\n"
         (GOOD + "pipeline: imag\n", "did you mean 'image'"),
         (GOOD + "peers: true\n", "peers is not for pipeline image"),
         (GOOD + "calls: {greedy: {temperature: 0}}\n", "calls is not for pipeline image"),
+        (GOOD + "sceptics: {a: {top_k: 1}}\n", "sceptics is not for pipeline image"),
+        (GOOD + "again: 1\n", "again must be true or false"),
+        (GOOD + "pipeline: vlm\nagain: true\n", "again is not for pipeline vlm"),
+        (CONTINUOUS + "sceptics: [a]\n", "sceptics must be a dict"),
+        (CONTINUOUS + "sceptics: {a: 3}\n", "sceptics must be arguments by name, not 'a': 3"),
+        (CONTINUOUS + "sceptics: {A b: {}}\n", "sceptics must be arguments by name, not 'A b'"),
+        (CONTINUOUS + "sceptics: {16: {}}\n", "sceptics must be arguments by name, not 16"),
+        (CONTINUOUS + "sceptics: {again: {}}\n", "say again: true"),
+        (CONTINUOUS + "sceptics: {a: {iterations: 3}}\n", "call argument 'iterations'"),
         (GOOD + "verdict: true\n", "verdict is not for pipeline image"),
         (GOOD + "pipeline: vlm\nverdict: 1\n", "verdict must be true or false"),
     ],

@@ -281,6 +281,7 @@ def test_calls_are_those_that_were_made(pipe, method, monkeypatch):
     assert stats.head_rows == 2 * sum(stats.target_tokens)
     assert len(stats.calls) == 2 * 16
     assert max(stats.calls) <= stats.head_calls
+    assert stats.emitted == [T] * 32  # denoising steps, those of a walk before drafts too
     assert (stats.method, stats.pictures) == (method, 2)
     lossy = method in ("drafter-only", "cspd-independent")
     assert stats.contract == ("lossy" if lossy else "exact")

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from mmspec.errors import InputError
+from mmspec.eval.arms import SHIFT
 from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.methods import parse_methods
 from mmspec.eval.run.job import Job, Plan, Unit, plan, quality_units, speed_units
@@ -261,8 +262,11 @@ def test_units_cover_everything_once():
             indices = [i for u in own for i in range(u.first, u.first + u.count)]
             assert indices == list(range(start, last))
     assert [(u.first, u.count) for u in speed_units(10, (1, 4))][:10] == [(i, 1) for i in range(10)]
-    assert [(u.first, u.count) for u in speed_units(10, (1, 4))][10:] == [(0, 4), (4, 4)]
-    assert [(u.first, u.count) for u in speed_units(3, (8,))] == [(0, 8)]
+    # as many batches as an interval takes, and no more than there are prompts
+    few = [(4 * i, 4) for i in range(6)]
+    assert [(u.first, u.count) for u in speed_units(10, (1, 4))][10:] == few
+    assert [(u.first, u.count) for u in speed_units(3, (8,))] == [(0, 8), (8, 8), (16, 8)]
+    assert len(list(speed_units(50, (4,)))) == 12
     keys = [
         Unit(k, f, c, m).key
         for k in ("speed", "quality")
@@ -292,9 +296,31 @@ def test_batches_of_other_sizes(job, tmp_path):
     report = run_suite(job, todo, tmp_path)
     for name, row in report.methods.items():
         assert list(row.throughput) == [3]
-        assert row.throughput[3].n == 1
+        assert row.throughput[3].n == 4  # prompts come again, with other seeds
         assert row.throughput[3].tokens_per_second > 0
         assert (row.throughput[3].speedup_median is None) == (name == "plain")
+
+
+def test_plain_again_has_seeds_of_its_own(job, tmp_path):
+    again = replace(job, suite=replace(job.suite, again=True), configs=parse_methods(("sjd",)))
+    report = run_suite(again, Plan(speed=2, quality=3, most=3), tmp_path)
+    assert list(report.methods) == ["plain", "sjd", "plain:again"]
+    row = report.methods["plain:again"]
+    assert (row.role, row.contract, row.n, row.n_speed) == ("again", "exact", 3, 2)
+    assert row.quality["geneval"].verdict == ""
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    for kind in ("quality", "speed"):
+        told = [x for x in lines if x["kind"] == kind]
+        own, others = (
+            [x["seed"] for x in told if (x["method"] == row.family) == is_own]
+            for is_own in (True, False)
+        )
+        assert own
+        assert min(own) >= SHIFT > max(others)
+    drawn = pictures(tmp_path)
+    for index in range(3):
+        mine, plain = (f"pictures/{name}/{index:05d}.png" for name in ("plain:again", "plain"))
+        assert drawn[mine] != drawn[plain]
 
 
 def test_settings_of_a_method_are_rows_of_one_family(job, tmp_path):

@@ -1,0 +1,64 @@
+"""Pictures of continuous tokens: called with other arguments too, and counted by network."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ...config import SpecConfig
+from ...errors import InputError
+from ...pipelines.continuous import ContinuousImagePipeline
+from ..arms import arm
+from ..run.job import Job, Unit
+from .base import runnable
+from .drawing import DrawingBench, DrawingModality
+
+FIXED = {
+    *("self", "prompt", "class_labels", "num_images_per_prompt", "generator"),
+    *("output_type", "return_dict", "callback_on_step_end"),
+}
+
+
+class ContinuousModality(DrawingModality):
+    """See `Modality`."""
+
+    options = ("sceptics", "again")
+
+    def arguments(self) -> set[str]:
+        """See `Modality.arguments`."""
+        return set(inspect.signature(ContinuousImagePipeline.__call__).parameters) - FIXED
+
+    def open(self, model: str | None, device: str, device_map: str | None) -> Any:
+        """See `Modality.open`."""
+        if device_map is not None:
+            raise InputError("--device-map spreads models of token ids; leave it out")
+        pipe: Any = ContinuousImagePipeline.from_pretrained(model).to(device)
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
+
+    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
+        """See `Modality.methods`: those that the pipeline's parts and the arguments allow."""
+
+        def check(config: SpecConfig) -> None:
+            pipe.check_call(config, **call)
+
+        return runnable("continuous", None if pipe is None else check)
+
+    def check_rows(self, job: Job, pipe: Any) -> None:
+        """See `DrawingModality.check_rows`."""
+        if not pipe.captioned:
+            raise InputError("this model is told classes, and suites hold captions")
+        for name in self.rows(job):
+            drawn_by = arm(job, name)
+            try:
+                pipe.check_call(drawn_by.config, **drawn_by.call)
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
+
+    def first(self, job: Job) -> list[Unit]:
+        """See `Modality.first`: the machine."""
+        return [Unit("target", 0, 0)]
+
+    def bench(self, job: Job, pipe: Any) -> DrawingBench:
+        """See `Modality.bench`."""
+        return DrawingBench(job, pipe)
