@@ -21,6 +21,7 @@ from mmspec.worlds.shapes.exchanges import (
     draw,
     held_out_descriptions,
     held_out_questions,
+    read_held_out,
     score_long,
 )
 
@@ -70,8 +71,11 @@ def test_drafter_costs_a_third_at_most(pipe):
 
 
 def test_answers_about_what_training_never_shows(pipe):
-    lines = list(held_out_questions(6, seed=2))
-    said = pipe([line.question for line in lines], pictures_of(lines), max_new_tokens=6).text
+    lines = read_held_out(FOLDER.parents[1] / "prompts" / "vlm-questions.jsonl")[:220]
+    said = []
+    for first in range(0, len(lines), 44):
+        some = lines[first : first + 44]
+        said += pipe([line.question for line in some], pictures_of(some), max_new_tokens=6).text
     right = [line.is_right(text) for line, text in zip(lines, said, strict=True)]
     assert sum(right) / len(right) >= 0.7
 
