@@ -28,7 +28,7 @@ from mmspec.worlds.shapes.exchanges import (
 FOLDER = locate(None, VlmPipeline.embedded)
 MEGABYTE = 10**6
 HEADS = ["eagle", "flash", "msd", "specvlm", "vispec"]
-EXPERTS = ["drafter", "charts", "scenes"]
+EXPERTS = ["drafter", "scenes"]
 
 
 def pictures_of(lines):
@@ -49,7 +49,7 @@ def test_files_fit_into_a_wheel():
 
 @pytest.mark.parametrize(
     "name",
-    [".", "drafter", "experts/charts", "experts/scenes", *(f"heads/{name}" for name in HEADS)],
+    [".", "drafter", "experts/scenes", *(f"heads/{name}" for name in HEADS)],
 )
 def test_networks_are_documented(name):
     record = json.loads((FOLDER / name / "training.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from .base import Findings
 from .image_sets import compare_sets
 
 
-class DrawingModality:
+class DrawingModality(ABC):
     """The part of `Modality` that does not depend on what a picture's tokens are."""
 
     metrics = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
@@ -40,9 +41,9 @@ class DrawingModality:
         if pipe is not None:
             self.check_rows(job, pipe)
 
+    @abstractmethod
     def check_rows(self, job: Job, pipe: Any) -> None:
         """Raise an `InputError` if a pipeline can't draw a job's rows."""
-        raise NotImplementedError
 
     def rows(self, job: Job) -> list[str]:
         """See `Modality.rows`."""
