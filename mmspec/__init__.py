@@ -8,6 +8,7 @@ from .registry import resolve
 
 if TYPE_CHECKING:
     from .config import SpecConfig
+    from .models.embedded import embedded_folder
     from .models.heads.named import load_head
     from .pipelines.continuous import ContinuousImagePipeline
     from .pipelines.generate import disable_speculation, enable_speculation
@@ -22,6 +23,7 @@ __all__ = [
     "VlmPipeline",
     "__version__",
     "disable_speculation",
+    "embedded_folder",
     "enable_speculation",
     "load_head",
 ]
@@ -32,6 +34,7 @@ _LAZY = {
     "SpecConfig": "mmspec.config:SpecConfig",
     "VlmPipeline": "mmspec.pipelines.vlm:VlmPipeline",
     "disable_speculation": "mmspec.pipelines.generate:disable_speculation",
+    "embedded_folder": "mmspec.models.embedded:embedded_folder",
     "enable_speculation": "mmspec.pipelines.generate:enable_speculation",
     "load_head": "mmspec.models.heads.named:load_head",
 }

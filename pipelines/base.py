@@ -11,11 +11,11 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
-from .. import assets
 from ..config import SpecConfig
 from ..engine.types import Engine
 from ..errors import InputError
 from ..methods import Modality
+from ..models.embedded import embedded_folder, readable
 from ..models.loading import load_component, read_json
 from ..models.placement import Device
 from .spread import spread
@@ -182,13 +182,10 @@ def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: i
 def locate(path: str | Path | None, embedded: str) -> Path:
     """The folder of an embedded model, a local one, or a downloaded hub repository."""
     if path is None:
-        own = Path(assets.__file__).resolve().parent / "models" / embedded
-        if not own.is_dir():
-            raise InputError(f"no model {embedded!r} is embedded in this version; name a folder")
-        return own
+        return embedded_folder(embedded)
     folder = Path(path)
     if folder.exists():
-        return folder
+        return readable(folder)
     if "/" in str(path) and not str(path).startswith((".", "/", "~")):
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError

@@ -14,7 +14,7 @@ from mmspec import SpecConfig, VlmPipeline
 from mmspec.cli import main
 from mmspec.eval.vlm.answers import Batch
 from mmspec.eval.vlm.arms import MethodArm
-from mmspec.pipelines.base import locate
+from mmspec.models.embedded import MODELS, embedded_folder
 from mmspec.pipelines.hearing import VerdictWords, experts_in, verdict_words
 from mmspec.train.vlm_data import VERDICT
 from mmspec.worlds.shapes.exchanges import (
@@ -25,10 +25,10 @@ from mmspec.worlds.shapes.exchanges import (
     score_long,
 )
 
-FOLDER = locate(None, VlmPipeline.embedded)
+FOLDER = embedded_folder(VlmPipeline.embedded)
 MEGABYTE = 10**6
 HEADS = ["eagle", "flash", "msd", "specvlm", "vispec"]
-EXPERTS = ["drafter", "scenes"]
+EXPERTS = ["drafter", "charts", "scenes"]
 
 
 def pictures_of(lines):
@@ -41,15 +41,16 @@ def pipe() -> VlmPipeline:
 
 
 def test_files_fit_into_a_wheel():
-    sizes = {path: path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()}
+    shipped = [path for path in (MODELS / VlmPipeline.embedded).rglob("*") if path.is_file()]
+    sizes = {path: path.stat().st_size for path in shipped}
     assert max(sizes.values()) <= 16 * MEGABYTE
-    assert sum(sizes.values()) <= 40 * MEGABYTE
+    assert sum(sizes.values()) <= 22 * MEGABYTE
     assert {path.suffix for path in sizes} <= {".json", ".safetensors", ".md", ".jinja"}
 
 
 @pytest.mark.parametrize(
     "name",
-    [".", "drafter", "experts/scenes", *(f"heads/{name}" for name in HEADS)],
+    [".", "drafter", "experts/scenes", "experts/charts", *(f"heads/{name}" for name in HEADS)],
 )
 def test_networks_are_documented(name):
     record = json.loads((FOLDER / name / "training.json").read_text())
@@ -71,7 +72,7 @@ def test_drafter_costs_a_third_at_most(pipe):
 
 
 def test_answers_about_what_training_never_shows(pipe):
-    lines = read_held_out(FOLDER.parents[1] / "prompts" / "vlm-questions.jsonl")[:220]
+    lines = read_held_out(MODELS.parent / "prompts" / "vlm-questions.jsonl")[:220]
     said = []
     for first in range(0, len(lines), 44):
         some = lines[first : first + 44]

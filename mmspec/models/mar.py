@@ -174,7 +174,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
             real = torch.arange(places.shape[1], device=x.device) < lengths[:, None]
             places = torch.where(real, places, self.length)
         spare = int(lengths is not None)
-        grid = self.mask_token.expand(len(x), self.length + spare, -1)
+        grid = self.mask_token.to(x).expand(len(x), self.length + spare, -1)
         grid = grid.scatter(1, places[..., None].expand(-1, -1, x.shape[-1]), x[:, start:])
         x = torch.cat([x[:, :start], grid[:, : self.length]], dim=1)
         x = x + self.decoder_pos_embed_learned

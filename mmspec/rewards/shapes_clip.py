@@ -8,12 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import assets
+from ..models.embedded import embedded_folder
 from .base import Images
 from .clip import OpenCLIP
 from .clip_score import CLIPScore
-
-FOLDER = Path(assets.__file__).resolve().parent / "models" / "clip"
 
 
 class ShapesCLIP(OpenCLIP):
@@ -32,7 +30,9 @@ class ShapesCLIP(OpenCLIP):
         Raises:
             InputError: as `OpenCLIP.from_pretrained`.
         """
-        clip = super().from_pretrained(path or FOLDER, device=device, batch_size=batch_size)
+        clip = super().from_pretrained(
+            path or embedded_folder("clip"), device=device, batch_size=batch_size
+        )
         clip.name = "shapes_clip"
         return clip
 

@@ -65,7 +65,7 @@ def write_card(
 
 - data: {data}
 {_runs(record)}
-- weights: exponential moving average ({record["config"]["ema"]}), stored in half precision
+- weights: exponential moving average ({record["config"]["ema"]}), in half precision
 
 Held-out figures ({held_out}):
 {figures}

@@ -66,9 +66,9 @@ class MarTargetRecipe:
 
     Args:
         config: length, batch and device of the run.
-        pipeline: folder that holds `vae`; it receives `transformer`, `text_encoder`, `tokenizer`.
-        init: component whose weights to start from, with the folder's text encoder; None: from
-            nothing.
+        pipeline: folder that holds `vae`, and maybe a `text_encoder` to start from; it receives
+            `transformer`, `text_encoder`, `tokenizer`.
+        init: component whose weights to start from; None: from nothing.
         rate: learning rate.
     """
 
@@ -83,9 +83,12 @@ class MarTargetRecipe:
         self.origin = init and pipeline / init
         if self.origin:
             start_from(transformer, self.origin)
-            encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
         else:
             transformer.init_weights()
+        text_encoder = pipeline / "text_encoder"
+        if text_encoder.is_dir():
+            encoder = load_component(T5EncoderModel, text_encoder, torch.float32)
+        else:
             encoder = T5EncoderModel(T5Config(vocab_size=len(self.words), **TEXT_ENCODER))
         self.model = CaptionedMar(transformer, encoder.train())
 

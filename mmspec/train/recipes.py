@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError
+from ..models.eight_bit import is_packed
 from ..registry import check_name, resolve
 from .card import read_record
 from .parallel import Processes
@@ -176,9 +177,15 @@ def train(
         The record of every stage; of several processes only the first has any.
 
     Raises:
-        InputError: a name is unknown, or a stage does not take an option.
+        InputError: a name is unknown, a stage does not take an option, or the folder's weights are
+            packed.
     """
     check_name("recipe", name, STAGES)
+    if is_packed(pipeline):
+        raise InputError(
+            f"{pipeline} rests in eight bits; train in a copy made by "
+            f"`python -m mmspec.models.eight_bit unpack {pipeline} OUT`"
+        )
     stages = STAGES[name]
     if stage is not None:
         check_name("stage", stage, stages)

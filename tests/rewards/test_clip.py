@@ -169,14 +169,14 @@ def test_counts_that_do_not_pair(clip_folder, prompts, pictures):
 
 
 def test_embedded_model_by_default(clip_folder, monkeypatch, prompts, pictures):
-    monkeypatch.setattr(shapes_clip, "FOLDER", clip_folder)
+    monkeypatch.setattr(shapes_clip, "embedded_folder", lambda name: clip_folder)
     clip, scorer = ShapesCLIP.from_pretrained(), ShapesCLIPScore.from_pretrained()
     image, text, _ = Theirs(clip_folder)(prompts, pictures)
     assert (clip.name, scorer.name) == ("shapes_clip", "shapes_clip_score")
     assert NEAR(clip.features(pictures), image)
     truth = 100 * (image @ text.T).diagonal().clamp(min=0)
     assert torch.allclose(scorer.score(prompts, pictures), truth, atol=1e-4, rtol=0)
-    monkeypatch.setattr(shapes_clip, "FOLDER", clip_folder / "nothing")
+    monkeypatch.setattr(shapes_clip, "embedded_folder", lambda name: clip_folder / "nothing")
     with pytest.raises(InputError, match="nothing"):
         ShapesCLIP.from_pretrained()
     assert NEAR(ShapesCLIP.from_pretrained(clip_folder).features(pictures), image)
@@ -184,7 +184,7 @@ def test_embedded_model_by_default(clip_folder, monkeypatch, prompts, pictures):
 
 def test_embedded_model_is_looked_for_among_the_assets():
     expected = Path(__file__).resolve().parents[2] / "assets" / "models" / "clip"
-    assert expected == shapes_clip.FOLDER
+    assert shapes_clip.embedded_folder("clip") == expected
 
 
 # --- what does not fit ----------------------------------------------------------------------------

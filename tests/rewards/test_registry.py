@@ -68,7 +68,7 @@ def test_given_weights(clip_folder, pictures, prompts):
 
 
 def test_embedded_weights(clip_folder, monkeypatch, pictures, prompts):
-    monkeypatch.setattr(shapes_clip, "FOLDER", clip_folder)
+    monkeypatch.setattr(shapes_clip, "embedded_folder", lambda name: clip_folder)
     scorer, extractor = load_reward("shapes_clip_score"), load_features("shapes_clip")
     assert (scorer.name, extractor.name) == ("shapes_clip_score", "shapes_clip")
     torch.testing.assert_close(  # sums of two networks may round differently

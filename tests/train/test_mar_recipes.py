@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -104,6 +105,21 @@ def test_further_training_starts_from_the_component(trained, tiny):
     for name, value in again.model.state_dict().items():
         assert torch.equal(value, stored[name].float())
     assert again.origin == folder / "drafter"
+
+
+def test_a_caption_encoder_of_the_folder_is_gone_on_from(trained, tiny, tmp_path):
+    folder, _ = trained
+    recipe = mar_target.MarTargetRecipe(TrainConfig(tmp_path, 4, 2), folder)
+    stored = load_file(folder / "text_encoder" / "model.safetensors")
+    mine = recipe.model.text_encoder.state_dict()
+    assert all(torch.equal(mine[name], value.float()) for name, value in stored.items())
+
+
+def test_training_in_half_precision(trained, tiny, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(trained[0], folder, ignore=shutil.ignore_patterns("training"))
+    for record in recipes.train("mar", folder, steps=1, batch_size=4, precision="bfloat16"):
+        assert all(np.isfinite(value) for value in record["held_out"].values())
 
 
 def test_folder_of_another_pipeline(tiny, tmp_path):

@@ -1,0 +1,76 @@
+"""The models that ship with the package, in folders that any library reads.
+
+Those in eight bits are unpacked once, into the user's cache: `$MMSPEC_CACHE`, or `mmspec` in
+`$XDG_CACHE_HOME` or `~/.cache`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from .. import assets
+from ..errors import InputError
+from .eight_bit import is_packed, unpack_folder
+
+MODELS = Path(assets.__file__).resolve().parent / "models"
+
+
+def embedded_folder(name: str) -> Path:
+    """The folder of an embedded model, in the layout that its library writes.
+
+    Raises:
+        InputError: there is no such model, or the cache can't be written.
+    """
+    folder = MODELS / name
+    if not folder.is_dir():
+        raise InputError(f"no model {name!r} is embedded in this version; name a folder")
+    return readable(folder)
+
+
+def readable(folder: Path) -> Path:
+    """The folder itself, or its copy in the cache if its weights are packed.
+
+    Raises:
+        InputError: a packed file is damaged, or the cache can't be written.
+    """
+    if not is_packed(folder):
+        return folder
+    copy = _cache() / f"{folder.resolve().name}-{_digest(folder)}"
+    if copy.is_dir():
+        return copy
+    try:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=copy.parent) as scratch:
+            fresh = Path(scratch) / copy.name
+            shutil.copytree(folder, fresh)
+            unpack_folder(fresh)
+            try:
+                fresh.rename(copy)
+            except OSError:  # another process was faster
+                if not copy.is_dir():
+                    raise
+    except OSError as error:
+        raise InputError(
+            f"can't unpack {folder.name!r} into {copy.parent}: {error}; "
+            "set MMSPEC_CACHE to a folder that can be written"
+        ) from error
+    return copy
+
+
+def _cache() -> Path:
+    if own := os.environ.get("MMSPEC_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mmspec"
+
+
+def _digest(folder: Path) -> str:
+    """What tells a folder's files from those of another version."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{file.relative_to(folder)}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
