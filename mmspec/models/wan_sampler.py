@@ -1,0 +1,107 @@
+"""Blocks of video from noise in a few steps: predict the clean block, add fresh noise, again.
+
+Huang et al. 2025, "Self Forcing", and Yin et al. 2025 (CausVid), after distribution matching
+distillation: flow matching, x_t = (1 − σ) x_0 + σ noise, the network predicts v = noise − x_0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import Tensor
+
+from ..errors import InputError
+from .wan import TIMESTEPS, WanTransformer
+from .wan_cache import WanCache
+
+Draw = Callable[[int], Tensor]  # the fresh noise of a step
+
+
+@dataclass(frozen=True)
+class FewStepSampler:
+    """The steps from noise to a clean block.
+
+    Attributes:
+        steps: timesteps of 1000 before they are warped, falling from 1000.
+        shift: warps them, see `warp`; 1: not at all.
+        guidance_scale: classifier-free guidance s; 1: none.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    steps: tuple[float, ...] = (1000, 750, 500, 250)
+    shift: float = 5.0
+    guidance_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        falling = all(before > after for before, after in pairwise(self.steps))
+        if not self.steps or self.steps[0] != TIMESTEPS or not falling or self.steps[-1] <= 0:
+            raise InputError(f"steps must fall from 1000 and stay above 0, not {self.steps!r}")
+        if not 0 < self.shift <= 100:
+            raise InputError(f"shift must be above 0, at most 100, not {self.shift!r}")
+        if not 0 <= self.guidance_scale <= 100:
+            raise InputError(f"guidance_scale must be from 0 to 100, not {self.guidance_scale!r}")
+
+    @property
+    def guided(self) -> bool:
+        """Whether there are unconditional rows."""
+        return self.guidance_scale != 1
+
+    @property
+    def sigmas(self) -> list[float]:
+        """The part of noise before each step, from 1 down."""
+        return [warp(step / TIMESTEPS, self.shift) for step in self.steps]
+
+
+def warp(part: float, shift: float) -> float:
+    """The part of noise σ that stands for `part` of all timesteps: more of them are noisy.
+
+    σ = shift · s / (1 + (shift − 1) · s).
+    """
+    return shift * part / (1 + (shift - 1) * part)
+
+
+def denoise_block(
+    model: WanTransformer,
+    cache: WanCache,
+    noise: Tensor,
+    sampler: FewStepSampler,
+    draw: Draw,
+    clean: Tensor | None = None,
+) -> Tensor:
+    """The clean latents `[B, F, C, H, W]` of the block that comes next; it is not committed.
+
+    The same noise, initial and fresh, gives the same block: a rejected one is made again from it.
+
+    Args:
+        cache: of the clip so far, B rows; under guidance 2 B, the unconditional ones behind.
+        noise: to begin with, `[B, F, C, H, W]`.
+        draw: gives the noise like `noise` that is added before step 1, 2, …
+        clean: frames of the blocks before it that are not committed yet, `[B, n · F, C, H, W]`: the
+            first step does it along the way.
+
+    Raises:
+        InputError: rows do not fit, or the cache has no room.
+    """
+    groups = 1 + sampler.guided
+    if cache.rows != groups * len(noise):
+        raise InputError(
+            f"{len(noise)} blocks need a cache of {groups} rows each, not {cache.rows}"
+        )
+
+    def grouped(x: Tensor) -> Tensor:
+        return x.repeat(groups, 1, 1, 1, 1)
+
+    context = None if clean is None else grouped(clean)
+    block = noise
+    for step, sigma in enumerate(sampler.sigmas):
+        x = noise if not step else (1 - sigma) * block + sigma * draw(step)
+        velocity = model.denoise(grouped(x), TIMESTEPS * sigma, cache, context)
+        if sampler.guided:
+            told, untold = velocity.chunk(2)
+            velocity = untold + sampler.guidance_scale * (told - untold)
+        block, context = x - sigma * velocity, None
+    return block

@@ -1,0 +1,67 @@
+"""Tiny block-causal Wans and video autoencoders of random weights."""
+
+from __future__ import annotations
+
+import torch
+from diffusers import AutoencoderKLWan
+
+from mmspec.models.wan import WanTransformer
+from mmspec.models.wan_cache import WanCache
+
+TINY = dict(
+    text_len=6,
+    in_dim=4,
+    out_dim=4,
+    dim=48,
+    ffn_dim=40,
+    freq_dim=32,
+    text_dim=10,
+    num_heads=2,
+    num_layers=2,
+    num_frame_per_block=2,
+)
+SIZE = (4, 6)  # of its latents; 6 tokens a frame
+
+
+def tiny_wan(dtype: torch.dtype = torch.float64, **changes) -> WanTransformer:
+    """Equal arguments, equal weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = WanTransformer(**{**TINY, **changes})
+        for weight in model.parameters():
+            # norms around 1, which a network that leaves them out would not notice
+            torch.nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.2)
+    return torch.nn.Module.to(model, dtype).eval()
+
+
+def rand(*size: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def latents(rows: int, frames: int, seed: int = 0) -> torch.Tensor:
+    return rand(rows, frames, 4, *SIZE, seed=seed)
+
+
+def begin(model: WanTransformer, rows: int = 1, limit: int | None = 8, **options) -> WanCache:
+    """A cache of `rows` clips of random texts, equal rows of equal texts."""
+    return model.start(rand(8, 4, 10, seed=99)[:rows], *SIZE, limit, **options)
+
+
+def tiny_vae(downsample: tuple[bool, ...] = (True, True), **changes) -> AutoencoderKLWan:
+    sizes = dict(
+        base_dim=4,
+        z_dim=3,
+        dim_mult=[1] * (len(downsample) + 1),
+        num_res_blocks=1,
+        temperal_downsample=list(downsample),
+        latents_mean=[0.3, -0.2, 0.1],
+        latents_std=[1.5, 0.7, 2.0],
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        vae = AutoencoderKLWan(**{**sizes, **changes})
+        for name, weight in vae.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(weight, std=0.1)
+    return vae.double().eval()
