@@ -16,17 +16,11 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ...rewards.base import Images, to_pil
+from ...worlds.clips.vocabulary import DIRECTIONS
 from ...worlds.shapes.detector import Detection, detect
 
 Track = npt.NDArray[np.float64]
 
-DIRECTIONS: dict[str, tuple[int, int]] = {
-    "left": (-1, 0),
-    "right": (1, 0),
-    "up": (0, -1),
-    "down": (0, 1),
-    "still": (0, 0),
-}
 _STEP = 0.05  # of the frame's longer side: three pixels of 64, the detector is good to one
 _SEEN = 0.5  # of the frames, at least
 

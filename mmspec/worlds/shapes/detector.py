@@ -61,6 +61,15 @@ class Detection:
 
 def detect(picture: Array) -> list[Detection]:
     """All objects in an RGB picture `[H, W, 3]` (uint8), the most confident first."""
+    return read(picture)[0]
+
+
+def read(picture: Array) -> tuple[list[Detection], Array]:
+    """All objects, and the colour of each pixel of the picture brought to a longer side of 128.
+
+    Returns:
+        What `detect` gives; indices into `COLORS` `[h, w]`, int8, -1 for background.
+    """
     if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
         raise ValueError(f"expected uint8 [H, W, 3], got {picture.dtype} {list(picture.shape)}")
     scale = max(picture.shape[:2]) / _SIDE
@@ -72,7 +81,8 @@ def detect(picture: Array) -> list[Detection]:
     readings = [apart, joined] if len(joined) < len(apart) else [apart]
     found = [_detections(pixels, background, foreground, seeds, scale) for seeds in readings]
     best = max(found, key=lambda hits: sum(hit.confidence for hit in hits) / max(len(hits), 1))
-    return sorted(best, key=lambda hit: -hit.confidence)
+    colors = np.where(foreground, labels, -1).astype(np.int8)
+    return sorted(best, key=lambda hit: -hit.confidence), colors
 
 
 def _resized(picture: Array, scale: float) -> Array:

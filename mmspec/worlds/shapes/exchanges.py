@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -163,7 +163,14 @@ def read_held_out(path: Path) -> list[HeldOut]:
     return [HeldOut(**{**row, "seed": tuple(row["seed"])}) for row in rows]
 
 
-def write_held_out(path: Path, lines: Iterable[HeldOut]) -> None:
+class Line(Protocol):
+    """An entry of a held-out list of any world."""
+
+    def line(self) -> dict[str, Any]:
+        """What stands in the file."""
+
+
+def write_held_out(path: Path, lines: Iterable[Line]) -> None:
     """A list as a file, a line each."""
     path.write_text("".join(json.dumps(line.line()) + "\n" for line in lines))
 

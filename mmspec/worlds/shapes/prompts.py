@@ -66,10 +66,16 @@ def caption(task: Task, include: list[dict[str, Any]]) -> str:
     first = include[0]
     if task == "counting":
         return f"a photo of {NUMBERS[first['count']]} {PLURALS[first['class']]}"
-    names = [_named(clause) for clause in include]
+    names = [named(clause) for clause in include]
     if task == "position":  # the anchor stands first in the metadata and last in the caption
         return f"a photo of {names[1]} {include[1]['position'][0]} {names[0]}"
     return f"a photo of {' and '.join(names)}"
+
+
+def named(clause: dict[str, Any]) -> str:
+    """A clause's object with its article, and its colour if it has one."""
+    words = f"{clause['color']} {clause['class']}" if "color" in clause else clause["class"]
+    return ("an " if words[0] in "aeiou" else "a ") + words
 
 
 def names_unseen(include: list[dict[str, Any]]) -> bool:
@@ -84,11 +90,6 @@ def names_unseen(include: list[dict[str, Any]]) -> bool:
             return True
     classes = [clause["class"] for clause in include]
     return any(held_out_pair(a, b) for a, b in itertools.combinations(classes, 2))
-
-
-def _named(clause: dict[str, Any]) -> str:
-    words = f"{clause['color']} {clause['class']}" if "color" in clause else clause["class"]
-    return ("an " if words[0] in "aeiou" else "a ") + words
 
 
 def _pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:

@@ -1,0 +1,135 @@
+"""All that is seen of the objects of one clause, and whether they move as they should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..shapes.detector import Detection, read
+from .occlusion import Box, pieces, touch
+from .roles import Role
+from .sightings import Sighting, is_piece, is_whole, partial, whole
+from .tracks import link, unrolled
+
+Array = npt.NDArray[Any]
+Bodies = list[list[Box]]  # of two roles that overlap, the boxes of each one's pieces
+
+_WINDOW = 6  # frames over which a displacement is measured
+_SLOWEST = 0.004  # sides a frame; clips have 0.01 at least
+_STRAY = 0.05  # sides that an object may be off where it should stand
+_TURNING = 0.15  # sides between the edge and what may slow down and turn there
+
+
+@dataclass(frozen=True)
+class View:
+    """What the detector sees in a frame.
+
+    Attributes:
+        hits: the objects, boxes in sides of the picture.
+        colors: of each pixel, `[h, w]`, as `read` gives them.
+    """
+
+    hits: list[Detection]
+    colors: Array
+
+    @classmethod
+    def of(cls, frame: Array) -> View:
+        """The view of a square frame, uint8 `[H, W, 3]`."""
+        hits, colors = read(frame)
+        side = len(frame)
+        return cls([_scaled(hit, side) for hit in hits], colors)
+
+    def bodies(self, roles: Sequence[Role]) -> Bodies | None:
+        """The pieces of two roles that may overlap, if now they touch."""
+        if not all(role.overlaps for role in roles):
+            return None
+        found = [pieces(self.colors, role.color) for role in roles]
+        return found if touch(*found) else None
+
+
+class Actor:
+    """What is seen of a role in a clip.
+
+    Attributes:
+        seen: its sightings in each frame.
+        extent: of a whole object, `[2]`.
+        paths: of its objects, `[count, T, 2]`, and where they jump, `[count, T]`.
+    """
+
+    def __init__(
+        self,
+        roles: Sequence[Role],
+        index: int,
+        views: Sequence[View],
+        bodies: Sequence[Bodies | None],
+        first: int,
+    ) -> None:
+        self.role = role = roles[index]
+        wholes: list[list[Sighting]] = []
+        for frame, (view, pair) in enumerate(zip(views, bodies, strict=True), first):
+            hits = [] if pair else view.hits
+            wholes.append([whole(hit.box) for hit in hits if is_whole(hit, role, frame)])
+        self.extent = _usual([sighting.extent for seen in wholes for sighting in seen])
+        self.seen: list[list[Sighting]] = []
+        for frame, (view, pair) in enumerate(zip(views, bodies, strict=True), first):
+            seen = wholes[frame - first]
+            if pair:
+                parts = partial(pair[index], role, self.extent, covers=pair[1 - index])
+            else:
+                cut = [hit.box for hit in view.hits if is_piece(hit, role, frame)]
+                parts = partial(cut, role, self.extent)
+            self.seen.append(seen + parts[: max(role.count - len(seen), 0)])
+        paths, jumps = zip(*(unrolled(t, role) for t in link(self.seen, role)), strict=True)
+        self.paths, self.jumps = np.stack(paths), np.stack(jumps)
+
+    def motion(self) -> Array:
+        """Whether each object moves as it should, `[count, T]`, 0 or 1."""
+        rows = [self._moves(*each) for each in zip(self.paths, self.jumps, strict=True)]
+        return np.stack(rows).astype(float)
+
+    def apart(self, other: Actor) -> Array:
+        """From its first object to that of another, `[T, 2]`, the shorter way round the picture."""
+        offset = other.paths[0] - self.paths[0]
+        for role in (self.role, other.role):
+            if role.wraps:
+                offset[:, role.axis] -= np.rint(offset[:, role.axis])
+        return np.asarray(offset)
+
+    def _moves(self, path: Array, jumps: Array) -> Array:
+        axis, usual = self.role.axis, np.median(path[:_WINDOW], 0)
+        if axis is None:
+            return np.asarray(np.linalg.norm(path - usual, axis=-1) <= _STRAY)
+        start, end = _window(len(path), _WINDOW)
+        count = np.cumsum(jumps)
+        smooth = count[end] == count[start]
+        along, across = (path[end] - path[start])[:, [axis, 1 - axis]].T
+        least = _SLOWEST * (end - start)
+        if self.role.sign:
+            along = along * self.role.sign
+            return np.asarray(smooth & (along >= least) & (np.abs(across) <= along))
+        level = np.abs(path[:, 1 - axis] - usual[1 - axis]) <= _STRAY
+        start, end = _window(len(path), 2 * _WINDOW)
+        ranges = [np.ptp(path[a : b + 1, axis]) for a, b in zip(start, end, strict=True)]
+        room = 0.5 - np.abs(path[:, axis] - 0.5) - self.extent[axis] / 2
+        turns = (np.array(ranges) >= least) & (room < _TURNING)
+        return np.asarray(smooth & level & ((np.abs(along) >= least) | turns))
+
+
+def _window(frames: int, length: int) -> tuple[Array, Array]:
+    """First and last frame of the window that ends in each frame; the first ones share theirs."""
+    times = np.arange(frames)
+    return np.maximum(times - length, 0), np.minimum(np.maximum(times, length), frames - 1)
+
+
+def _usual(extents: Sequence[Array]) -> Array:
+    """The extent of a whole object, NaN if none was seen."""
+    return np.asarray(np.median(extents, 0)) if extents else np.full(2, np.nan)
+
+
+def _scaled(hit: Detection, side: int) -> Detection:
+    x0, y0, x1, y1 = hit.box
+    return replace(hit, box=(x0 / side, y0 / side, x1 / side, y1 / side))
