@@ -124,7 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
-        "image-head, kl-autoencoder, mar, clip, vlm or vlm-head",
+        "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm or vlm-head",
     )
     train.add_argument("--pipeline", type=Path, default=Path("runs/image"), help="pipeline folder")
     train.add_argument(

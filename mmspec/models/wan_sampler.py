@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from .wan import TIMESTEPS, WanTransformer
 from .wan_cache import WanCache
 
 Draw = Callable[[int], Tensor]  # the fresh noise of a step
+Part = TypeVar("Part", float, Tensor)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class FewStepSampler:
         return [warp(step / TIMESTEPS, self.shift) for step in self.steps]
 
 
-def warp(part: float, shift: float) -> float:
+def warp(part: Part, shift: float) -> Part:
     """The part of noise σ that stands for `part` of all timesteps: more of them are noisy.
 
     σ = shift · s / (1 + (shift − 1) · s).

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, patchify, unpatchify
+from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from torch import Tensor
 
 from ..errors import InputError
@@ -27,11 +28,14 @@ def temporal_factor(vae: Any) -> int:
     return int(2 ** sum(vae.config.temperal_downsample))
 
 
-def decode_block(vae: Any, latents: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+def decode_block(
+    vae: Any, latents: Tensor, state: State | None = None, clamp: bool = True
+) -> tuple[Tensor, State]:
     """The frames `[B, T, 3, H, W]` of the next latents `[B, F, C, h, w]`, and the state behind.
 
     Args:
         state: behind the latents before them; None or empty: they begin the clip.
+        clamp: to [-1, 1]; training wants gradients outside of it too.
     """
     memory, start = _memory(state, vae.decoder), 0 if state else 1
     mean, deviation = _moments(vae, latents)
@@ -44,7 +48,9 @@ def decode_block(vae: Any, latents: Tensor, state: State | None = None) -> tuple
     pixels = torch.cat(pieces, dim=2)
     if vae.config.patch_size is not None:
         pixels = unpatchify(pixels, vae.config.patch_size)
-    return pixels.clamp(-1, 1).transpose(1, 2), _state(memory)
+    if clamp:
+        pixels = pixels.clamp(-1, 1)
+    return pixels.transpose(1, 2), _state(memory)
 
 
 def encode_block(vae: Any, frames: Tensor, state: State | None = None) -> tuple[Tensor, State]:
@@ -58,6 +64,16 @@ def encode_block(vae: Any, frames: Tensor, state: State | None = None) -> tuple[
     Raises:
         InputError: the frames are not those of whole latent frames.
     """
+    law, state = posterior_block(vae, frames, state)
+    latents = law.mean.transpose(1, 2)
+    mean, deviation = _moments(vae, latents)
+    return (latents - mean) / deviation, state
+
+
+def posterior_block(
+    vae: Any, frames: Tensor, state: State | None = None
+) -> tuple[DiagonalGaussianDistribution, State]:
+    """The autoencoder's own Gaussian over latents `[B, C, F, h, w]`, else as `encode_block`."""
     factor, start = temporal_factor(vae), 0 if state else 1
     if frames.shape[1] < 1 or (frames.shape[1] - start) % factor:
         wanted = f"{factor}n + 1 frames begin a clip" if start else f"{factor}n frames go on"
@@ -70,9 +86,8 @@ def encode_block(vae: Any, frames: Tensor, state: State | None = None) -> tuple[
         for piece in (pixels[:, :, :start], pixels[:, :, start:])
         if piece.shape[2]
     ]
-    latents = vae.quant_conv(torch.cat(pieces, dim=2)).chunk(2, dim=1)[0].transpose(1, 2)
-    mean, deviation = _moments(vae, latents)
-    return (latents - mean) / deviation, _state(memory)
+    moments = vae.quant_conv(torch.cat(pieces, dim=2))
+    return DiagonalGaussianDistribution(moments), _state(memory)
 
 
 def _moments(vae: Any, latents: Tensor) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,7 @@ CAPTION_DROPOUT = 0.1
 # parts of names: matrices that Muon does not suit, such as those of the first and last layers
 OUTER = (
     *("embed", "shared", "output", "relative_attention_bias"),
-    *("z_proj", "input_proj", "final_layer"),
+    *("z_proj", "input_proj", "final_layer", "time_projection", "head.head"),
 )
 
 

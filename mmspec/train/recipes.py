@@ -46,6 +46,13 @@ def _drawing(name: str, **config: Any) -> Stage:
     return Stage(reference, {"ema": 0.99, **config}, options, arguments)
 
 
+def _moving(name: str) -> Stage:
+    """Of a block-causal video model."""
+    config = {"steps": 4000, "batch_size": 4, "ema": 0.995}
+    options = {"init": "init", "rate": "rate"}
+    return Stage("mmspec.train.video_model:VideoModelRecipe", config, options, {"name": name})
+
+
 def _answering(name: str, arguments: Mapping[str, Any] | None = None, **config: Any) -> Stage:
     """Of a vision-language model."""
     reference = "mmspec.train.vlm_target:VlmTargetRecipe"
@@ -118,6 +125,14 @@ STAGES: dict[str, dict[str, Stage]] = {
             {"init": "init", "rate": "rate"},
         ),
     },
+    "video-autoencoder": {
+        "vae": Stage(
+            "mmspec.train.video_autoencoder:VideoAutoencoderRecipe",
+            {"steps": 2000, "batch_size": 8, "ema": 0.995},
+            {"init": "init", "rate": "rate"},
+        )
+    },
+    "video": {"target": _moving("transformer"), "drafter": _moving("drafter")},
     "clip": {
         "clip": Stage(
             "mmspec.train.clip:ClipRecipe",

@@ -1,10 +1,11 @@
-"""The words of the shapes world as tokenizers: of captions, and of questions and answers."""
+"""The words of the shapes world as tokenizers: of captions, clips, and questions and answers."""
 
 from __future__ import annotations
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from ..worlds.clips.vocabulary import BOUNCES, CUES, DIRECTIONS, PASSES
 from ..worlds.shapes.lexicon import lexicon
 from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
 from ..worlds.shapes.wording import PIECE
@@ -29,7 +30,20 @@ CHAT_TEMPLATE = """\
 def caption_tokenizer() -> PreTrainedTokenizerFast:
     """A word-level tokenizer of the shapes world's captions, in T5's conventions."""
     text = f"{PHRASE} an and the {' '.join(RELATIONS)} {' '.join(COLORS)} {' '.join(SHAPES)}"
-    text += f" {' '.join(PLURALS.values())} {' '.join(NUMBERS.values())}"
+    return _t5_tokenizer(f"{text} {' '.join(PLURALS.values())} {' '.join(NUMBERS.values())}")
+
+
+def clip_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer of the clip world's captions, in T5's conventions."""
+    things = [*COLORS, *SHAPES, *PLURALS.values(), *NUMBERS.values()]
+    motions = [*DIRECTIONS, *BOUNCES, *PASSES.values(), *CUES]
+    return _t5_tokenizer(
+        f"a an and move moves stands bounces between turns {' '.join(things + motions)}"
+    )
+
+
+def _t5_tokenizer(text: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of the words of a text."""
     vocabulary = ["<pad>", "</s>", "<unk>", *dict.fromkeys(text.split())]
     words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -1,0 +1,203 @@
+"""Recipe of block-causal video models: flow matching on clips of the clip world.
+
+Every block of a clip gets a noise of its own and reads the clean ones before it (teacher forcing),
+so a clip is as many examples as it has blocks. The target learns with the caption encoder, a small
+T5; its drafter, with the encoder as the target left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKLWan
+from torch import Tensor, nn
+from transformers import T5Config, T5EncoderModel
+
+from ..errors import InputError
+from ..models.loading import load_component, load_model
+from ..models.text import prompt_features
+from ..models.wan import TIMESTEPS, WanTransformer
+from ..models.wan_sampler import FewStepSampler, denoise_block, warp
+from ..models.wan_vae import decode_block, encode_block
+from ..worlds.clips import KINDS, judge, sample_prompt
+from ..worlds.clips.timing import TIMING
+from .card import ship, start_from, write_card
+from .clips import clip_batch, draw_clips
+from .image_target import TEXT_ENCODER, hybrid_optimizers
+from .trainer import TrainConfig
+from .video_autoencoder import CHANNELS, PIPELINE, RESOLUTION
+from .words import PREFIX, clip_tokenizer
+
+BLOCKS = 12  # of a training clip
+FRAMES = TIMING.frames(BLOCKS)
+SHARED: dict[str, Any] = dict(
+    text_len=PREFIX,
+    in_dim=CHANNELS,
+    out_dim=CHANNELS,
+    freq_dim=128,
+    text_dim=TEXT_ENCODER["d_model"],
+    num_frame_per_block=TIMING.latents,
+)
+SIZES: dict[str, dict[str, Any]] = {
+    "transformer": dict(SHARED, dim=256, ffn_dim=896, num_heads=4, num_layers=8),
+    # a tenth of the work a call
+    "drafter": dict(SHARED, dim=128, ffn_dim=384, num_heads=2, num_layers=3),
+}
+REPEATS = 2  # noises that every clip is seen at in a batch
+SHIFT = 3.0  # of the noise that training asks for; see `warp`
+BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
+CAPTION_DROPOUT = 0.1
+SAMPLER = FewStepSampler()
+ROLLOUTS = 10  # clips of an evaluation
+
+
+class CaptionedVideo(nn.Module):
+    """The transformer and its caption encoder, trained as one or beside a frozen one."""
+
+    def __init__(self, transformer: WanTransformer, text_encoder: T5EncoderModel) -> None:
+        super().__init__()
+        self.transformer = transformer
+        self.text_encoder = text_encoder
+
+
+class VideoModelRecipe:
+    """Trains `WanTransformer`, the target or its drafter.
+
+    Args:
+        config: length, batch (clips) and device of the run.
+        pipeline: folder that holds `vae`, and for a drafter `text_encoder`; it receives the
+            component, and from a target that starts from nothing `text_encoder` and `tokenizer`.
+        name: "transformer" or "drafter".
+        init: component whose weights to start from, with the folder's text encoder; None: from
+            nothing.
+        rate: learning rate.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        name: str = "transformer",
+        init: str | None = None,
+        rate: float = 2e-3,
+    ) -> None:
+        self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
+        self.draw = partial(draw_clips, config.batch_size, FRAMES, RESOLUTION, 0)
+        self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
+        self.words = clip_tokenizer()
+        transformer = WanTransformer(**SIZES[name])
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(transformer, self.origin)
+        else:
+            transformer.init_weights()
+        encoder = pipeline / "text_encoder"
+        if encoder.is_dir():
+            text_encoder = load_component(T5EncoderModel, encoder, torch.float32)
+        elif name == "transformer":
+            text_encoder = T5EncoderModel(T5Config(vocab_size=len(self.words), **TEXT_ENCODER))
+        else:
+            raise InputError(f"{pipeline} holds no text_encoder; train its transformer first")
+        self.model = CaptionedVideo(transformer, text_encoder)
+        if name != "transformer":
+            text_encoder.requires_grad_(False)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+
+    def loss(
+        self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        rows = REPEATS * len(batch[0])
+        keep = rng.random(rows) >= CAPTION_DROPOUT
+        error = self._error(self.model, *batch, keep, rng).mean()
+        return error, {"error": float(error.detach())}
+
+    def _error(
+        self,
+        model: CaptionedVideo,
+        captions: list[str],
+        pixels: Tensor,
+        keep: np.ndarray[Any, Any],
+        rng: np.random.Generator,
+    ) -> Tensor:
+        """Squared errors of the velocity, by clip and frame `[R, F]`."""
+        with torch.no_grad():
+            latents, _ = encode_block(self.vae, pixels.to(self.config.device))
+        clean = latents.repeat(REPEATS, 1, 1, 1, 1)
+        rows, frames = clean.shape[:2]
+        told = self._features(model, captions).repeat(REPEATS, 1, 1)
+        told = told * torch.from_numpy(keep).to(told)[:, None, None]
+        parts = torch.from_numpy(rng.random((rows, frames // TIMING.latents))).to(clean)
+        sigma = warp(parts, SHIFT).repeat_interleave(TIMING.latents, 1)
+        blur = torch.from_numpy(BLUR * rng.random((rows, 1))).to(clean)
+        noise, other = (
+            torch.from_numpy(rng.standard_normal(tuple(clean.shape))).to(clean) for _ in range(2)
+        )
+        velocity = model.transformer(
+            _mixed(clean, noise, sigma), TIMESTEPS * sigma, told, _mixed(clean, other, blur)
+        )
+        return F.mse_loss(velocity.float(), noise - clean, reduction="none").mean((2, 3, 4))
+
+    def _features(self, model: CaptionedVideo, captions: list[str]) -> Tensor:
+        return prompt_features(self.words, model.text_encoder, captions, PREFIX)
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, CaptionedVideo)
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        captions, pixels = clip_batch(rng, self.config.batch_size, FRAMES, RESOLUTION, "held_out")
+        keep = np.ones(REPEATS * len(captions), dtype=bool)
+        error = float(self._error(model, captions, pixels, keep, rng).mean())
+        asked = [sample_prompt(rng, KINDS[i % len(KINDS)], "held_out") for i in range(ROLLOUTS)]
+        clips = self._rollout(model, [prompt.prompt for prompt in asked])
+        scores = [judge(clip, each).score for clip, each in zip(clips, asked, strict=True)]
+        return {"held_out_error": error, "held_out_score": float(np.mean(scores))}
+
+    def _rollout(self, model: CaptionedVideo, captions: list[str]) -> np.ndarray[Any, Any]:
+        """Clips `[B, T, H, W, 3]` in 8 bits, every block drawn behind those drawn before it."""
+        side = RESOLUTION // self.vae.config.scale_factor_spatial
+        generator = torch.Generator().manual_seed(self.config.seed)
+        shape = (len(captions), TIMING.latents, CHANNELS, side, side)
+
+        def draw(_: int) -> Tensor:
+            return torch.randn(shape, generator=generator).to(self.config.device)
+
+        told = self._features(model, captions)
+        cache = model.transformer.start(told, side, side, BLOCKS)
+        pieces, state, block = [], None, None
+        for _ in range(BLOCKS):
+            block = denoise_block(model.transformer, cache, draw(0), SAMPLER, draw, block)
+            pixels, state = decode_block(self.vae, block, state)
+            pieces.append(pixels)
+        video = torch.cat(pieces, dim=1).permute(0, 1, 3, 4, 2)
+        clips: np.ndarray[Any, Any] = video.add(1).mul(127.5).round().to(torch.uint8).cpu().numpy()
+        return clips
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, CaptionedVideo)
+        model = model.half()
+        if self.name == "transformer":
+            ship(self.pipeline, "text_encoder", model.text_encoder, PIPELINE)
+            ship(self.pipeline, "tokenizer", self.words, PIPELINE)
+        write_card(
+            ship(self.pipeline, self.name, model.transformer, PIPELINE),
+            title=f"Block-causal video model of the clip world ({self.name})",
+            purpose=f"draws clips of {RESOLUTION} px from a caption, block by block of "
+            f"{TIMING.latents} latent frames, in {len(SAMPLER.steps)} steps a block",
+            limits="knows only captions of the clip world; other words are unknown to it",
+            record=record,
+            data="clips of moving shapes, drawn afresh for every batch",
+        )
+
+
+def _mixed(clean: Tensor, noise: Tensor, sigma: Tensor) -> Tensor:
+    """Frames with the part `sigma [R, F or 1]` of noise."""
+    part = sigma[:, :, None, None, None]
+    return (1 - part) * clean + part * noise
