@@ -36,7 +36,11 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(video_model, "BLOCKS", BLOCKS)
     patch.setattr(video_model, "FRAMES", TIMING.frames(BLOCKS))
     patch.setattr(video_model, "ROLLOUTS", 2)
-    patch.setattr(video_autoencoder, "EMBEDDED", {**video_autoencoder.EMBEDDED, "base_dim": 4})
+    patch.setattr(
+        video_autoencoder,
+        "EMBEDDED",
+        {**video_autoencoder.EMBEDDED, "base_dim": 4, "decoder_base_dim": 4},
+    )
 
 
 @pytest.fixture
