@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, Opaque, Scores, Verdict
+from ..models.video_target import Part
 from ..models.wan_clips import WanClips
 
 
@@ -17,10 +20,11 @@ class BlockVideoDrafter:
 
     Args:
         clips: of the small model; of as many blocks each.
+        part: is told what the time goes to, "draft".
     """
 
-    def __init__(self, clips: WanClips) -> None:
-        self.clips = clips
+    def __init__(self, clips: WanClips, part: Part = lambda name: nullcontext()) -> None:
+        self.clips, self.part = clips, part
 
     def start(self, context: Context) -> None:
         """Clips begin, or go on, where they stand."""
@@ -30,15 +34,18 @@ class BlockVideoDrafter:
         lengths = torch.tensor(budget, device=context.lengths.device).clamp_max(1)
         if not any(budget):
             return Draft(context.last[:, :0], lengths, Opaque())
-        noise = self.clips.noise(coins)
-        tokens = torch.stack([self.clips.make(row, noise[row]) for row in range(self.clips.rows)])
+        with self.part("draft"):
+            noise = self.clips.noise(coins)
+            rows = range(self.clips.rows)
+            tokens = torch.stack([self.clips.make(row, noise[row]) for row in rows])
         sound = tokens.flatten(1).isfinite().all(1)  # what is no numbers is not drafted
         return Draft(tokens[:, None], lengths * sound, Opaque(), noise=noise[:, None])
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """The clips go on with what was emitted."""
-        for row in range(self.clips.rows):
-            self.clips.join(row, verdict.last[row, 0])
+        with self.part("commit"):
+            for row in range(self.clips.rows):
+                self.clips.join(row, verdict.last[row, 0])
 
     def snapshot(self, row: int) -> dict[str, Tensor]:
         """See `WanClips.snapshot`."""

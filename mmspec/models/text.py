@@ -1,4 +1,4 @@
-"""Captions to left-padded T5 features, as LlamaGen reads them."""
+"""Captions to T5 features: left-padded, as LlamaGen reads them, or one by one, as Wan does."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ def encode_captions(
     features = features.gather(1, order[..., None].expand(-1, -1, features.shape[-1]))
     mask = mask.gather(1, order)
     return features * mask[..., None], mask
+
+
+def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Tensor:
+    """T5 features `[T, text_dim]` of one prompt, without padding; beyond `length` tokens it is cut.
+
+    White space is made single, as in Wan.
+    """
+    words = " ".join(prompt.split())
+    ids = tokenizer(words, max_length=length, truncation=True, return_tensors="pt")["input_ids"]
+    weight: Tensor = next(encoder.parameters())
+    if not ids.shape[1]:  # nothing said, by a tokenizer that marks no end
+        return weight.new_zeros(0, encoder.config.d_model)
+    features: Tensor = encoder(input_ids=ids.long().to(weight.device)).last_hidden_state[0]
+    return features
