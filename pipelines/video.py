@@ -8,17 +8,12 @@ from typing import Any, ClassVar
 
 import torch
 from diffusers import AutoencoderKLWan
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
 
 from ..config import SpecConfig
 from ..engine.types import Context
 from ..errors import InputError
 from ..methods import Modality
-from ..models.loading import load_component, read_json
-from ..models.published_wan import load_wan
-from ..models.text import encode_prompt
 from ..models.video_target import VideoTarget
 from ..models.wan import TIMESTEPS, WanTransformer
 from ..models.wan_clips import WanClips
@@ -32,11 +27,10 @@ from .base import SpeculativePipeline, owned, row_seeds
 from .output import VideoBlock, VideoOutput
 from .prompts import check_prompts, negatives
 from .video_frames import OutputType, ShownFrames, emitted
+from .video_parts import check_parts, released_parts, text_encoder_class, told
 from .video_sizes import VideoSizes
 from .video_speculation import Snapshot, VideoRun, judged, make_routing_rule, seeds_of
 from .video_stats import VideoStats
-
-_SAME = ("in_dim", "num_frame_per_block", "text_dim")
 
 
 class VideoPipeline(SpeculativePipeline):
@@ -84,20 +78,7 @@ class VideoPipeline(SpeculativePipeline):
             tokenizer=tokenizer,
             drafter=drafter,
         )
-        for whose, found, wanted in (
-            ("the autoencoder's latents have", vae.config.z_dim, transformer.config.in_dim),
-            (
-                "the text encoder's features have",
-                text_encoder.config.d_model,
-                transformer.config.text_dim,
-            ),
-        ):
-            if found != wanted:
-                raise InputError(f"{whose} {found} channels, the target reads {wanted}")
-        for name in _SAME:
-            own, wanted = (m.config[name] for m in (drafter or transformer, transformer))
-            if own != wanted:
-                raise InputError(f"the drafter's {name} ({own}) is not the target's ({wanted})")
+        check_parts(transformer, vae, text_encoder, drafter)
         self._loaded: tuple[str, Reward] | None = None
         self._at_work: VideoRun | None = None
 
@@ -151,43 +132,37 @@ class VideoPipeline(SpeculativePipeline):
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         check_prompts(prompts)
-        steps = timesteps or [
-            TIMESTEPS * (1 - n / num_inference_steps) for n in range(num_inference_steps)
-        ]
+        shown = ShownFrames(output_type, len(prompts), self.pictures)
+        count = num_inference_steps
+        steps = timesteps or [TIMESTEPS * (1 - n / count) for n in range(count)]
         sampler = FewStepSampler(tuple(steps), shift, guidance_scale)
+        untold = negatives(negative_prompt or "", prompts) if sampler.guided else None
         sizes = VideoSizes(self.transformer, self.vae)
         size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
-        seeds, done = (
-            (row_seeds(generator, len(prompts)), 0) if resume is None else seeds_of(resume)
-        )
-        if resume is not None and (generator is not None or len(seeds) != len(prompts)):
-            raise InputError(
-                f"resume goes on with {len(seeds)} clips and their seeds: give as many prompts and "
-                "no generator"
-            )
+        seeds, done = self._seeds(len(prompts), generator, resume)
         if done >= blocks:
             raise InputError(
                 f"the clips have {sizes.frames(done)} frames already; num_frames is of the whole "
                 "clip, and must be more"
             )
-        stats = VideoStats()
-        config = self.speculation.serving(self.modality)
+        self._at_work, self._interrupt = None, False  # the last call's caches go
+
+        def begin(model: WanTransformer) -> WanClips:
+            return WanClips(model, texts, *size, sampler, blocks, window)
+
+        config, stats = self.speculation.serving(self.modality), VideoStats()
+        made_by, drafter = self._models(config)
+        reward = self._reward(config) if judged(config) else None
         with stats.phase("encode"):
-            texts = self._texts(prompts, negative_prompt, sampler.guided)
-            made = [
-                None if model is None else WanClips(model, texts, *size, sampler, blocks, window)
-                for model in self._models(config)
-            ]
-            judge = (
-                FrameJudge(self._reward(config), prompts) if judged(config) and made[1] else None
-            )
-        assert made[0] is not None
-        target = VideoTarget(made[0], self.vae, judge, stats.part)
-        work = VideoRun(config, target, made[1], judge, seeds, stats, self.on_engine)
+            length = self.transformer.config.text_len
+            texts = told(self.tokenizer, self.text_encoder, prompts, untold, length)
+            clips, small = begin(made_by), None if drafter is None else begin(drafter)
+        judge = None if reward is None else FrameJudge(reward, prompts)
+        target = VideoTarget(clips, self.vae, judge, stats.part)
+        work = VideoRun(config, target, small, judge, seeds, stats, self.on_engine)
         if resume is not None:
             work.restore(resume)
-        self._at_work, self._interrupt = work, False
-        shown = ShownFrames(output_type, len(prompts), self.pictures)
+        self._at_work = work
         with self.progress_bar(total=blocks - done) as bar:
 
             def on_block(context: Context) -> bool:
@@ -233,13 +208,8 @@ class VideoPipeline(SpeculativePipeline):
 
     @classmethod
     def component_class(cls, name: str, folder: Path) -> Any:
-        config = folder / "config.json"
-        if name == "text_encoder" and config.exists():
-            return (
-                UMT5EncoderModel
-                if read_json(config).get("model_type") == "umt5"
-                else T5EncoderModel
-            )
+        if name == "text_encoder":
+            return text_encoder_class(folder)
         return super().component_class(name, folder)
 
     @classmethod
@@ -264,13 +234,7 @@ class VideoPipeline(SpeculativePipeline):
         Raises:
             InputError: a file is unreadable or a tensor does not fit.
         """
-        home = Path(parts)
-        others = {
-            name: load_component(cls.component_class(name, home / name), home / name, dtype)
-            for name in ("vae", "text_encoder", "tokenizer")
-        }
-        small = None if drafter is None else load_wan(drafter, dtype, **options)
-        return cls(load_wan(transformer, dtype, **options), **others, drafter=small)
+        return cls(**released_parts(transformer, parts, drafter, dtype, **options))
 
     # --- parts of a call --------------------------------------------------------------------------
 
@@ -280,18 +244,22 @@ class VideoPipeline(SpeculativePipeline):
             return self.drafter, None
         return self.transformer, self.drafter if config.needs else None
 
-    def _texts(
-        self, prompts: list[str], negative: str | list[str] | None, guided: bool
-    ) -> list[Tensor]:
-        """Text features of every clip `[G, T, D]`, told before untold."""
-        length, told = self.transformer.config.text_len, [prompts]
-        if guided:
-            told.append(negatives(negative, prompts) or [""] * len(prompts))
-        features = [
-            [encode_prompt(self.tokenizer, self.text_encoder, text, length) for text in texts]
-            for texts in told
-        ]
-        return [pad_sequence(list(each), batch_first=True) for each in zip(*features, strict=True)]
+    def _seeds(
+        self,
+        rows: int,
+        generator: torch.Generator | list[torch.Generator] | None,
+        resume: Snapshot | None,
+    ) -> tuple[list[int], int]:
+        """Seeds of the clips, and the blocks that they have already."""
+        if resume is None:
+            return row_seeds(generator, rows), 0
+        seeds, done = seeds_of(resume)
+        if generator is not None or len(seeds) != rows:
+            raise InputError(
+                f"resume goes on with {len(seeds)} clips and their seeds: give as many prompts and "
+                "no generator"
+            )
+        return seeds, done
 
     def _reward(self, config: SpecConfig) -> Reward:
         if self.reward is not None:

@@ -42,7 +42,7 @@ def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Ten
     words = " ".join(prompt.split())
     ids = tokenizer(words, max_length=length, truncation=True, return_tensors="pt")["input_ids"]
     weight: Tensor = next(encoder.parameters())
-    if not ids.shape[1]:  # nothing said, by a tokenizer that marks no end
-        return weight.new_zeros(0, encoder.config.d_model)
-    features: Tensor = encoder(input_ids=ids.long().to(weight.device)).last_hidden_state[0]
+    features: Tensor = weight.new_zeros(0, encoder.config.d_model)
+    if ids.shape[1]:  # none: nothing said, by a tokenizer that marks no end
+        features = encoder(input_ids=ids.long().to(weight.device)).last_hidden_state[0]
     return features

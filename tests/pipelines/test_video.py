@@ -236,6 +236,15 @@ def test_interrupted_clip_goes_on(pipe, method, tmp_path):
     assert rest.rewards == [clip[3:] for clip in whole.rewards]
 
 
+def test_finished_clip_grows_under_a_global_window(pipe):
+    """Its cache had no more room; the one that it goes on in has."""
+    how = dict(num_inference_steps=1, output_type="latent", window=ContextWindow())
+    whole = pipe(PROMPTS[0], generator=seeds(3), num_frames=45, **how)
+    pipe(PROMPTS[0], generator=seeds(3), num_frames=13, **how)
+    rest = pipe(PROMPTS[0], resume=pipe.snapshot(), num_frames=45, **how)
+    assert torch.equal(rest.frames, whole.frames[:, 4:])
+
+
 def test_what_can_not_go_on(pipe):
     pipe(PROMPTS[0], num_frames=13, num_inference_steps=2)
     kept = pipe.snapshot()

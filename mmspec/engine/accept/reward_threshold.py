@@ -1,4 +1,7 @@
-"""Drafted blocks of video stand where a reward is content with them (SDVG)."""
+"""Drafted blocks of video stand where a reward is content with them (SDVG).
+
+Hu and Zhang 2026, "Speculative Decoding for Autoregressive Video Generation".
+"""
 
 from __future__ import annotations
 
