@@ -158,7 +158,8 @@ class VideoPipeline(SpeculativePipeline):
             texts = told(self.tokenizer, self.text_encoder, prompts, untold, length)
             clips, small = begin(made_by), None if drafter is None else begin(drafter)
         judge = None if reward is None else FrameJudge(reward, prompts)
-        target = VideoTarget(clips, self.vae, judge, stats.part)
+        making = "draft" if config.drafter_only else "regenerate"
+        target = VideoTarget(clips, self.vae, judge, stats.part, making)
         work = VideoRun(config, target, small, judge, seeds, stats, self.on_engine)
         if resume is not None:
             work.restore(resume)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..config import SpecConfig
 from ..draft.block_video import BlockVideoDrafter
+from ..draft.guarded import GuardedDrafter
 from ..draft.null import NullDrafter
 from ..engine.accept.random_routing import RandomRoutingRule
 from ..engine.accept.reward_rank import RewardRankRule
@@ -68,9 +69,9 @@ class VideoRun:
 
     def __post_init__(self) -> None:
         self.rule = make_routing_rule(self.config)
-        self.drafter = (
-            None if self.small is None else BlockVideoDrafter(self.small, self.stats.part)
-        )
+        self.drafter: GuardedDrafter | None = None
+        if self.small is not None:
+            self.drafter = GuardedDrafter(BlockVideoDrafter(self.small, self.stats.part), None, 1)
         self.stats.method = self.config.method
         alone = self.drafter is None and not self.config.drafter_only
         self.stats.contract = "exact" if alone else "lossy"
@@ -117,6 +118,8 @@ class VideoRun:
         for row, block in enumerate(self.target.emitted):
             self.stats.made_by[row].append("drafter" if block.drafted or small else "target")
             self.stats.rewards[row].append(block.rewards.tolist())
+        if self.drafter is not None:
+            self.stats.fault = self.drafter.fault
         if self.judge is not None:
             self.stats.unjudged, self.stats.reason = self.judge.failures, self.judge.reason
 
@@ -153,9 +156,11 @@ class VideoRun:
             seen = snapshot.get("seen")
             self.rule.seen = None if seen is None else seen.to(self.device)
 
-    def _parts(self) -> Sequence[tuple[str, VideoTarget | BlockVideoDrafter]]:
-        parts: list[tuple[str, VideoTarget | BlockVideoDrafter]] = [("target", self.target)]
-        return parts if self.drafter is None else [*parts, ("drafter", self.drafter)]
+    def _parts(self) -> Sequence[tuple[str, VideoTarget | WanClips]]:
+        parts: list[tuple[str, VideoTarget | WanClips]] = [("target", self.target)]
+        if self.small is not None and self.stats.fault is None:  # else it knows the clips no more
+            parts.append(("drafter", self.small))
+        return parts
 
 
 def seeds_of(snapshot: Snapshot) -> tuple[list[int], int]:

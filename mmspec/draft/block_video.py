@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import torch
-from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, Opaque, Scores, Verdict
@@ -46,11 +45,3 @@ class BlockVideoDrafter:
         with self.part("commit"):
             for row in range(self.clips.rows):
                 self.clips.join(row, verdict.last[row, 0])
-
-    def snapshot(self, row: int) -> dict[str, Tensor]:
-        """See `WanClips.snapshot`."""
-        return self.clips.snapshot(row)
-
-    def restore(self, row: int, snapshot: dict[str, Tensor]) -> None:
-        """See `WanClips.restore`."""
-        self.clips.restore(row, snapshot)

@@ -49,7 +49,8 @@ class VideoTarget:
         clips: of the large model.
         vae: decodes latents, see `decode_block`.
         judge: rewards the frames of drafts; None: nobody judges.
-        part: is told what the time goes to: "decode", "reward", "regenerate", "commit".
+        part: is told what the time goes to: "decode", "reward", "commit" and making blocks.
+        making: what that is called.
 
     Attributes:
         emitted: of the last round, a block a clip.
@@ -61,8 +62,10 @@ class VideoTarget:
         vae: Any,
         judge: Judge | None = None,
         part: Part = lambda name: nullcontext(),
+        making: str = "regenerate",
     ) -> None:
-        self.clips, self.vae, self.judge, self.part = clips, vae, judge, part
+        self.clips, self.vae, self.judge = clips, vae, judge
+        self.part, self.making = part, making
         self.emitted: list[EmittedBlock] = []
         self._states: list[State] = [{} for _ in range(clips.rows)]
         self._decoded: list[tuple[Tensor, State] | None] = [None] * clips.rows
@@ -101,7 +104,7 @@ class VideoTarget:
         blocks = list(verdict.emitted[:, 0])
         for row, kept in enumerate(verdict.accepted.tolist()):
             if not kept:
-                with self.part("regenerate"):
+                with self.part(self.making):
                     blocks[row] = self.clips.make(row, noise[row])
                 if not blocks[row].isfinite().all():
                     number = self.clips.blocks(row)

@@ -219,12 +219,12 @@ def test_resumed_clip_is_the_clip(models, cut):
     rule = RandomRoutingRule(0.7)
     whole = Work(models).run(rule, 7)
     begun = Work(models).run(rule, cut)
-    kept = [(begun.target.snapshot(row), begun.drafter.snapshot(row)) for row in range(2)]
+    kept = [(begun.target.snapshot(row), begun.drafter.clips.snapshot(row)) for row in range(2)]
     begun.run(rule, 1, over=cut)  # what goes on behind a snapshot does not change it
     resumed = Work(models)
     for row, (target, drafter) in enumerate(kept):
         resumed.target.restore(row, target)
-        resumed.drafter.restore(row, drafter)
+        resumed.drafter.clips.restore(row, drafter)
     resumed.run(rule, 7 - cut, over=cut)
     assert torch.equal(resumed.latents, whole.latents[:, cut * 2 :])
     assert torch.equal(resumed.shown, torch.cat(whole.frames[cut:], dim=1))

@@ -139,9 +139,10 @@ def test_methods(pipe, method):
     asks = method.startswith("sdvg")
     assert judged == ([0] + [8] * 7) * 2 if asks else judged == [0] * 16
     parts = {"decode", "commit"}
-    parts |= {"draft"} if "drafter" in makers and method != "drafter-only" else set()
+    parts |= {"draft"} if "drafter" in makers else set()
     parts |= {"reward"} if asks else set()
-    assert set(stats.parts) == parts | {"regenerate"}
+    parts |= {"regenerate"} if "target" in makers else set()
+    assert set(stats.parts) == parts
     assert (stats.nfe == 0) == (method == "drafter-only")
     assert stats.as_dict()["drafted_share"] == stats.drafted_share
     assert len(stats.merged([stats]).made_by) == 4
@@ -298,6 +299,47 @@ def test_failing_reward_is_said(pipe, caplog):
     assert (out.stats.unjudged, out.stats.reason) == (2, "it is no number")
     assert out.stats.as_dict()["rewards"] == [[[], [None] * 8, [None] * 8]]
     assert "reward brightness failed" in caplog.text
+
+
+def test_drafter_that_fails_is_left_alone(monkeypatch, caplog):
+    """In the middle of a clip: it goes on plainly, and says so."""
+    pipe = tiny_pipeline()
+    pipe.reward = Brightness()
+    pipe.enable_speculation(SpecConfig("sdvg", tau=math.inf))
+    plain = latents(pipe, num_frames=29)
+    denoise, calls = pipe.drafter.denoise, []
+
+    def broken(*given):
+        calls.append(given)
+        if len(calls) == 4:
+            raise RuntimeError("out of memory")
+        return denoise(*given)
+
+    monkeypatch.setattr(pipe.drafter, "denoise", broken)
+    out = pipe(
+        PROMPTS[0],
+        generator=seeds(5),
+        num_frames=29,
+        num_inference_steps=2,
+        output_type="latent",
+    )
+    assert torch.equal(out.frames, plain)
+    assert len(calls) == 4
+    assert [len(rewards) for rewards in out.rewards[0]] == [0, 8, 0, 0]
+    assert out.stats.fault == "RuntimeError: out of memory"
+    assert "the drafter failed" in caplog.text
+    assert not any(name.startswith("drafter") for name in pipe.snapshot())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype):
+    pipe = tiny_pipeline(dtype)
+    pipe.reward = Brightness()
+    pipe.enable_speculation(SpecConfig("sdvg", tau=0))
+    out = pipe(PROMPTS[0], generator=seeds(5), num_inference_steps=1, output_type="pt")
+    assert out.made_by == [["target", "drafter", "drafter"]]
+    assert out.frames.dtype == torch.float32
+    assert out.frames.isfinite().all()
 
 
 def test_reward_reads_its_own_prompt(pipe):
