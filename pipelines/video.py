@@ -23,13 +23,13 @@ from ..registry import check_name
 from ..rewards.base import Reward
 from ..rewards.frames import FrameJudge
 from ..rewards.registry import REWARDS, load_reward
-from .base import SpeculativePipeline, owned, row_seeds
+from .base import SpeculativePipeline, owned
 from .output import VideoBlock, VideoOutput
 from .prompts import check_prompts, negatives
 from .video_frames import OutputType, ShownFrames, emitted
 from .video_parts import check_parts, released_parts, text_encoder_class, told
 from .video_sizes import VideoSizes
-from .video_speculation import Snapshot, VideoRun, judged, make_routing_rule, seeds_of
+from .video_speculation import Snapshot, VideoRun, begun, judged, make_routing_rule
 from .video_stats import VideoStats
 
 
@@ -139,7 +139,7 @@ class VideoPipeline(SpeculativePipeline):
         untold = negatives(negative_prompt or "", prompts) if sampler.guided else None
         sizes = VideoSizes(self.transformer, self.vae)
         size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
-        seeds, done = self._seeds(len(prompts), generator, resume)
+        seeds, done = begun(len(prompts), generator, resume)
         if done >= blocks:
             raise InputError(
                 f"the clips have {sizes.frames(done)} frames already; num_frames is of the whole "
@@ -244,23 +244,6 @@ class VideoPipeline(SpeculativePipeline):
         if config.drafter_only:
             return self.drafter, None
         return self.transformer, self.drafter if config.needs else None
-
-    def _seeds(
-        self,
-        rows: int,
-        generator: torch.Generator | list[torch.Generator] | None,
-        resume: Snapshot | None,
-    ) -> tuple[list[int], int]:
-        """Seeds of the clips, and the blocks that they have already."""
-        if resume is None:
-            return row_seeds(generator, rows), 0
-        seeds, done = seeds_of(resume)
-        if generator is not None or len(seeds) != rows:
-            raise InputError(
-                f"resume goes on with {len(seeds)} clips and their seeds: give as many prompts and "
-                "no generator"
-            )
-        return seeds, done
 
     def _reward(self, config: SpecConfig) -> Reward:
         if self.reward is not None:

@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..models.video_target import VideoTarget
 from ..models.wan_clips import WanClips
 from ..rewards.frames import FrameJudge
-from .base import owned
+from .base import owned, row_seeds
 from .video_stats import VideoStats
 
 RoutingRule = RewardThresholdRule | RewardRankRule | RandomRoutingRule
@@ -163,14 +163,27 @@ class VideoRun:
         return parts
 
 
-def seeds_of(snapshot: Snapshot) -> tuple[list[int], int]:
-    """Seeds of a snapshot's clips, and the blocks that each has.
+def begun(
+    rows: int,
+    generator: torch.Generator | list[torch.Generator] | None,
+    resume: Snapshot | None,
+) -> tuple[list[int], int]:
+    """Seeds of the clips, and the blocks that each has already.
 
     Raises:
-        InputError: it is no snapshot.
+        InputError: `resume` is no snapshot, of another number of clips, or there is a generator
+            beside it.
     """
+    if resume is None:
+        return row_seeds(generator, rows), 0
     try:
-        (blocks,) = snapshot["blocks"].tolist()
-        return [int(seed) for seed in snapshot["seeds"].tolist()], int(blocks)
+        (done,) = resume["blocks"].tolist()
+        seeds = [int(seed) for seed in resume["seeds"].tolist()]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError("resume takes what pipe.snapshot() gave") from error
+    if generator is not None or len(seeds) != rows:
+        raise InputError(
+            f"resume goes on with {len(seeds)} clips and their seeds: give as many prompts and no "
+            "generator"
+        )
+    return seeds, int(done)
