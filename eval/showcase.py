@@ -38,7 +38,7 @@ def compare(
             sample.output.images[0].save(out / f"{name}-{sample.seed}.png")
     if len(samples) > 1:
         side_by_side(samples).save(out / "side-by-side.png")
-    record = _record(samples, prompt, seed, call)
+    record = showcase_record(samples, prompt, seed, call)
     write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
     return record
 
@@ -59,12 +59,13 @@ def ask(
     call = {**call, "image": list(pictures)}
     samples = paired_runs(pipe, methods, [question] * count, seed, call)
     answers = {name: [s.output.text[0] for s in rows] for name, rows in samples.items()}
-    return {**_record(samples, question, seed, call), "answers": answers}
+    return {**showcase_record(samples, question, seed, call), "answers": answers}
 
 
-def _record(
+def showcase_record(
     samples: dict[str, list[Sample]], prompt: str, seed: int, call: dict[str, Any]
 ) -> dict[str, Any]:
+    """What `stats.json` holds of samples by method; speed-ups are over "plain"."""
     return {
         "prompt": prompt,
         "seed": seed,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .pipelines.continuous import ContinuousImagePipeline
     from .pipelines.generate import disable_speculation, enable_speculation
     from .pipelines.image import ImagePipeline
+    from .pipelines.video import VideoPipeline
     from .pipelines.vlm import VlmPipeline
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __all__ = [
     "ContinuousImagePipeline",
     "ImagePipeline",
     "SpecConfig",
+    "VideoPipeline",
     "VlmPipeline",
     "__version__",
     "disable_speculation",
@@ -32,6 +34,7 @@ _LAZY = {
     "ContinuousImagePipeline": "mmspec.pipelines.continuous:ContinuousImagePipeline",
     "ImagePipeline": "mmspec.pipelines.image:ImagePipeline",
     "SpecConfig": "mmspec.config:SpecConfig",
+    "VideoPipeline": "mmspec.pipelines.video:VideoPipeline",
     "VlmPipeline": "mmspec.pipelines.vlm:VlmPipeline",
     "disable_speculation": "mmspec.pipelines.generate:disable_speculation",
     "embedded_folder": "mmspec.models.embedded:embedded_folder",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import __version__, cli_ask, cli_eval
+from . import __version__, cli_ask, cli_eval, cli_video
 from .cli_options import (
     add_model,
     folder,
@@ -117,6 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
     cli_ask.add_command(commands)
+    cli_video.add_command(commands)
     cli_eval.add_commands(commands)
 
     train = commands.add_parser("train", help="train an embedded model")

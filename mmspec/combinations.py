@@ -10,6 +10,7 @@ from .methods import (
     DYNAMIC,
     GAUSSIAN_RULES,
     GROWN,
+    ROUTING_RULES,
     ROWED,
     SELF,
     STEPPED,
@@ -70,6 +71,17 @@ def _check_rule(config: SpecConfig) -> None:
         raise InputError(
             "rule 'cspd-independent' judges whole tokens each by itself, and drafter "
             f"{drafter!r} drafts steps of one; use 'aligned'"
+        )
+    if drafter != "null" and (rule in ROUTING_RULES) != (drafter == "block-video"):
+        raise InputError(
+            f"rule {rule!r} and drafter {drafter!r} do not go together: rules "
+            f"{', '.join(ROUTING_RULES)} route blocks of video, and drafter 'block-video' drafts "
+            "them"
+        )
+    if drafter == "block-video" and (config.length, config.num_draft_tokens) != ("constant", 1):
+        raise InputError(
+            "drafter 'block-video' drafts one block a round: leave length 'constant', and "
+            "num_draft_tokens 1"
         )
     if rule == "unverified" and drafter not in ("multiscale", "zipar"):
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from .combinations import check_combination
@@ -16,6 +17,7 @@ from .methods import (
     DEFAULTS,
     DRAFTERS,
     DYNAMIC,
+    FRAME_RULES,
     GAUSSIAN_RULES,
     HEADS,
     JACOBI_INITS,
@@ -23,11 +25,13 @@ from .methods import (
     MERGEABLE,
     METHODS,
     NEEDS,
+    ROUTING_RULES,
     RULES,
     SIBLINGS,
     UPSAMPLERS,
     Choice,
     Criterion,
+    FrameRule,
     JacobiInit,
     Modality,
     Siblings,
@@ -53,11 +57,13 @@ WHOLE: dict[str, tuple[int, int]] = {
     "draft_rows": (1, 64),
     "zipar_window": (1, 256),
     "cool_length": (1, 256),
+    "forced_blocks": (0, 65536),
 }
 _DOES: dict[Modality, str] = {
     "image": "draws pictures",
     "vlm": "writes text",
     "continuous": "draws pictures of continuous tokens",
+    "video": "makes videos",
 }
 REAL: dict[str, tuple[float, float]] = {
     "confidence": (0, 1),
@@ -74,6 +80,8 @@ REAL: dict[str, tuple[float, float]] = {
     "draft_keep": (0, 1),
     "target_keep": (0, 1),
     "softening": (1, 1e6),
+    "tau": (-inf, inf),
+    "draft_share": (0, 1),
 }
 
 
@@ -127,6 +135,12 @@ class SpecConfig:
         draft_keep, target_keep: share of a picture's tokens that a compressor leaves; None: it
             chooses itself, which "prumerge" can.
         softening: κ, how much wider than they are rule "cspd-independent" takes the laws to be.
+        tau: reward τ that a drafted block of video must reach, on the reward's own scale.
+        frame_rule: whose reward a block's is: "worst" frame's, or the "mean" of all.
+        reward: judges frames, a name of `mmspec.rewards.registry`.
+        forced_blocks: first blocks of a clip that the target makes without a draft.
+        draft_share: share of the drafts that is to stand, of rules "reward-rank" and
+            "random-routing".
         stride: positions in a row of the picture; the pipeline fills it in.
 
     Raises:
@@ -179,6 +193,11 @@ class SpecConfig:
     target_compressor: str | None = None
     target_keep: float | None = 0.5
     softening: float = 42.0
+    tau: float = 60.0
+    frame_rule: FrameRule = "worst"
+    reward: str = "shapes_clip_score"
+    forced_blocks: int = 1
+    draft_share: float = 0.5
     stride: int = 1
 
     def __post_init__(self) -> None:
@@ -200,6 +219,7 @@ class SpecConfig:
                 check_name(name, value, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
         check_name("upsampler", self.upsampler, UPSAMPLERS)
+        check_name("frame_rule", self.frame_rule, FRAME_RULES)
         for name in self.merge:
             check_name("drafter to merge", name, MERGEABLE)
         for knob, (least, most) in WHOLE.items():
@@ -252,6 +272,13 @@ class SpecConfig:
             raise InputError(
                 f"rule {parts.rule!r} judges vectors, and this model {_DOES[modality]}, whose "
                 "tokens are ids"
+            )
+        blocks = parts.drafter == "block-video" or parts.rule in ROUTING_RULES
+        if blocks != (modality == "video") and (blocks or parts.drafter != "null"):
+            raise InputError(
+                f"drafter {parts.drafter!r} and rule {parts.rule!r} are not for a model that "
+                f"{_DOES[modality]}; blocks of video are drafted by 'block-video' and routed by "
+                f"{', '.join(ROUTING_RULES)}"
             )
         check_combination(parts)
         return parts

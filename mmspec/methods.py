@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 Role = Literal["baseline", "method", "sceptic"]
-Modality = Literal["image", "vlm", "continuous"]
+Modality = Literal["image", "vlm", "continuous", "video"]
 JacobiInit = Literal["uniform", "previous", "above"]
 Siblings = Literal["without-replacement", "independent", "top"]
 Criterion = Literal["threshold", "ratio"]
+FrameRule = Literal["worst", "mean"]
 Upsampler = Literal["learned", "pixels", "nearest"]
 Branch = Literal["pruning", "pooling", "convolution", "resampler", "text-only"]
 Choice = Literal["gate", "sum", "whole", Branch]
@@ -18,6 +19,7 @@ OF_IDS: tuple[Modality, ...] = ("image", "vlm")  # tokens are ids; those of othe
 JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
 SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
+FRAME_RULES: tuple[FrameRule, ...] = get_args(FrameRule)
 UPSAMPLERS: tuple[Upsampler, ...] = get_args(Upsampler)
 BRANCHES: tuple[Branch, ...] = get_args(Branch)
 CHOICES: tuple[Choice, ...] = get_args(Choice)
@@ -36,7 +38,7 @@ class Method:
         sweep: values of the knob that draw its frontier, from safe to fast.
         settings: fields of `SpecConfig` whose defaults are this method's own.
         serves: modalities that it works for; "vlm" is text, with pictures in front of it or none;
-            tokens of "continuous" are vectors.
+            tokens of "continuous" are vectors, of "video" blocks of latent frames.
         head: the draft head that takes the place of a draft model, by name.
         of_text: what it is for "vlm", if that is another.
     """
@@ -91,6 +93,22 @@ def _of_steps(drafter: str, rule: str, summary: str) -> Method:
         sweep=(2, 4, 8, 16),
         settings={"num_draft_tokens": 8},
         serves=("continuous",),
+    )
+
+
+def _of_blocks(rule: str, summary: str, role: Role = "method", **knob: tuple[float, ...]) -> Method:
+    """Blocks of video, drafted by a small model and routed by a rule with a knob."""
+    (name, sweep), *_ = knob.items()
+    return Method(
+        "block-video",
+        rule,
+        "constant",
+        summary,
+        role,
+        knob=name,
+        sweep=sweep,
+        settings={"num_draft_tokens": 1},
+        serves=("video",),
     )
 
 
@@ -300,6 +318,22 @@ METHODS: dict[str, Method] = {
         "small experts answer and reason, the model gives the verdict",
         serves=("vlm",),
     ),
+    "sdvg": _of_blocks(
+        "reward-threshold",
+        "a small model's block stands if a reward is content with its worst frame",
+        tau=(70.0, 60.0, 50.0, 40.0),
+    ),
+    "sdvg-adaptive": _of_blocks(
+        "reward-rank",
+        "the same; the threshold moves so that a wished share of a clip's drafts stands",
+        draft_share=(0.25, 0.5, 0.75, 0.9),
+    ),
+    "random-routing": _of_blocks(
+        "random-routing",
+        "such a block stands by chance, nobody judges",
+        "sceptic",
+        draft_share=(0.25, 0.5, 0.75, 0.9),
+    ),
 }
 
 # a drafter's components of the pipeline beside the target; others need none
@@ -312,6 +346,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "spatial": ("spatial",),
     "denoiser": ("drafter",),
     "aligned": ("drafter",),
+    "block-video": ("drafter",),
 }
 COMPRESSORS = ("fastv", "visionzip", "divprune", "tome", "prumerge", "pool")
 HEADS = tuple(name for name, method in METHODS.items() if method.of("vlm").head is not None)
@@ -327,13 +362,14 @@ STEPPED = ("frozen", "denoiser", "aligned")
 MERGEABLE = ("tree", "dynamic-tree", "lookup", "recycling", "jacobi", "coupled-jacobi")
 DRAFTERS = (
     *("null", "model", "block", *SELF, *TREES, "lookup", *WINDOWED, *ROWED, "zipar"),
-    *STEPPED,
+    *(*STEPPED, "block-video"),
 )
 TREE_RULES = ("recursive", "k-seq", "lantern", "lantern++")  # these judge chains as well
 GAUSSIAN_RULES = ("reflection", "gamma-maximal", "gaussian-block", "cspd-independent")
+ROUTING_RULES = ("reward-threshold", "reward-rank", "random-routing")  # whose blocks of video
 RULES = (
     *("token", "block", "greedy", *TREE_RULES, "grouped", "cool", "local", "unverified"),
-    *GAUSSIAN_RULES,
+    *(*GAUSSIAN_RULES, *ROUTING_RULES),
 )
 STOPPING = ("confidence", "specdec++")  # policies that look at the tokens as they are drafted
 LENGTHS = ("constant", "heuristic", "goodput", *STOPPING)

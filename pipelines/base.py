@@ -74,15 +74,21 @@ class SpeculativePipeline(DiffusionPipeline):
                 "use the pipeline it was saved from"
             )
         parts: dict[str, Any] = {}
-        for name, component in cls.component_classes.items():
+        for name in cls.component_classes:
             present = (index.get(name) or [None])[0] is not None
             if not present and name not in cls._optional_components:
                 raise InputError(f"{folder}/model_index.json names no {name}")
+            component = cls.component_class(name, folder / name)
             parts[name] = load_component(component, folder / name, dtype) if present else None
         pipe = cls(**parts)
         if device_map is not None:
             spread(pipe, device_map)
         return pipe
+
+    @classmethod
+    def component_class(cls, name: str, folder: Path) -> Any:
+        """The class of a component; a family of classes may look into its folder."""
+        return cls.component_classes[name]
 
     def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
         """Write `model_index.json` and every component, as `from_pretrained` reads them.

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from diffusers.utils import BaseOutput
+from torch import Tensor
 
 from ..engine.stats import SpecStats
+from ..rewards.frames import to_bytes
 from .continuous_stats import ContinuousStats
+from .video_stats import VideoStats
 
 
 @dataclass
@@ -52,3 +55,48 @@ class ContinuousOutput(BaseOutput):
 
     images: Any
     stats: ContinuousStats
+
+
+@dataclass
+class VideoBlock:
+    """A block of a clip, as soon as it stands.
+
+    Attributes:
+        row: its clip.
+        number: its place in the clip, from 0.
+        frames: `[T, 3, H, W]` in [-1, 1].
+        made_by: "drafter" or "target".
+        rewards: of the frames that the drafter proposed for it; empty if nobody judged them.
+        latents: `[F, C, h, w]`.
+    """
+
+    row: int
+    number: int
+    frames: Tensor
+    made_by: str
+    rewards: list[float]
+    latents: Tensor
+
+    @property
+    def pictures(self) -> Tensor:
+        """The frames as uint8 on the CPU."""
+        return to_bytes(self.frames).cpu()
+
+
+@dataclass
+class VideoOutput(BaseOutput):
+    """Clips of one call; of a resumed one what was made since.
+
+    Attributes:
+        frames: of every clip a list of PIL images, an array `[B, T, H, W, 3]` in [0, 1] ("np"), a
+            tensor `[B, T, 3, H, W]` in [0, 1] ("pt"), latents `[B, L, C, h, w]` ("latent"), or None
+            ("none").
+        stats: what the generation took.
+        made_by: of every block of every clip, "drafter" or "target".
+        rewards: of the frames that the drafter proposed for each; empty where nobody judged.
+    """
+
+    frames: Any
+    stats: VideoStats
+    made_by: list[list[str]]
+    rewards: list[list[list[float]]]

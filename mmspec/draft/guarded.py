@@ -31,14 +31,14 @@ class GuardedDrafter:
 
     Args:
         drafter: may fail.
-        vocab_size: V; token ids are below it.
+        vocab_size: V; token ids are below it. None: tokens are blocks, which have no ids.
         most: nodes that the target has room for in one call.
 
     Attributes:
         fault: why the drafter was given up; None: it was not.
     """
 
-    def __init__(self, drafter: Drafter, vocab_size: int, most: int) -> None:
+    def __init__(self, drafter: Drafter, vocab_size: int | None, most: int) -> None:
         self.drafter, self.vocab_size, self.most = drafter, vocab_size, most
         self.fault: str | None = None
         self._plain = NullDrafter()
@@ -88,6 +88,8 @@ class GuardedDrafter:
             return draft
         if draft.levels > max(budget):
             raise ValueError(f"it drafted {draft.levels} tokens ahead where {max(budget)} fit")
+        if self.vocab_size is None:
+            return draft
         if isinstance(draft.law, Categorical | WithoutReplacement):
             expected = (rows, nodes, self.vocab_size)
             if draft.law.probs.shape != expected:

@@ -61,10 +61,13 @@ class ProductionCoins:
     Args:
         seeds: one integer per row.
         device: where the coins are needed.
+        over: rounds that are over already, of a generation that is resumed.
     """
 
-    def __init__(self, seeds: list[int], device: torch.device | str = "cpu") -> None:
-        self._keys = row_keys(seeds, device)
+    _over = 0
+
+    def __init__(self, seeds: list[int], device: torch.device | str = "cpu", over: int = 0) -> None:
+        self._keys, self._over = row_keys(seeds, device), over
         self._width, self._first = 16, -1
         self._block: tuple[Tensor, ...] = ()
 
@@ -74,6 +77,7 @@ class ProductionCoins:
         return self._keys.device
 
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
+        number += self._over
         return _Proposals(self, number), _Verifications(self, number)
 
     def at(self, rows: Tensor, places: Tensor) -> ProductionCoins:

@@ -21,6 +21,7 @@ def run(
     on_round: Callable[[Context], bool] | None = None,
     device: torch.device | str = "cpu",
     first: Tensor | None = None,
+    held: int | None = None,
 ) -> Context:
     """Generate up to `limit` tokens for every row.
 
@@ -32,13 +33,14 @@ def run(
         on_round: called after every round; True interrupts, keeping what was emitted.
         device: where tokens live.
         first: what stands in front of the first token, see `Context.empty`.
+        held: positions of the output that are kept; None: all.
 
     Returns:
         The final context: tokens `[B, ≥ limit]`, of which row b has `lengths[b]`.
     """
     target, drafter, rule, length = engine.target, engine.drafter, engine.rule, engine.length
     own = 0 if getattr(rule, "local", False) else 1
-    context = Context.empty(rows, limit, device, first)
+    context = Context.empty(rows, limit, device, first, held)
     stats.start(rows)
     length.start(rows)
     with stats.phase("prefill"):
@@ -111,6 +113,8 @@ def advance(
     places = context.lengths.unsqueeze(1)
     if width > 1:
         places = places + torch.arange(width, device=counts.device)
+    if context.held is not None:
+        places = places % context.held
     shape = verdict.emitted.shape[2:]
     if shape:
         places = places.view(-1, width, *[1] * len(shape)).expand(-1, -1, *shape)

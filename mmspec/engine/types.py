@@ -57,6 +57,16 @@ class Opaque:
 Law = OneHot | Categorical | WithoutReplacement | Gaussian | Opaque
 
 
+@dataclass
+class Rewards:
+    """No laws: what a reward says of the frames of every node, `[B, N, T]`.
+
+    A frame that the reward could not judge is NaN. T is 0 where nobody was asked.
+    """
+
+    frames: Tensor
+
+
 # --- one round ------------------------------------------------------------------------------------
 
 
@@ -66,7 +76,8 @@ class Context:
 
     Attributes:
         tokens: output so far `[B, ≥ limit]`; row b is filled up to `lengths[b]`. Continuous tokens
-            are vectors `[B, ≥ limit, C]`, here and in drafts and verdicts.
+            are vectors `[B, ≥ limit, C]`, here and in drafts and verdicts. With `held` it is
+            `[B, held]`, position n at n mod `held` until a later one takes its place.
         lengths: emitted tokens per row `[B]`.
         last: the last committed token `[B, 1]`, before the first one what `empty` was given, or 0;
             of a finished row any token.
@@ -78,6 +89,7 @@ class Context:
             drafted ones it kept; on the host.
         seconds: wall-clock of the last round.
         faulty: rows whose last draft had a fault, see `Draft`.
+        held: positions of the output that are kept, the latest ones; None: all.
     """
 
     tokens: Tensor
@@ -91,6 +103,7 @@ class Context:
     accepted: list[int] = field(default_factory=list)
     seconds: float = 0.0
     faulty: list[int] = field(default_factory=list)
+    held: int | None = None
 
     @classmethod
     def empty(
@@ -99,21 +112,24 @@ class Context:
         limit: int,
         device: torch.device | str = "cpu",
         first: Tensor | None = None,
+        held: int | None = None,
     ) -> Context:
         """A context in which nothing is emitted yet.
 
         `first [B, 1, ...]` is what stands in front of the first token, such as the noise that a
-        denoising chain starts from; tokens are of its kind. None: tokens are ids.
+        denoising chain starts from; tokens are of its kind. None: tokens are ids. Of at most `held`
+        positions the output is kept, so that memory does not grow with it; None: of all.
         """
         if first is None:
             first = torch.zeros(rows, 1, dtype=torch.long, device=device)
         return cls(
-            first.new_zeros(rows, limit, *first.shape[2:]),
+            first.new_zeros(rows, limit if held is None else held, *first.shape[2:]),
             torch.zeros(rows, dtype=torch.long, device=first.device),
             first,
             [0] * rows,
             limit,
             [limit == 0] * rows,
+            held=held,
         )
 
     @property
@@ -127,6 +143,8 @@ class Context:
 
     def reserve(self, width: int) -> None:
         """Make place for `width` more tokens in every row; filling may run past the limit."""
+        if self.held is not None:
+            return
         missing = max(self.base) + width - self.tokens.shape[1]
         if missing > 0:
             rows, _, *shape = self.tokens.shape
@@ -221,14 +239,15 @@ class Scores:
     A law that the target can't give (its logits are no numbers) is NaN throughout.
 
     Attributes:
-        laws: probabilities of tokens `[B, N + 1, V]`, or normal laws of `[B, N + 1, C]`.
+        laws: probabilities of tokens `[B, N + 1, V]`, normal laws of `[B, N + 1, C]`, or in their
+            place a reward of the nodes.
         hidden: the target's last hidden states there `[R, N + 1, D]`, unconditional rows last, for
             drafters that read them; None: nobody does.
         calls: of the target for them; 0 if it was not asked.
         again: committed tokens that were read once more, per row, on the host.
     """
 
-    laws: Tensor | Gaussian
+    laws: Tensor | Gaussian | Rewards
     hidden: Tensor | None = None
     calls: int = 1
     again: list[int] = field(default_factory=list)
@@ -238,8 +257,10 @@ class Scores:
         """The laws of tokens `[B, N + 1, V]`.
 
         Raises:
-            ContractError: the target's tokens are vectors.
+            ContractError: the target's tokens are vectors, or there are no laws.
         """
+        if isinstance(self.laws, Rewards):
+            raise ContractError("this rule judges by the target's laws, and here a reward judges")
         if isinstance(self.laws, Gaussian):
             raise ContractError(
                 "this rule judges token ids, and the target's laws are Gaussian; use "
@@ -256,10 +277,28 @@ class Scores:
         """
         if isinstance(self.laws, Gaussian):
             return self.laws
+        if isinstance(self.laws, Rewards):
+            raise ContractError("this rule judges by the target's laws, and here a reward judges")
         raise ContractError("this rule judges Gaussian laws, and the target's tokens are ids")
+
+    @property
+    def rewards(self) -> Tensor:
+        """What the reward says of every frame of the nodes, `[B, N, T]`.
+
+        Raises:
+            ContractError: there are laws, or nobody was asked.
+        """
+        if not isinstance(self.laws, Rewards):
+            raise ContractError("this rule judges by a reward, and the scores are laws")
+        if self.laws.frames.shape[1] and not self.laws.frames.shape[2]:
+            raise ContractError("this rule judges by a reward, and none was asked")
+        return self.laws.frames
 
     def undefined(self) -> Tensor:
         """True for rows `[B]` with a law that the target can't give."""
+        if isinstance(self.laws, Rewards):  # what no reward judges is rejected
+            frames = self.laws.frames
+            return torch.zeros(len(frames), dtype=torch.bool, device=frames.device)
         if isinstance(self.laws, Gaussian):
             return (self.laws.mean + self.laws.std).sum((1, 2)).isnan()
         return self.laws[..., 0].sum(1).isnan()  # such a law has no numbers at all
@@ -279,7 +318,8 @@ class Verdict:
     Attributes:
         accepted: kept nodes per row `[B]`.
         emitted: tokens that join the output `[B, N + 1]`: the kept ones in order, then one
-            recovered or bonus token; filling after `counts`.
+            recovered or bonus token; filling after `counts`. Of a local rule `[B, K]`, all that
+            `counts` says.
         last: that recovered or bonus token `[B, 1]`.
         counts: emitted tokens per row `[B]`.
         keep: of a local rule, nodes `[B, N]` that stand where they are; the others were drawn anew

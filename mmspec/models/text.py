@@ -1,4 +1,4 @@
-"""Captions to T5 features: left-padded, as LlamaGen reads them, or right-padded, as Wan does."""
+"""Captions to T5 features: left-padded, as LlamaGen reads them, or one by one, as Wan does."""
 
 from __future__ import annotations
 
@@ -17,35 +17,32 @@ def encode_captions(
         features `[B, length, caption_dim]`, zero where padded, and the mask `[B, length]`, True
         where a caption token stands. Captions longer than `length` are cut, as T5's tokenizer does.
     """
-    ids, mask = _tokenized(tokenizer, encoder, captions, length)
-    features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-    shift = length - mask.sum(-1)  # right-padded to left-padded: roll each row by its own padding
-    order = (torch.arange(length, device=mask.device) - shift[:, None]) % length
-    features = features.gather(1, order[..., None].expand(-1, -1, features.shape[-1]))
-    mask = mask.gather(1, order)
-    return features * mask[..., None], mask
-
-
-def prompt_features(tokenizer: Any, encoder: nn.Module, prompts: list[str], length: int) -> Tensor:
-    """T5 features of prompts `[B, length, caption_dim]`, zero where padded, as Wan reads them.
-
-    Prompts longer than `length` tokens are cut, as T5's tokenizer does.
-    """
-    ids, mask = _tokenized(tokenizer, encoder, prompts, length)
-    features: Tensor = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-    return features * mask[..., None]
-
-
-def _tokenized(
-    tokenizer: Any, encoder: nn.Module, texts: list[str], length: int
-) -> tuple[Tensor, Tensor]:
-    """Ids and mask `[B, length]` of texts, where the encoder is."""
     device = next(encoder.parameters()).device
     batch = tokenizer(
-        [text.strip().lower() for text in texts],
+        [caption.strip().lower() for caption in captions],
         max_length=length,
         padding="max_length",
         truncation=True,
         return_tensors="pt",
     )
-    return batch["input_ids"].to(device), batch["attention_mask"].to(device).bool()
+    ids, mask = batch["input_ids"].to(device), batch["attention_mask"].to(device).bool()
+    features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    shift = length - mask.sum(-1)  # right-padded to left-padded: roll each row by its own padding
+    order = (torch.arange(length, device=device) - shift[:, None]) % length
+    features = features.gather(1, order[..., None].expand(-1, -1, features.shape[-1]))
+    mask = mask.gather(1, order)
+    return features * mask[..., None], mask
+
+
+def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Tensor:
+    """T5 features `[T, text_dim]` of one prompt, without padding; beyond `length` tokens it is cut.
+
+    White space is made single, as in Wan.
+    """
+    words = " ".join(prompt.split())
+    ids = tokenizer(words, max_length=length, truncation=True, return_tensors="pt")["input_ids"]
+    weight: Tensor = next(encoder.parameters())
+    features: Tensor = weight.new_zeros(0, encoder.config.d_model)
+    if ids.shape[1]:  # none: nothing said, by a tokenizer that marks no end
+        features = encoder(input_ids=ids.long().to(weight.device)).last_hidden_state[0]
+    return features

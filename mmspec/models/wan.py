@@ -50,6 +50,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
         num_frame_per_block: latent frames of a block of the clip.
         window, sink: earlier blocks that a block reads, see `ContextWindow`.
         context_noise: timestep that clean blocks are said to have.
+        sample_height, sample_width, sample_frames: latents of the clips that it was made for.
     """
 
     @register_to_config
@@ -72,6 +73,9 @@ class WanTransformer(ModelMixin, ConfigMixin):
         window: int | None = None,
         sink: int = 0,
         context_noise: float = 0.0,
+        sample_height: int = 60,
+        sample_width: int = 104,
+        sample_frames: int = 21,
     ) -> None:
         super().__init__()
         if patch_size[0] != 1:

@@ -28,6 +28,11 @@ def temporal_factor(vae: Any) -> int:
     return int(2 ** sum(vae.config.temperal_downsample))
 
 
+def spatial_factor(vae: Any) -> int:
+    """Pixels of a latent along a side."""
+    return int(2 ** len(vae.config.temperal_downsample) * (vae.config.patch_size or 1))
+
+
 def decode_block(
     vae: Any, latents: Tensor, state: State | None = None, clamp: bool = True
 ) -> tuple[Tensor, State]:

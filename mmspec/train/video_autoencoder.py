@@ -25,6 +25,7 @@ from .image_tokenizer import psnr
 from .trainer import TrainConfig
 
 RESOLUTION = 64  # px
+SIDE = RESOLUTION // 8  # of the latents
 PIPELINE = "VideoPipeline"
 FRAMES = 1 + 4 * TIMING.factor  # of a training clip
 LATE = 100  # frames that a training clip may begin after
@@ -112,11 +113,10 @@ class VideoAutoencoderRecipe:
             latents_mean=[round(float(m), 4) for m in mean],
             latents_std=[round(float(s), 4) for s in deviation],
         )
-        side = RESOLUTION // EMBEDDED["scale_factor_spatial"]
         write_card(
             ship(self.pipeline, "vae", model.half(), PIPELINE),
             title="Causal video autoencoder of the clip world",
-            purpose=f"turns clips of {RESOLUTION} px into {side}×{side} latents of {CHANNELS} "
+            purpose=f"turns clips of {RESOLUTION} px into {SIDE}×{SIDE} latents of {CHANNELS} "
             f"numbers, {TIMING.factor} frames each but for the first, and back",
             limits="knows only clips of the shapes world; the finest grain is smoothed away",
             record=record,

@@ -17,11 +17,12 @@ import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import T5Config, T5EncoderModel
 
 from ..errors import InputError
 from ..models.loading import load_component, load_model
-from ..models.text import prompt_features
+from ..models.text import encode_prompt
 from ..models.wan import TIMESTEPS, WanTransformer
 from ..models.wan_sampler import FewStepSampler, denoise_block, warp
 from ..models.wan_vae import decode_block, encode_block
@@ -31,7 +32,7 @@ from .card import ship, start_from, write_card
 from .clips import clip_batch, draw_clips
 from .image_target import TEXT_ENCODER, hybrid_optimizers
 from .trainer import TrainConfig
-from .video_autoencoder import CHANNELS, PIPELINE, RESOLUTION
+from .video_autoencoder import CHANNELS, PIPELINE, RESOLUTION, SIDE
 from .words import PREFIX, clip_tokenizer
 
 BLOCKS = 12  # of a training clip
@@ -43,6 +44,9 @@ SHARED: dict[str, Any] = dict(
     freq_dim=128,
     text_dim=TEXT_ENCODER["d_model"],
     num_frame_per_block=TIMING.latents,
+    sample_height=SIDE,
+    sample_width=SIDE,
+    sample_frames=BLOCKS * TIMING.latents,
 )
 SIZES: dict[str, dict[str, Any]] = {
     "transformer": dict(SHARED, dim=256, ffn_dim=896, num_heads=4, num_layers=8),
@@ -132,8 +136,8 @@ class VideoModelRecipe:
             latents, _ = encode_block(self.vae, pixels.to(self.config.device))
         clean = latents.repeat(REPEATS, 1, 1, 1, 1)
         rows, frames = clean.shape[:2]
-        told = self._features(model, captions).repeat(REPEATS, 1, 1)
-        told = told * torch.from_numpy(keep).to(told)[:, None, None]
+        asked = [c if k else "" for c, k in zip(captions * REPEATS, keep, strict=True)]
+        told = self._features(model, asked)
         parts = torch.from_numpy(rng.random((rows, frames // TIMING.latents))).to(clean)
         sigma = warp(parts, SHIFT).repeat_interleave(TIMING.latents, 1)
         blur = torch.from_numpy(BLUR * rng.random((rows, 1))).to(clean)
@@ -146,7 +150,9 @@ class VideoModelRecipe:
         return F.mse_loss(velocity.float(), noise - clean, reduction="none").mean((2, 3, 4))
 
     def _features(self, model: CaptionedVideo, captions: list[str]) -> Tensor:
-        return prompt_features(self.words, model.text_encoder, captions, PREFIX)
+        """Features `[R, T, D]` of captions, as the pipeline has them; zero where padded."""
+        told = [encode_prompt(self.words, model.text_encoder, c, PREFIX) for c in captions]
+        return pad_sequence(told, batch_first=True)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
@@ -162,15 +168,14 @@ class VideoModelRecipe:
 
     def _rollout(self, model: CaptionedVideo, captions: list[str]) -> np.ndarray[Any, Any]:
         """Clips `[B, T, H, W, 3]` in 8 bits, every block drawn behind those drawn before it."""
-        side = RESOLUTION // self.vae.config.scale_factor_spatial
         generator = torch.Generator().manual_seed(self.config.seed)
-        shape = (len(captions), TIMING.latents, CHANNELS, side, side)
+        shape = (len(captions), TIMING.latents, CHANNELS, SIDE, SIDE)
 
         def draw(_: int) -> Tensor:
             return torch.randn(shape, generator=generator).to(self.config.device)
 
         told = self._features(model, captions)
-        cache = model.transformer.start(told, side, side, BLOCKS)
+        cache = model.transformer.start(told, SIDE, SIDE, BLOCKS)
         pieces, state, block = [], None, None
         for _ in range(BLOCKS):
             block = denoise_block(model.transformer, cache, draw(0), SAMPLER, draw, block)

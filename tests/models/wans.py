@@ -1,12 +1,15 @@
-"""Tiny block-causal Wans and video autoencoders of random weights."""
+"""Tiny block-causal Wans, video autoencoders and their pipelines of random weights."""
 
 from __future__ import annotations
 
 import torch
 from diffusers import AutoencoderKLWan
+from transformers import T5Config, T5EncoderModel
 
+from mmspec import VideoPipeline
 from mmspec.models.wan import WanTransformer
 from mmspec.models.wan_cache import WanCache
+from mmspec.train.words import caption_tokenizer
 
 TINY = dict(
     text_len=6,
@@ -65,3 +68,32 @@ def tiny_vae(downsample: tuple[bool, ...] = (True, True), **changes) -> Autoenco
             if name.endswith("bias"):
                 torch.nn.init.normal_(weight, std=0.1)
     return vae.double().eval()
+
+
+def tiny_pipeline(dtype: torch.dtype = torch.float32, drafter: bool = True) -> VideoPipeline:
+    """Blocks of 2 latent frames, 5 and then 8 pictures of 16×24 px; text of the shapes world."""
+    sizes = dict(
+        in_dim=3,
+        out_dim=3,
+        text_len=24,
+        text_dim=16,
+        window=2,
+        sink=1,
+        sample_height=4,
+        sample_width=6,
+        sample_frames=6,
+    )
+    words = caption_tokenizer()
+    small = dict(d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = T5EncoderModel(T5Config(vocab_size=len(words), **small)).eval()
+    pipe = VideoPipeline(
+        tiny_wan(dtype, **sizes),
+        torch.nn.Module.to(tiny_vae(), dtype),
+        torch.nn.Module.to(encoder, dtype),
+        words,
+        tiny_wan(dtype, **sizes, dim=24, num_layers=1) if drafter else None,
+    )
+    pipe.set_progress_bar_config(disable=True)
+    return pipe

@@ -1,0 +1,140 @@
+"""`mmspec video`: a clip from a prompt, block by block."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from .cli_options import add_model, folder, seed
+from .config import SpecConfig
+from .devices import check_device
+from .errors import InputError
+from .eval.methods import parse_method
+from .methods import serving
+
+
+def add_command(commands: Any) -> None:
+    """The parser of `mmspec video`."""
+    video = commands.add_parser("video", help="make a video from a prompt")
+    video.set_defaults(run=_video)
+    video.add_argument("prompt")
+    add_model(video)
+    video.add_argument(
+        "--method",
+        default="sdvg",
+        help=f"{', '.join(serving('video'))}; with settings: 'sdvg[frame_rule=mean]' "
+        "(default: sdvg)",
+    )
+    video.add_argument("--tau", type=float, help="reward that a drafted block must reach")
+    video.add_argument("--reward", help="judges frames (default: shapes_clip_score, embedded)")
+    video.add_argument("--weights", type=Path, help="file or folder of the reward's checkpoint")
+    video.add_argument("--compare", action="store_true", help="also make it plainly, in pairs")
+    video.add_argument("-n", "--num-videos", type=int, default=1)
+    length = video.add_mutually_exclusive_group()
+    length.add_argument("--blocks", type=int, help="length in blocks (default: the model's own)")
+    length.add_argument("--num-frames", type=int, help="length in frames, of whole blocks")
+    video.add_argument("--height", type=int, help="pixels (default: the model's own)")
+    video.add_argument("--width", type=int, help="pixels (default: the model's own)")
+    video.add_argument("--steps", type=int, default=4, help="from noise to a block (default: 4)")
+    video.add_argument("--shift", type=float, default=5.0, help="warps the steps (default: 5)")
+    video.add_argument("--guidance", type=float, default=1.0, help="guidance scale (default: none)")
+    video.add_argument("--seed", type=seed, default=0)
+    video.add_argument("--fps", type=int, default=16, help="frames a second (default: 16)")
+    video.add_argument("-o", "--out", type=Path, default=Path("out"), help="folder (default: out)")
+    video.add_argument("--json", action="store_true", help="print stats.json, not a table")
+
+
+def _video(args: argparse.Namespace) -> int:
+    name, config = _method(args)
+    if not args.prompt.strip():
+        raise InputError("the prompt is empty; say what to show")
+    for option, most in (("num_videos", 1000), ("fps", 240)):
+        value = getattr(args, option)
+        if not 1 <= value <= most:
+            flag = option.replace("_", "-")
+            raise InputError(f"--{flag} must be from 1 to {most}, not {value}")
+    out = folder(args.out)
+    pipe = _open(args)
+
+    from .eval.showcase import print_table
+    from .eval.showcase_video import film
+
+    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
+    methods[name] = config
+    call = _call(args, pipe)
+    count, encode = args.num_videos, _encoder()
+    record = film(pipe, methods, args.prompt, count, args.seed, call, out, args.fps, encode)
+    if args.json:
+        print(json.dumps(record, indent=2))
+    else:
+        print_table(record["methods"])
+        for method, row in record["methods"].items():
+            parts = ", ".join(f"{part} {spent:.2f} s" for part, spent in row["parts"].items())
+            print(f"{method}: {row['drafted_share']:.0%} of the blocks drafted; {parts}")
+        print(f"clips and stats.json are in {out}/")
+    return 0
+
+
+def _method(args: argparse.Namespace) -> tuple[str, SpecConfig]:
+    """The row's name and its configuration; --tau and --reward are settings among the others."""
+    name, bracket, rest = args.method.partition("[")
+    settings = [rest.removesuffix("]")] if bracket else []
+    for knob in ("tau", "reward"):
+        if (value := getattr(args, knob)) is not None:
+            settings.append(f"{knob}={value}")
+    text, config = parse_method(f"{name}[{','.join(settings)}]" if settings else name)
+    config.serving("video")
+    if args.tau is not None and config.resolved().rule != "reward-threshold":
+        raise InputError(f"--tau is a reward's threshold, and method {config.method!r} has none")
+    return text, config
+
+
+def _open(args: argparse.Namespace) -> Any:
+    """The video pipeline, on its device, without progress bars, with the reward that is asked."""
+    from transformers.utils import logging
+
+    from .pipelines.video import VideoPipeline
+    from .rewards.registry import load_reward
+
+    logging.disable_progress_bar()
+    check_device(args.device)
+    if args.weights is not None and args.reward is None:
+        raise InputError("--weights are a reward's; say which with --reward")
+    pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
+    if args.reward is not None:
+        pipe.reward = load_reward(args.reward, args.weights, args.device)
+    pipe.set_progress_bar_config(disable=args.json)
+    return pipe
+
+
+def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
+    """Arguments of the pipeline's calls, refused before any long work."""
+    from .pipelines.video_sizes import VideoSizes
+
+    sizes, frames = VideoSizes(pipe.transformer, pipe.vae), args.num_frames
+    if args.blocks is not None:
+        if args.blocks < 1:
+            raise InputError(f"--blocks must be 1 or more, not {args.blocks}")
+        frames = sizes.frames(args.blocks)
+    return {
+        "num_frames": sizes.frames(sizes.blocks(frames)),
+        "height": args.height,
+        "width": args.width,
+        "num_inference_steps": args.steps,
+        "shift": args.shift,
+        "guidance_scale": args.guidance,
+    }
+
+
+def _encoder() -> Any:
+    """Writes .mp4 files; None, and a line that says so, where nothing that can is installed."""
+    from .eval.data.video_export import default_encoder
+
+    try:
+        return default_encoder()
+    except InputError as error:
+        print(f"mmspec: {error}; the clips are written as GIF alone", file=sys.stderr)
+        return None

@@ -1,0 +1,61 @@
+"""A reward of pictures as the judge of a clip's frames."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .base import Reward
+
+logger = logging.getLogger(__name__)
+
+
+class FrameJudge:
+    """Rewards of frames in the light of their clip's prompt, all frames of a block at once.
+
+    A reward that raises, or is no number, is NaN: whoever routes by it rejects the block. It is
+    counted, and said the first time.
+
+    Args:
+        reward: of pictures.
+        prompts: one a clip.
+
+    Attributes:
+        failures: blocks with a frame that has no reward.
+        reason: of the first; None: there was none.
+    """
+
+    def __init__(self, reward: Reward, prompts: Sequence[str]) -> None:
+        self.reward, self.prompts = reward, prompts
+        self.failures = 0
+        self.reason: str | None = None
+
+    def __call__(self, row: int, frames: Tensor) -> Tensor:
+        """Rewards `[T]` of a clip's frames `[T, 3, H, W]` in [-1, 1], on the CPU."""
+        failed = torch.full((len(frames),), torch.nan, dtype=torch.float64)
+        if not frames.isfinite().all():
+            return self._failed(failed, "the frames are no numbers")
+        try:
+            scores = self.reward.score([self.prompts[row]] * len(frames), to_bytes(frames))
+            rewards = scores.double().cpu().view(len(frames))
+        except Exception as error:  # a reward raises what its libraries raise
+            first = (str(error) or type(error).__name__).splitlines()[0]
+            return self._failed(failed, first)
+        return self._failed(rewards, "it is no number") if rewards.isnan().any() else rewards
+
+    def _failed(self, rewards: Tensor, reason: str) -> Tensor:
+        self.failures += 1
+        if self.reason is None:
+            self.reason = reason
+            logger.warning(
+                "reward %s failed, and the block is rejected: %s", self.reward.name, reason
+            )
+        return rewards
+
+
+def to_bytes(frames: Tensor) -> Tensor:
+    """Frames in [-1, 1] as uint8 of the same shape."""
+    return ((frames.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)

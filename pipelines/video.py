@@ -1,0 +1,253 @@
+"""Text to video, block by block: a block-causal Wan's pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from diffusers import AutoencoderKLWan
+from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
+
+from ..config import SpecConfig
+from ..engine.types import Context
+from ..errors import InputError
+from ..methods import Modality
+from ..models.video_target import VideoTarget
+from ..models.wan import TIMESTEPS, WanTransformer
+from ..models.wan_clips import WanClips
+from ..models.wan_sampler import FewStepSampler
+from ..models.wan_window import ContextWindow
+from ..registry import check_name
+from ..rewards.base import Reward
+from ..rewards.frames import FrameJudge
+from ..rewards.registry import REWARDS, load_reward
+from .base import SpeculativePipeline, owned
+from .output import VideoBlock, VideoOutput
+from .prompts import check_prompts, negatives
+from .video_frames import OutputType, ShownFrames, emitted
+from .video_parts import check_parts, released_parts, text_encoder_class, told
+from .video_sizes import VideoSizes
+from .video_speculation import Snapshot, VideoRun, begun, judged, make_routing_rule
+from .video_stats import VideoStats
+
+
+class VideoPipeline(SpeculativePipeline):
+    """A block-causal Wan, a streaming autoencoder, and maybe a small model that drafts.
+
+    Args:
+        transformer: the target.
+        vae: its latents are what is denoised.
+        text_encoder, tokenizer: (U)MT5 encoder and its tokenizer.
+        drafter: a smaller model of the same latents, blocks and text features.
+
+    Attributes:
+        reward: judges frames in place of the one that `SpecConfig.reward` names; None: that one.
+
+    Raises:
+        InputError: the parts do not fit each other.
+    """
+
+    embedded = "video"
+    modality: ClassVar[Modality] = "video"
+    without: ClassVar[str] = "plain"
+    _optional_components: ClassVar = ["drafter"]
+    component_classes: ClassVar = {
+        "transformer": WanTransformer,
+        "vae": AutoencoderKLWan,
+        "text_encoder": T5EncoderModel,
+        "tokenizer": PreTrainedTokenizerFast,
+        "drafter": WanTransformer,
+    }
+    reward: Reward | None = None
+
+    def __init__(
+        self,
+        transformer: WanTransformer,
+        vae: AutoencoderKLWan,
+        text_encoder: T5EncoderModel | UMT5EncoderModel,
+        tokenizer: Any,
+        drafter: WanTransformer | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_modules(
+            transformer=transformer,
+            vae=vae,
+            text_encoder=text_encoder,
+            tokenizer=tokenizer,
+            drafter=drafter,
+        )
+        check_parts(transformer, vae, text_encoder, drafter)
+        self._loaded: tuple[str, Reward] | None = None
+        self._at_work: VideoRun | None = None
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        prompt: str | list[str],
+        negative_prompt: str | list[str] | None = None,
+        height: int | None = None,
+        width: int | None = None,
+        num_frames: int | None = None,
+        num_inference_steps: int = 4,
+        timesteps: Sequence[float] | None = None,
+        shift: float = 5.0,
+        guidance_scale: float = 1.0,
+        window: ContextWindow | None = None,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        resume: Snapshot | None = None,
+        output_type: OutputType = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_block: Callable[[Any, VideoBlock], Any] | None = None,
+    ) -> VideoOutput | tuple[Any, VideoStats]:
+        """Make clips, one a prompt, all of the same length.
+
+        Args:
+            prompt: what a clip shows, or several.
+            negative_prompt: what the unconditional rows are told under guidance; None: nothing.
+            height, width: pixels (default: what the model was made for).
+            num_frames: of whole blocks (default: what the model was made for).
+            num_inference_steps: from noise to a block, evenly from 1000.
+            timesteps: these steps in their place, falling from 1000.
+            shift: warps the steps, see `FewStepSampler`.
+            guidance_scale: classifier-free guidance s; 1: none, as few-step models want it.
+            window: which earlier blocks are read (default: the model's own); with a rolling one
+                memory does not grow with the clip.
+            generator: one for all clips, or a list with one each; the same seed gives the same
+                clip, alone or in a batch.
+            resume: what `snapshot` gave: go on with those clips up to `num_frames` in all. Seeds
+                are theirs, and what is returned is what was made since. The prompt may be another.
+            output_type: "pil", "np", "pt", "latent", or "none": frames are only streamed.
+            return_dict: a `VideoOutput`, else the tuple (frames, stats).
+            callback_on_step_end: called as `callback(pipe, round, blocks so far, {"latents": …})`
+                after every block, with its latents `[B, F, C, h, w]`; set `pipe.interrupt = True`
+                in it to stop.
+            callback_on_block: called as `callback(pipe, block)` for every clip's block as soon as
+                it stands, see `VideoBlock`.
+
+        Raises:
+            InputError: an argument is out of range, or does not fit the model or the method.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        check_prompts(prompts)
+        shown = ShownFrames(output_type, len(prompts), self.pictures)
+        count = num_inference_steps
+        steps = timesteps or [TIMESTEPS * (1 - n / count) for n in range(count)]
+        sampler = FewStepSampler(tuple(steps), shift, guidance_scale)
+        untold = negatives(negative_prompt or "", prompts) if sampler.guided else None
+        sizes = VideoSizes(self.transformer, self.vae)
+        size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
+        seeds, done = begun(len(prompts), generator, resume)
+        if done >= blocks:
+            raise InputError(
+                f"the clips have {sizes.frames(done)} frames already; num_frames is of the whole "
+                "clip, and must be more"
+            )
+        self._at_work, self._interrupt = None, False  # the last call's caches go
+
+        def begin(model: WanTransformer) -> WanClips:
+            return WanClips(model, texts, *size, sampler, blocks, window)
+
+        config, stats = self.speculation.serving(self.modality), VideoStats()
+        made_by, drafter = self._models(config)
+        reward = self._reward(config) if judged(config) else None
+        with stats.phase("encode"):
+            length = self.transformer.config.text_len
+            texts = told(self.tokenizer, self.text_encoder, prompts, untold, length)
+            clips, small = begin(made_by), None if drafter is None else begin(drafter)
+        judge = None if reward is None else FrameJudge(reward, prompts)
+        making = "draft" if config.drafter_only else "regenerate"
+        target = VideoTarget(clips, self.vae, judge, stats.part, making)
+        work = VideoRun(config, target, small, judge, seeds, stats, self.on_engine)
+        if resume is not None:
+            work.restore(resume)
+        self._at_work = work
+        with self.progress_bar(total=blocks - done) as bar:
+
+            def on_block(context: Context) -> bool:
+                bar.update()
+                for block in emitted(work):
+                    shown.add(block)
+                    if callback_on_block is not None:
+                        callback_on_block(self, block)
+                if callback_on_step_end is not None:
+                    latents = owned(context.last[:, 0])
+                    callback_on_step_end(self, context.round, work.blocks, {"latents": latents})
+                return self._interrupt
+
+            work.run(blocks - done, on_block)
+        frames = shown.frames()
+        if not return_dict:
+            return frames, stats
+        return VideoOutput(frames=frames, stats=stats, made_by=stats.made_by, rewards=stats.rewards)
+
+    def snapshot(self) -> Snapshot:
+        """What `resume` needs to go on with the clips of the last call, or of the one that a
+        callback interrupts: tensors by name, for a safetensors file too.
+
+        Raises:
+            InputError: there are none.
+        """
+        if self._at_work is None:
+            raise InputError("there are no clips to go on with; make some first")
+        return self._at_work.snapshot()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the last call's caches and decoder states take; 0 before the first."""
+        return 0 if self._at_work is None else self._at_work.nbytes
+
+    def check_speculation(self, config: SpecConfig) -> None:
+        """Raise an `InputError` if `config` can't run here."""
+        super().check_speculation(config)
+        parts = config.serving(self.modality)
+        make_routing_rule(parts)
+        if judged(parts) and self.reward is None:
+            check_name(REWARDS.kind, parts.reward, REWARDS.names())
+
+    @classmethod
+    def component_class(cls, name: str, folder: Path) -> Any:
+        if name == "text_encoder":
+            return text_encoder_class(folder)
+        return super().component_class(name, folder)
+
+    @classmethod
+    def from_wan(
+        cls,
+        transformer: str | Path,
+        parts: str | Path,
+        drafter: str | Path | None = None,
+        dtype: torch.dtype = torch.float32,
+        **options: Any,
+    ) -> VideoPipeline:
+        """The released files of Wan2.1, Self-Forcing or CausVid.
+
+        Args:
+            transformer: of the target, see `load_wan`.
+            parts: folder with `vae`, `text_encoder` and `tokenizer`, as in
+                Wan-AI/Wan2.1-T2V-1.3B-Diffusers.
+            drafter: of a smaller model.
+            dtype: of the weights.
+            options: of both, such as `window`, see `load_wan`.
+
+        Raises:
+            InputError: a file is unreadable or a tensor does not fit.
+        """
+        return cls(**released_parts(transformer, parts, drafter, dtype, **options))
+
+    # --- parts of a call --------------------------------------------------------------------------
+
+    def _models(self, config: SpecConfig) -> tuple[WanTransformer, WanTransformer | None]:
+        """What makes blocks in the target's place, and what drafts."""
+        if config.drafter_only:
+            return self.drafter, None
+        return self.transformer, self.drafter if config.needs else None
+
+    def _reward(self, config: SpecConfig) -> Reward:
+        if self.reward is not None:
+            return self.reward
+        if self._loaded is None or self._loaded[0] != config.reward:
+            self._loaded = config.reward, load_reward(config.reward, device=str(self.device))
+        return self._loaded[1]

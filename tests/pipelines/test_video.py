@@ -1,0 +1,423 @@
+"""The video pipeline: Diffusers' contract, streaming, routing, and clips that go on later."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from wans import tiny_pipeline, tiny_wan
+
+from mmspec import SpecConfig, VideoPipeline
+from mmspec.errors import InputError
+from mmspec.methods import serving
+from mmspec.models.wan_vae import decode_block
+from mmspec.models.wan_window import ContextWindow
+
+PROMPTS = ["a photo of a red circle", "two blue squares"]
+METHODS = list(serving("video"))
+
+
+class Brightness:
+    """Judges a frame by its mean, whatever the prompt."""
+
+    name = "brightness"
+
+    def __init__(self, value: float | None = None) -> None:
+        self.value = value
+        self.asked: list[str] = []
+
+    def score(self, prompts, images):
+        self.asked += prompts
+        found = images.float().mean((1, 2, 3))
+        return found if self.value is None else torch.full_like(found, self.value)
+
+
+@pytest.fixture(scope="module")
+def pipe() -> VideoPipeline:
+    made = tiny_pipeline()
+    made.reward = Brightness()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def plainly(pipe):
+    pipe.disable_speculation()
+
+
+def seeds(*numbers: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(number) for number in numbers]
+
+
+def latents(pipe, prompt=PROMPTS[0], seed=(5,), **options) -> torch.Tensor:
+    options = {"num_frames": 21, "num_inference_steps": 2, **options}
+    return pipe(prompt, generator=seeds(*seed), output_type="latent", **options).frames
+
+
+def some_tau(pipe) -> float:
+    """A threshold that some of the drafts of these tests reach."""
+    pipe.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
+    out = pipe(PROMPTS, generator=seeds(5, 6), num_frames=61, num_inference_steps=2)
+    worst = [min(block) for clip in out.rewards for block in clip[1:]]
+    return float(np.median(worst))
+
+
+def test_frames_in_every_form(pipe):
+    one = pipe(PROMPTS[0], generator=seeds(1), num_inference_steps=2)
+    assert [len(clip) for clip in one.frames] == [21]
+    assert one.frames[0][0].size == (24, 16)
+    forms = {
+        form: pipe(
+            PROMPTS, generator=seeds(1, 2), num_frames=13, num_inference_steps=2, output_type=form
+        ).frames
+        for form in ("pil", "np", "pt", "latent", "none")
+    }
+    assert forms["none"] is None
+    assert forms["latent"].shape == (2, 4, 3, 4, 6)
+    assert forms["pt"].shape == (2, 13, 3, 16, 24)
+    with torch.no_grad():
+        wanted = decode_block(pipe.vae, forms["latent"])[0] / 2 + 0.5
+    assert torch.allclose(forms["pt"], wanted, atol=1e-5)
+    assert wanted.std() > 1e-3
+    assert np.allclose(forms["np"], forms["pt"].movedim(2, -1), atol=1e-6)
+    pil = np.stack([np.stack([np.asarray(frame) for frame in clip]) for clip in forms["pil"]])
+    assert np.abs(pil / 255 - forms["np"]).max() <= 0.51 / 255
+    frames, stats = pipe(PROMPTS[0], num_frames=5, return_dict=False)
+    assert (len(frames[0]), stats.method, stats.contract) == (5, "plain", "exact")
+    forms["latent"] += 1  # a normal tensor
+
+
+def test_saved_pipeline_makes_the_same(pipe, tmp_path):
+    pipe.save_pretrained(tmp_path / "saved")
+    again = VideoPipeline.from_pretrained(tmp_path / "saved")
+    again.set_progress_bar_config(disable=True)
+    assert again.drafter is not None
+    assert torch.equal(latents(again), latents(pipe))
+    tiny_pipeline(drafter=False).save_pretrained(tmp_path / "alone")
+    alone = VideoPipeline.from_pretrained(tmp_path / "alone")
+    assert alone.drafter is None
+    for method in ("sdvg", "drafter-only"):
+        with pytest.raises(InputError, match="needs the component 'drafter'"):
+            alone.enable_speculation(SpecConfig(method))
+
+
+def test_released_text_encoder_is_found_by_its_config(pipe, tmp_path):
+    from transformers import UMT5Config, UMT5EncoderModel
+
+    small = dict(d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    encoder = UMT5EncoderModel(UMT5Config(vocab_size=len(pipe.tokenizer), **small)).eval()
+    made = VideoPipeline(pipe.transformer, pipe.vae, encoder, pipe.tokenizer)
+    made.save_pretrained(tmp_path)
+    again = VideoPipeline.from_pretrained(tmp_path)
+    again.set_progress_bar_config(disable=True)
+    made.set_progress_bar_config(disable=True)
+    assert isinstance(again.text_encoder, UMT5EncoderModel)
+    assert torch.equal(latents(again), latents(made))
+    wan = dict(transformer=tmp_path / "transformer", parts=tmp_path)
+    sizes = dict(num_frame_per_block=2, text_len=24, num_heads=2, window=2, sink=1)
+    released = VideoPipeline.from_wan(**wan, **sizes)
+    released.set_progress_bar_config(disable=True)
+    same = dict(height=16, width=24)
+    assert torch.equal(latents(released, **same), latents(made, **same))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods(pipe, method):
+    pipe.enable_speculation(SpecConfig(method, tau=some_tau(pipe)))
+    out = pipe(PROMPTS, generator=seeds(5, 6), num_frames=61, num_inference_steps=2)
+    makers = {maker for clip in out.made_by for maker in clip}
+    wanted = {"plain": {"target"}, "drafter-only": {"drafter"}}.get(method, {"drafter", "target"})
+    assert makers == wanted
+    if method not in ("plain", "drafter-only"):
+        assert {clip[0] for clip in out.made_by} == {"target"}
+    stats = out.stats
+    assert stats.contract == ("exact" if method == "plain" else "lossy")
+    judged = [len(block) for clip in out.rewards for block in clip]
+    asks = method.startswith("sdvg")
+    assert judged == ([0] + [8] * 7) * 2 if asks else judged == [0] * 16
+    parts = {"decode", "commit"}
+    parts |= {"draft"} if "drafter" in makers else set()
+    parts |= {"reward"} if asks else set()
+    parts |= {"regenerate"} if "target" in makers else set()
+    assert set(stats.parts) == parts
+    assert (stats.nfe == 0) == (method == "drafter-only")
+    assert stats.as_dict()["drafted_share"] == stats.drafted_share
+    assert len(stats.merged([stats]).made_by) == 4
+
+
+def test_clip_alone_and_in_a_batch(pipe):
+    pipe.enable_speculation(SpecConfig("sdvg", tau=some_tau(pipe)))
+    both = latents(pipe, PROMPTS, (5, 6), num_frames=61)
+    for row in range(2):
+        assert torch.equal(latents(pipe, PROMPTS[row], (5 + row,), num_frames=61)[0], both[row])
+    assert not torch.equal(latents(pipe, seed=(7,), num_frames=61)[0], both[0])
+
+
+@pytest.mark.parametrize("guidance", [1.0, 2.0])
+def test_thresholds_at_the_ends(pipe, guidance):
+    how = dict(prompt=PROMPTS, seed=(3, 4), guidance_scale=guidance)
+    plain = latents(pipe, **how)
+    pipe.enable_speculation(SpecConfig("drafter-only"))
+    alone = latents(pipe, **how)
+    found = {}
+    for tau in (math.inf, -math.inf):
+        for forced in (0, 1):
+            pipe.enable_speculation(SpecConfig("sdvg", tau=tau, forced_blocks=forced))
+            found[tau, forced] = latents(pipe, **how)
+    assert torch.equal(found[math.inf, 0], plain)
+    assert torch.equal(found[math.inf, 1], plain)
+    assert torch.equal(found[-math.inf, 0], alone)
+    assert torch.equal(found[-math.inf, 1][:, :2], plain[:, :2])
+    assert not torch.allclose(found[-math.inf, 1][:, 2:], plain[:, 2:], atol=1e-2)
+
+
+def test_arguments_matter(pipe):
+    plain = latents(pipe)
+    changed = [
+        latents(pipe, PROMPTS[1]),
+        latents(pipe, num_inference_steps=3),
+        latents(pipe, timesteps=(1000, 300)),
+        latents(pipe, shift=1.0),
+        latents(pipe, guidance_scale=3.0),
+        latents(pipe, window=ContextWindow(1)),
+    ]
+    assert all(not torch.allclose(other, plain, atol=1e-3) for other in changed)
+    assert torch.equal(latents(pipe, timesteps=(1000, 500)), plain)
+    guided = dict(guidance_scale=3.0)
+    away = latents(pipe, negative_prompt=PROMPTS[0], **guided)
+    assert torch.allclose(away, plain, atol=1e-3)  # guided away from itself
+
+
+def test_blocks_stream(pipe):
+    tau = some_tau(pipe)
+    pipe.enable_speculation(SpecConfig("sdvg", tau=tau))
+    blocks, steps = [], []
+    out = pipe(
+        PROMPTS,
+        generator=seeds(5, 6),
+        num_frames=61,
+        num_inference_steps=2,
+        output_type="np",
+        callback_on_block=lambda _, block: blocks.append(block),
+        callback_on_step_end=lambda *given: steps.append(given),
+    )
+    assert [(b.number, b.row) for b in blocks] == [(n, row) for n in range(8) for row in range(2)]
+    for row in range(2):
+        own = [b for b in blocks if b.row == row]
+        assert [b.made_by for b in own] == out.made_by[row]
+        assert [b.rewards for b in own] == out.rewards[row]
+        assert [b.made_by == "drafter" for b in own[1:]] == [min(b.rewards) >= tau for b in own[1:]]
+        streamed = torch.cat([b.pictures for b in own]).movedim(1, -1).numpy()
+        assert streamed.dtype == np.uint8
+        assert np.abs(streamed / 255 - out.frames[row]).max() <= 0.51 / 255
+    assert [(number, done) for _, number, done, _ in steps] == [(n, n) for n in range(1, 9)]
+    assert torch.equal(steps[3][3]["latents"][1], blocks[7].latents)
+
+
+@pytest.mark.parametrize("method", ["plain", "sdvg", "sdvg-adaptive", "random-routing"])
+def test_interrupted_clip_goes_on(pipe, method, tmp_path):
+    """From a file, to the last bit."""
+    pipe.enable_speculation(SpecConfig(method, tau=some_tau(pipe)))
+    how = dict(num_inference_steps=2, output_type="pt", num_frames=61)
+    whole = pipe(PROMPTS, generator=seeds(5, 6), **how)
+
+    def stop(pipe, number, done, tensors) -> None:
+        pipe.interrupt = number == 3
+
+    begun = pipe(PROMPTS, generator=seeds(5, 6), callback_on_step_end=stop, **how)
+    assert torch.equal(begun.frames, whole.frames[:, :21])
+    save_file(pipe.snapshot(), tmp_path / "clip.safetensors")
+    pipe(PROMPTS[0], generator=seeds(1), num_frames=5)  # something else in between
+    rest = pipe(PROMPTS, resume=load_file(tmp_path / "clip.safetensors"), **how)
+    assert torch.equal(rest.frames, whole.frames[:, 21:])
+    assert rest.made_by == [clip[3:] for clip in whole.made_by]
+    assert rest.rewards == [clip[3:] for clip in whole.rewards]
+
+
+def test_finished_clip_grows_under_a_global_window(pipe):
+    """Its cache had no more room; the one that it goes on in has."""
+    how = dict(num_inference_steps=1, output_type="latent", window=ContextWindow())
+    whole = pipe(PROMPTS[0], generator=seeds(3), num_frames=45, **how)
+    pipe(PROMPTS[0], generator=seeds(3), num_frames=13, **how)
+    rest = pipe(PROMPTS[0], resume=pipe.snapshot(), num_frames=45, **how)
+    assert torch.equal(rest.frames, whole.frames[:, 4:])
+
+
+def test_what_can_not_go_on(pipe):
+    pipe(PROMPTS[0], num_frames=13, num_inference_steps=2)
+    kept = pipe.snapshot()
+    for wrong, word in (
+        (dict(num_frames=13), "the clips have 13 frames already"),
+        (dict(prompt=PROMPTS), "resume goes on with 1 clips and their seeds"),
+        (dict(generator=seeds(1)), "resume goes on with 1 clips and their seeds"),
+        (dict(height=32), "the snapshot is of another cache"),
+        (dict(resume={"a": torch.ones(1)}), r"resume takes what pipe.snapshot\(\) gave"),
+    ):
+        with pytest.raises(InputError, match=word):
+            pipe(**{"prompt": PROMPTS[0], "resume": kept, "num_frames": 21, **wrong})
+    pipe.enable_speculation(SpecConfig("random-routing"))
+    with pytest.raises(InputError, match="the snapshot has no cache of the drafter"):
+        pipe(PROMPTS[0], resume=kept, num_frames=21)
+    with pytest.raises(InputError, match="there are no clips to go on with"):
+        tiny_pipeline().snapshot()
+
+
+def test_long_clip_takes_no_more_memory(pipe):
+    """Ten times the blocks: the same bytes of caches, decoder states, output and snapshot."""
+    pipe.enable_speculation(SpecConfig("random-routing", draft_share=0.8))
+    sizes, contexts = [], []
+    for blocks in (4, 40):
+        made = []
+        pipe.on_engine = contexts.append
+        out = pipe(
+            PROMPTS[0],
+            num_frames=8 * blocks - 3,
+            num_inference_steps=1,
+            output_type="none",
+            callback_on_block=lambda _, block, made=made: made.append(len(block.frames)),
+        )
+        assert made == [5] + [8] * (blocks - 1)
+        assert out.frames is None
+        sizes.append(pipe.nbytes)
+    pipe.on_engine = None
+    assert sizes[0] == sizes[1] > 0
+    with pytest.raises(InputError, match="global window"):
+        pipe.transformer.start(torch.zeros(1, 4, 16), 4, 6, window=ContextWindow())
+
+
+def test_failing_reward_is_said(pipe, caplog):
+    plain = latents(pipe)
+    pipe.reward = Brightness(math.nan)
+    pipe.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
+    with caplog.at_level(logging.WARNING):
+        out = pipe(PROMPTS[0], generator=seeds(5), num_inference_steps=2, output_type="latent")
+    pipe.reward = Brightness()
+    assert torch.equal(out.frames, plain)
+    assert (out.stats.unjudged, out.stats.reason) == (2, "it is no number")
+    assert out.stats.as_dict()["rewards"] == [[[], [None] * 8, [None] * 8]]
+    assert "reward brightness failed" in caplog.text
+
+
+def test_drafter_that_fails_is_left_alone(monkeypatch, caplog):
+    """In the middle of a clip: it goes on plainly, and says so."""
+    pipe = tiny_pipeline()
+    pipe.reward = Brightness()
+    pipe.enable_speculation(SpecConfig("sdvg", tau=math.inf))
+    plain = latents(pipe, num_frames=29)
+    denoise, calls = pipe.drafter.denoise, []
+
+    def broken(*given):
+        calls.append(given)
+        if len(calls) == 4:
+            raise RuntimeError("out of memory")
+        return denoise(*given)
+
+    monkeypatch.setattr(pipe.drafter, "denoise", broken)
+    out = pipe(
+        PROMPTS[0],
+        generator=seeds(5),
+        num_frames=29,
+        num_inference_steps=2,
+        output_type="latent",
+    )
+    assert torch.equal(out.frames, plain)
+    assert len(calls) == 4
+    assert [len(rewards) for rewards in out.rewards[0]] == [0, 8, 0, 0]
+    assert out.stats.fault == "RuntimeError: out of memory"
+    assert "the drafter failed" in caplog.text
+    assert not any(name.startswith("drafter") for name in pipe.snapshot())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype):
+    pipe = tiny_pipeline(dtype)
+    pipe.reward = Brightness()
+    pipe.enable_speculation(SpecConfig("sdvg", tau=0))
+    out = pipe(PROMPTS[0], generator=seeds(5), num_inference_steps=1, output_type="pt")
+    assert out.made_by == [["target", "drafter", "drafter"]]
+    assert out.frames.dtype == torch.float32
+    assert out.frames.isfinite().all()
+
+
+def test_reward_reads_its_own_prompt(pipe):
+    pipe.reward = Brightness()
+    pipe.enable_speculation(SpecConfig("sdvg"))
+    pipe(PROMPTS, num_frames=13, num_inference_steps=1)
+    assert pipe.reward.asked == [PROMPTS[0]] * 8 + [PROMPTS[1]] * 8
+
+
+def test_embedded_reward_is_the_default():
+    pipe = tiny_pipeline()
+    pipe.enable_speculation(SpecConfig("sdvg"))
+    out = pipe(PROMPTS[0], num_frames=13, num_inference_steps=1)
+    assert all(0 <= reward <= 100 for reward in out.rewards[0][1])
+    assert len(out.rewards[0][1]) == 8
+    with pytest.raises(InputError, match="unknown reward 'hpsv3'; did you mean 'hpsv2'"):
+        pipe.enable_speculation(SpecConfig("sdvg", reward="hpsv3"))
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (dict(num_frames=14), "such as 13 or 21, not 14"),
+        (dict(num_frames=3), "such as 5, not 3"),
+        (dict(num_frames=0), "such as 5, not 0"),
+        (dict(height=20), "height must be a multiple of 8 pixels, not 20"),
+        (dict(width=0), "width must be a multiple of 8 pixels, not 0"),
+        (dict(output_type="gif"), "unknown output_type 'gif'"),
+        (dict(num_inference_steps=0), "steps must fall from 1000"),
+        (dict(timesteps=(1000, 1000)), "steps must fall from 1000"),
+        (dict(shift=0), "shift must be above 0"),
+        (dict(guidance_scale=-1), "guidance_scale must be from 0"),
+        (dict(prompt=" "), "the prompt is empty"),
+        (dict(generator=seeds(1, 2)), "2 generators for 1 samples"),
+        (dict(negative_prompt=["a", "b"], guidance_scale=2), "2 negative prompts for 1 prompts"),
+    ],
+)
+def test_wrong_calls(pipe, call, word):
+    with pytest.raises(InputError, match=word):
+        pipe(**{"prompt": PROMPTS[0], **call})
+
+
+@pytest.mark.parametrize(
+    ("knobs", "word"),
+    [
+        (dict(method="draft"), "method 'draft' is for a model that draws pictures"),
+        (dict(method="plain", drafter="lookup"), "are not for a model that makes videos"),
+        (dict(method="sdvg", rule="token"), "do not go together"),
+        (dict(method="sdvg", length="heuristic"), "drafts one block a round"),
+        (dict(method="sdvg", tau=math.nan), "tau must be from -inf to inf"),
+        (dict(method="sdvg", frame_rule="best"), "unknown frame_rule 'best'"),
+        (dict(method="sdvg", forced_blocks=-1), "forced_blocks must be an integer from 0"),
+        (dict(method="random-routing", draft_share=2), "draft_share must be from 0 to 1"),
+    ],
+)
+def test_wrong_configurations(pipe, knobs, word):
+    with pytest.raises(InputError, match=word):
+        pipe.enable_speculation(SpecConfig(**knobs))
+
+
+def test_routing_is_for_video_alone():
+    config = SpecConfig("draft", drafter="block-video", rule="random-routing", num_draft_tokens=1)
+    for knobs in (config, SpecConfig("plain", rule="reward-rank")):
+        with pytest.raises(InputError, match="are not for a model that draws pictures"):
+            knobs.serving("image")
+    with pytest.raises(InputError, match="method 'sdvg' is for a model that makes videos"):
+        SpecConfig("sdvg").serving("continuous")
+
+
+def test_parts_that_do_not_fit(pipe):
+    parts = dict(pipe.components)
+    for change, word in (
+        (dict(transformer=tiny_wan(text_dim=16)), "latents have 3 channels, the target reads 4"),
+        (dict(transformer=tiny_wan(in_dim=3)), "features have 16 channels, the target reads 10"),
+        (
+            dict(drafter=tiny_wan(in_dim=3, text_dim=16, num_frame_per_block=3)),
+            r"the drafter's num_frame_per_block \(3\) is not the target's \(2\)",
+        ),
+    ):
+        with pytest.raises(InputError, match=word):
+            VideoPipeline(**{**parts, **change})

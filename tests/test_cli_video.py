@@ -1,0 +1,147 @@
+"""`mmspec video`: from the prompt to the files, and one clear line for everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image, ImageColor, ImageSequence
+from wans import tiny_pipeline
+
+from mmspec.cli import main
+from mmspec.eval.data import video_export
+from mmspec.eval.showcase_video import COLOURS, strip
+
+PROMPT = "a red circle moves right behind a blue square"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("video")
+    tiny_pipeline().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def video(home, tmp_path, capfd):
+    """Runs `mmspec video` on a tiny model: exit code, standard output, standard error."""
+
+    def call(*more: object, prompt: str = PROMPT) -> tuple[int, str, str]:
+        capfd.readouterr()
+        given = ["video", prompt, "--model", home, "-o", tmp_path / "out", "--steps", 1, *more]
+        try:
+            code = main([str(word) for word in given])
+        except SystemExit as stop:  # argparse
+            code = stop.code
+        return code, *capfd.readouterr()
+
+    return call
+
+
+def test_compared_clips_and_their_files(video, tmp_path):
+    code, out, _ = video(
+        "--compare", "--tau", 20, "--blocks", 3, "-n", 2, "--seed", 4, "--fps", 10, "--json"
+    )
+    assert code == 0
+    record = json.loads(out)
+    assert record == json.loads((tmp_path / "out" / "stats.json").read_text())
+    assert list(record["methods"]) == ["plain", "sdvg[tau=20.0]"]
+    assert record["call"]["num_frames"] == 21
+    plain, sdvg = record["methods"].values()
+    assert (plain["contract"], sdvg["contract"]) == ("exact", "lossy")
+    assert plain["made_by"] == [["target"] * 3] * 2
+    assert [len(clip) for clip in sdvg["rewards"]] == [3, 3]
+    for maker, rewards in zip(sdvg["made_by"][0][1:], sdvg["rewards"][0][1:], strict=True):
+        assert (maker == "drafter") == (min(rewards) >= 20)
+    assert {"draft", "decode", "reward", "commit", "regenerate"} >= set(sdvg["parts"])
+    assert sdvg["speedup_median"] > 0
+    for name in ("plain-4", "plain-5", "sdvg[tau=20.0]-4", "sdvg[tau=20.0]-5"):
+        assert f"{name}.gif" in record["files"]
+        with Image.open(tmp_path / "out" / f"{name}.gif") as film:
+            frames = [frame.copy() for frame in ImageSequence.Iterator(film)]
+            assert film.info["duration"] == 100
+        assert frames[0].size == (24, 16)
+        with Image.open(tmp_path / "out" / f"{name}.png") as sheet:
+            colours = {sheet.getpixel((0, sheet.height * (n + 1) // 3 - 1)) for n in range(3)}
+        makers = {"target"} if name.startswith("plain") else set(sdvg["made_by"][int(name[-1]) - 4])
+        assert colours == {ImageColor.getrgb(COLOURS[maker]) for maker in makers}
+
+
+def test_table_says_who_made_what(video):
+    code, out, _ = video("--method", "drafter-only", "--num-frames", 13)
+    assert code == 0
+    assert "drafter-only: 100% of the blocks drafted; regenerate" in out
+
+
+def test_encoder_gets_the_frames(video, tmp_path, monkeypatch):
+    calls = []
+
+    def encode(frames, path, fps) -> None:
+        calls.append((len(frames), frames[0].size, path.name, fps))
+        path.touch()
+
+    monkeypatch.setattr(video_export, "default_encoder", lambda: encode)
+    code, out, _ = video("--method", "plain", "--blocks", 2, "--json")
+    assert code == 0
+    assert calls == [(13, (24, 16), "plain-0.mp4", 16)]
+    assert "plain-0.mp4" in json.loads(out)["files"]
+
+
+def test_strip_shows_who_made_each_block():
+    """A row a block, its border in the maker's colour, its own frames in it."""
+    frames = [Image.new("RGB", (96, 96), (n * 10, 0, 0)) for n in range(5 + 8 + 8)]
+    makers = ["target", "drafter", "target"]
+    blocks = [frames[:5], frames[5:13], frames[13:]]
+    sheet = np.asarray(strip(list(zip(makers, blocks, strict=True)), most=4)).astype(int)
+    line = sheet.shape[0] // 3
+    wanted = [[0, 1, 3, 4], [5, 7, 10, 12], [13, 15, 18, 20]]
+    for row, maker in enumerate(makers):
+        below = sheet[row * line : (row + 1) * line]
+        colour = tuple(int(COLOURS[maker][at : at + 2], 16) for at in (1, 3, 5))
+        assert (below[-1] == colour).all()
+        assert (below[18:, 0] == colour).all()
+        shades = [below[line // 2 + 9, 4 + 96 * n + 48, 0] // 10 for n in range(4)]
+        assert shades == wanted[row]
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (["--num-frames", 14], "num_frames must be of whole blocks of 2 latent frames"),
+        (["--blocks", 0], "--blocks must be 1 or more, not 0"),
+        (["--blocks", 1, "--num-frames", 5], "not allowed with"),
+        (["--num-videos", 0], "--num-videos must be from 1 to 1000"),
+        (["--fps", 0], "--fps must be from 1 to 240"),
+        (["--steps", 0], "steps must fall from 1000"),
+        (["--height", 20], "height must be a multiple of 8 pixels"),
+        (["--method", "sdgv"], "did you mean 'sdvg'"),
+        (["--method", "sjd"], "method 'sjd' is for a model that draws pictures"),
+        (["--method", "random-routing", "--tau", 3], "--tau is a reward's threshold"),
+        (["--method", "sdvg[tau=3]", "--tau", 3], "sets tau twice"),
+        (["--tau", "nan"], "tau must be a number, not 'nan'"),
+        (["--reward", "hps"], "unknown reward 'hps'; did you mean 'hpsv2'"),
+        (["--reward", "hpsv2"], "hpsv2 needs its weights"),
+        (["--weights", "x"], "--weights are a reward's"),
+        (["--device", "tpu"], "device 'tpu' can't be used"),
+        (["--model", "./nowhere"], "no model folder at ./nowhere"),
+    ],
+)
+def test_wrong_input_is_one_line(video, tmp_path, more, word):
+    code, out, err = video(*more)
+    assert (code, out) == (2, "")
+    lines = [line for line in err.splitlines() if "error" in line]
+    assert len(lines) == 1
+    assert word in lines[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_empty_prompt(video):
+    code, _, err = video(prompt=" ")
+    assert code == 2
+    assert "the prompt is empty" in err
+
+
+def test_without_a_model_it_says_that_none_is_embedded(capfd, tmp_path):
+    assert main(["video", PROMPT, "-o", str(tmp_path / "out")]) == 2
+    assert "no model 'video' is embedded in this version; name a folder" in capfd.readouterr().err
