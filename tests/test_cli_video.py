@@ -71,7 +71,7 @@ def test_compared_clips_and_their_files(video, tmp_path):
 def test_table_says_who_made_what(video):
     code, out, _ = video("--method", "drafter-only", "--num-frames", 13)
     assert code == 0
-    assert "drafter-only: 100% of the blocks drafted; regenerate" in out
+    assert "drafter-only: 100% of the blocks drafted; draft 0" in out
 
 
 def test_encoder_gets_the_frames(video, tmp_path, monkeypatch):
