@@ -1,19 +1,24 @@
 # make picture   makes a picture from a prompt twice, plainly and speculatively, into out/
+# make demo      serves the demo on this machine, until Ctrl-C
 # make test      runs every check: style, types, tests
 #
 # Each sets up .venv first if need be. PYTHON=python3.12 chooses another Python.
 
 PYTHON ?= python3
 BIN := .venv/bin
+CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 READY := .venv/.ready
 
-.PHONY: picture test
+.PHONY: picture demo test
 
 picture: $(READY)
 	@echo "Making a picture twice, plainly and speculatively ..."
 	@$(BIN)/mmspec generate "a photo of a red circle left of a blue square" \
 		--method scd --compare -o out/
 	@echo "Done: the pictures, both side by side, and stats.json are in out/"
+
+demo: $(READY)
+	@$(BIN)/mmspec demo
 
 test: $(READY)
 	@echo "Checking style ..."
@@ -22,7 +27,12 @@ test: $(READY)
 	@echo "Checking types ..."
 	@$(BIN)/mypy
 	@echo "Running the tests ..."
+ifdef CHROMIUM
+	@$(BIN)/python -m pytest -m "not gpu"
+else
+	@echo "There is no Chromium here: the demo's tests in a browser are left out"
 	@$(BIN)/python -m pytest
+endif
 	@echo "Done: all checks passed"
 
 # Some systems ship Python without the pip that a new environment needs; the system's pip then
@@ -35,5 +45,5 @@ $(READY): pyproject.toml
 		{ $(PYTHON) -m venv --clear --without-pip .venv && \
 		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	@$(BIN)/python -m pip install --quiet 'pip>=21.3' # the first that knows editable pyproject.toml
-	@$(BIN)/python -m pip install --editable '.[eval,train,dev]'
+	@$(BIN)/python -m pip install --editable '.[eval,train,demo,dev]'
 	@touch $@

@@ -44,8 +44,13 @@ def arm(job: Job, name: str) -> Arm:
         return Arm(job.configs[name], job.call)
     plain = SpecConfig(method="plain")
     if name == AGAIN:
-        return Arm(plain, job.call, SHIFT)
+        return Arm(plain, job.call, shift(name))
     return Arm(plain, {**job.call, **job.suite.sceptics[name.removeprefix(OTHERWISE)]})
+
+
+def shift(name: str) -> int:
+    """What is added to the seeds of the row of a name of `arm_names`."""
+    return SHIFT if name == AGAIN else 0
 
 
 def label(job: Job, name: str, row: MethodResult) -> None:

@@ -29,6 +29,16 @@ def interval(
     return float(low), float(high)
 
 
+def known_interval(statistic: Callable[[Array], Array], n: int) -> Interval | None:
+    """`interval`, or None of fewer than `FEWEST_PAIRS` samples, and where a resample has no value:
+    it divides by nothing."""
+    if n < FEWEST_PAIRS:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = interval(statistic, n)
+    return found if np.isfinite(found).all() else None
+
+
 def ratio_interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, Interval]:
     """Median of paired ratios and its 95 % percentile-bootstrap interval."""
     values = np.asarray(ratios, dtype=np.float64)

@@ -7,13 +7,16 @@ from typing import Any
 
 from ..engine.stats import SpecStats
 from ..pipelines.continuous_stats import ContinuousStats
+from ..pipelines.video_stats import VideoStats
 from .run.samples import Line
 from .schema import MethodResult
 
 
 def read_stats(counters: dict[str, Any]) -> SpecStats:
     """Counters of the class that wrote them."""
-    return (ContinuousStats if "pictures" in counters else SpecStats)(**counters)
+    if "pictures" in counters:
+        return ContinuousStats(**counters)
+    return (VideoStats if "made_by" in counters else SpecStats)(**counters)
 
 
 def merged_stats(lines: Sequence[Line]) -> SpecStats:
@@ -25,6 +28,20 @@ def merged_stats(lines: Sequence[Line]) -> SpecStats:
 def samples_of(total: SpecStats) -> int:
     """Outputs that counters are of."""
     return total.pictures if isinstance(total, ContinuousStats) else len(total.calls)
+
+
+def phase_seconds(total: SpecStats) -> dict[str, float]:
+    """Mean seconds per output and phase; of blocks of video, whose phases have parts, by part."""
+    seconds = dict(sorted(total.seconds.items()))
+    if isinstance(total, VideoStats):
+        seconds = {"encode": seconds.get("encode", 0.0), **total.parts}
+    return {name: spent / samples_of(total) for name, spent in seconds.items()}
+
+
+def count_sibling(row: MethodResult, total: SpecStats) -> None:
+    """Calls of the sibling a sample, where there is one."""
+    if total.sibling_calls:
+        row.sibling_calls_per_sample = sum(total.sibling_calls) / len(total.sibling_calls)
 
 
 def count_networks(row: MethodResult, total: SpecStats) -> None:

@@ -37,6 +37,11 @@ def environment(device: torch.device | None = None) -> dict[str, Any]:
     }
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32`, without its library."""
+    return str(dtype).removeprefix("torch.")
+
+
 def commit() -> str | None:
     """The commit of the checkout that runs, marked if files differ from it; None: no checkout."""
     root = Path(__file__).resolve().parents[1]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -24,6 +26,12 @@ def write_atomic(path: Path, content: str | bytes) -> Path:
         os.fsync(file.fileno())
     part.replace(path)
     return path
+
+
+def write_measured(out: Path, name: str, record: Any, page: str, plot: str) -> list[Path]:
+    """Write what a benchmark found as `NAME.json`, a dataclass, `NAME.md` and `NAME.svg`."""
+    files = {"json": json.dumps(asdict(record), indent=2) + "\n", "md": page, "svg": plot}
+    return [write_atomic(out / f"{name}.{suffix}", text) for suffix, text in files.items()]
 
 
 def png_bytes(image: Image.Image) -> bytes:

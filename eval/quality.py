@@ -6,23 +6,30 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
+from ..engine.stats import SpecStats
 from ..pipelines.continuous_stats import ContinuousStats
 from ..pipelines.token_image import TokenImagePipeline
 from . import bootstrap
-from .arms import AGAIN, arm
-from .counters import merged_stats, samples_of
+from .arms import AGAIN, arm, shift
+from .counters import count_sibling, merged_stats, phase_seconds
 from .files import png_bytes
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line
-from .schema import MethodResult, Quality
-from .scorers import make_scorers
+from .schema import MethodResult
+from .schema_parts import Quality
+from .scorers import Scorer, make_scorers
+
+Judged = tuple[dict[str, float], str]  # scores by metric, and why they are low
 
 BY_TASK = ("geneval", "accuracy")  # metrics that are means over tasks
+TOLD_BY_TASK = (*BY_TASK, "correctness")  # those whose tasks are told apart
 FEWEST = 5  # prompts of a task: resamples of fewer look surer than they are
 
 
@@ -35,18 +42,17 @@ class QualityWorker:
 
     def __init__(self, job: Job, pipe: Any) -> None:
         self.job, self.pipe = job, pipe
-        self.scorers = make_scorers(job)
 
     def run(self, unit: Unit) -> Outcome:
         """One batch by one row's arm."""
         job, indices = self.job, range(unit.first, unit.first + unit.count)
         prompts, drawn_by = [job.prompt(i) for i in indices], arm(job, unit.method)
-        seeds = [job.seed + drawn_by.shift + i for i in indices]
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        first, outcome = job.seed + drawn_by.shift, Outcome(unit, [])
+        generators = [torch.Generator().manual_seed(first + i) for i in indices]
         before = self.pipe.speculation
         self.pipe.enable_speculation(drawn_by.config)
         try:
-            images, stats = self.pipe(
+            outputs, stats = self.pipe(
                 [p.prompt for p in prompts],
                 generator=generators,
                 return_dict=False,
@@ -54,30 +60,62 @@ class QualityWorker:
             )
         finally:
             self.pipe.enable_speculation(before)
+        self.add(outcome, unit.method, indices, outputs, stats)
+        return outcome
+
+    def add(
+        self, outcome: Outcome, method: str, indices: Sequence[int], outputs: Any, stats: SpecStats
+    ) -> None:
+        """Judge a row's outputs for some samples, and add their lines and pictures."""
+        prompts, first = [self.job.prompt(i) for i in indices], self.job.seed + shift(method)
         started = time.perf_counter()
-        scores = {name: scorer(prompts, images) for name, scorer in self.scorers.items()}
+        found = self.judged(prompts, outputs)
         stats.seconds["reward"] = time.perf_counter() - started
-        outcome = Outcome(unit, [])
         for row, index in enumerate(indices):
-            place = picture_path(unit.method, index)
-            outcome.files[place] = png_bytes(images[row])
+            (scores, reason), place = found[row], picture_path(method, index)
+            outcome.files[place] = png_bytes(self.picture(outputs[row], stats, row))
             outcome.lines.append(
                 {
                     "kind": "quality",
-                    "method": unit.method,
+                    "method": method,
                     "index": index,
                     "prompt": prompts[row].prompt,
                     "tag": prompts[row].tag,
-                    "seed": seeds[row],
-                    "scores": {name: many[row][0] for name, many in scores.items()},
-                    "reason": "; ".join(many[row][1] for many in scores.values() if many[row][1]),
+                    "seed": first + index,
+                    "scores": scores,
+                    "reason": reason,
                     "picture": place,
+                    **self.counted(stats, row),
                 }
             )
-            if not isinstance(stats, ContinuousStats):  # whose rows are not pictures
-                outcome.lines[-1]["nfe"] = stats.calls[row]
-        outcome.lines.append({"kind": "counts", "method": unit.method, "stats": asdict(stats)})
-        return outcome
+        outcome.lines.append({"kind": "counts", "method": method, "stats": asdict(stats)})
+
+    def judged(self, prompts: Sequence[Any], outputs: Any) -> list[Judged]:
+        """Scores by metric of every output, and what is wrong with it."""
+        scored = {name: scorer(prompts, outputs) for name, scorer in self.scorers.items()}
+        return [
+            (
+                {name: many[row][0] for name, many in scored.items()},
+                "; ".join(many[row][1] for many in scored.values() if many[row][1]),
+            )
+            for row in range(len(prompts))
+        ]
+
+    def picture(self, output: Any, stats: SpecStats, row: int) -> Image.Image:
+        """What a reader is shown of an output, the one of a row of `stats`."""
+        shown: Image.Image = output
+        return shown
+
+    def counted(self, stats: SpecStats, row: int) -> dict[str, Any]:
+        """What the line of a row's output says of its counters."""
+        if isinstance(stats, ContinuousStats):  # whose rows are not pictures
+            return {}
+        return {"nfe": stats.calls[row]}
+
+    @cached_property
+    def scorers(self) -> dict[str, Scorer]:
+        """The suite's metrics of single pictures, by name."""
+        return make_scorers(self.job)
 
 
 def picture_path(method: str, index: int) -> str:
@@ -113,8 +151,9 @@ def quality_rows(
             target_tokens_per_sample=statistics.fmean(total.target_tokens),
             mean_acceptance_length=total.mean_acceptance_length,
             acceptance_by_position=total.acceptance_by_position,
-            phase_seconds={p: t / samples_of(total) for p, t in sorted(total.seconds.items())},
+            phase_seconds=phase_seconds(total),
         )
+        count_sibling(rows[method], total)
         rows[method].quality = compare(
             samples[method],
             None if method == plain else samples[plain],
@@ -149,10 +188,11 @@ def compare_scores(
     are alike.
     """
     values = _scores(metric, samples)
-    tags = [line["tag"] if metric in BY_TASK else "" for line in samples]
+    tags = [line["tag"] if metric in TOLD_BY_TASK else "" for line in samples]
+    strata = tags if metric in BY_TASK else [""] * len(samples)
     # one question may be asked about many pictures
     items = [line.get("item", line["prompt"]) for line in samples]
-    means = bootstrap.StratifiedMean(tags, items)
+    means = bootstrap.StratifiedMean(strata, items)
     enough = means.fewest >= FEWEST
     out = Quality(means(values), means.interval(values) if enough else None)
     if len(set(tags)) > 1:

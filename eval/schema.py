@@ -7,91 +7,19 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, reason
 from .files import write_atomic
+from .schema_parts import PARTS, Choice, EqualShare, Member, Quality, Ratio, Throughput
 
 VERSION = 2
 # a version's first reports are without these
 LATER = {
     *("family", "knob", "knob_value", "call", "mean_acceptance_length_ci95", "acceptance_ratios"),
     *("speedup_end_to_end_ci95", "same_output", "choices", "members", "head_calls"),
+    *("share_of_plain", "share_ci95", "drafted_share", "at_equal_share", "against"),
     *("head_rows_per_sample", "drafter_head_calls_per_sample", "drafter_backbone_calls_per_sample"),
+    "sibling_calls_per_sample",
 }
-
-
-@dataclass
-class Quality:
-    """One metric of one method.
-
-    Attributes:
-        value: over all samples.
-        ci95: its 95 % bootstrap interval; None where none is made.
-        difference_to_plain, difference_ci95: method less plain, over the same prompts and seeds.
-        larger_is_better: which way is up.
-        verdict: what the interval allows to say of the loss against plain: "no loss", "within M",
-            "worse", "undecided"; "" without a margin and for plain itself.
-        parts: the value by part, such as GenEval's tasks.
-    """
-
-    value: float
-    ci95: tuple[float, float] | None = None
-    difference_to_plain: float | None = None
-    difference_ci95: tuple[float, float] | None = None
-    larger_is_better: bool = True
-    verdict: str = ""
-    parts: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass
-class Throughput:
-    """Speed of whole batches of one size.
-
-    Attributes:
-        n: batches measured.
-        tokens_per_second: output tokens of all rows over the seconds of the token loop, median.
-        speedup_median, speedup_ci95: paired loop-time ratio to plain at the same batch size.
-        head_calls: of continuous tokens, calls of the target's head for a whole batch, one after
-            the other; mean.
-    """
-
-    n: int
-    tokens_per_second: float
-    speedup_median: float | None = None
-    speedup_ci95: tuple[float, float] | None = None
-    head_calls: float | None = None
-
-
-@dataclass
-class Ratio:
-    """A figure of a row over another row's, on the same samples, with its interval."""
-
-    value: float
-    ci95: tuple[float, float] | None = None
-
-
-@dataclass
-class Choice:
-    """A branch of a compressor that chooses by the question.
-
-    Attributes:
-        n: questions that it was chosen for.
-        visual, kept: tokens of the pictures, mean, and how many of them the drafter read.
-        seconds: spent on choosing and compressing, mean.
-    """
-
-    n: int
-    visual: float
-    kept: float
-    seconds: float
-
-
-@dataclass
-class Member:
-    """What one model among several took for a question, mean: calls, tokens, seconds."""
-
-    calls: float
-    tokens: float
-    seconds: float
 
 
 @dataclass
@@ -109,14 +37,18 @@ class MethodResult:
             alone); prefill is not counted. Of continuous tokens: calls of the head that a token
             took part in.
         target_tokens_per_sample: tokens the target processed in them.
+        sibling_calls_per_sample: calls of a sibling of the target that drew a small picture first;
+            None: there is none.
         mean_acceptance_length, mean_acceptance_length_ci95: tokens emitted per target call,
             recovered or bonus token included.
         acceptance_by_position: share of drafted tokens that stood, given those before them did.
-        phase_seconds: mean seconds per sample and phase, of the speed runs where there are any.
+        phase_seconds: mean seconds per sample and phase, of the speed runs where there are any; of
+            video, what a clip's seconds went to: drafting, decoding, the reward and so on.
         seconds_median: wall-clock of a whole pipeline call at batch 1; None if not measured.
         decode_seconds_median: of the token loop alone, without captions, prefill and pixels.
         speedup_median, speedup_ci95: paired decode-time ratio to plain, prompt by prompt, and its
-            bootstrap interval; None for the baseline itself.
+            bootstrap interval; None for the baseline itself. Of video, whose blocks are seen as
+            they are made, and shown, all seconds of a call are decode time.
         speedup_end_to_end_median, speedup_end_to_end_ci95: the same for whole calls.
         ideal_speedup: plain decode time over the bare forward passes that this method needed.
         engine_efficiency: measured over ideal.
@@ -145,6 +77,8 @@ class MethodResult:
         same_output: share of samples whose output is the baseline's; None where chance decides.
         choices: of a compressor that chooses, by branch.
         members: of a method of several models, by name.
+        drafted_share: of video, share of the blocks that are the drafter's; None: of others.
+        at_equal_share: against other ways to route blocks, by family.
     """
 
     contract: str
@@ -168,6 +102,7 @@ class MethodResult:
     throughput: dict[int, Throughput] = field(default_factory=dict)
     tv_per_step: tuple[float, float] | None = None
     target_entropy: float | None = None
+    sibling_calls_per_sample: float | None = None
     head_calls_per_sample: float | None = None
     head_rows_per_sample: float | None = None
     backbone_calls_per_sample: float | None = None
@@ -184,16 +119,8 @@ class MethodResult:
     same_output: float | None = None
     choices: dict[str, Choice] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
-
-
-# fields of a row that hold objects by name
-PARTS: dict[str, type] = {
-    "quality": Quality,
-    "throughput": Throughput,
-    "acceptance_ratios": Ratio,
-    "choices": Choice,
-    "members": Member,
-}
+    drafted_share: float | None = None
+    at_equal_share: dict[str, EqualShare] = field(default_factory=dict)
 
 
 @dataclass
@@ -242,7 +169,7 @@ class Report:
         try:
             data = json.loads(path.read_text())
         except (OSError, ValueError) as error:
-            raise InputError(f"can't read report {path}: {error}") from error
+            raise InputError(f"can't read report {path}: {reason(error)}") from error
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise InputError(f"{path} is not a version {VERSION} report; run the suite again")
         try:

@@ -82,7 +82,8 @@ def _row(samples: list[Sample], plain: list[Sample] | None) -> dict[str, Any]:
     if plain is not None and plain is not samples:
         pairs = zip(plain, samples, strict=True)
         ratios = [p.decode_seconds / s.decode_seconds for p, s in pairs]
-        row["speedup_median"], row["speedup_ci95"] = ratio_interval(ratios)
+        row["speedup_median"], interval = ratio_interval(ratios)
+        row["speedup_ci95"] = interval if len(ratios) > 1 else None  # one pair says nothing of it
     return row
 
 
@@ -97,11 +98,11 @@ def side_by_side(samples: dict[str, list[Sample]], most: int = 8, scale: int = 2
     for r, (name, images) in enumerate(rows.items()):
         top = gap + r * (side + label + gap)
         stats = [s.stats for s in samples[name][:most]]
-        calls = sum(s.nfe for s in stats) / len(stats)
+        calls = f"{sum(s.nfe for s in stats) / len(stats):.0f} target calls"
+        if any(s.sibling_calls for s in stats):
+            calls += f", {sum(sum(s.sibling_calls) for s in stats) / len(stats):.0f} of its sibling"
         seconds = sum(s.decode_seconds for s in samples[name][:most]) / len(stats)
-        draw.text(
-            (gap, top + 3), f"{name}: {calls:.0f} target calls, {seconds:.2f} s", fill="black"
-        )
+        draw.text((gap, top + 3), f"{name}: {calls}, {seconds:.2f} s", fill="black")
         for c, image in enumerate(images):
             picture = image.resize((side, side), Image.Resampling.LANCZOS)
             sheet.paste(picture, (gap + c * (side + gap), top + label))
@@ -111,8 +112,11 @@ def side_by_side(samples: dict[str, list[Sample]], most: int = 8, scale: int = 2
 def print_table(methods: dict[str, dict[str, Any]]) -> None:
     """The rows of a report or of `stats.json` as a table on standard output."""
     apart = any(row.get("head_calls_per_sample") is not None for row in methods.values())
-    calls, each = ("head calls", "steps/call") if apart else ("NFE", "tokens/call")
-    head = ["method", "contract", "n", calls, each, "seconds", "speed-up", "95 % interval"]
+    calls, each = ("head calls", "steps/call") if apart else ("target calls", "tokens/call")
+    sibling = any(row.get("sibling_calls_per_sample") for row in methods.values())
+    siblings = ["sibling's calls"] if sibling else []
+    head = ["method", "contract", "n", calls, *siblings, each]
+    head += ["seconds", "speed-up", "95 % interval"]
     lines = [head]
     for name, row in methods.items():
         speedup, interval = row.get("speedup_median"), row.get("speedup_ci95")
@@ -122,6 +126,7 @@ def print_table(methods: dict[str, dict[str, Any]]) -> None:
                 row["contract"],
                 str(row["n"]),
                 f"{row['head_calls_per_sample' if apart else 'nfe_per_sample']:.1f}",
+                *([f"{row.get('sibling_calls_per_sample') or 0:.1f}"] if sibling else []),
                 f"{row['mean_acceptance_length']:.2f}" if row["nfe_per_sample"] else "",
                 "" if row["seconds_median"] is None else f"{row['seconds_median']:.3f}",
                 "" if speedup is None else f"{speedup:.2f}×",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from itertools import pairwise
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
 from ..pipelines.video_sizes import VideoSizes
-from .data.video_export import Encoder
+from .contact_sheet import COLOURS
+from .data.video_export import Encoder, write_video
 from .files import png_bytes, write_atomic
+from .frame_times import gif_times
 from .showcase import showcase_record
 from .timing import Sample, paired_runs
 
-COLOURS = {"drafter": "#2a9d3f", "target": "#c0392b"}  # of a block's border
+HEIGHT = 96  # pixels of a frame in a strip
 
 
 def film(
@@ -33,7 +36,8 @@ def film(
     """Make `count` clips by every method, in turn; returns what `stats.json` holds.
 
     Writes `<method>-<seed>.gif`, with an encoder `.mp4` too, `<method>-<seed>.png`, a strip that
-    shows who made which block, and `stats.json`.
+    shows who made which block, and `stats.json`. Files' names have no brackets: `sdvg[tau=20]` is
+    `sdvg-tau=20`.
     """
     sizes = VideoSizes(pipe.transformer, pipe.vae)
     if len(methods) > 1:  # the first calls of a process are slow, and two blocks are enough
@@ -44,49 +48,81 @@ def film(
     files = []
     for name, rows in samples.items():
         for sample in rows:
-            files += _write(sample, sizes, out / f"{name}-{sample.seed}", fps, encode)
+            files += _write(sample, sizes, out, f"{_plainly(name)}-{sample.seed}", fps, encode)
     record = {**showcase_record(samples, prompt, seed, call), "fps": fps, "files": files}
     write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
     return record
 
 
 def _write(
-    sample: Sample, sizes: VideoSizes, path: Path, fps: int, encode: Encoder | None
+    sample: Sample, sizes: VideoSizes, out: Path, name: str, fps: int, encode: Encoder | None
 ) -> list[str]:
     """Files of one clip; returns their names."""
-    (frames,), (made_by,) = sample.output.frames, sample.output.made_by
-    ends = [0, *(sizes.frames(n + 1) for n in range(len(made_by)))]
-    blocks = [(maker, frames[a:b]) for maker, (a, b) in zip(made_by, pairwise(ends), strict=True)]
-    gif, sheet = path.with_name(path.name + ".gif"), path.with_name(path.name + ".png")
-    frames[0].save(gif, save_all=True, append_images=frames[1:], duration=1000 / fps, loop=0)
-    write_atomic(sheet, png_bytes(strip(blocks)))
-    names = [gif.name, sheet.name]
+    output = sample.output
+    (frames,), (made_by,), (rewards,) = output.frames, output.made_by, output.rewards
+    blocks = sizes.split(frames, made_by)
+    write_atomic(out / f"{name}.gif", gif_bytes(frames, fps))
+    write_atomic(out / f"{name}.png", png_bytes(strip(blocks, rewards)))
+    names = [f"{name}.gif", f"{name}.png"]
     if encode is not None:
-        film = path.with_name(path.name + ".mp4")
-        encode(frames, film, fps)
-        names.append(film.name)
+        write_video(frames, out / f"{name}.mp4", fps, encode)
+        names.append(f"{name}.mp4")
     return names
 
 
-def strip(blocks: list[tuple[str, list[Image.Image]]], most: int = 4) -> Image.Image:
+def gif_bytes(frames: list[Image.Image], fps: int) -> bytes:
+    """An animation that is played at the clip's own pace, again and again."""
+    times, file = gif_times(len(frames), fps), io.BytesIO()
+    first, *others = (frames[n] for n in times)
+    shown = list(times.values())
+    if others:
+        first.save(file, "gif", save_all=True, append_images=others, duration=shown, loop=0)
+    else:
+        first.save(file, "gif", duration=shown[0])
+    return file.getvalue()
+
+
+def strip(
+    blocks: list[tuple[str, list[Image.Image]]], rewards: list[list[float]], most: int = 4
+) -> Image.Image:
     """A clip's blocks below each other: `most` frames of each in a border of its maker's colour.
+
+    Frames are about 96 pixels high, and small ones are scaled up by a whole number.
 
     Args:
         blocks: of each who made it, and its frames.
+        rewards: of the frames that the drafter proposed for each; empty where nobody judged.
     """
     width, height = blocks[0][1][0].size
-    scale = max(1, round(96 / height))
-    width, height, border, label = width * scale, height * scale, 4, 18
+    scale = max(1, round(HEIGHT / height)) if height <= HEIGHT else HEIGHT / height
+    how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS
+    width, height, border, label = round(width * scale), round(height * scale), 4, 18
     line = height + 2 * border + label
     sheet = Image.new("RGB", (most * width + 2 * border, line * len(blocks)), "white")
     draw = ImageDraw.Draw(sheet)
     for number, (maker, frames) in enumerate(blocks):
         top = number * line
-        draw.text((border, top + 3), f"block {number}: {maker}", fill="black")
+        draw.text((border, top + 3), _told(number, maker, rewards[number]), fill="black")
         corners = (0, top + label, sheet.width - 1, top + line - 1)
         draw.rectangle(corners, fill=COLOURS[maker])
         for n in range(most):
             frame = frames[round(n * (len(frames) - 1) / max(1, most - 1))]
-            picture = frame.resize((width, height), Image.Resampling.NEAREST)
+            picture = frame.resize((width, height), how)
             sheet.paste(picture, (border + n * width, top + label + border))
     return sheet
+
+
+def _told(number: int, maker: str, rewards: list[float]) -> str:
+    """Who made a block, and what the drafter's proposal for it was worth."""
+    told = f"block {number}: {maker}"
+    if not rewards:
+        return told
+    worst = (
+        f"{min(rewards):.3g}" if all(r == r for r in rewards) else "none"
+    )  # NaN is unlike itself
+    return f"{told}, reward {worst}" if maker == "drafter" else f"{told}, draft's reward {worst}"
+
+
+def _plainly(name: str) -> str:
+    """A method's name as a file's: letters, numbers and `.=-` alone."""
+    return re.sub(r"[^\w.=-]+", "-", name).strip("-")

@@ -16,6 +16,7 @@ from ..registry import check_name
 from .bootstrap import Interval, StratifiedMean, ratio_interval
 from .methods import split_methods
 from .paired_tests import holm, paired_test, ratio_test
+from .quality import BY_TASK
 from .report.format import chance, decimals, fact, fixed, significant
 from .report.format import interval as interval_text
 from .report.samples import Key, Samples, read_samples
@@ -77,7 +78,7 @@ def compare_reports(a: Path, b: Path, methods: str | None = None) -> list[dict[s
     rows = [
         row
         for x, y in pairs
-        for row in (*_qualities(left, mine, x, theirs, y), *_seconds(mine, x, theirs, y))
+        for row in (*_qualities(mine, x, theirs, y), *_seconds(mine, x, theirs, y))
     ]
     if not rows:
         raise InputError(
@@ -144,7 +145,7 @@ def _pairs(a: Report, b: Report, methods: str | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def _qualities(report: Report, mine: Samples, x: str, theirs: Samples, y: str) -> list[Comparison]:
+def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> list[Comparison]:
     one, other = mine.quality.get(x, {}), theirs.quality.get(y, {})
     metrics = dict.fromkeys(m for s in one.values() for m in s.scores)
     rows = []
@@ -155,11 +156,7 @@ def _qualities(report: Report, mine: Samples, x: str, theirs: Samples, y: str) -
         if not keys:
             continue
         values = np.array([[of[k].scores[metric] for k in keys] for of in (left, right)])
-        # a metric with parts is the mean of their means, as in the report
-        parts = (
-            report.methods[x].quality[metric].parts if metric in report.methods[x].quality else {}
-        )
-        strata = [left[key].tag if parts else "" for key in keys]
+        strata = [left[key].tag if metric in BY_TASK else "" for key in keys]
         means = StratifiedMean(strata, [prompt for _, _, prompt in keys])
         a, b = (means(v) for v in values)
         change = values[1] - values[0]

@@ -10,11 +10,12 @@ from typing import Any
 from ..pipelines.token_image import TokenImagePipeline
 from .arms import arm, arm_names
 from .bootstrap import FEWEST_PAIRS, Interval, quotient_interval, ratio_interval
-from .counters import count_networks, merged_stats
+from .counters import count_networks, count_sibling, merged_stats, phase_seconds
 from .ideal import BareCosts, ideal_seconds
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line, output_tokens
-from .schema import MethodResult, Throughput
+from .schema import MethodResult
+from .schema_parts import Throughput
 from .timing import Sample, in_turn
 
 WARMUP = 1  # calls of every method and batch size that are not counted
@@ -37,6 +38,11 @@ class SpeedWorker:
 
     def run(self, unit: Unit) -> Outcome:
         """One prompt, or a batch of them, by every row's arm in turn."""
+        samples = self.samples(unit)
+        return Outcome(unit, [self._line(unit, name, sample) for name, sample in samples.items()])
+
+    def samples(self, unit: Unit) -> dict[str, Sample]:
+        """The calls of a unit, with their outputs, in the order in which they ran."""
         job, arms = self.job, {name: arm(self.job, name) for name in arm_names(self.job)}
         texts = [job.prompt(i).prompt for i in range(unit.first, unit.first + unit.count)]
         prompt = texts[0] if unit.count == 1 else texts
@@ -44,11 +50,7 @@ class SpeedWorker:
         for _ in range(0 if unit.count in self._warm else WARMUP):
             in_turn(self.pipe, arms, prompt, job.seed, turn)
         self._warm.add(unit.count)
-        seed = job.seed + unit.first
-        lines: list[Line] = []
-        for name, sample in in_turn(self.pipe, arms, prompt, seed, turn).items():
-            lines.append(self._line(unit, name, sample))
-        return Outcome(unit, lines)
+        return in_turn(self.pipe, arms, prompt, job.seed + unit.first, turn)
 
     def _line(self, unit: Unit, name: str, sample: Sample) -> Line:
         if unit.count > 1 or not self.costs:
@@ -77,7 +79,6 @@ def speed_line(unit: Unit, name: str, sample: Sample) -> Line:
         "costs": {},
         "nfe": sample.stats.nfe,
         "mean_acceptance_length": sample.stats.mean_acceptance_length,
-        "phase_seconds": sample.stats.seconds,
         "peak_memory": sample.peak_memory,
         "energy": sample.energy,
         "stats": asdict(sample.stats),
@@ -142,7 +143,7 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         target_tokens_per_sample=statistics.fmean(total.target_tokens),
         mean_acceptance_length=total.mean_acceptance_length,
         acceptance_by_position=total.acceptance_by_position,
-        phase_seconds={p: t / len(lines) for p, t in sorted(total.seconds.items())},
+        phase_seconds=phase_seconds(total),
         seconds_median=statistics.median(line["seconds"] for line in lines),
         decode_seconds_median=statistics.median(line["decode_seconds"] for line in lines),
         ideal_speedup=ideal,
@@ -151,6 +152,7 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         energy_joules_per_sample=statistics.fmean(energy) if energy else None,
     )
     count_networks(row, total)
+    count_sibling(row, total)
     if len(lines) >= FEWEST_PAIRS and any(total.calls):
         emitted = [sum(line["stats"]["emitted"]) for line in lines]
         calls = [sum(line["stats"]["calls"]) for line in lines]

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import __version__, cli_ask, cli_eval, cli_video
+from . import __version__, cli_ask, cli_demo, cli_eval, cli_ls, cli_video
 from .cli_options import (
     add_model,
+    draws,
     folder,
     names,
     open_continuous,
     open_pipeline,
-    print_names,
     seed,
     widths,
 )
@@ -25,14 +25,26 @@ from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_method
-from .methods import JACOBI_INITS, METHODS, SIBLINGS, serving
+from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
 
-DRAWN = {"image": "draft", "continuous": "gamma-maximal"}  # the default method by modality
-_PIPELINES = ("model_index.json", "config.json")  # what folders of pipelines hold
+DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
+
+
+class Help(argparse.HelpFormatter):
+    """Says an option's default where its own text does not."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        none = "default" in text or isinstance(default, bool) or default == argparse.SUPPRESS
+        shown = not none and isinstance(default, str | int | float | Path)
+        return f"{text} (default: %(default)s)" if shown else text
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors as one line, exit code 2."""
+    """Errors as one line, exit code 2; defaults in every help."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": Help, **options})
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
@@ -60,74 +72,57 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    parser = Parser(prog="mmspec", description="Speculative decoding with an honest report.")
+    parser = Parser(
+        prog="mmspec",
+        description="Speculative decoding of vision-language models and of image and video "
+        "generators: fewer calls of the large model, and a report of what that gained and cost.",
+        epilog="Begin with: mmspec generate 'a photo of two blue stars' --compare",
+    )
     parser.add_argument("--version", action="version", version=f"mmspec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     generate = commands.add_parser("generate", help="draw a picture from a prompt")
     generate.set_defaults(run=_generate)
-    generate.add_argument("prompt")
+    generate.add_argument("prompt", help="what to draw, such as 'a photo of two blue stars'")
     add_model(generate)
     generate.add_argument(
         "--pipeline",
-        choices=tuple(DRAWN),
-        default="image",
-        help="image: tokens are ids (the default); continuous: they are vectors",
+        choices=DRAWN,
+        help="image: tokens are ids; continuous: they are vectors (default: what the model's are)",
+    )
+    methods = "; of --pipeline continuous: ".join(
+        f"{', '.join(serving(kind))} (default: {FIRST[kind][0]})" for kind in DRAWN
     )
     generate.add_argument(
         "--method",
-        help=f"{', '.join(serving('image'))}; with settings: 'gsd[group_size=30]' (default: draft);"
-        f" of --pipeline continuous: {', '.join(serving('continuous'))} (default: gamma-maximal)",
+        help=f"{methods}; with settings: 'gsd[group_size=30]'; `mmspec ls methods` tells of each",
     )
     generate.add_argument("--compare", action="store_true", help="also draw plainly, in pairs")
     generate.add_argument("-n", "--num-images", type=int, help="default: 1, with --compare 4")
     generate.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
     _add_sampling(generate)
+    _add_settings(generate.add_argument_group("settings of the method (default: its own)"))
+    _add_vectors(generate.add_argument_group("of --pipeline continuous"))
     generate.add_argument(
-        "--iterations", type=int, help="of --pipeline continuous: backbone calls (default: a token)"
-    )
-    generate.add_argument(
-        "--diffusion-steps", type=int, help="of --pipeline continuous: steps a token (default: 100)"
-    )
-    generate.add_argument(
-        "--least-variance",
-        action="store_true",
-        help="of --pipeline continuous: steps add the least noise, not what the head says",
-    )
-    for knob, text in (
-        ("--num-draft-tokens", "tokens a draft model proposes per round"),
-        ("--max-draft-tokens", "most that a length policy may ask for"),
-        ("--window", "positions of a Jacobi window"),
-        ("--tree-depth", "levels of a dynamic tree"),
-        ("--tree-width", "children of a node of a dynamic tree"),
-        ("--tree-beam", "nodes of a level of a dynamic tree that get children"),
-        ("--tree-nodes", "most nodes of a pruned or merged tree"),
-    ):
-        generate.add_argument(knob, type=int, help=text)
-    generate.add_argument("--drafter", help="in place of the method's own")
-    generate.add_argument("--rule", help="in place of the method's own")
-    generate.add_argument("--length", help="in place of the method's own")
-    generate.add_argument("--jacobi-init", help=", ".join(JACOBI_INITS))
-    generate.add_argument("--tree-widths", type=widths, help="such as 3,2,1: children by level")
-    generate.add_argument("--siblings", help=", ".join(SIBLINGS))
-    generate.add_argument("--merge", type=names, help="drafters of a merged tree: a,b")
-    generate.add_argument(
-        "-o", "--out", type=Path, default=Path("out"), help="folder (default: out)"
+        "-o", "--out", type=Path, default=Path("out"), help="folder that is written"
     )
     generate.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
     cli_ask.add_command(commands)
     cli_video.add_command(commands)
     cli_eval.add_commands(commands)
+    cli_demo.add_command(commands)
 
-    train = commands.add_parser("train", help="train an embedded model")
+    train = commands.add_parser("train", help="train a drafter, a draft head or an embedded model")
     train.set_defaults(run=_train)
     train.add_argument(
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
         "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm or vlm-head",
     )
-    train.add_argument("--pipeline", type=Path, default=Path("runs/image"), help="pipeline folder")
+    train.add_argument(
+        "--pipeline", type=Path, default=Path("runs/image"), help="folder of the pipeline"
+    )
     train.add_argument(
         "--stage",
         "--method",
@@ -135,17 +130,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--init", help="component to start from; the stage's own trains it further")
     train.add_argument("--size", type=int, help="side of the pictures in pixels (default: its own)")
-    for option, kind in (
-        ("--steps", int),
-        ("--batch-size", int),
-        ("--max-minutes", float),
-        ("--workers", int),
-        ("--seed", seed),
-        ("--rate", float),
-        ("--keep", float),
-        ("--max-new-tokens", int),
+    for option, kind, text in (
+        ("--steps", int, "updates of the weights (default: the recipe's)"),
+        ("--batch-size", int, "samples a step (default: the recipe's)"),
+        ("--max-minutes", float, "stop after so long, to be resumed (default: never)"),
+        ("--workers", int, "processes that make data (default: the recipe's)"),
+        ("--seed", seed, "of weights and data (default: the recipe's)"),
+        ("--rate", float, "learning rate (default: the recipe's)"),
+        ("--keep", float, "share of older weights in the exported average (default: the recipe's)"),
+        ("--max-new-tokens", int, "of answers to learn from, for vlm-head (default: the recipe's)"),
     ):
-        train.add_argument(option, type=kind)
+        train.add_argument(option, type=kind, help=text)
     train.add_argument(
         "--data", type=Path, help='questions for vlm-head: lines {"image": path, "question": text}'
     )
@@ -155,19 +150,63 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--device", default="cpu", help="cpu or cuda")
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 
-    listing = commands.add_parser("ls", help="list models or methods")
-    listing.set_defaults(run=_ls)
-    listing.add_argument("what", choices=("models", "methods"))
-    listing.add_argument("--json", action="store_true")
+    cli_ls.add_command(commands)
     return parser
 
 
+def _add_settings(group: Any) -> None:
+    group.add_argument("--drafter", help="who drafts")
+    group.add_argument("--rule", help="who judges drafts: the acceptance rule")
+    group.add_argument("--length", help="how far is drafted: the draft-length policy")
+    for knob, text in (
+        ("--num-draft-tokens", "tokens a draft model proposes per round"),
+        ("--max-draft-tokens", "most that a length policy may ask for"),
+        ("--window", "positions of a Jacobi window"),
+        ("--tree-depth", "levels of a dynamic tree"),
+        ("--tree-width", "children of a node of a dynamic tree"),
+        ("--tree-beam", "nodes of a level of a dynamic tree that get children"),
+        ("--tree-nodes", "most nodes of a pruned or merged tree"),
+    ):
+        group.add_argument(knob, type=int, metavar="N", help=text)
+    group.add_argument("--tree-widths", type=widths, help="such as 3,2,1: children by level")
+    group.add_argument("--siblings", help=f"how a tree's come about: {', '.join(SIBLINGS)}")
+    group.add_argument("--jacobi-init", help=f"of a window: {', '.join(JACOBI_INITS)}")
+    group.add_argument("--merge", type=names, help="drafters of a merged tree: a,b")
+
+
+def _add_vectors(group: Any) -> None:
+    group.add_argument(
+        "--iterations", type=int, metavar="N", help="calls of the backbone (default: one a token)"
+    )
+    group.add_argument(
+        "--diffusion-steps",
+        type=widths,
+        metavar="N",
+        help="steps a token, or of the first and the last iteration: 50,5 (default: 100)",
+    )
+    group.add_argument(
+        "--guidance-schedule",
+        help="linear: growing as tokens get known, or constant (default: linear)",
+    )
+    group.add_argument(
+        "--least-variance",
+        action="store_true",
+        help="steps add the least noise, not what the head says",
+    )
+
+
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=seed, default=0)
+    parser.add_argument(
+        "--seed", type=seed, default=0, help="of the first picture; each further one has the next"
+    )
     parser.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--top-k", type=int, help="0: all (default: the model's own)")
-    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy")
+    parser.add_argument(
+        "--top-k", type=int, help="draw from so many tokens; 0: all (default: the model's own)"
+    )
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this share"
+    )
 
 
 def _spec_config(args: argparse.Namespace) -> SpecConfig:
@@ -181,8 +220,10 @@ def _spec_config(args: argparse.Namespace) -> SpecConfig:
 def _generate(args: argparse.Namespace) -> int:
     from .eval.showcase import compare, print_table
 
+    if args.pipeline is None:
+        args.pipeline = draws(args.model)
     if args.method is None:
-        args.method = DRAWN[args.pipeline]
+        args.method = FIRST[args.pipeline][0]
     config = _spec_config(args)
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to draw")
@@ -205,10 +246,10 @@ def _generate(args: argparse.Namespace) -> int:
 
 def _of_ids(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The image pipeline, and its own options of a call."""
-    if args.iterations is not None or args.diffusion_steps is not None or args.least_variance:
-        raise InputError(
-            "--iterations, --diffusion-steps and --least-variance are of --pipeline continuous"
-        )
+    for option in ("iterations", "diffusion_steps", "guidance_schedule", "least_variance"):
+        if getattr(args, option):
+            name = option.replace("_", "-")
+            raise InputError(f"--{name} is of --pipeline continuous, and this model draws ids")
     pipe = open_pipeline(args)
     family = pipe.image_model(pipe.network(args.size, None)[0])
     return pipe, {
@@ -225,11 +266,14 @@ def _of_vectors(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     call: dict[str, Any] = {"learned_variance": not args.least_variance}
     for name, value in (
         ("guidance_scale", args.guidance),
+        ("guidance_schedule", args.guidance_schedule),
         ("num_iterations", args.iterations),
-        ("diffusion_steps", args.diffusion_steps),
     ):
         if value is not None:
             call[name] = value
+    if args.diffusion_steps is not None:
+        steps = args.diffusion_steps
+        call["diffusion_steps"] = steps[0] if len(steps) == 1 else steps
     return open_continuous(args), call
 
 
@@ -273,19 +317,6 @@ def _settings(given: list[str] | None) -> dict[str, str] | None:
         if not all(text.partition("=")):
             raise InputError(f"--set takes NAME=VALUE, not {text!r}")
     return dict(text.split("=", 1) for text in given) if given else None
-
-
-def _ls(args: argparse.Namespace) -> int:
-    if args.what == "methods":
-        rows = {}
-        for name, m in METHODS.items():
-            knob = f"; knob {m.knob}" if m.knob else ""
-            serves = " and ".join(m.serves)
-            rows[name] = f"{m.summary} ({serves}: {m.drafter}, {m.rule}, {m.length}{knob})"
-        return print_names(rows, args.json)
-    folders = sorted((Path(__file__).resolve().parent / "assets" / "models").iterdir())
-    models = {f.name: str(f) for f in folders if any((f / name).exists() for name in _PIPELINES)}
-    return print_names(models, args.json)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from .cli_options import add_model, open_vlm, seed
 from .config import SpecConfig
 from .errors import InputError
 from .eval.methods import parse_method
-from .methods import serving
+from .methods import FIRST, serving
 
 _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")
 
@@ -21,13 +21,12 @@ def add_command(commands: Any) -> None:
     ask = commands.add_parser("ask", help="ask a question about pictures")
     ask.set_defaults(run=_ask)
     ask.add_argument("image", nargs="+", help="a picture's file, or several")
-    ask.add_argument("question")
+    ask.add_argument("question", help="what to answer")
     add_model(ask)
     ask.add_argument(
         "--method",
-        default="prompt-lookup",
         help=f"{', '.join(serving('vlm'))}; with settings: 'draft[num_draft_tokens=5]' "
-        "(default: prompt-lookup)",
+        f"(default: the first of {', '.join(FIRST['vlm'])} that the model has the parts for)",
     )
     ask.add_argument(
         "--expert",
@@ -37,12 +36,16 @@ def add_command(commands: Any) -> None:
         "model's folder)",
     )
     ask.add_argument("--compare", action="store_true", help="also answer plainly, in pairs")
-    ask.add_argument("-n", "--num-answers", type=int, default=1)
-    ask.add_argument("--max-new-tokens", type=int, default=128)
-    ask.add_argument("--seed", type=seed, default=0)
-    ask.add_argument("--temperature", type=float, default=0.0, help="0: greedy (default)")
-    ask.add_argument("--top-k", type=int, default=0, help="0: all (default)")
-    ask.add_argument("--top-p", type=float, default=1.0)
+    ask.add_argument("-n", "--num-answers", type=int, default=1, help="each with a seed of its own")
+    ask.add_argument("--max-new-tokens", type=int, default=128, help="of an answer, at most")
+    ask.add_argument(
+        "--seed", type=seed, default=0, help="of the first answer; each further one has the next"
+    )
+    ask.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
+    ask.add_argument("--top-k", type=int, default=0, help="draw from so many tokens; 0: all")
+    ask.add_argument(
+        "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this share"
+    )
     ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
     ask.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
     ask.add_argument("--json", action="store_true", help="print what was measured, not a table")
@@ -51,12 +54,23 @@ def add_command(commands: Any) -> None:
 def _ask(args: argparse.Namespace) -> int:
     if not 1 <= args.num_answers <= 1000:
         raise InputError(f"--num-answers must be from 1 to 1000, not {args.num_answers}")
+    if args.method is None:
+        args.method = _default(args.model)
     config = parse_method(args.method)[1]
     if config.method == "verdict":
         return _verdict(args)
     if args.expert:
         raise InputError("--expert is for --method verdict; leave it out")
     return _streamed(args, config) if args.stream else _measured(args, config)
+
+
+def _default(model: str | None) -> str:
+    """The method that a model is asked by if none is named."""
+    from .pipelines.base import locate
+    from .pipelines.present import first_method
+    from .pipelines.vlm import VlmPipeline
+
+    return first_method(locate(model, VlmPipeline.embedded), "vlm")
 
 
 def _measured(args: argparse.Namespace, config: SpecConfig) -> int:

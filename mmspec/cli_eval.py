@@ -19,6 +19,8 @@ from .cli_options import (
     seed,
     widths,
 )
+from .cli_stream import add_stream
+from .cli_tables import add_tables
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
@@ -37,26 +39,28 @@ def add_commands(commands: Any) -> None:
 
     report = actions.add_parser("report", help="draw report.md and report.html of a run again")
     report.set_defaults(run=_report)
-    report.add_argument("folder", type=Path)
+    report.add_argument("folder", type=Path, help="of the run")
 
     compare = actions.add_parser("compare", help="two runs against each other, with significance")
     compare.set_defaults(run=_compare)
-    compare.add_argument("a", type=Path)
-    compare.add_argument("b", type=Path)
+    compare.add_argument("a", type=Path, help="folder of a run")
+    compare.add_argument("b", type=Path, help="folder of the other run")
     compare.add_argument("--methods", help="x of A against y of B: x:y,z (default: all of both)")
-    compare.add_argument("--json", action="store_true")
+    compare.add_argument("--json", action="store_true", help="print JSON, not a table")
 
     bench = actions.add_parser("bench", help="benchmark the plain loop, verification and start-up")
     bench.set_defaults(run=_bench)
     add_model(bench)
-    bench.add_argument("--samples", type=int, default=10)
+    bench.add_argument("--samples", type=int, default=10, help="of each measurement")
     bench.add_argument("--only", type=names, help="some of the benchmarks: a,b")
 
     _add_growth(actions)
+    add_stream(actions)
+    add_tables(actions)
 
     listing = actions.add_parser("ls", help="list the suites")
     listing.set_defaults(run=_ls)
-    listing.add_argument("--json", action="store_true")
+    listing.add_argument("--json", action="store_true", help="print JSON, not a table")
 
     validate = actions.add_parser("validate", help="check suites, of the package or your own")
     validate.set_defaults(run=_validate)
@@ -67,7 +71,7 @@ def _add_run(actions: Any) -> None:
     run = actions.add_parser("run", help="run a suite and write a report")
     run.set_defaults(run=_run)
     run.add_argument("--suite", required=True, help="a name, see `mmspec eval ls`, or a YAML file")
-    run.add_argument("--pipeline", default="image")
+    run.add_argument("--pipeline", help="image, vlm, continuous or video (default: the suite's)")
     add_model(run)
     run.add_argument(
         "--methods",
@@ -86,7 +90,7 @@ def _add_run(actions: Any) -> None:
     )
     run.add_argument("--batch-sizes", type=names, help="speed of batches too: 1,2,4,8")
     run.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
-    run.add_argument("--seed", type=seed, default=0)
+    run.add_argument("--seed", type=seed, default=0, help="of the first sample")
     run.add_argument("--executor", default="local", help="local or ray")
     run.add_argument("--address", help="of a Ray cluster (default: one on this machine)")
     run.add_argument("--workers", type=int, help="Ray actors (default: one per GPU, or two)")
@@ -123,7 +127,7 @@ def _add_run(actions: Any) -> None:
         metavar="NAME=FOLDER",
         help="of Speculative Verdict (default: those in the model's folder)",
     )
-    run.add_argument("-o", "--out", type=Path, required=True)
+    run.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
     run.add_argument("--json", action="store_true", help="print the report, not a table")
 
 
@@ -140,11 +144,11 @@ def _add_growth(actions: Any) -> None:
         help="as of `run` (default: all but the sceptic's rows)",
     )
     growth.add_argument("--sides", type=widths, help="in tokens (default: 8,16,32)")
-    growth.add_argument("--samples", type=int, default=24)
+    growth.add_argument("--samples", type=int, default=24, help="pictures by each method and side")
     growth.add_argument("--suite", default="speed", help="whose prompts and call arguments")
     growth.add_argument("--prompts", type=Path, help="in place of the suite's")
-    growth.add_argument("--seed", type=seed, default=0)
-    growth.add_argument("-o", "--out", type=Path, required=True)
+    growth.add_argument("--seed", type=seed, default=0, help="of the first sample")
+    growth.add_argument("-o", "--out", type=Path, required=True, help="folder that is written")
     growth.add_argument("--json", action="store_true", help="print growth.json, not a table")
 
 
@@ -158,13 +162,14 @@ def _weights(text: str) -> tuple[str, Path]:
 def _run(args: argparse.Namespace) -> int:
     from .eval.suite import PIPELINES, load_suite
 
-    check_name("pipeline", args.pipeline, PIPELINES)
+    if args.pipeline is not None:
+        check_name("pipeline", args.pipeline, PIPELINES)
     for option in ("limit", "max_samples", "workers"):
         value = getattr(args, option)
         if value is not None and value < 1:
             raise InputError(f"--{option.replace('_', '-')} must be at least 1, not {value}")
     suite = load_suite(args.suite)
-    if suite.source == "prompts" and suite.pipeline != args.pipeline:
+    if suite.source == "prompts" and args.pipeline not in (None, suite.pipeline):
         raise InputError(f"suite {suite.name} is for --pipeline {suite.pipeline}")
     if args.metrics:
         suite = _with_metrics(suite, args.metrics)
@@ -191,7 +196,8 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     for name in ("reference", "prompts"):
         if getattr(args, name) is not None:
             files[name] = str(getattr(args, name))
-    size = {"height": args.size} if args.size is not None else {}
+    sides = ("height", "width") if suite.pipeline == "video" else ("height",)
+    size = dict.fromkeys(sides, args.size) if args.size is not None else {}
     if size.keys() - measured.arguments():
         raise InputError(f"--size is of pictures that are drawn: {suite.pipeline} draws none")
     # what can't run here is said before anything is written

@@ -38,12 +38,28 @@ def names(text: str) -> tuple[str, ...]:
 
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     """The options that `open_pipeline` reads; with `several`, a list of models."""
-    text = "pipeline folder or hub id (default: the embedded model)"
+    text = "folder, hub id, or a name of `mmspec ls models` (default: the embedded one of its kind)"
     if several:
         parser.add_argument("--model", action="append", help=f"{text}; may be given again")
     else:
         parser.add_argument("--model", help=text)
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--device", default="cpu", help="such as cpu or cuda")
+
+
+def draws(model: str | None) -> str:
+    """Which pipeline of pictures a model is of: "image" or "continuous".
+
+    Raises:
+        InputError: there is no such model, or what it is can't be read.
+    """
+    from .models.loading import read_json
+    from .pipelines.base import locate
+    from .pipelines.continuous import ContinuousImagePipeline
+    from .pipelines.image import ImagePipeline
+
+    index = locate(model, ImagePipeline.embedded) / "model_index.json"
+    kind = read_json(index).get("_class_name") if index.exists() else None
+    return "continuous" if kind == ContinuousImagePipeline.__name__ else "image"
 
 
 def open_pipeline(args: argparse.Namespace) -> Any:

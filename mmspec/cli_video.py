@@ -20,7 +20,7 @@ def add_command(commands: Any) -> None:
     """The parser of `mmspec video`."""
     video = commands.add_parser("video", help="make a video from a prompt")
     video.set_defaults(run=_video)
-    video.add_argument("prompt")
+    video.add_argument("prompt", help="what to show, such as 'a red circle moves right'")
     add_model(video)
     video.add_argument(
         "--method",
@@ -29,19 +29,21 @@ def add_command(commands: Any) -> None:
         "(default: sdvg)",
     )
     video.add_argument("--tau", type=float, help="reward that a drafted block must reach")
-    video.add_argument("--reward", help="judges frames (default: shapes_clip_score, embedded)")
+    video.add_argument("--reward", help="judges frames (default: the model's own router)")
     video.add_argument("--weights", type=Path, help="file or folder of the reward's checkpoint")
     video.add_argument("--compare", action="store_true", help="also make it plainly, in pairs")
-    video.add_argument("-n", "--num-videos", type=int, default=1)
+    video.add_argument("-n", "--num-videos", type=int, default=1, help="each with its own seed")
     length = video.add_mutually_exclusive_group()
     length.add_argument("--blocks", type=int, help="length in blocks (default: the model's own)")
     length.add_argument("--num-frames", type=int, help="length in frames, of whole blocks")
     video.add_argument("--height", type=int, help="pixels (default: the model's own)")
     video.add_argument("--width", type=int, help="pixels (default: the model's own)")
-    video.add_argument("--steps", type=int, default=4, help="from noise to a block (default: 4)")
-    video.add_argument("--shift", type=float, default=5.0, help="warps the steps (default: 5)")
+    video.add_argument("--steps", type=int, help="from noise to a block (default: the model's own)")
+    video.add_argument("--shift", type=float, help="warps the steps (default: the model's own)")
     video.add_argument("--guidance", type=float, default=1.0, help="guidance scale (default: none)")
-    video.add_argument("--seed", type=seed, default=0)
+    video.add_argument(
+        "--seed", type=seed, default=0, help="of the first clip; each further one has the next"
+    )
     video.add_argument("--fps", type=int, default=16, help="frames a second (default: 16)")
     video.add_argument("-o", "--out", type=Path, default=Path("out"), help="folder (default: out)")
     video.add_argument("--json", action="store_true", help="print stats.json, not a table")
@@ -87,8 +89,6 @@ def _method(args: argparse.Namespace) -> tuple[str, SpecConfig]:
             settings.append(f"{knob}={value}")
     text, config = parse_method(f"{name}[{','.join(settings)}]" if settings else name)
     config.serving("video")
-    if args.tau is not None and config.resolved().rule != "reward-threshold":
-        raise InputError(f"--tau is a reward's threshold, and method {config.method!r} has none")
     return text, config
 
 

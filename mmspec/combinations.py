@@ -19,11 +19,24 @@ from .methods import (
     TREES,
     WINDOWED,
 )
+from .registry import is_reference
 
 if TYPE_CHECKING:
     from .config import SpecConfig
 
 MOST_NODES = 256  # of a draft
+# settings of block video: the rules, drafters or methods that read them
+READ_BY: dict[str, tuple[str, ...]] = {
+    "tau": ("reward-threshold",),
+    "draft_share": ("reward-rank", "random-routing"),
+    "wished_speedup": ("reward-rank",),
+    "wished_quality": ("reward-rank",),
+    "frame_rule": ("reward-threshold", "reward-rank"),
+    "reward": ("reward-threshold", "reward-rank"),
+    "forced_blocks": ("block-video",),
+    "draft_steps": ("block-video", "drafter-only"),
+    "draft_ahead": ("block-video",),
+}
 
 
 def check_combination(config: SpecConfig) -> None:
@@ -32,7 +45,7 @@ def check_combination(config: SpecConfig) -> None:
     Args:
         config: complete, see `SpecConfig.resolved`.
     """
-    if int(config.num_draft_tokens or 0) > config.max_draft_tokens:
+    if config.length != "constant" and int(config.num_draft_tokens or 0) > config.max_draft_tokens:
         raise InputError(
             f"num_draft_tokens ({config.num_draft_tokens}) is larger than max_draft_tokens "
             f"({config.max_draft_tokens})"
@@ -47,12 +60,13 @@ def check_combination(config: SpecConfig) -> None:
             f"and drafter {config.drafter!r} is none"
         )
     _check_trees(config)
+    _check_read(config)
 
 
 def _check_rule(config: SpecConfig) -> None:
     """A rule judges what its drafter drafts."""
     rule, drafter = str(config.rule), str(config.drafter)
-    if drafter in TREES and rule not in TREE_RULES:
+    if drafter in TREES and rule not in TREE_RULES and not is_reference(rule):
         raise InputError(
             f"rule {rule!r} judges chains and drafter {drafter!r} drafts trees; use 'recursive'"
         )
@@ -71,6 +85,22 @@ def _check_rule(config: SpecConfig) -> None:
         raise InputError(
             "rule 'cspd-independent' judges whole tokens each by itself, and drafter "
             f"{drafter!r} drafts steps of one; use 'aligned'"
+        )
+    if rule != "cspd-independent" and config.softening != type(config).softening:
+        raise InputError(
+            "softening is a setting of rule 'cspd-independent': what it softens is no longer "
+            f"exact; leave it out with rule {rule!r}"
+        )
+    if drafter == "aligned" and config.length != "constant":
+        raise InputError(
+            f"drafter 'aligned' drafts a fixed number of iterations, and length {config.length!r} "
+            "would not be asked; use 'constant'"
+        )
+    if drafter == "aligned" and rule != "cspd-independent" and config.num_draft_tokens != 1:
+        raise InputError(
+            f"rule {rule!r} judges one iteration of drafter 'aligned' at a time: the target's last "
+            "denoising step adds no noise, so it never ends where a draft does, and what is "
+            "drafted behind would be of another picture; leave num_draft_tokens 1"
         )
     if drafter != "null" and (rule in ROUTING_RULES) != (drafter == "block-video"):
         raise InputError(
@@ -123,6 +153,23 @@ def _check_trees(config: SpecConfig) -> None:
         )
     if (most := config.extent.largest) > MOST_NODES:
         raise InputError(f"this tree has up to {most} nodes; at most {MOST_NODES} are drafted")
+
+
+def _check_read(config: SpecConfig) -> None:
+    """What is set for blocks of video is read by somebody."""
+    parts = {config.method}
+    if config.drafter != "null":
+        parts |= {str(config.drafter), str(config.rule)}
+    for setting, readers in READ_BY.items():
+        if getattr(config, setting) != getattr(type(config), setting) and not parts & {*readers}:
+            raise InputError(
+                f"{setting} is a setting of {either(readers)}, and method {config.method!r} does "
+                "not read it; leave it out"
+            )
+    wishes = ("draft_share", "wished_speedup", "wished_quality")
+    wished = [name for name in wishes if getattr(config, name) != getattr(type(config), name)]
+    if len(wished) > 1:
+        raise InputError(f"{' and '.join(wished)} are wishes of one kind each; leave one")
 
 
 def _check_head(config: SpecConfig) -> None:

@@ -37,7 +37,7 @@ from .methods import (
     Siblings,
     Upsampler,
 )
-from .registry import check_name
+from .registry import check_name, is_reference
 
 WHOLE: dict[str, tuple[int, int]] = {
     "num_draft_tokens": (1, 64),
@@ -58,6 +58,7 @@ WHOLE: dict[str, tuple[int, int]] = {
     "zipar_window": (1, 256),
     "cool_length": (1, 256),
     "forced_blocks": (0, 65536),
+    "draft_steps": (1, 1000),
 }
 _DOES: dict[Modality, str] = {
     "image": "draws pictures",
@@ -82,6 +83,8 @@ REAL: dict[str, tuple[float, float]] = {
     "softening": (1, 1e6),
     "tau": (-inf, inf),
     "draft_share": (0, 1),
+    "wished_speedup": (1, 100),
+    "wished_quality": (-inf, inf),
 }
 
 
@@ -91,7 +94,8 @@ class SpecConfig:
 
     Args:
         method: preset of drafter, rule and length policy; see `METHODS`.
-        drafter, rule, length: one of the preset's parts by name, in place of the preset's.
+        drafter, rule, length: one of the preset's parts by name, in place of the preset's. A rule
+            of your own for tokens is "module:Class", a class that takes no arguments.
         head: draft head in place of a draft model, by name.
         num_draft_tokens: tokens drafted a round (γ) by a draft model; where the heuristic starts.
         max_draft_tokens: most tokens that a length policy may ask for.
@@ -137,10 +141,20 @@ class SpecConfig:
         softening: κ, how much wider than they are rule "cspd-independent" takes the laws to be.
         tau: reward τ that a drafted block of video must reach, on the reward's own scale.
         frame_rule: whose reward a block's is: "worst" frame's, or the "mean" of all.
-        reward: judges frames, a name of `mmspec.rewards.registry`.
+        reward: judges frames, a name of `mmspec.rewards.registry`, or "router": the pipeline's own.
         forced_blocks: first blocks of a clip that the target makes without a draft.
+        draft_steps: denoising steps of a drafted block of video; None: what the drafter was made
+            for. No more than the target's.
+        draft_ahead: whether the next block of video is drafted while the last one is decoded and
+            judged: the same clips, in less time where the hardware can do both. None: on a GPU; on
+            a CPU it helps only if there are cores to spare.
         draft_share: share of the drafts that is to stand, of rules "reward-rank" and
             "random-routing".
+        wished_speedup: in place of a share, of rule "reward-rank": seconds of plain generation over
+            those of a clip. The share follows what blocks are seen to take, so clips of a seed may
+            differ from run to run.
+        wished_quality: in place of a share, of rule "reward-rank": mean reward that the drafts of a
+            clip that stand have at least, on the reward's own scale.
         stride: positions in a row of the picture; the pipeline fills it in.
 
     Raises:
@@ -193,11 +207,15 @@ class SpecConfig:
     target_compressor: str | None = None
     target_keep: float | None = 0.5
     softening: float = 42.0
-    tau: float = 60.0
+    tau: float = 25.0
     frame_rule: FrameRule = "worst"
-    reward: str = "shapes_clip_score"
+    reward: str = "router"
     forced_blocks: int = 1
+    draft_steps: int | None = None
+    draft_ahead: bool | None = None
     draft_share: float = 0.5
+    wished_speedup: float | None = None
+    wished_quality: float | None = None
     stride: int = 1
 
     def __post_init__(self) -> None:
@@ -215,7 +233,8 @@ class SpecConfig:
             ("draft_compressor", COMPRESSORS),
             ("target_compressor", COMPRESSORS),
         ):
-            if (value := getattr(self, name)) is not None:
+            value = getattr(self, name)
+            if value is not None and not (name == "rule" and is_reference(value)):
                 check_name(name, value, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
         check_name("upsampler", self.upsampler, UPSAMPLERS)
@@ -232,6 +251,9 @@ class SpecConfig:
             number = getattr(self, knob)
             if number is not None and not low <= number <= high:
                 raise InputError(f"{knob} must be from {low} to {high}, not {number!r}")
+        draft_ahead: Any = self.draft_ahead
+        if draft_ahead is not None and not isinstance(draft_ahead, bool):
+            raise InputError(f"draft_ahead must be True, False or None, not {draft_ahead!r}")
         exit_layer: Any = self.exit_layer
         if exit_layer is not None and not (isinstance(exit_layer, int) and exit_layer >= 1):
             raise InputError(f"exit_layer must be an integer of 1 or more, not {self.exit_layer!r}")

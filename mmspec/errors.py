@@ -3,3 +3,9 @@
 
 class InputError(ValueError):
     """Bad input: what is wrong and what to do, in one line. The command line exits with code 2."""
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong in one line; of the system's errors without number and path."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return text.splitlines()[0]

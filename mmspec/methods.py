@@ -129,6 +129,7 @@ DEFAULTS: dict[str, Any] = {
     "local_slips": 0,
     "draft_rows": 1,
     "neighbours": 20,
+    "draft_steps": None,
 }
 
 METHODS: dict[str, Method] = {
@@ -156,7 +157,7 @@ METHODS: dict[str, Method] = {
         "recursive",
         "constant",
         "a one-layer head on the target's features drafts a tree",
-        of_text=_of_head("eagle", "such a head drafts a chain, over pictures as over text", 6),
+        of_text=_of_head("eagle", "a one-layer head on the target's features drafts a chain", 6),
     ),
     "vispec": _of_head(
         "vispec", "eagle's head; a picture is a vector or two, and one for all text", 6
@@ -207,7 +208,7 @@ METHODS: dict[str, Method] = {
         "tree",
         "lantern++",
         "constant",
-        "the same, by λ times the token's own probability, on a fixed tree",
+        "lantern's test by λ times the token's own probability, on a fixed tree",
         knob="lantern_lambda",
         sweep=(1.5, 2.0, 5.0, 20.0),
         serves=("image",),
@@ -288,10 +289,12 @@ METHODS: dict[str, Method] = {
         "the last prediction drafts denoising steps; what falls is drawn from the residual",
     ),
     "gaussian-block": _of_steps(
-        "frozen", "gaussian-block", "the same; the steps of a draft are judged together"
+        "frozen", "gaussian-block", "gamma-maximal whose drafted steps are judged together"
     ),
     "reflection": _of_steps(
-        "frozen", "reflection", "the same; what falls is reflected, for a head of fixed variances"
+        "frozen",
+        "reflection",
+        "gamma-maximal whose fallen steps are mirrored, not drawn anew: less work a step",
     ),
     "cspd": Method(
         "aligned",
@@ -320,20 +323,28 @@ METHODS: dict[str, Method] = {
     ),
     "sdvg": _of_blocks(
         "reward-threshold",
-        "a small model's block stands if a reward is content with its worst frame",
-        tau=(70.0, 60.0, 50.0, 40.0),
+        "a small model drafts each block, which stands if its worst frame scores enough",
+        tau=(32.0, 28.0, 24.0, 20.0),
     ),
     "sdvg-adaptive": _of_blocks(
         "reward-rank",
-        "the same; the threshold moves so that a wished share of a clip's drafts stands",
+        "sdvg with a wished share of drafts, speed-up or mean score in place of a fixed threshold",
         draft_share=(0.25, 0.5, 0.75, 0.9),
     ),
     "random-routing": _of_blocks(
         "random-routing",
-        "such a block stands by chance, nobody judges",
+        "a small model drafts each block, which stands by chance, nobody looks at it",
         "sceptic",
-        draft_share=(0.25, 0.5, 0.75, 0.9),
+        draft_share=(0.25, 0.5, 0.75, 1.0),
     ),
+}
+
+# the defaults of commands and demo: of each modality the first that a model has the parts for
+FIRST: dict[Modality, tuple[str, ...]] = {
+    "image": ("scd",),
+    "vlm": ("eagle", "draft", "prompt-lookup"),
+    "continuous": ("reflection",),
+    "video": ("sdvg",),
 }
 
 # a drafter's components of the pipeline beside the target; others need none

@@ -16,6 +16,27 @@ def resolve(reference: str) -> Any:
     return getattr(import_module(module), name)
 
 
+def is_reference(name: str) -> bool:
+    """Whether a name is a user's own `"module:Object"`."""
+    module, _, found = name.partition(":")
+    return bool(module and found)
+
+
+def resolve_own(kind: str, reference: str) -> Any:
+    """The object that a user's `"module:Object"` names.
+
+    Raises:
+        InputError: it can't be imported.
+    """
+    try:
+        return resolve(reference)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise InputError(
+            f"can't import {kind} {reference!r}: {error}; its module must be installed, or in a "
+            "folder of PYTHONPATH"
+        ) from error
+
+
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     """Raise an `InputError` that suggests the nearest name if `name` is not known."""
     names = list(known)

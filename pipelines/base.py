@@ -15,12 +15,13 @@ from ..config import SpecConfig
 from ..engine.types import Engine
 from ..errors import InputError
 from ..methods import Modality
-from ..models.embedded import embedded_folder, readable
+from ..models.embedded import readable
 from ..models.loading import load_component, read_json
 from ..models.placement import Device
 from .spread import spread
 
 PLAIN = SpecConfig(method="plain")
+_EMBEDDED = "embedded-"  # begins the names of models that ship
 
 
 class SpeculativePipeline(DiffusionPipeline):
@@ -28,15 +29,16 @@ class SpeculativePipeline(DiffusionPipeline):
 
     Subclasses name the folder of their embedded model in `embedded`, what they make in `modality`,
     a method that needs no component beside the target in `without`, and the classes of their
-    components in `component_classes`; those in `_optional_components` may
-    be missing. `on_engine` is given the engine of every generation before it runs, for
-    measurements.
+    components in `component_classes`; those in `_optional_components` may be missing. `strangers`
+    says, by class, what to do with folders of another pipeline. `on_engine` is given the engine of
+    every generation before it runs, for measurements.
     """
 
     embedded: str
     modality: ClassVar[Modality] = "image"
     without: ClassVar[str] = "sjd"
     component_classes: ClassVar[dict[str, Any]]
+    strangers: ClassVar[dict[str, str]] = {}
     speculation: SpecConfig = PLAIN
     on_engine: Callable[[Engine], None] | None = None
     _interrupt = False
@@ -67,12 +69,8 @@ class SpeculativePipeline(DiffusionPipeline):
                 the device map can't be followed.
         """
         folder = locate(path, cls.embedded)
+        check_folder(folder, cls.__name__, "model_index.json", cls.strangers)
         index = read_json(folder / "model_index.json")
-        if index.get("_class_name") != cls.__name__:
-            raise InputError(
-                f"{folder} holds a {index.get('_class_name')}, not a {cls.__name__}; "
-                "use the pipeline it was saved from"
-            )
         parts: dict[str, Any] = {}
         for name in cls.component_classes:
             present = (index.get(name) or [None])[0] is not None
@@ -185,10 +183,53 @@ def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: i
     return [int(seed) for seed in drawn.tolist()]
 
 
+def check_folder(
+    folder: Path, pipeline: str, index: str, strangers: Mapping[str, str] | None = None
+) -> None:
+    """Raise an `InputError` unless a folder is one that a pipeline opens.
+
+    Args:
+        pipeline: the name of its class.
+        index: the file that says what the folder holds: one of transformers has "config.json".
+        strangers: by another pipeline's class, why not and what to do.
+    """
+    if not folder.is_dir():
+        raise InputError(f"can't read {folder} as a model: it is no folder")
+    saved = folder / "model_index.json"
+    held = read_json(saved).get("_class_name") if saved.is_file() else None
+    if held not in (None, pipeline):
+        why = (strangers or {}).get(str(held))
+        raise InputError(
+            f"{folder} is a model of {held}, and {pipeline} can't open it"
+            + (f": {why}" if why else "")
+        )
+    if not (folder / index).is_file():
+        raise InputError(f"can't read {folder} as a model of {pipeline}: it has no {index}")
+
+
+def shipped() -> dict[str, Path]:
+    """The folders of the pipelines that ship with the package, by the name that `locate` takes."""
+    from ..models.embedded import MODELS
+
+    index = ("model_index.json", "config.json")
+    folders = sorted(path for path in MODELS.iterdir() if any((path / n).exists() for n in index))
+    return {_EMBEDDED + folder.name: folder for folder in folders}
+
+
 def locate(path: str | Path | None, embedded: str) -> Path:
-    """The folder of an embedded model, a local one, or a downloaded hub repository."""
-    if path is None:
-        return embedded_folder(embedded)
+    """The folder of an embedded model ("embedded-image"), a local one, or a downloaded repository.
+
+    Args:
+        embedded: the name of the model that None stands for.
+    """
+    if path is None or str(path).startswith(_EMBEDDED):
+        name, there = str(path or _EMBEDDED + embedded), shipped()
+        if name not in there:
+            known = ", ".join(there) or "none"
+            raise InputError(
+                f"no model {name} ships with this version (there are {known}); name a folder"
+            )
+        return readable(there[name])
     folder = Path(path)
     if folder.exists():
         return readable(folder)
@@ -203,4 +244,6 @@ def locate(path: str | Path | None, embedded: str) -> Path:
             raise InputError(
                 f"no folder {path} here, and the hub did not give it: {first}"
             ) from error
-    raise InputError(f"no model folder at {path}")
+    raise InputError(
+        f"no model folder at {path}; models that ship are {', '.join(shipped()) or 'none'}"
+    )

@@ -26,7 +26,7 @@ from .continuous_parts import make_gaussian_rule, make_step_length
 from .continuous_speculation import Speculation, check_plan
 from .continuous_stats import ContinuousStats
 from .output import ContinuousOutput
-from .prompts import check_count, check_prompts, negatives
+from .prompts import check_count, check_prompts, classes, negatives
 
 OutputType = Literal["pil", "np", "pt", "latent"]
 _SAME = (
@@ -53,7 +53,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         InputError: the parts do not fit each other.
     """
 
-    embedded = "continuous"
+    embedded = "mar"
     modality: ClassVar[Modality] = "continuous"
     without: ClassVar[str] = "gamma-maximal"
     _optional_components: ClassVar = ["text_encoder", "tokenizer", "drafter"]
@@ -129,7 +129,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         """Draw pictures.
 
         Args:
-            prompt: caption or captions, of a target that is told captions.
+            prompt: caption or captions; of a target that is told classes, their numbers.
             negative_prompt: what the unconditional rows are told; None: the learned "nothing".
             class_labels: class or classes, of a target that is told classes.
             height, width: pixels; there is one size.
@@ -141,15 +141,18 @@ class ContinuousImagePipeline(SpeculativePipeline):
             diffusion_steps: of the head; a pair (first, last), such as (50, 5), shrinks from the
                 first iteration to the last (DiSA).
             learned_variance: whether the head says how much noise a step adds, as published; else
-                it is the least that the schedule allows, which rule "reflection" needs.
+                it is the least that the schedule allows.
             num_images_per_prompt: pictures per caption or class.
             generator: one for all pictures, or a list with one each; the same seed gives the same
                 picture, alone or in a batch.
             output_type: "pil", "np", "pt" or "latent": the tokens `[B, L, C]`.
             return_dict: a `ContinuousOutput`, else the tuple (images, stats).
             callback_on_step_end: called as `callback(pipe, iteration, tokens so far, {"latents":
-                …})` after every iteration, or several that are drawn together; set `pipe.interrupt
-                = True` in it to stop: tokens that are not drawn then are 0.
+                …, "places": …, "drafted": …, "stats": …})` after every iteration, or several that
+                are drawn together: all tokens `[B, L, C]`, the places `[B, K]` of those just drawn,
+                the share `[B, K]` of their denoising steps that were drafted and stood, and the
+                stats so far. Set `pipe.interrupt = True` in it to stop: tokens that are not drawn
+                then are 0.
 
         Raises:
             InputError: an argument is out of range, or does not fit the model or the method.
@@ -242,7 +245,10 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 done = prediction.known.shape[1] + prediction.places.shape[1]
                 bar.update(done * rows - bar.n)
                 if callback is not None:
-                    callback(self, prediction.iterations.stop, done, {"latents": tokens})
+                    drafted = speculation.drafted.unflatten(0, (rows, -1))
+                    told: dict[str, Any] = {"latents": tokens, "places": prediction.places}
+                    told |= {"drafted": drafted, "stats": stats}
+                    callback(self, prediction.iterations.stop, done, told)
                 if self._interrupt:
                     break
         return tokens
@@ -267,14 +273,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
             captions = [prompt] if isinstance(prompt, str) else list(prompt)
             check_prompts(captions)
             return captions
-        if prompt is not None or labels is None:
-            raise InputError("this model is told classes: give class_labels, not prompt")
-        classes = [labels] if isinstance(labels, int) else list(labels)
-        count = self.transformer.config.class_num
-        wrong = [label for label in classes if not 0 <= label < count]
-        if wrong or not classes:
-            raise InputError(f"class_labels are from 0 to {count - 1}, not {wrong or classes}")
-        return classes
+        return classes(prompt, labels, self.transformer.config.class_num)
 
     def _features(
         self, told: list[str] | list[int], negative: str | list[str] | None, guided: bool
@@ -284,11 +283,11 @@ class ContinuousImagePipeline(SpeculativePipeline):
         None: the learned "nothing".
         """
         features: list[Tensor | None] = [self._embedded(told)]
+        if negative is not None and not self.captioned:
+            raise InputError("this model is told classes: it has no negative_prompt")
         if guided and negative is None:
             features.append(None)
         elif guided:
-            if not self.captioned:
-                raise InputError("this model is told classes: it has no negative_prompt")
             features.append(self._embedded(negatives(negative, [str(t) for t in told])))
         return features
 

@@ -32,6 +32,10 @@ class Speculation:
         small: a smaller model of the same pictures, of those that need one.
         stats: counters to fill.
         on_engine: is given every engine before it runs.
+
+    Attributes:
+        drafted: of the steps of every token of the last prediction that may be drafted (the target
+            makes the last, which has no noise), the share that was and stood `[R]`.
     """
 
     config: SpecConfig
@@ -44,6 +48,7 @@ class Speculation:
     def __post_init__(self) -> None:
         check_plan(self.config, self.plan)
         self.rule = make_gaussian_rule(self.config)
+        self.drafted = torch.zeros(0)
         self.stats.method = self.config.method
         self.stats.contract = "lossy" if self.config.drafter_only else self.rule.contract
 
@@ -57,7 +62,7 @@ class Speculation:
         iterations = self.plan.iterations
         if self.config.rule != "cspd-independent":
             return [1] * iterations
-        known = [self.plan.length - left for left in self.plan.masked()]
+        known = [self.plan.length - left for left in self.plan.masked]
         alone = sum(count < PREFILLED * self.plan.length for count in known)
         step = self.config.extent.first_drafted
         whole, rest = divmod(iterations - alone, step)
@@ -88,14 +93,16 @@ class Speculation:
         if small is not None:
             self.stats.drafter_backbone_calls += 1
             self.stats.drafter_head_calls += small.calls
+            self.stats.drafter_head_rows += small.rows * self.groups
         return tokens
 
     def _plainly(self, prediction: Prediction) -> Tensor:
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
+        self.drafted = torch.full((tokens,), float(self.config.drafter_only))
         if self.config.drafter_only:
             with self.stats.phase("draft"):
                 drawn = plainly(prediction)
-            self.stats.observe_drafter_only(tokens, steps)
+            self.stats.observe_drafter_only(tokens, steps, self.groups)
         else:
             with self.stats.phase("target"):
                 drawn = plainly(prediction)
@@ -114,6 +121,7 @@ class Speculation:
         tokens = self._run(prediction, judge, drafter, reached[:, None], target)
         self.stats.drafter_backbone_calls += drafter.backbone_calls
         self.stats.drafter_head_calls += drafter.head_calls
+        self.stats.drafter_head_rows += drafter.head_rows * self.groups
         return tokens
 
     def _run(
@@ -133,8 +141,8 @@ class Speculation:
         rows, limit = len(first), judge.left
         context = run(engine, rows, limit, counts, device=first.device, first=first)
         counts.head_calls, counts.head_rows = target.calls, target.rows * self.groups
-        counts.emitted = [steps + target.steps - limit for steps in counts.emitted]  # as walked
-        self.stats.observe_loop(counts)
+        self.drafted = torch.tensor(counts.accepted) / max(1, limit - 1)
+        self.stats.observe_loop(counts, walked=target.steps - limit)
         return context.tokens[:, limit - 1]
 
     def _prefilled(self, prediction: Prediction) -> bool:
@@ -154,11 +162,6 @@ def check_plan(config: SpecConfig, plan: MarPlan) -> None:
         raise InputError(
             f"at temperature 0 no step adds noise, and method {config.method!r} couples "
             "noise: a draft would have to hit every number; use method 'plain'"
-        )
-    if config.rule == "reflection" and plan.learned_variance:
-        raise InputError(
-            "rule 'reflection' needs a drafter that has the target's deviations, and this head "
-            "says its own in every step; use 'gamma-maximal', or learned_variance=False"
         )
 
 

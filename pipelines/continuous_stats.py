@@ -1,8 +1,10 @@
-"""Counters of continuous tokens: rows are tokens, positions are their denoising steps."""
+"""Counters of continuous tokens: rows are tokens, what they emit are denoising steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from ..engine.stats import SpecStats
@@ -23,6 +25,9 @@ class ContinuousStats(SpecStats):
         head_calls, head_rows: calls of the target's head one after the other, and the rows in them,
             of a token at one step (guidance doubles them).
         drafter_backbone_calls, drafter_head_calls: the drafter's, one after the other.
+        drafter_head_rows: the rows in the latter.
+        judged_by_step, stood_by_step: per denoising step, the noisiest first, how often a draft of
+            it was judged, and stood.
     """
 
     pictures: int = 0
@@ -32,6 +37,29 @@ class ContinuousStats(SpecStats):
     head_rows: int = 0
     drafter_backbone_calls: int = 0
     drafter_head_calls: int = 0
+    drafter_head_rows: int = 0
+    judged_by_step: list[int] = field(default_factory=list)
+    stood_by_step: list[int] = field(default_factory=list)
+
+    def observe(
+        self,
+        width: int,
+        nodes: list[int],
+        reach: list[int],
+        accepted: list[int],
+        counts: list[int],
+        calls: int = 1,
+        again: Sequence[int] = (),
+    ) -> None:
+        for done, depth, kept, count in zip(self.emitted, reach, accepted, counts, strict=True):
+            judged = min(count, depth)
+            grow = done + judged - len(self.judged_by_step)
+            self.judged_by_step += [0] * grow
+            self.stood_by_step += [0] * grow
+            for n in range(judged):
+                self.judged_by_step[done + n] += 1
+                self.stood_by_step[done + n] += n < kept
+        super().observe(width, nodes, reach, accepted, counts, calls, again)
 
     def observe_backbone(self, rows: int) -> None:
         """Count one call of the target's backbone."""
@@ -49,16 +77,20 @@ class ContinuousStats(SpecStats):
         self.head_calls += steps
         self.head_rows += steps * tokens * groups
 
-    def observe_drafter_only(self, tokens: int, steps: int) -> None:
+    def observe_drafter_only(self, tokens: int, steps: int, groups: int) -> None:
         """Count tokens that the drafter denoised in the target's place, after a backbone call."""
         for counts in (self.calls, self.drafted, self.accepted, self.target_tokens):
             counts += [0] * tokens
         self.emitted += [steps] * tokens
         self.drafter_backbone_calls += 1
         self.drafter_head_calls += steps
+        self.drafter_head_rows += steps * tokens * groups
 
-    def observe_loop(self, other: ContinuousStats) -> None:
-        """Count what a run of the loop took."""
+    def observe_loop(self, other: ContinuousStats, walked: int = 0) -> None:
+        """Count what a run of the loop took, in front of which so many steps were walked."""
+        other.emitted = [steps + walked for steps in other.emitted]
+        for name in _STEPS:
+            setattr(other, name, [0] * walked + getattr(other, name))
         self._add(other)
 
     def _add(self, other: SpecStats) -> None:
@@ -66,13 +98,16 @@ class ContinuousStats(SpecStats):
         assert isinstance(other, ContinuousStats)
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _STEPS:
+            both = zip_longest(getattr(self, name), getattr(other, name), fillvalue=0)
+            setattr(self, name, [sum(pair) for pair in both])
 
     @property
     def loop_seconds(self) -> float:
         return super().loop_seconds + self.seconds.get("backbone", 0.0)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), **{name: getattr(self, name) for name in _COUNTS}}
+        return {**super().as_dict(), **{n: getattr(self, n) for n in (*_COUNTS, *_STEPS)}}
 
 
 _COUNTS = (
@@ -83,4 +118,6 @@ _COUNTS = (
     "head_rows",
     "drafter_backbone_calls",
     "drafter_head_calls",
+    "drafter_head_rows",
 )
+_STEPS = ("judged_by_step", "stood_by_step")

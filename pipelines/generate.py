@@ -216,6 +216,7 @@ class Speculation:
         stops = Stops.of(stopping_criteria)
         request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
         stats = SpecStats(method=self.config.method)
+        vars(model)["speculation_stats"] = stats  # a round may ask for those so far
         engine = self._engine(request, given, own, stops, stats)
         lossy = self.config.drafter_only or self.config.target_compressor is not None
         stats.contract = "lossy" if lossy else engine.rule.contract
@@ -232,10 +233,9 @@ class Speculation:
 
         with self.target.repacked(), self.drafting.repacked():
             context = run(engine, len(input_ids), request.limit, stats, on_round, device)
-            self._learn(engine, stats)
+            self._learn(engine, stats, all(context.finished))
         if streamer is not None:
             streamer.end()
-        vars(model)["speculation_stats"] = stats
         # where no token fills a row up, rows that time cut short are as long as the shortest
         width = min(context.base) if pad is None else max(context.base)
         real = torch.arange(width, device=device) < context.lengths[:, None]
@@ -284,8 +284,8 @@ class Speculation:
             StopStrings(stops.strings, request.ids) if stops.strings is not None else None,
         )
 
-    def _learn(self, engine: Engine, stats: SpecStats) -> None:
-        """Complete the statistics; say so if speculation did not pay."""
+    def _learn(self, engine: Engine, stats: SpecStats, whole: bool) -> None:
+        """Complete the statistics; say so if speculation did not pay, unless it was cut short."""
         guard, target = engine.drafter, engine.target
         if isinstance(guard, GuardedDrafter):
             stats.fault = guard.fault
@@ -294,4 +294,5 @@ class Speculation:
             if guard.fault is None:
                 self.drafting.tell(stats)
             assert isinstance(target, ProcessedTarget)
-            self._notices.check(stats, self._costs.call(target.model))
+            if whole:
+                self._notices.check(stats, self._costs.call(target.model))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor
 
@@ -40,13 +40,14 @@ from ..engine.length.constant import ConstantLength
 from ..engine.length.goodput import Experience, GoodputLength
 from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
-from ..engine.types import AcceptanceRule, Drafter, DraftLength
+from ..engine.types import AcceptanceRule, Contract, Drafter, DraftLength
 from ..errors import InputError
 from ..methods import SELF, WINDOWED
 from ..models.guided import GuidedDecoder
 from ..models.neighbours import Neighbours
 from ..models.spatial import SpatialDecoder
 from ..models.token_grid import TokenGrid
+from ..registry import is_reference, resolve_own
 
 WINDOWS: dict[str, type[JacobiDrafter]] = {
     "jacobi": JacobiDrafter,
@@ -63,6 +64,8 @@ def make_rule(
 ) -> AcceptanceRule:
     """The acceptance rule of a configuration; at temperature 0 those on chains are the greedy one.
 
+    A rule of the user's own is itself at every temperature.
+
     Args:
         codebook: gives the vectors of the codes `[V, C]`, for the rules that pool like tokens;
             None: there are none.
@@ -70,6 +73,8 @@ def make_rule(
     """
     config = config.resolved()
     rule = str(config.rule)
+    if is_reference(rule):
+        return _own_rule(rule)
     if rule == "greedy" and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
 
@@ -104,6 +109,29 @@ def make_rule(
     if rule == "cool":
         return CoolRule(config.cool_delta, config.cool_length, config.cool_nu)
     return BlockRule() if rule == "block" else TokenRule()
+
+
+def _own_rule(reference: str) -> AcceptanceRule:
+    """A rule that is no part of this library.
+
+    Raises:
+        InputError: it can't be imported or made, or is no rule.
+    """
+    made, contracts = resolve_own("rule", reference), get_args(Contract)
+    try:
+        rule: AcceptanceRule = made()
+    except TypeError as error:
+        raise InputError(
+            f"rule {reference!r} must be a class without arguments: {error}"
+        ) from error
+    if not callable(getattr(rule, "verify", None)) or (
+        getattr(rule, "contract", None) not in contracts
+    ):
+        raise InputError(
+            f"rule {reference!r} is no acceptance rule: it needs verify(draft, scores, coins) and "
+            f"a contract, {' or '.join(contracts)}"
+        )
+    return rule
 
 
 def check_layers(config: SpecConfig, layers: int) -> None:

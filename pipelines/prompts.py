@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
+from typing import Any
+
 from ..errors import InputError
 
 
@@ -9,6 +13,30 @@ def check_prompts(captions: list[str]) -> None:
     """Raise an `InputError` if there is nothing to draw."""
     if not captions or not all(c.strip() for c in captions):
         raise InputError("the prompt is empty; say what to draw")
+
+
+def classes(
+    prompt: str | list[str] | None, labels: int | Sequence[int] | None, count: int
+) -> list[int]:
+    """What a model of `count` classes is told: labels, or their numbers written as prompts.
+
+    Raises:
+        InputError: both or neither, or one that is no class.
+    """
+    told = f"this model is told classes, numbers from 0 to {count - 1}"
+    if (prompt is None) == (labels is None):
+        raise InputError(f"{told}: give class_labels, or numbers as prompt")
+    said: Any = prompt if labels is None else labels
+    found: list[int] = []
+    try:
+        alone = isinstance(said, str) or not getattr(said, "ndim", not isinstance(said, int))
+        for one in [said] if alone else said:
+            found.append(int(one) if isinstance(one, str) else operator.index(one))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{told}, not {said!r}") from error
+    if not found or not all(0 <= label < count for label in found):
+        raise InputError(f"{told}, not {said!r}")
+    return found
 
 
 def check_count(num_images_per_prompt: int) -> None:

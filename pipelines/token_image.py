@@ -122,9 +122,10 @@ class TokenImagePipeline(SpeculativePipeline):
                 picture, alone or in a batch (goodput lengths follow the clock and may not).
             output_type: "pil", "np", "pt" or "tokens": the codes, without forced tokens.
             return_dict: an `ImageOutput`, else the tuple (images, stats).
-            callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …})`
-                after every verify round; set `pipe.interrupt = True` in it to stop: what is not
-                drawn then is filled with token 0.
+            callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
+                "stats": …})` after every verify round; `context.drafted()` says which tokens the
+                round owes to the drafter, and the stats are those so far. Set `pipe.interrupt =
+                True` in it to stop: what is not drawn then is filled with token 0.
 
         Raises:
             InputError: an argument is out of range or does not fit the model.
@@ -169,7 +170,8 @@ class TokenImagePipeline(SpeculativePipeline):
                 bar.update(sum(context.base) - bar.n)
                 if callback_on_step_end is not None:
                     done = min(context.base)
-                    callback_on_step_end(self, context.round, done, {"context": context})
+                    told = {"context": context, "stats": stats}
+                    callback_on_step_end(self, context.round, done, told)
                 return self._interrupt
 
             context = run(engine, rows, limit, stats, on_round, self.device)
@@ -178,7 +180,7 @@ class TokenImagePipeline(SpeculativePipeline):
             stats.fault = engine.drafter.fault
             if isinstance(engine.drafter.drafter, SelfDrafter):
                 stats.own_drafts = engine.drafter.drafter.share
-            if isinstance(engine.target, TokenTarget):
+            if isinstance(engine.target, TokenTarget) and all(context.finished):
                 self._notices.check(stats, self._costs.call(engine.target.model))
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn

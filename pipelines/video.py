@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,15 +15,17 @@ from ..config import SpecConfig
 from ..engine.types import Context
 from ..errors import InputError
 from ..methods import Modality
+from ..models.frame_router import FrameRouter
 from ..models.video_target import VideoTarget
-from ..models.wan import TIMESTEPS, WanTransformer
-from ..models.wan_clips import WanClips
+from ..models.wan import WanTransformer
+from ..models.wan_clips import MOST_STEPS, WanClips
 from ..models.wan_sampler import FewStepSampler
 from ..models.wan_window import ContextWindow
 from ..registry import check_name
-from ..rewards.base import Reward
+from ..rewards.base import BlockReward, Reward
 from ..rewards.frames import FrameJudge
-from ..rewards.registry import REWARDS, load_reward
+from ..rewards.registry import REWARDS, check_threshold, load_reward
+from ..rewards.router import RouterReward
 from .base import SpeculativePipeline, owned
 from .output import VideoBlock, VideoOutput
 from .prompts import check_prompts, negatives
@@ -41,6 +44,7 @@ class VideoPipeline(SpeculativePipeline):
         vae: its latents are what is denoised.
         text_encoder, tokenizer: (U)MT5 encoder and its tokenizer.
         drafter: a smaller model of the same latents, blocks and text features.
+        router: guesses how near the drafter's frames are to the target's own; reward "router".
 
     Attributes:
         reward: judges frames in place of the one that `SpecConfig.reward` names; None: that one.
@@ -52,15 +56,20 @@ class VideoPipeline(SpeculativePipeline):
     embedded = "video"
     modality: ClassVar[Modality] = "video"
     without: ClassVar[str] = "plain"
-    _optional_components: ClassVar = ["drafter"]
+    _optional_components: ClassVar = ["drafter", "router"]
     component_classes: ClassVar = {
         "transformer": WanTransformer,
         "vae": AutoencoderKLWan,
         "text_encoder": T5EncoderModel,
         "tokenizer": PreTrainedTokenizerFast,
         "drafter": WanTransformer,
+        "router": FrameRouter,
     }
-    reward: Reward | None = None
+    strangers: ClassVar = {
+        "WanPipeline": "its frames all read each other, and block video needs a block-causal "
+        "model: VideoPipeline.from_wan takes one, such as Self-Forcing's, and this folder as parts"
+    }
+    reward: Reward | BlockReward | None = None
 
     def __init__(
         self,
@@ -69,6 +78,7 @@ class VideoPipeline(SpeculativePipeline):
         text_encoder: T5EncoderModel | UMT5EncoderModel,
         tokenizer: Any,
         drafter: WanTransformer | None = None,
+        router: FrameRouter | None = None,
     ) -> None:
         super().__init__()
         self.register_modules(
@@ -77,8 +87,9 @@ class VideoPipeline(SpeculativePipeline):
             text_encoder=text_encoder,
             tokenizer=tokenizer,
             drafter=drafter,
+            router=router,
         )
-        check_parts(transformer, vae, text_encoder, drafter)
+        check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
         self._loaded: tuple[str, Reward] | None = None
         self._at_work: VideoRun | None = None
 
@@ -90,9 +101,9 @@ class VideoPipeline(SpeculativePipeline):
         height: int | None = None,
         width: int | None = None,
         num_frames: int | None = None,
-        num_inference_steps: int = 4,
+        num_inference_steps: int | None = None,
         timesteps: Sequence[float] | None = None,
-        shift: float = 5.0,
+        shift: float | None = None,
         guidance_scale: float = 1.0,
         window: ContextWindow | None = None,
         generator: torch.Generator | list[torch.Generator] | None = None,
@@ -109,9 +120,10 @@ class VideoPipeline(SpeculativePipeline):
             negative_prompt: what the unconditional rows are told under guidance; None: nothing.
             height, width: pixels (default: what the model was made for).
             num_frames: of whole blocks (default: what the model was made for).
-            num_inference_steps: from noise to a block, evenly from 1000.
+            num_inference_steps: from noise to a block, evenly from 1000 (default: what the model
+                was made for).
             timesteps: these steps in their place, falling from 1000.
-            shift: warps the steps, see `FewStepSampler`.
+            shift: warps the steps, see `FewStepSampler` (default: what the model was made for).
             guidance_scale: classifier-free guidance s; 1: none, as few-step models want it.
             window: which earlier blocks are read (default: the model's own); with a rolling one
                 memory does not grow with the clip.
@@ -121,9 +133,9 @@ class VideoPipeline(SpeculativePipeline):
                 are theirs, and what is returned is what was made since. The prompt may be another.
             output_type: "pil", "np", "pt", "latent", or "none": frames are only streamed.
             return_dict: a `VideoOutput`, else the tuple (frames, stats).
-            callback_on_step_end: called as `callback(pipe, round, blocks so far, {"latents": …})`
-                after every block, with its latents `[B, F, C, h, w]`; set `pipe.interrupt = True`
-                in it to stop.
+            callback_on_step_end: called as `callback(pipe, round, blocks so far, {"latents": …,
+                "stats": …})` after every block, with its latents `[B, F, C, h, w]` and the stats so
+                far, such as who made it; set `pipe.interrupt = True` in it to stop.
             callback_on_block: called as `callback(pipe, block)` for every clip's block as soon as
                 it stands, see `VideoBlock`.
 
@@ -133,9 +145,7 @@ class VideoPipeline(SpeculativePipeline):
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         check_prompts(prompts)
         shown = ShownFrames(output_type, len(prompts), self.pictures)
-        count = num_inference_steps
-        steps = timesteps or [TIMESTEPS * (1 - n / count) for n in range(count)]
-        sampler = FewStepSampler(tuple(steps), shift, guidance_scale)
+        sampler = self._sampler(num_inference_steps, timesteps, shift, guidance_scale)
         untold = negatives(negative_prompt or "", prompts) if sampler.guided else None
         sizes = VideoSizes(self.transformer, self.vae)
         size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
@@ -147,11 +157,13 @@ class VideoPipeline(SpeculativePipeline):
             )
         self._at_work, self._interrupt = None, False  # the last call's caches go
 
-        def begin(model: WanTransformer) -> WanClips:
-            return WanClips(model, texts, *size, sampler, blocks, window)
-
         config, stats = self.speculation.serving(self.modality), VideoStats()
         made_by, drafter = self._models(config)
+
+        def begin(model: WanTransformer) -> WanClips:
+            quick = sampler if model is self.transformer else self._quick(sampler, config)
+            return WanClips(model, texts, *size, quick, blocks, window)
+
         reward = self._reward(config) if judged(config) else None
         with stats.phase("encode"):
             length = self.transformer.config.text_len
@@ -173,8 +185,8 @@ class VideoPipeline(SpeculativePipeline):
                     if callback_on_block is not None:
                         callback_on_block(self, block)
                 if callback_on_step_end is not None:
-                    latents = owned(context.last[:, 0])
-                    callback_on_step_end(self, context.round, work.blocks, {"latents": latents})
+                    told = {"latents": owned(context.last[:, 0]), "stats": stats}
+                    callback_on_step_end(self, context.round, work.blocks, told)
                 return self._interrupt
 
             work.run(blocks - done, on_block)
@@ -204,8 +216,37 @@ class VideoPipeline(SpeculativePipeline):
         super().check_speculation(config)
         parts = config.serving(self.modality)
         make_routing_rule(parts)
-        if judged(parts) and self.reward is None:
-            check_name(REWARDS.kind, parts.reward, REWARDS.names())
+        if not judged(parts):
+            return
+        knob = "tau" if parts.rule == "reward-threshold" else "wished_quality"
+        if (value := getattr(parts, knob)) is not None:
+            asked = parts.reward if self.reward is None else self.reward.name
+            check_threshold(knob, value, asked)
+        if self.reward is not None:
+            return
+        check_name(REWARDS.kind, parts.reward, [RouterReward.name, *REWARDS.names()])
+        if parts.reward == RouterReward.name and self.router is None:
+            known = ", ".join(REWARDS.names())
+            raise InputError(f"this pipeline has no router: train one, or name a reward: {known}")
+
+    def check_call(self, config: SpecConfig, **call: Any) -> None:
+        """Raise an `InputError` if a call with these arguments can't be made by `config`.
+
+        Of its arguments those are looked at that say how clips are made, not what they show.
+        """
+        self.check_speculation(config)
+        named = inspect.signature(type(self).__call__).parameters
+        given = {name: parameter.default for name, parameter in named.items()} | call
+        sizes = VideoSizes(self.transformer, self.vae)
+        try:
+            read = inspect.signature(self._sampler).parameters
+            sampler = self._sampler(*(given[name] for name in read))
+            if self.drafter is not None:
+                self._quick(sampler, config)
+            sizes.latents(given["height"], given["width"])
+            sizes.blocks(given["num_frames"])
+        except TypeError as error:
+            raise InputError(f"an argument of the call is of a wrong kind: {error}") from error
 
     @classmethod
     def component_class(cls, name: str, folder: Path) -> Any:
@@ -222,10 +263,10 @@ class VideoPipeline(SpeculativePipeline):
         dtype: torch.dtype = torch.float32,
         **options: Any,
     ) -> VideoPipeline:
-        """The released files of Wan2.1, Self-Forcing or CausVid.
+        """The released files of Self-Forcing or CausVid, and what they share with Wan2.1.
 
         Args:
-            transformer: of the target, see `load_wan`.
+            transformer: of the target, see `load_wan`; block-causal, which Wan2.1's own is not.
             parts: folder with `vae`, `text_encoder` and `tokenizer`, as in
                 Wan-AI/Wan2.1-T2V-1.3B-Diffusers.
             drafter: of a smaller model.
@@ -233,11 +274,45 @@ class VideoPipeline(SpeculativePipeline):
             options: of both, such as `window`, see `load_wan`.
 
         Raises:
-            InputError: a file is unreadable or a tensor does not fit.
+            InputError: a file is unreadable, a tensor does not fit, or a model is not block-causal.
         """
         return cls(**released_parts(transformer, parts, drafter, dtype, **options))
 
     # --- parts of a call --------------------------------------------------------------------------
+
+    def _sampler(
+        self,
+        num_inference_steps: int | None,
+        timesteps: Sequence[float] | None,
+        shift: float | None,
+        guidance_scale: float,
+    ) -> FewStepSampler:
+        """From noise to the target's blocks; the arguments are those of a call."""
+        made_for = self.transformer.config
+        shift = made_for.sample_shift if shift is None else shift
+        most = len(timesteps or ()) or num_inference_steps or 0
+        if most > MOST_STEPS:
+            raise InputError(f"a block is made in at most {MOST_STEPS} steps, not {most}")
+        if timesteps:
+            return FewStepSampler(tuple(timesteps), shift, guidance_scale)
+        count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
+        return FewStepSampler.even(count, shift, guidance_scale)
+
+    def _quick(self, sampler: FewStepSampler, config: SpecConfig) -> FewStepSampler:
+        """From noise to the drafter's blocks: in as many steps as it was made for or
+        `draft_steps` says, and in no more than the target's.
+
+        Raises:
+            InputError: `draft_steps` are more.
+        """
+        if (config.draft_steps or 0) > len(sampler.steps):
+            raise InputError(
+                f"draft_steps {config.draft_steps} is more than the target's {len(sampler.steps)}"
+            )
+        count = config.draft_steps or self.drafter.config.sample_steps
+        if count >= len(sampler.steps):
+            return sampler
+        return FewStepSampler.even(count, sampler.shift, sampler.guidance_scale)
 
     def _models(self, config: SpecConfig) -> tuple[WanTransformer, WanTransformer | None]:
         """What makes blocks in the target's place, and what drafts."""
@@ -245,9 +320,11 @@ class VideoPipeline(SpeculativePipeline):
             return self.drafter, None
         return self.transformer, self.drafter if config.needs else None
 
-    def _reward(self, config: SpecConfig) -> Reward:
+    def _reward(self, config: SpecConfig) -> Reward | BlockReward:
         if self.reward is not None:
             return self.reward
+        if config.reward == RouterReward.name:
+            return RouterReward(self.router, self.tokenizer)
         if self._loaded is None or self._loaded[0] != config.reward:
             self._loaded = config.reward, load_reward(config.reward, device=str(self.device))
         return self._loaded[1]

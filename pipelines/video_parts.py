@@ -12,12 +12,14 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
 
 from ..errors import InputError
+from ..models.frame_router import FrameRouter
 from ..models.loading import load_component, read_json
 from ..models.published_wan import load_wan
 from ..models.text import encode_prompt
 from ..models.wan import WanTransformer
 
-_SAME = ("in_dim", "num_frame_per_block", "text_dim")
+BIDIRECTIONAL = ("WanModel", "WanTransformer3DModel")  # in the original layout and in Diffusers'
+_SAME = ("in_dim", "num_frame_per_block", "text_dim", "text_len")
 
 
 def text_encoder_class(folder: Path) -> Any:
@@ -28,7 +30,12 @@ def text_encoder_class(folder: Path) -> Any:
 
 
 def check_parts(
-    transformer: WanTransformer, vae: Any, text_encoder: Any, drafter: WanTransformer | None
+    transformer: WanTransformer,
+    vae: Any,
+    text_encoder: Any,
+    tokenizer: Any,
+    drafter: WanTransformer | None,
+    router: FrameRouter | None,
 ) -> None:
     """Raise an `InputError` if components do not fit each other."""
     config = transformer.config
@@ -42,6 +49,10 @@ def check_parts(
         own = config[name] if drafter is None else drafter.config[name]
         if own != config[name]:
             raise InputError(f"the drafter's {name} ({own}) is not the target's ({config[name]})")
+    if router is not None and router.config.vocab_size < len(tokenizer):
+        raise InputError(
+            f"the router knows {router.config.vocab_size} words, the tokenizer has {len(tokenizer)}"
+        )
 
 
 def released_parts(
@@ -52,6 +63,9 @@ def released_parts(
     **options: Any,
 ) -> dict[str, Any]:
     """All components by name; arguments and errors as of `VideoPipeline.from_wan`."""
+    for model in (transformer, drafter):
+        if model is not None:
+            _check_causal(Path(model))
     home = Path(parts)
     classes = {
         "vae": AutoencoderKLWan,
@@ -61,6 +75,17 @@ def released_parts(
     found = {name: load_component(kind, home / name, dtype) for name, kind in classes.items()}
     small = None if drafter is None else load_wan(drafter, dtype, **options)
     return {"transformer": load_wan(transformer, dtype, **options), **found, "drafter": small}
+
+
+def _check_causal(model: Path) -> None:
+    """Raise an `InputError` for a folder of Wan's own model; a file does not tell."""
+    config = model / "config.json"
+    kind = read_json(config).get("_class_name") if config.exists() else None
+    if kind in BIDIRECTIONAL:
+        raise InputError(
+            f"{model} holds a {kind}, whose frames all read each other; give a block-causal model, "
+            "such as Self-Forcing's or CausVid's"
+        )
 
 
 def told(

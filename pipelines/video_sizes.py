@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from ..errors import InputError
@@ -24,6 +25,11 @@ class VideoSizes:
     def frames(self, blocks: int) -> int:
         """Picture frames of so many blocks: the first latent frame is one, the others several."""
         return 1 + self.time * (blocks * int(self.config.num_frame_per_block) - 1)
+
+    def split(self, frames: list[Any], makers: list[str]) -> list[tuple[str, list[Any]]]:
+        """A clip's frames block by block, each with its maker, of which there is one a block."""
+        ends = [0, *(self.frames(n + 1) for n in range(len(makers)))]
+        return [(maker, frames[a:b]) for maker, (a, b) in zip(makers, pairwise(ends), strict=True)]
 
     def blocks(self, num_frames: int | None) -> int:
         """Blocks of a clip; None: of one as the model was made for.

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from ..config import SpecConfig
 from ..draft.block_video import BlockVideoDrafter
+from ..draft.block_video_ahead import AheadBlockVideoDrafter
 from ..draft.guarded import GuardedDrafter
 from ..draft.null import NullDrafter
+from ..draft.side_thread import SideThread
 from ..engine.accept.random_routing import RandomRoutingRule
+from ..engine.accept.reward_mean import RewardMeanRule
 from ..engine.accept.reward_rank import RewardRankRule
 from ..engine.accept.reward_threshold import RewardThresholdRule
 from ..engine.coins import ProductionCoins
@@ -24,15 +27,19 @@ from ..models.video_target import VideoTarget
 from ..models.wan_clips import WanClips
 from ..rewards.frames import FrameJudge
 from .base import owned, row_seeds
+from .video_pace import Pace
 from .video_stats import VideoStats
 
-RoutingRule = RewardThresholdRule | RewardRankRule | RandomRoutingRule
+RoutingRule = RewardThresholdRule | RewardRankRule | RewardMeanRule | RandomRoutingRule
+MEMORIES = {RewardRankRule: "seen", RewardMeanRule: "stood"}  # rewards that rules remember
 Snapshot = dict[str, Tensor]
 
 
 def make_routing_rule(config: SpecConfig) -> RoutingRule:
     """The acceptance rule of a configuration for video; of the plain loop, one that asks nobody."""
     config = config.resolved()
+    if config.rule == "reward-rank" and config.wished_quality is not None:
+        return RewardMeanRule(config.wished_quality, config.frame_rule)
     if config.rule == "reward-rank":
         return RewardRankRule(config.draft_share, config.frame_rule)
     if config.rule == "random-routing":
@@ -70,8 +77,13 @@ class VideoRun:
     def __post_init__(self) -> None:
         self.rule = make_routing_rule(self.config)
         self.drafter: GuardedDrafter | None = None
+        self._ahead: AheadBlockVideoDrafter | None = None
         if self.small is not None:
-            self.drafter = GuardedDrafter(BlockVideoDrafter(self.small, self.stats.part), None, 1)
+            given = self.small, self.target.clips.steps, self.stats.part
+            ahead = self.config.draft_ahead
+            if self.device.type == "cuda" if ahead is None else ahead:
+                self._ahead = AheadBlockVideoDrafter(*given, SideThread(self.device))
+            self.drafter = GuardedDrafter(self._ahead or BlockVideoDrafter(*given), None, 1)
         self.stats.method = self.config.method
         alone = self.drafter is None and not self.config.drafter_only
         self.stats.contract = "exact" if alone else "lossy"
@@ -104,12 +116,25 @@ class VideoRun:
         )
         if self.on_engine is not None:
             self.on_engine(engine)
+        pace, wish = None, self.config.wished_speedup
+        if wish is not None:
+            fixed = self.stats.seconds.get("encode", 0.0)
+            pace = Pace(wish, clips.rows * blocks, self.config.draft_share, fixed)
 
         def observed(context: Context) -> bool:
             self._observe()
+            if pace is not None:
+                self._keep(pace)
             return on_block(context)
 
-        run(engine, clips.rows, blocks, self.stats, observed, device, first, held=1)
+        try:
+            run(engine, clips.rows, blocks, self.stats, observed, device, first, held=1)
+        finally:
+            if self._ahead is not None:
+                self._ahead.close()
+                self.stats.wasted = self._ahead.wasted
+        if pace is not None:
+            pace.close()
         if self.config.drafter_only:  # the target took no part
             self.stats.calls = self.stats.target_tokens = [0] * clips.rows
 
@@ -120,14 +145,24 @@ class VideoRun:
             self.stats.rewards[row].append(block.rewards.tolist())
         if self.drafter is not None:
             self.stats.fault = self.drafter.fault
+        if self._ahead is not None:
+            self.stats.wasted = self._ahead.wasted
         if self.judge is not None:
             self.stats.unjudged, self.stats.reason = self.judge.failures, self.judge.reason
+
+    def _keep(self, pace: Pace) -> None:
+        """As many drafts as a wished speed-up needs stand in the next round."""
+        assert isinstance(self.rule, RewardRankRule)
+        emitted = self.target.emitted
+        tried = sum(len(block.rewards) > 0 for block in emitted)
+        made = sum(not block.drafted for block in emitted)
+        self.rule.draft_share = pace.observe(self.stats.parts, tried, made, len(emitted))
 
     def snapshot(self) -> Snapshot:
         """All that `restore` needs, as tensors of their own that a safetensors file can hold."""
         found = {"seeds": torch.tensor(self.seeds), "blocks": torch.tensor([self.blocks])}
-        if isinstance(self.rule, RewardRankRule) and self.rule.seen is not None:
-            found["seen"] = self.rule.seen
+        if isinstance(self.rule, RewardRankRule | RewardMeanRule) and self.rule.seen is not None:
+            found[MEMORIES[type(self.rule)]] = self.rule.seen
         for row in range(len(self.seeds)):
             for name, part in self._parts():
                 kept = part.snapshot(row)
@@ -152,8 +187,8 @@ class VideoRun:
                         "that it began with"
                     )
                 part.restore(row, kept)
-        if isinstance(self.rule, RewardRankRule):
-            seen = snapshot.get("seen")
+        if isinstance(self.rule, RewardRankRule | RewardMeanRule):
+            seen = snapshot.get(MEMORIES[type(self.rule)])
             self.rule.seen = None if seen is None else seen.to(self.device)
 
     def _parts(self) -> Sequence[tuple[str, VideoTarget | WanClips]]:

@@ -22,11 +22,15 @@ class VideoStats(SpecStats):
 
     Attributes:
         parts: seconds for "draft", "decode", "reward", "regenerate", "commit"; they lie within the
-            phases of the loop.
+            phases of the loop, and none is counted twice: of a draft that was made ahead, "draft"
+            has what was waited for, and what lay under the reward is in the other parts alone.
         made_by: of every block of every clip, "drafter" or "target".
         rewards: of the frames that the drafter proposed for each; empty where nobody judged.
         unjudged: blocks that were rejected because the reward failed or is no number.
         reason: why the first of them was; None: there was none.
+        wasted: blocks that were drafted ahead, wholly or in part, and thrown away, since the one
+            before them fell or the clip was interrupted. How many of a batch were begun by then is
+            a matter of time, so this alone may differ from run to run.
     """
 
     parts: dict[str, float] = field(default_factory=dict)
@@ -34,6 +38,7 @@ class VideoStats(SpecStats):
     rewards: list[list[list[float]]] = field(default_factory=list)
     unjudged: int = 0
     reason: str | None = None
+    wasted: int = 0
 
     def start(self, rows: int) -> None:
         super().start(rows)
@@ -41,11 +46,14 @@ class VideoStats(SpecStats):
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Adds the time of its block to `parts[name]`; a GPU is waited for."""
+        """Adds the time of its block to `parts[name]`.
+
+        A GPU is waited for, but not its other streams: a draft that is made ahead goes on.
+        """
         started = time.perf_counter()
         yield
         if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
+            torch.cuda.current_stream().synchronize()
         self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - started
 
     @property
@@ -63,6 +71,7 @@ class VideoStats(SpecStats):
         self.rewards += other.rewards
         self.unjudged += other.unjudged
         self.reason = self.reason or other.reason
+        self.wasted += other.wasted
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -73,6 +82,7 @@ class VideoStats(SpecStats):
             "rewards": [[_numbers(block) for block in clip] for clip in self.rewards],
             "unjudged": self.unjudged,
             "reason": self.reason,
+            "wasted": self.wasted,
         }
 
 

@@ -20,7 +20,7 @@ from ..models.heads.named import DraftHeads, load_head
 from ..models.placement import Device
 from ..models.vlm_folder import asked, check_family, load_vlm
 from ..picture import Picture, open_picture
-from .base import SpeculativePipeline, locate, row_seeds
+from .base import SpeculativePipeline, check_folder, locate, row_seeds
 from .generate import Speculation
 from .output import VlmOutput
 
@@ -91,6 +91,7 @@ class VlmPipeline(SpeculativePipeline):
         if device_map is not None:
             raise InputError("device_map spreads LlamaGen alone; use .to() for this model")
         folder = locate(path, cls.embedded)
+        check_folder(folder, cls.__name__, "config.json")
         parts = load_vlm(folder, dtype)
         home = folder / "drafter"
         if home.is_dir():
@@ -144,8 +145,9 @@ class VlmPipeline(SpeculativePipeline):
                 answer, alone or in a batch (goodput lengths follow the clock and may not).
             streamer: of transformers; it is given tokens as soon as every answer has them.
             return_dict: a `VlmOutput`, else the tuple (text, stats).
-            callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …})`
-                after every verify round; set `pipe.interrupt = True` in it to stop.
+            callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
+                "stats": …})` after every verify round, see `TokenImagePipeline`; set
+                `pipe.interrupt = True` in it to stop.
 
         Raises:
             InputError: an argument is out of range, a picture can't be read, or a prompt is longer
@@ -163,7 +165,8 @@ class VlmPipeline(SpeculativePipeline):
         def on_round(context: Context) -> bool:
             if callback_on_step_end is not None:
                 done = min(context.base)
-                callback_on_step_end(self, context.round, done, {"context": context})
+                told = {"context": context, "stats": self.model.speculation_stats}
+                callback_on_step_end(self, context.round, done, told)
             return self._interrupt
 
         speculation.on_round = on_round

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -14,10 +15,11 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from mmspec.cli import main
+from mmspec.cli import build_parser, main
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.eval.suite import suite_names
 from mmspec.methods import METHODS
+from mmspec.pipelines.present import first_method
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMPT = "a photo of a red circle left of a blue square"
@@ -94,7 +96,7 @@ def test_generate(generate, tmp_path):
     assert pictures[0].shape == (32, 32, 3)
     assert not np.array_equal(*pictures)
     head, row, last = out.splitlines()
-    titles = ["method", "contract", "n", "NFE", "tokens/call", "seconds", "speed-up"]
+    titles = ["method", "contract", "n", "target calls", "tokens/call", "seconds", "speed-up"]
     assert [title for title in titles if title not in head] == []
     assert row.split()[:3] == ["sjd", "exact", "2"]
     assert str(tmp_path / "out") in last
@@ -126,6 +128,25 @@ def test_compare(generate, tmp_path):
     assert rows[1][-2:] == [f"{sjd['speedup_median']:.2f}×", f"{low:.2f}–{high:.2f}"]
 
 
+def test_one_pair_has_no_interval(generate, tmp_path):
+    code, out, _ = generate("--method", "sjd", "--compare", "-n", 1)
+    assert code == 0
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("sjd"))
+    assert row[-1].endswith("×")
+    stats = json.loads((tmp_path / "out" / "stats.json").read_text())
+    assert stats["methods"]["sjd"]["speedup_ci95"] is None
+
+
+def test_a_siblings_calls_are_told(run, tiny_folder, tmp_path):
+    options = ("--model", tiny_folder, "--method", "upsample-only", "--compare", "-n", 2)
+    code, out, err = run("generate", PROMPT, *options, "-o", tmp_path / "out")
+    assert code == 0, err
+    head, plain, small = out.splitlines()[:3]
+    at = head.index("sibling's calls")
+    assert plain[at:].split()[0] == "0.0"
+    assert 1 <= float(small[at:].split()[0]) <= 4
+
+
 def test_same_seed_same_file(generate, tmp_path):
     pictures = []
     for method in ("plain", "plain", "draft"):
@@ -138,17 +159,49 @@ def test_generate_json(generate, tmp_path):
     code, out, _ = generate("--json", "--temperature", "0", "--size", "16")
     assert code == 0
     assert json.loads(out) == json.loads((tmp_path / "out" / "stats.json").read_text())
-    assert json.loads(out)["methods"]["draft"]["contract"].startswith("exact")
-    assert Image.open(tmp_path / "out" / "draft-0.png").size == (16, 16)
+    assert json.loads(out)["methods"]["scd"]["contract"].startswith("exact")
+    assert Image.open(tmp_path / "out" / "scd-0.png").size == (16, 16)
 
 
 def test_knobs_reach_the_engine(generate):
-    out = generate("--json", "--num-draft-tokens", 20, "--max-draft-tokens", 30)[1]
+    longer = ("--num-draft-tokens", 20, "--max-draft-tokens", 30)
+    out = generate("--json", "--method", "draft", *longer)[1]
     assert len(json.loads(out)["methods"]["draft"]["acceptance_by_position"]) == 15
     out = generate("--json", "--method", "sjd", "--window", 2, "--jacobi-init", "uniform")[1]
     assert len(json.loads(out)["methods"]["sjd"]["acceptance_by_position"]) == 2
-    out = generate("--json", "--drafter", "null", "--length", "heuristic", "--rule", "token")[1]
+    parts = ("--drafter", "null", "--length", "heuristic", "--rule", "token")
+    out = generate("--json", "--method", "draft", *parts)[1]
     assert json.loads(out)["methods"]["draft"]["drafted"] == 0
+
+
+def every_option():
+    """All options of all commands, with the command that they are of."""
+    waiting = [build_parser()]
+    while waiting:
+        parser = waiting.pop()
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                waiting += action.choices.values()
+            else:
+                yield parser, action
+
+
+def test_every_help_says_what_and_which_default():
+    for parser, action in every_option():
+        told = parser._get_formatter()._get_help_string(action)
+        assert told.split("(default")[0].strip(), (parser.prog, action.dest)
+        if isinstance(action.default, str | int | float | Path) and action.default is not False:
+            assert "default" in told or action.default == argparse.SUPPRESS, (parser.prog, told)
+
+
+def test_defaults_are_methods_that_gain(generate, run, tiny_folder, tmp_path):
+    assert list(json.loads(generate("--json")[1])["methods"]) == ["scd"]
+    assert first_method(tiny_folder, "continuous") == "reflection"
+    home = tmp_path / "vlm"
+    for parts, wanted in (("", "prompt-lookup"), ("drafter", "draft"), ("heads/eagle", "eagle")):
+        (home / parts).mkdir(parents=True, exist_ok=True)
+        (home / parts / "config.json").touch()
+        assert first_method(home, "vlm") == wanted
 
 
 # --- ls and eval ----------------------------------------------------------------------------------
@@ -157,8 +210,7 @@ def test_knobs_reach_the_engine(generate):
 @pytest.mark.parametrize(
     ("command", "listed"),
     [
-        (["ls", "methods"], list(METHODS)),
-        (["ls", "models"], []),
+        (["ls", "models"], ["embedded-image", "embedded-vlm"]),
         (["eval", "ls"], suite_names()),
     ],
     ids=str,
@@ -171,8 +223,27 @@ def test_lists(run, command, listed):
     code, out, err = run(*command, "--json")
     assert (code, err) == (0, "")
     assert list(json.loads(out)) == [name for name, _ in shown]
-    if listed:
-        assert list(json.loads(out)) == listed
+    assert set(listed) <= set(json.loads(out))
+
+
+def test_methods_are_listed_with_their_contracts(run):
+    code, out, err = run("ls", "methods")
+    assert (code, err) == (0, "")
+    head, *lines = out.split("\n\n")[0].splitlines()
+    assert head.split()[:5] == ["method", "image", "vlm", "continuous", "video"]
+    rows = {line.split()[0]: line for line in lines}
+    assert list(rows) == list(METHODS)
+    assert all(METHODS[name].summary in line for name, line in rows.items())
+    facts = json.loads(run("ls", "methods", "--json")[1])
+    at = {word: head.index(word) for word in ("image", "vlm", "continuous", "video")}
+    for name, method in METHODS.items():
+        assert set(facts[name]["contracts"]) == set(method.serves)
+        for modality, column in at.items():
+            promised = facts[name]["contracts"].get(modality, "")
+            assert rows[name][column:].startswith(promised or " "), (name, modality)
+    assert facts["eagle"]["needs"] == {"image": ["eagle"], "vlm": ["heads/eagle"]}
+    assert facts["mulo-sd"]["contracts"] == {"image": "lossy"}
+    assert facts["cool-sd"]["contracts"]["image"] == "bounded"
 
 
 def test_eval_run(evaluate, tmp_path):
@@ -293,7 +364,10 @@ def test_validate(run, tmp_path):
         (["--window", "0"], ["window", "0"]),
         (["--window", "257"], ["window", "256"]),
         (["--num-draft-tokens", "0"], ["num_draft_tokens"]),
-        (["--num-draft-tokens", "20"], ["num_draft_tokens (20)", "max_draft_tokens"]),
+        (
+            ["--num-draft-tokens", "20", "--length", "heuristic"],
+            ["num_draft_tokens (20)", "max_draft_tokens"],
+        ),
         (["-n", "0"], ["--num-images", "0"]),
         (["-n", "1001"], ["--num-images", "1001"]),
         (["--size", "0"], ["0×0"]),
@@ -361,12 +435,55 @@ def test_unreadable_models(run, tmp_path):
     assert names(tmp_path) == ["binary", "file", "folder"]
 
 
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [
+        (["generate", PROMPT, "--model", "empty"], ["can't read empty", "model_index.json"]),
+        (["generate", PROMPT, "--model", "a-file"], ["can't read a-file", "no folder"]),
+        (["generate", PROMPT, "--model", "embedded-none"], ["embedded-image, embedded-vlm"]),
+        (["generate", PROMPT, "--model", "image"], ["image;", "embedded-image, embedded-vlm"]),
+        (["generate", PROMPT, "--model", "embedded-vlm"], ["'llava' is no model that draws here"]),
+        (["generate", PROMPT, "--method", "hydra"], ["a model that writes text", "ls methods"]),
+        (["generate", PROMPT, "--method", "scd[window"], ["NAME[SETTING=VALUE"]),
+        (["generate", PROMPT, "--rule", "no_module:Rule"], ["can't import rule", "PYTHONPATH"]),
+        (["ask", "none.png", "what"], ["no picture none.png"]),
+        (["ask", "a-file", "what"], ["can't read a-file as a picture"]),
+        (["ask", "picture.png", " "], ["the question is empty"]),
+        (["ask", "picture.png", "what", "--method", "hydra"], ["train vlm-head --method hydra"]),
+        (["ask", "picture.png", "what", "--model", "embedded-image"], ["VlmPipeline can't open"]),
+        (["ask", "picture.png", "what", "--model", "empty"], ["can't read empty", "config.json"]),
+        (["ask", "picture.png", "what", "--max-new-tokens", "9999"], ["1024 positions"]),
+        (["ask", "picture.png", "what", "--stream", "--json"], ["leave --json out"]),
+        (["video", PROMPT, "--model", "embedded-image"], ["VideoPipeline can't open it"]),
+        (["demo", "--model", "image=a-file"], ["no model folder at a-file"]),
+        (["eval", "run", "-o", "r", "--suite", "vlm", "--pipeline", "image"], ["--pipeline vlm"]),
+        (["eval", "report", "empty"], ["report.json"]),
+        (["eval", "table", "a-file"], ["can't read report a-file"]),
+        (["eval", "validate", "a-file"], ["unknown suite 'a-file'"]),
+        (["eval", "bench", "--only", "start"], ["did you mean 'start_up'"]),
+        (["eval", "growth", "-o", "g", "--sides", "0"], ["--sides must be at least 1"]),
+        (["train", "vlm-head", "--pipeline", "empty"], ["empty/config.json"]),
+    ],
+    ids=str,
+)
+def test_faults_of_every_command_are_one_line(run, tmp_path, monkeypatch, command, parts):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a-file").write_text("text")
+    Image.new("RGB", (32, 32)).save(tmp_path / "picture.png")
+    before = names(tmp_path)
+    refused(run(*command), *parts)
+    assert names(tmp_path) == before
+    assert names(tmp_path / "empty") == []
+
+
 def test_model_without_drafter(run, tiny_folder, tmp_path):
     folder = shutil.copytree(tiny_folder, tmp_path / "model")
     index = json.loads((folder / "model_index.json").read_text())
     (folder / "model_index.json").write_text(json.dumps({**index, "drafter": [None, None]}))
     where = ("--model", folder, "-o", tmp_path / "out")
-    refused(run("generate", PROMPT, *where), "needs the component 'drafter'", "'sjd'")
+    draft = ("generate", PROMPT, "--method", "draft", *where)
+    refused(run(*draft), "needs the component 'drafter'", "'sjd'")
     refused(
         run("eval", "run", "--suite", "speed", "--limit", 1, *where),
         "needs the component 'drafter'",

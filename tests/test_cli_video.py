@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
@@ -10,8 +11,9 @@ from PIL import Image, ImageColor, ImageSequence
 from wans import tiny_pipeline
 
 from mmspec.cli import main
+from mmspec.eval.contact_sheet import COLOURS
 from mmspec.eval.data import video_export
-from mmspec.eval.showcase_video import COLOURS, strip
+from mmspec.eval.showcase_video import gif_bytes, strip
 
 PROMPT = "a red circle moves right behind a blue square"
 
@@ -54,18 +56,47 @@ def test_compared_clips_and_their_files(video, tmp_path):
     assert [len(clip) for clip in sdvg["rewards"]] == [3, 3]
     for maker, rewards in zip(sdvg["made_by"][0][1:], sdvg["rewards"][0][1:], strict=True):
         assert (maker == "drafter") == (min(rewards) >= 20)
-    assert {"draft", "decode", "reward", "commit", "regenerate"} >= set(sdvg["parts"])
+    assert set(sdvg["parts"]) == {"draft", "decode", "reward", "commit", "regenerate"}
+    assert set(plain["parts"]) == {"decode", "commit", "regenerate"}
     assert sdvg["speedup_median"] > 0
-    for name in ("plain-4", "plain-5", "sdvg[tau=20.0]-4", "sdvg[tau=20.0]-5"):
-        assert f"{name}.gif" in record["files"]
+    names = ("plain-4", "plain-5", "sdvg-tau=20.0-4", "sdvg-tau=20.0-5")
+    files = {"stats.json", *(f"{name}.{kind}" for name in names for kind in ("gif", "png"))}
+    assert {path.name for path in (tmp_path / "out").iterdir()} - mp4(record) == files
+    assert set(record["files"]) - mp4(record) == files - {"stats.json"}
+    for name in names:
         with Image.open(tmp_path / "out" / f"{name}.gif") as film:
-            frames = [frame.copy() for frame in ImageSequence.Iterator(film)]
-            assert film.info["duration"] == 100
-        assert frames[0].size == (24, 16)
+            shown = [frame.info["duration"] for frame in ImageSequence.Iterator(film)]
+            assert film.size == (24, 16)
+        assert sum(shown) == 21 * 100  # frames that are the same are one
+        assert all(time % 100 == 0 for time in shown)
         with Image.open(tmp_path / "out" / f"{name}.png") as sheet:
             colours = {sheet.getpixel((0, sheet.height * (n + 1) // 3 - 1)) for n in range(3)}
         makers = {"target"} if name.startswith("plain") else set(sdvg["made_by"][int(name[-1]) - 4])
         assert colours == {ImageColor.getrgb(COLOURS[maker]) for maker in makers}
+
+
+def mp4(record: dict) -> set[str]:
+    """Files that are written where an encoder is installed."""
+    return {name for name in record["files"] if name.endswith(".mp4")}
+
+
+def test_gif_is_played_at_the_clips_pace():
+    """62.5 milliseconds a frame, which a GIF can't say: the file has the frames, and the time."""
+    frames = [Image.new("RGB", (8, 8), (n * 5, 0, 255 - n * 5)) for n in range(45)]
+    with Image.open(io.BytesIO(gif_bytes(frames, 16))) as film:
+        shown = [
+            (f.convert("RGB").getpixel((0, 0))[0], f.info["duration"]) for f in frames_of(film)
+        ]
+        assert film.info["loop"] == 0
+    assert [shade for shade, _ in shown] == pytest.approx([n * 5 for n in range(45)], abs=2)
+    assert sum(time for _, time in shown) == pytest.approx(45 * 62.5, abs=5)
+    assert {time for _, time in shown} == {60, 70}
+    with Image.open(io.BytesIO(gif_bytes(frames[:1], 16))) as still:
+        assert still.n_frames == 1
+
+
+def frames_of(film):
+    return ImageSequence.Iterator(film)
 
 
 def test_table_says_who_made_what(video):
@@ -74,17 +105,32 @@ def test_table_says_who_made_what(video):
     assert "drafter-only: 100% of the blocks drafted; draft 0" in out
 
 
+def test_drafts_made_ahead_change_nothing(video, tmp_path):
+    found = []
+    for ahead in ("true", "false"):
+        how = ["--blocks", 4, "--seed", 4, "--json"]
+        code, out, _ = video("--method", f"sdvg-adaptive[draft_ahead={ahead}]", *how)
+        assert code == 0
+        (stats,) = json.loads(out)["methods"].values()
+        (picture,) = (tmp_path / "out").glob("*.png")
+        found.append((stats["made_by"], stats["rewards"], picture.read_bytes()))
+        picture.unlink()
+    assert found[0] == found[1]
+    assert stats["wasted"] == 0
+
+
 def test_encoder_gets_the_frames(video, tmp_path, monkeypatch):
     calls = []
 
     def encode(frames, path, fps) -> None:
-        calls.append((len(frames), frames[0].size, path.name, fps))
+        calls.append((len(frames), frames[0].size, path.suffix, fps))
         path.touch()
 
     monkeypatch.setattr(video_export, "default_encoder", lambda: encode)
     code, out, _ = video("--method", "plain", "--blocks", 2, "--json")
     assert code == 0
-    assert calls == [(13, (24, 16), "plain-0.mp4", 16)]
+    assert calls == [(13, (24, 16), ".mp4", 16)]
+    assert (tmp_path / "out" / "plain-0.mp4").exists()
     assert "plain-0.mp4" in json.loads(out)["files"]
 
 
@@ -93,7 +139,9 @@ def test_strip_shows_who_made_each_block():
     frames = [Image.new("RGB", (96, 96), (n * 10, 0, 0)) for n in range(5 + 8 + 8)]
     makers = ["target", "drafter", "target"]
     blocks = [frames[:5], frames[5:13], frames[13:]]
-    sheet = np.asarray(strip(list(zip(makers, blocks, strict=True)), most=4)).astype(int)
+    sheet = np.asarray(strip(list(zip(makers, blocks, strict=True)), [[], [9.0], [1.0]])).astype(
+        int
+    )
     line = sheet.shape[0] // 3
     wanted = [[0, 1, 3, 4], [5, 7, 10, 12], [13, 15, 18, 20]]
     for row, maker in enumerate(makers):
@@ -103,6 +151,22 @@ def test_strip_shows_who_made_each_block():
         assert (below[18:, 0] == colour).all()
         shades = [below[line // 2 + 9, 4 + 96 * n + 48, 0] // 10 for n in range(4)]
         assert shades == wanted[row]
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"), [((832, 480), (166, 96)), ((24, 16), (144, 96)), ((64, 64), (128, 128))]
+)
+def test_strip_can_be_read(size, wanted):
+    """Whatever the clip's size, frames are about as high; blocks are labelled with rewards."""
+    block = [Image.new("RGB", size, "red")] * 3
+    told = [strip([("target", block)] * 2, rewards) for rewards in ([[], []], [[], [1.5, 0.5]])]
+    width, height = wanted
+    assert {sheet.size for sheet in told} == {(4 * width + 8, 2 * (height + 26))}
+    one, two = (np.asarray(sheet).astype(int) for sheet in told)
+    line = height + 26
+    assert np.array_equal(one[:line], two[:line])
+    assert not np.array_equal(one[line : line + 18], two[line : line + 18])
+    assert np.array_equal(one[line + 18 :], two[line + 18 :])
 
 
 @pytest.mark.parametrize(
@@ -117,8 +181,16 @@ def test_strip_shows_who_made_each_block():
         (["--height", 20], "height must be a multiple of 8 pixels"),
         (["--method", "sdgv"], "did you mean 'sdvg'"),
         (["--method", "sjd"], "method 'sjd' is for a model that draws pictures"),
-        (["--method", "random-routing", "--tau", 3], "--tau is a reward's threshold"),
+        (["--method", "random-routing", "--tau", 3], "tau is a setting of 'reward-threshold'"),
         (["--method", "sdvg[tau=3]", "--tau", 3], "sets tau twice"),
+        (["--method", "sdvg[draft_ahead=1]"], "draft_ahead must be true or false, or none"),
+        (
+            ["--method", "drafter-only[draft_ahead=true]"],
+            "draft_ahead is a setting of",
+        ),
+        (["--method", "drafter-only", "--tau", 3], "method 'drafter-only' does not read it"),
+        (["--tau", 300], "tau 300 is no threshold for reward 'router'"),
+        (["--steps", 1001], "made in at most 1000 steps, not 1001"),
         (["--tau", "nan"], "tau must be a number, not 'nan'"),
         (["--reward", "hps"], "unknown reward 'hps'; did you mean 'hpsv2'"),
         (["--reward", "hpsv2"], "hpsv2 needs its weights"),
@@ -144,4 +216,4 @@ def test_empty_prompt(video):
 
 def test_without_a_model_it_says_that_none_is_embedded(capfd, tmp_path):
     assert main(["video", PROMPT, "-o", str(tmp_path / "out")]) == 2
-    assert "no model 'video' is embedded in this version; name a folder" in capfd.readouterr().err
+    assert "no model embedded-video ships with this version" in capfd.readouterr().err

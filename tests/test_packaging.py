@@ -106,7 +106,7 @@ def data(copy: Path) -> set[str]:
     paths = [p for top in ("models", "prompts") for p in (copy / "assets" / top).rglob("*")]
     paths += (copy / "eval" / "suites").glob("*.yaml")
     paths += (copy / "eval" / "report").glob("page.*")
-    paths.append(copy / "mmspec" / "py.typed")
+    paths += [copy / "mmspec" / "py.typed", copy / "mmspec" / "app" / "page.css"]
     names = {p.relative_to(copy).as_posix() for p in paths if p.is_file() and p.name[0] != "."}
     return names - set(UNWANTED)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..files import write_atomic
+from ..files import write_measured
 from ..report.figure import DASHED, MARKERS, figure, legend
 from ..report.format import fixed, interval
 from ..report.svg import MUTED, SERIES, standalone
@@ -25,12 +23,7 @@ ABOUT = (
 
 def write_growth(record: GrowthRecord, out: Path) -> list[Path]:
     """Write `growth.json`, `growth.md` and `growth.svg`."""
-    files = {
-        "growth.json": json.dumps(asdict(record), indent=2) + "\n",
-        "growth.md": _markdown(record),
-        "growth.svg": _figure(record),
-    }
-    return [write_atomic(out / name, content) for name, content in files.items()]
+    return write_measured(out, "growth", record, _markdown(record), _figure(record))
 
 
 def growth_table(record: GrowthRecord) -> Table:

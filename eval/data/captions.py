@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from .folders import SUFFIXES, ImageFolder, visible_files
 
 
@@ -116,7 +116,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        raise InputError(f"can't read captions {path}: {error}") from error
+        raise InputError(f"can't read captions {path}: {reason(error)}") from error
 
 
 def _list(data: Any, path: Path, key: str) -> list[Any]:

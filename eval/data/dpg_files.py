@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from ..judges.vqa import QuestionAnswerer
 from ..metrics.dpg import DpgPrompt, Question, dpg_scores, holding
 from .pictures import check_picture, read_picture, split_grid
@@ -61,7 +61,7 @@ def read_dpg(path: str | Path) -> list[DpgPrompt]:
                 texts.setdefault(item, row["text"])
                 places[item, question.id] = place
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"can't read {path}: {error}") from error
+        raise InputError(f"can't read {path}: {reason(error)}") from error
     if not texts:
         raise InputError(f"{path} holds no questions")
     for item, own in questions.items():

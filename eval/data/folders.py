@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ...errors import InputError
+from ...errors import InputError, reason
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
@@ -149,4 +149,4 @@ def _see_through(image: Image.Image) -> bool:
 def _unreadable(path: Path, error: Exception) -> InputError:
     if isinstance(error, InputError):  # a ValueError that already says what to do
         return error
-    return InputError(f"can't read picture {path}: {error}")
+    return InputError(f"can't read picture {path}: {reason(error)}")

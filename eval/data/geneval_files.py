@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from ...worlds.shapes.vocabulary import COLORS, RELATIONS, TASKS
 from ..judges.base import Judge
 from ..judges.coco import CLASSES
@@ -41,7 +41,7 @@ def read_metadata(path: str | Path, classes: Collection[str] = CLASSES) -> list[
     try:
         text = path.read_text(encoding="utf-8").rstrip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't read {path}: {error}") from error
+        raise InputError(f"can't read {path}: {reason(error)}") from error
     if not text:
         raise InputError(f"{path} is empty: it should hold a line of metadata per prompt")
     lines = enumerate(text.split("\n"), 1)
@@ -99,7 +99,7 @@ def _prompt_folder(folder: Path, metadata: dict[str, Any], samples: int) -> Prom
     try:
         said = json.loads(own.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"can't read {own}: {error}") from error
+        raise InputError(f"can't read {own}: {reason(error)}") from error
     if said != metadata:
         prompt = said.get("prompt") if isinstance(said, dict) else said
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from ...worlds.shapes import Prompt
 from ...worlds.shapes.vocabulary import SHAPES
 from ..judges.coco import CLASSES
@@ -57,7 +57,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         try:
             texts = [line.strip() for line in path.read_text().splitlines()]
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"can't read prompts {path}: {error}") from error
+            raise InputError(f"can't read prompts {path}: {reason(error)}") from error
         prompts = [Prompt(text) for text in texts if text]
     else:
         prompts = [_prompt(record) for record in read_records(path)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from ...models.loading import read_json
 from ...rewards.base import Images, to_pil
 from ..files import write_atomic
@@ -44,7 +44,7 @@ def read_prompts(path: str | Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't read {path}: {error}") from error
+        raise InputError(f"can't read {path}: {reason(error)}") from error
     prompts = [line.strip() for line in text.rstrip().split("\n")]
     for number, prompt in enumerate(prompts, 1):
         if not prompt:

@@ -128,6 +128,7 @@ MODALITIES = Registry(
         "image": "mmspec.eval.modalities.image:ImageModality",
         "vlm": "mmspec.eval.modalities.vlm:VlmModality",
         "continuous": "mmspec.eval.modalities.continuous:ContinuousModality",
+        "video": "mmspec.eval.modalities.video:VideoModality",
     },
 )
 

@@ -8,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...worlds.shapes import Prompt
 from ..arms import AGAIN, arm_names, label
 from ..data.prompts import load_prompts
-from ..environment import environment
+from ..environment import dtype_name, environment
 from ..ideal import BareCosts
 from ..metrics.table import METRICS
 from ..quality import QualityWorker, quality_rows
@@ -21,7 +20,7 @@ from ..schema import MethodResult
 from ..scorers import check_files
 from ..speed import WARMUP, SpeedWorker, mean_costs, noise_notes, speed_rows
 from ..suite import Suite
-from .base import Findings
+from .base import Findings, Item
 from .image_sets import compare_sets
 
 
@@ -31,7 +30,7 @@ class DrawingModality(ABC):
     metrics = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
     options: tuple[str, ...] = ("again",)
 
-    def items(self, suite: Suite, path: Path | None) -> tuple[Prompt, ...]:
+    def items(self, suite: Suite, path: Path | None) -> tuple[Item, ...]:
         """See `Modality.items`."""
         return load_prompts(suite, path)
 
@@ -83,8 +82,14 @@ class DrawingBench:
         if unit.kind == "quality":
             return self._quality.run(unit)
         machine = environment(self.pipe.device)
+        machine |= {"dtype": dtype_name(self.pipe.dtype), "resolution": self.resolution()}
         line = {"kind": "target", "entropy": self.entropy(unit.count), "environment": machine}
         return Outcome(unit, [line])
+
+    def resolution(self) -> str:
+        """Of what is drawn: pixels down and across."""
+        side = self.job.call.get("height") or self.pipe.default_size
+        return f"{side}×{side} px"
 
     def entropy(self, count: int) -> float | None:
         """Of the target's laws on the first `count` samples; None: it has none that are counted."""
@@ -107,9 +112,12 @@ def _joined(timed: MethodResult, judged: MethodResult | None) -> MethodResult:
     """One row from both measurements: what is counted from the judged samples, which are more."""
     if judged is None:
         return timed
-    for name in ("n", "nfe_per_sample", "target_tokens_per_sample", "mean_acceptance_length"):
+    for name in (
+        *("n", "nfe_per_sample", "target_tokens_per_sample", "mean_acceptance_length"),
+        "sibling_calls_per_sample",
+    ):
         setattr(timed, name, getattr(judged, name))
     timed.acceptance_by_position = judged.acceptance_by_position
     timed.quality = judged.quality
-    timed.phase_seconds["reward"] = judged.phase_seconds["reward"]
+    timed.phase_seconds |= {p: t for p, t in judged.phase_seconds.items() if p == "reward"}
     return timed

@@ -74,6 +74,13 @@ class ImageBench(DrawingBench):
         values = tv_per_step(self.pipe, self.job, self.job.configs[unit.method])
         return Outcome(unit, [{"kind": "variation", "method": unit.method, "values": values}])
 
+    def resolution(self) -> str:
+        """See `DrawingBench.resolution`."""
+        family = self.pipe.image_model(self.pipe.network(self.job.call.get("height"), None)[0])
+        side = self.job.call.get("height")
+        height, width = (side, side) if side else family.default_size
+        return f"{height}×{width} px"
+
     def entropy(self, count: int) -> float:
         """See `DrawingBench.entropy`."""
         return target_entropy(self.pipe, self.job, count)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..schema import MethodResult, Quality, Report
+from ..schema import MethodResult, Report
+from ..schema_parts import Quality
 from .families import knob_text, swept
 from .figure import DASHED, colors, figure, legend, markers
 from .format import fixed, known, significant
@@ -59,9 +60,15 @@ def batch_frontier(report: Report, render: Render = inline) -> str | None:
 
 
 def calls_frontier(report: Report, render: Render = inline) -> str | None:
-    """The same with target calls in place of seconds, since they carry over to other machines."""
-    found = {name: (calls_saved(report, row), None) for name, row in report.methods.items()}
+    """The same with calls in place of seconds, since they carry over to other machines.
+
+    Calls are the target's, and those of a sibling where one draws a small picture first.
+    """
+    rows = report.methods
+    found = {name: (calls_saved(report, row, sibling=True), None) for name, row in rows.items()}
     what = "calls of the target's head in sequence" if counted(report) else "target calls"
+    if any(known(row.sibling_calls_per_sample) for row in rows.values()):
+        what = "calls of target and sibling"
     return _draw(report, "calls", f"times fewer {what} than plain", found, render)
 
 
@@ -79,7 +86,7 @@ def _draw(
     """A frontier: points with intervals, a line through each family, plain's level, the best."""
     metric = first_metric(report)
     points = {} if metric is None else _points(report, metric, speeds)
-    if metric is None or not points:
+    if metric is None or len(points) < 2:
         return None
     larger = all(point.quality.larger_is_better for point in points.values())
     curves, best = _curves(report, points), _best([p.at for p in points.values()], larger)

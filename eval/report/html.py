@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..contact_sheet import COLOURS
 from ..schema import Report
 from . import plots, tables
+from .definitions import definitions
 from .figure import colors
 from .frontier import batch_frontier, calls_frontier, frontier
 from .gallery import gallery
 from .parts import parts, shown, suffix
+from .routing_tables import equal_shares
 from .samples import Samples, read_samples
 from .svg import VARIABLES, apart
 from .text_tables import text_tables
-from .words import definitions, lede, title, warnings, what_ran
+from .words import lede, title, warnings, what_ran
 
 
 def to_html(report: Report, folder: Path) -> str:
@@ -46,6 +49,7 @@ def to_html(report: Report, folder: Path) -> str:
         settings=tables.facts("Settings", report.settings),
         environment=tables.facts("Environment", report.environment),
         gallery=gallery(report, samples, folder),
+        sheets=COLOURS if report.pipeline == "video" else None,
         command=report.command,
         definitions=definitions(report),
         swatches={
@@ -78,6 +82,7 @@ def _part(call: str, part: Report, samples: Samples) -> dict[str, Any]:
         "headline": tables.headline(part),
         "further": [t for t in (tables.further(part), *text_tables(part)) if t is not None],
         "sweeps": tables.sweeps(part),
+        "equal_shares": equal_shares(part),
         "acceptance": tables.acceptance(part),
         "phases": tables.phases(part),
         "costs": tables.costs(part),

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from ..schema import Report
 from . import tables
+from .definitions import definitions
 from .parts import parts
+from .routing_tables import equal_shares
 from .table import Table, escape
 from .text_tables import text_tables
-from .words import definitions, lede, title, warnings, what_ran
+from .words import lede, title, warnings, what_ran
 
 
 def to_markdown(report: Report, figures: Sequence[str] = ()) -> str:
@@ -39,6 +41,7 @@ def _blocks(report: Report, figures: Sequence[str]) -> Iterator[str]:
         yield f"![Speed against quality]({name})"
     sections: list[tuple[str, list[Table | None]]] = [
         ("Further figures", [tables.further(report), *text_tables(report)]),
+        ("At equal drafted shares", [equal_shares(part) for part in of_calls.values()]),
         ("Speed against quality", [tables.sweeps(part) for part in of_calls.values()]),
         ("Acceptance by position", [tables.acceptance(report)]),
         ("Latency", [tables.phases(report), tables.costs(report)]),

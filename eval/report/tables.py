@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from ..schema import MethodResult, Quality, Report
+from ..schema import MethodResult, Report
+from ..schema_parts import Quality
 from . import format as f
 from .families import knob_text, swept
 from .table import Cell, Row, Table
@@ -16,7 +18,7 @@ Column = tuple[str, Callable[[MethodResult], Cell]]
 # as they run
 PHASES = (
     *("encode", "prefill", "backbone", "draft", "target"),
-    *("verify", "resample", "update", "decode"),
+    *("verify", "resample", "update", "decode", "reward", "regenerate", "commit", "rest"),
 )
 
 
@@ -28,9 +30,10 @@ def headline(report: Report) -> Table:
         ("same output", lambda r: Cell(f.share(r.same_output))),
         ("total variation", _variation),
         ("n", _n),
+        ("drafted", lambda r: Cell(f.share(r.drafted_share))),
         *_calls(report),
         ("seconds", lambda r: Cell(f.significant(r.seconds_median))),
-        ("speed-up", _speedup),
+        ("speed-up", speedup),
         ("ideal", lambda r: Cell(f.fixed(r.ideal_speedup, 2, unit="×"))),
         ("efficiency", lambda r: Cell(f.share(r.engine_efficiency))),
         ("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
@@ -66,6 +69,8 @@ def further(report: Report) -> Table | None:
         ),
     ]
     columns = [column for column in columns if _filled(report, column)]
+    if report.pipeline == "video":  # whole calls are what is timed, see `headline`
+        columns = [column for column in columns if column[0] not in _LOOP]
     return _table(report, "Further figures, per sample.", columns) if columns else None
 
 
@@ -76,8 +81,8 @@ def sweeps(report: Report) -> Table | None:
         return None
     columns: list[Column] = [
         ("knob", lambda r: Cell(f"{r.knob} {knob_text(r)}")),
-        ("fewer calls", lambda r: Cell(f.fixed(calls_saved(report, r), 2, unit="×"))),
-        ("speed-up", _speedup),
+        ("fewer calls", partial(fewer_calls, report, digits=2)),
+        ("speed-up", speedup),
     ]
     metric = first_metric(report)
     columns += [] if metric is None else [_quality(report, metric)]
@@ -183,7 +188,10 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 # columns that only some reports have something for
-_SELDOM = ("same output", "total variation", "ideal", "efficiency")
+_LOOP = ("seconds of the token loop", "speed-up end to end")
+_SELDOM = (
+    *("same output", "total variation", "drafted", "sibling's calls", "ideal", "efficiency"),
+)
 
 
 def _filled(report: Report, column: Column) -> bool:
@@ -215,13 +223,14 @@ def _calls(report: Report) -> list[Column]:
     if not counted(report):
         return [
             ("NFE", lambda r: Cell(f.fixed(r.nfe_per_sample, 1))),
-            ("tokens per call", _tokens_per_call),
+            ("sibling's calls", lambda r: Cell(f.fixed(r.sibling_calls_per_sample, 1))),
+            ("tokens per call", tokens_per_call),
         ]
     return [
         ("head calls", lambda r: Cell(f.fixed(r.head_calls_per_sample, 1))),
         ("head rows", lambda r: Cell(f.fixed(r.head_rows_per_sample, 0))),
         ("backbone calls", lambda r: Cell(f.fixed(r.backbone_calls_per_sample, 1))),
-        ("steps per call", _tokens_per_call),
+        ("steps per call", tokens_per_call),
     ]
 
 
@@ -230,32 +239,58 @@ def _n(row: MethodResult) -> Cell:
     return Cell(f"{row.n:,}", notes=(f"{row.n_speed:,} timed",) if both else ())
 
 
-def _tokens_per_call(row: MethodResult) -> Cell:
+def tokens_per_call(row: MethodResult) -> Cell:
+    """The mean acceptance length; nothing where the target is not asked."""
     length = row.mean_acceptance_length if row.nfe_per_sample else None
     return Cell(f.fixed(length, 2), f.interval(row.mean_acceptance_length_ci95, 2))
 
 
-def _speedup(row: MethodResult) -> Cell:
+def fewer_calls(report: Report, row: MethodResult, digits: int = 1) -> Cell:
+    """Of the target, and beside it with those of a sibling: a call of it may cost as much."""
+    alone = f.fixed(calls_saved(report, row), digits, unit="×")
+    if not f.known(row.sibling_calls_per_sample):
+        return Cell(alone)
+    both = f.fixed(calls_saved(report, row, sibling=True), digits, unit="×")
+    calls = f.fixed(row.sibling_calls_per_sample, 1)
+    if alone == f.MISSING:
+        return Cell(both, notes=(f"the sibling's {calls} calls alone",))
+    return Cell(alone, notes=(f"{both} with the sibling's {calls} calls",))
+
+
+def speedup(row: MethodResult) -> Cell:
+    """Of the token loop, with its interval."""
     return Cell(f.fixed(row.speedup_median, 2, unit="×"), f.interval(row.speedup_ci95, 2))
 
 
 def _quality(report: Report, metric: str) -> Column:
-    of = {n: row.quality[metric] for n, row in report.methods.items() if metric in row.quality}
-    digits = f.decimals(quality.value for quality in of.values())
-    larger = all(quality.larger_is_better for quality in of.values())
+    of = [row.quality[metric] for row in report.methods.values() if metric in row.quality]
+    larger = all(quality.larger_is_better for quality in of)
+    return f"{metric} {'↑' if larger else '↓'}", partial(quality_cell, report, metric)
 
-    def cell(row: MethodResult) -> Cell:
-        quality = row.quality.get(metric)
-        if quality is None:
-            return Cell()
-        notes: tuple[str, ...] = ()
-        if f.known(quality.difference_to_plain):
-            difference = f.fixed(quality.difference_to_plain, digits, sign=True)
-            notes = (_with(difference, f.interval(quality.difference_ci95, digits)),)
-        spread = f.interval(quality.ci95, digits)
-        return Cell(f.fixed(quality.value, digits), spread, notes, quality.verdict)
 
-    return f"{metric} {'↑' if larger else '↓'}", cell
+def quality_cell(report: Report, metric: str, row: MethodResult) -> Cell:
+    """A metric's value, its difference to plain with intervals, and the verdict."""
+    of = [other.quality[metric] for other in report.methods.values() if metric in other.quality]
+    quality, digits = row.quality.get(metric), f.decimals(found.value for found in of)
+    if quality is None:
+        return Cell()
+    notes: tuple[str, ...] = ()
+    if f.known(quality.difference_to_plain):
+        difference = f.fixed(quality.difference_to_plain, digits, sign=True)
+        notes = (_with(difference, f.interval(quality.difference_ci95, digits)),)
+    if f.known(quality.share_of_plain):
+        notes += (of_plain(quality),)
+    spread = f.interval(quality.ci95, digits)
+    return Cell(f.fixed(quality.value, digits), spread, notes, quality.verdict)
+
+
+def of_plain(quality: Quality) -> str:
+    """`98.4 % of plain's (96.9–99.8)`."""
+    share, spread = quality.share_of_plain, quality.share_ci95
+    if not f.known(share):
+        return f.MISSING
+    percent = None if spread is None else (100 * spread[0], 100 * spread[1])
+    return _with(f"{f.fixed(100 * share, 1)} % of plain's", f.interval(percent, 1))
 
 
 def _milliseconds(seconds: float | None) -> str:

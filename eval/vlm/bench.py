@@ -9,7 +9,7 @@ from typing import Any
 
 from ...pipelines.vlm import VlmPipeline
 from ..data.asked import Asked
-from ..environment import environment
+from ..environment import dtype_name, environment
 from ..files import png_bytes
 from ..run.job import Job, Outcome, Unit
 from ..run.samples import Line
@@ -50,7 +50,11 @@ class VlmBench:
         """The entropy of the target's answers, and the machine."""
         indices = range(unit.first, unit.first + unit.count)
         entropy = answer_entropy(self.pipe, self._asked(indices), self.limit)
-        machine = environment(self.pipe.device)
+        model = self.pipe.model
+        machine = {**environment(self.pipe.device), "dtype": dtype_name(model.dtype)}
+        side = getattr(getattr(model.config, "vision_config", None), "image_size", None)
+        if isinstance(side, int):  # other towers take pictures of any size
+            machine["resolution"] = f"{side}×{side} px"
         return Outcome(unit, [{"kind": "target", "entropy": entropy, "environment": machine}])
 
     def _speed(self, unit: Unit) -> Outcome:

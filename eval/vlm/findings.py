@@ -14,7 +14,8 @@ from ..quality import compare, quality_rows
 from ..run.job import Job, Plan
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
-from ..schema import Choice, Member, MethodResult, Ratio
+from ..schema import MethodResult
+from ..schema_parts import Choice, Member, Ratio
 from ..speed import WARMUP, noise_notes, speed_rows
 from .arms import BLANK, PLAIN
 from .bench import arms_of, row_name

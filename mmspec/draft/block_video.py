@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import torch
+from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, Opaque, Scores, Verdict
@@ -19,11 +20,15 @@ class BlockVideoDrafter:
 
     Args:
         clips: of the small model; of as many blocks each.
+        steps: of the target's, which is to find noise for all of them.
         part: is told what the time goes to, "draft".
     """
 
-    def __init__(self, clips: WanClips, part: Part = lambda name: nullcontext()) -> None:
+    def __init__(
+        self, clips: WanClips, steps: int, part: Part = lambda name: nullcontext()
+    ) -> None:
         self.clips, self.part = clips, part
+        self.steps = max(steps, clips.steps)
 
     def start(self, context: Context) -> None:
         """Clips begin, or go on, where they stand."""
@@ -34,9 +39,9 @@ class BlockVideoDrafter:
         if not any(budget):
             return Draft(context.last[:, :0], lengths, Opaque())
         with self.part("draft"):
-            noise = self.clips.noise(coins)
+            noise = self.clips.noise(coins, self.steps)
             rows = range(self.clips.rows)
-            tokens = torch.stack([self.clips.make(row, noise[row]) for row in rows])
+            tokens = torch.stack([self._block(row, noise[row]) for row in rows])
         sound = tokens.flatten(1).isfinite().all(1)  # what is no numbers is not drafted
         return Draft(tokens[:, None], lengths * sound, Opaque(), noise=noise[:, None])
 
@@ -45,3 +50,7 @@ class BlockVideoDrafter:
         with self.part("commit"):
             for row in range(self.clips.rows):
                 self.clips.join(row, verdict.last[row, 0])
+
+    def _block(self, row: int, noise: Tensor) -> Tensor:
+        """A clip's next block `[F, C, h, w]`."""
+        return self.clips.make(row, noise)

@@ -26,17 +26,17 @@ class StepDrafter(ABC):
         depth = max(budget)
         lengths = torch.tensor(budget, device=context.lengths.device)
         x, size = context.last[:, 0], context.last.shape[-1]
-        t = steps_ahead(self.steps, context, depth)
-        tokens, means, stds = [], [], []
-        for n in range(depth):
-            mean, std = self.law(x, t[:, n])
-            x = mean + std * coins.normal((size,), n * size).to(mean)
-            tokens.append(x)
-            means.append(mean)
-            stds.append(std)
         if not depth:
             none = context.tokens[:, :0]
             return Draft(none, lengths, Gaussian(none, none))
+        t, noise = steps_ahead(self.steps, context, depth), coins.normal((depth, size)).to(x)
+        tokens, means, stds = [], [], []
+        for n in range(depth):
+            mean, std = self.law(x, t[:, n])
+            x = mean + std * noise[:, n]
+            tokens.append(x)
+            means.append(mean)
+            stds.append(std)
         drafted, law = torch.stack(tokens, 1), Gaussian(torch.stack(means, 1), torch.stack(stds, 1))
         # a vector that is no numbers is not drafted: the one in front of it is the last
         sound = (drafted.isfinite() & law.std.isfinite()).all(-1).cumprod(1).sum(1)

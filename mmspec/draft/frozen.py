@@ -39,7 +39,7 @@ class FrozenDrafter(StepDrafter):
     def start(self, context: Context) -> None:
         tables = self.schedule.alphas_bar, self.schedule.clean, self.schedule.current
         bounds = self.schedule.low, self.schedule.high
-        self._tables = [x.to(context.last.device)[:, None] for x in (*tables, *bounds)]
+        self._tables = torch.stack((*tables, *bounds), -1).to(context.last.device)[..., None]
         self._velocity = self._share = torch.empty(0)  # [B, C]
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
@@ -47,7 +47,7 @@ class FrozenDrafter(StepDrafter):
         return super().propose(context, budget if context.round else [0] * len(budget), coins)
 
     def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        kept, clean, current, low, high = (table[t] for table in self._tables)
+        kept, clean, current, low, high = self._tables[t].unbind(1)
         predicted = kept.sqrt() * x - (1 - kept).sqrt() * self._velocity
         std = ((low + self._share * (high - low)) / 2).exp()
         return (clean * predicted + current * x).to(x), (self.temperature * std).to(x)
@@ -56,7 +56,7 @@ class FrozenDrafter(StepDrafter):
         law, x = law_at(scores.gaussian, verdict.accepted), torch.cat([self._root, draft.tokens], 1)
         x = pick(x, verdict.accepted)
         t = (self._t - verdict.accepted).clamp_min(0)
-        kept, clean, current, low, high = (table[t] for table in self._tables)
+        kept, clean, current, low, high = self._tables[t].unbind(1)
         predicted = (law.mean - current * x) / clean
         self._velocity = (kept.sqrt() * x - predicted) / (1 - kept).sqrt()
         if self.learned_variance:

@@ -16,8 +16,11 @@ class IterationDrafter:
 
     A row of the loop is a token. It stands at the last step that adds noise: the noises before it
     are those that the target has walked along, and the law there is what a token was drawn from.
-    The smaller model finishes its own tokens to read them in the iterations that follow; nothing is
-    drafted behind the first position.
+    The smaller model finishes its own tokens to read them in the iterations that follow.
+
+    An exact rule can judge one iteration at a time only: the step behind the last noisy one adds no
+    noise, so the two models finish one and the same vector differently, and an iteration drafted
+    behind the drafter's has read another picture than the target's.
 
     Args:
         small: the smaller model.
@@ -26,11 +29,12 @@ class IterationDrafter:
 
     Attributes:
         backbone_calls, head_calls: of the smaller model, one after the other.
+        head_rows: in the latter.
     """
 
     def __init__(self, small: MarBackbone, prediction: Prediction, noise: Tensor) -> None:
         self.small, self.prediction, self.noise = small, prediction, noise
-        self.backbone_calls = self.head_calls = 0
+        self.backbone_calls = self.head_calls = self.head_rows = 0
 
     def start(self, context: Context) -> None:
         """There is nothing to forget."""
@@ -65,7 +69,7 @@ class IterationDrafter:
                 last = torch.zeros(len(x), dtype=torch.long, device=x.device)
                 clean = head.step(x, last, condition)[0].unflatten(0, wanted.shape)
                 read, known = torch.cat([read, clean.to(read)], 1), torch.cat([known, wanted], 1)
-        self.backbone_calls, self.head_calls = len(parts), head.calls
+        self.backbone_calls, self.head_calls, self.head_rows = len(parts), head.calls, head.rows
         return torch.cat(parts, dim=2).unbind(0)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:

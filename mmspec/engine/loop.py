@@ -46,8 +46,8 @@ def run(
     with stats.phase("prefill"):
         target.start(rows)
         drafter.start(context)
-    clock = time.perf_counter()
     while not all(context.finished):
+        started = time.perf_counter()
         proposal, verification = engine.coins.round(context.round)
         with stats.phase("draft"):
             # a draft leaves room for the token that the target adds of its own
@@ -67,8 +67,7 @@ def run(
             stats.observe(*counts, scores.calls, scores.again)
             stats.observe_calls(draft, verdict)
             drafter.observe(context, draft, scores, verdict)
-        now = time.perf_counter()
-        context.seconds, clock = now - clock, now
+        context.seconds = time.perf_counter() - started
         length.observe(context, draft, verdict)
         if on_round is not None and on_round(context):
             break
@@ -141,6 +140,7 @@ def advance(
         if base[row] >= context.limit or ended[row]:
             context.finished[row] = True
     context.base, context.lengths, context.last = base, lengths, verdict.last
-    context.reached, context.accepted, context.faulty = reach, kept, faults
+    context.reached, context.accepted, context.emitted = reach, kept, emitted
+    context.keep, context.faulty = verdict.keep, faults
     context.round += 1
     return draft.nodes, nodes, reach, kept, emitted

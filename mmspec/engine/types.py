@@ -85,8 +85,9 @@ class Context:
         limit: output tokens a row may have at most.
         finished: rows that ended.
         round: verify rounds so far.
-        reached, accepted: of the last round, how many tokens ahead each row drafted, and how many
-            drafted ones it kept; on the host.
+        reached, accepted, emitted: of the last round, how many tokens ahead each row drafted, how
+            many drafted ones it kept, and how many tokens joined its output; on the host.
+        keep: of the last round by a local rule, see `Verdict`; None: what was kept is in front.
         seconds: wall-clock of the last round.
         faulty: rows whose last draft had a fault, see `Draft`.
         held: positions of the output that are kept, the latest ones; None: all.
@@ -101,6 +102,8 @@ class Context:
     round: int = 0
     reached: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
+    emitted: list[int] = field(default_factory=list)
+    keep: Tensor | None = None
     seconds: float = 0.0
     faulty: list[int] = field(default_factory=list)
     held: int | None = None
@@ -140,6 +143,14 @@ class Context:
     def room(self) -> list[int]:
         """Tokens each row may still emit."""
         return [0 if f else self.limit - b for b, f in zip(self.base, self.finished, strict=True)]
+
+    def drafted(self) -> list[list[bool]]:
+        """Of the tokens that joined each row in the last round, which were drafted and stood."""
+        if self.keep is not None:
+            rows = zip(self.keep.tolist(), self.emitted, strict=True)
+            return [[bool(kept) for kept in row[:count]] for row, count in rows]
+        counts = zip(self.accepted, self.emitted, strict=True)
+        return [[n < kept for n in range(count)] for kept, count in counts]
 
     def reserve(self, width: int) -> None:
         """Make place for `width` more tokens in every row; filling may run past the limit."""

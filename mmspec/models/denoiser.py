@@ -62,6 +62,9 @@ class PackedHead:
 class HeadDenoiser:
     """The denoising steps S of a head: step t leads from x_t to x_{t-1}, t = S - 1 … 0.
 
+    Laws are in float32 at least, whatever the head's weights are in: half precision would round
+    the schedule, and a hundred such steps end elsewhere.
+
     Args:
         head: in its inference form.
         schedule: of the S steps.
@@ -81,8 +84,9 @@ class HeadDenoiser:
         self.learned_variance = learned_variance
         weight = head.weight
         self.times = head.head.time_embed(schedule.timesteps.to(weight.device))  # [S, W]
+        fine = torch.promote_types(weight.dtype, torch.float32)
         self.shrink, self.share, low, high = (
-            x.to(weight)[:, None]
+            x.to(weight.device, fine)[:, None]
             for x in (schedule.shrink, schedule.share, schedule.low, schedule.high)
         )
         # half the logarithm: of the deviation. exp of -∞ is the 0 of the last step, without noise
@@ -110,7 +114,7 @@ class HeadDenoiser:
         embedded: Tensor = self.head.head.cond_embed(z).flatten(1)
         if scale is None:
             return embedded
-        scales = torch.as_tensor(scale, dtype=z.dtype, device=z.device).expand(len(z))
+        scales = torch.as_tensor(scale, dtype=self.shrink.dtype, device=z.device).expand(len(z))
         return torch.cat([embedded, scales[:, None]], dim=1)
 
     def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,14 +123,14 @@ class HeadDenoiser:
         Any rows at any steps in one call: of one token too, with its condition repeated.
 
         Args:
-            x: noisy tokens `[R, C]`, whose dtype may be finer than the head's; the law is of it.
+            x: noisy tokens `[R, C]`, whose dtype may be finer than the head's.
             t: their steps `[R]`; at 0 the deviation is 0: the last step adds no noise.
             condition: `[R, D]`, see `condition`.
         """
         groups, guided = divmod(condition.shape[1], self.head.head.width)
-        told = condition[:, :-1] if guided else condition
+        told = (condition[:, :-1] if guided else condition).to(self.times)
         y = told.unflatten(1, (groups, -1)) + self.times[t][:, None]  # [R, G, W]
-        noise, between = self.head(x.to(y), y).split(self.channels, dim=-1)
+        noise, between = self.head(x.to(y), y).to(self.shrink).split(self.channels, dim=-1)
         seen = torch.lerp(noise[:, 1], noise[:, 0], condition[:, -1:]) if guided else noise[:, 0]
         mean = (x - self.share[t] * seen) * self.shrink[t]
         share = between[:, 0] if self.learned_variance else torch.full_like(seen, -1)
@@ -138,7 +142,7 @@ class HeadDenoiser:
 
         `noise[:, 0]` is where it starts; `noise[:, i]` is that of step S - i.
         """
-        x, *added = noise.to(self.head.weight).unbind(1)
+        x, *added = noise.to(self.shrink).unbind(1)
         t = torch.full((len(x),), self.steps - 1, device=x.device)
         for one in added:
             mean, deviation = self.step(x, t, condition)

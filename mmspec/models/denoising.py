@@ -73,9 +73,9 @@ class DenoisingTarget(VectorTarget):
         # finished rows are not asked for, and neither is filling
         n = torch.arange(draft.nodes + 1, device=x.device)
         ended = torch.tensor(context.finished, device=x.device)
-        asked = (n <= draft.lengths[:, None]) & ~ended[:, None]
-        rows = asked.nonzero()[:, 0]
-        mean[asked], std[asked] = self.denoiser.step(x[asked], t[asked], self.condition[rows])
+        asked = ((n <= draft.lengths[:, None]) & ~ended[:, None]).nonzero(as_tuple=True)
+        laws = self.denoiser.step(x[asked], t[asked], self.condition[asked[0]])
+        mean[asked], std[asked] = laws
         return Scores(Gaussian(mean, std))
 
 

@@ -2,7 +2,7 @@
 
 Li et al. 2024, "Autoregressive Image Generation without Vector Quantization", section 3.2
 (denoising MLP), under the published tensor names. The module trains and holds the weights;
-generation runs in `denoiser.Denoiser`.
+generation runs in `denoiser.HeadDenoiser`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, reason
 
 PACKED = ".int8.safetensors"
 PLAIN = ".safetensors"
@@ -92,7 +92,7 @@ def _read(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"can't read weights {file}: {error}") from error
+        raise InputError(f"can't read weights {file}: {reason(error)}") from error
 
 
 def _write(weights: dict[str, Tensor], file: Path) -> None:

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from .. import assets
-from ..errors import InputError
+from ..errors import InputError, reason
 from .eight_bit import is_packed, unpack_folder
 
 MODELS = Path(assets.__file__).resolve().parent / "models"
@@ -55,7 +55,7 @@ def readable(folder: Path) -> Path:
                     raise
     except OSError as error:
         raise InputError(
-            f"can't unpack {folder.name!r} into {copy.parent}: {error}; "
+            f"can't unpack {folder.name!r} into {copy.parent}: {reason(error)}; "
             "set MMSPEC_CACHE to a folder that can be written"
         ) from error
     return copy

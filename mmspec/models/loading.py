@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from ..errors import InputError
+from ..errors import InputError, reason
 
 M = TypeVar("M", bound=nn.Module)
 WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -123,7 +123,7 @@ def read_weights(folder: Path, file: str = WEIGHTS) -> dict[str, Tensor]:
         try:
             weights.update(load_file(folder / name))
         except (OSError, SafetensorError) as error:
-            raise InputError(f"can't read weights {folder / name}: {error}") from error
+            raise InputError(f"can't read weights {folder / name}: {reason(error)}") from error
     return weights
 
 
@@ -132,7 +132,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise InputError(f"can't read {path}: {error}") from error
+        raise InputError(f"can't read {path}: {reason(error)}") from error
     if not isinstance(value, dict):
         raise InputError(f"{path} does not hold a JSON object")
     return value

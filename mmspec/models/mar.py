@@ -126,29 +126,17 @@ class MarTransformer(ModelMixin, ConfigMixin):
         """The buffer `[rows, T, D]` of "no class" or "no caption"."""
         return self.fake_latent[None].expand(rows, self.prefix_length, -1)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        places: Tensor,
-        buffer: Tensor,
-        wanted: Tensor,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, places: Tensor, buffer: Tensor, wanted: Tensor) -> Tensor:
         """Conditions `[R, m, E]` of the tokens at the places `wanted [R, m]`.
 
         Args:
             tokens: the known ones `[R, n, C]`.
             places: where they stand on the grid, `[R, n]`.
             buffer: what to draw, `[R, T, D]`; see `classes`, `captions` and `nothing`.
-            lengths: how many of the n are known in each row `[R]`, the others are filling; None:
-                all of them.
         """
-        known = self.encode(tokens, places, buffer, lengths)
-        return self.decode(known, places, wanted, lengths)
+        return self.decode(self.encode(tokens, places, buffer), places, wanted)
 
-    def encode(
-        self, tokens: Tensor, places: Tensor, buffer: Tensor, lengths: Tensor | None = None
-    ) -> Tensor:
+    def encode(self, tokens: Tensor, places: Tensor, buffer: Tensor) -> Tensor:
         """What the encoder makes of the buffer and the known tokens, `[R, T + n, D]`."""
         start = self.prefix_length
         positions = self.encoder_pos_embed_learned[0]
@@ -156,27 +144,17 @@ class MarTransformer(ModelMixin, ConfigMixin):
             [buffer + positions[:start], self.z_proj(tokens) + positions[start + places]], dim=1
         )
         x = self.z_proj_ln(x)
-        mask = None
-        if lengths is not None:
-            slots = torch.arange(-start, tokens.shape[1], device=x.device)
-            mask = (slots < lengths[:, None])[:, None, None]  # [R, 1, 1, T + n]: of the keys
         for block in self.encoder_blocks:
-            x = block(x, mask)
+            x = block(x)
         out: Tensor = self.encoder_norm(x)
         return out
 
-    def decode(
-        self, known: Tensor, places: Tensor, wanted: Tensor, lengths: Tensor | None = None
-    ) -> Tensor:
+    def decode(self, known: Tensor, places: Tensor, wanted: Tensor) -> Tensor:
         """Conditions `[R, m, E]` at the places `wanted [R, m]`, from what the encoder made."""
         x, start = self.decoder_embed(known), self.prefix_length
-        if lengths is not None:  # filling goes to a place of its own, behind the grid
-            real = torch.arange(places.shape[1], device=x.device) < lengths[:, None]
-            places = torch.where(real, places, self.length)
-        spare = int(lengths is not None)
-        grid = self.mask_token.to(x).expand(len(x), self.length + spare, -1)
+        grid = self.mask_token.to(x).expand(len(x), self.length, -1)
         grid = grid.scatter(1, places[..., None].expand(-1, -1, x.shape[-1]), x[:, start:])
-        x = torch.cat([x[:, :start], grid[:, : self.length]], dim=1)
+        x = torch.cat([x[:, :start], grid], dim=1)
         x = x + self.decoder_pos_embed_learned
         *most, last = self.decoder_blocks
         for block in most:
@@ -195,18 +173,16 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(width, EPS)
         self.mlp = Mlp(width, int(width * mlp_ratio))
 
-    def forward(
-        self, x: Tensor, mask: Tensor | None = None, queries: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, queries: Tensor | None = None) -> Tensor:
         """`[R, S, D]` to the same; `queries [R, m]`: to `[R, m, D]`, of these places alone."""
-        read = self.attn(self.norm1(x), mask, queries)
+        read = self.attn(self.norm1(x), queries)
         x = (x if queries is None else _at(x, queries)) + read
         out: Tensor = x + self.mlp(self.norm2(x))
         return out
 
 
 class Attention(nn.Module):
-    """Every place reads every other; `mask` is False at keys that are filling."""
+    """Every place reads every other."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -214,12 +190,12 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None, queries: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, queries: Tensor | None) -> Tensor:
         parts = self.qkv(x).chunk(3, dim=-1)
         if queries is not None:
             parts = (_at(parts[0], queries), *parts[1:])
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        read = F.scaled_dot_product_attention(q, k, v)
         out: Tensor = self.proj(read.transpose(1, 2).flatten(2))
         return out
 

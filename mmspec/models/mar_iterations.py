@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -61,6 +62,8 @@ class MarPlan:
         for steps in (given,) if _whole(given) else given:
             if not _whole(steps) or not 2 <= steps <= TRAINED:
                 raise InputError(f"diffusion_steps must be from 2 to {TRAINED}, not {steps!r}")
+        if not isinstance(self.learned_variance, bool):
+            raise InputError(f"learned_variance is True or False, not {self.learned_variance!r}")
         for name in ("guidance_scale", "temperature"):
             value: Any = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value <= 100:
@@ -71,6 +74,7 @@ class MarPlan:
         """Whether there are unconditional rows."""
         return self.guidance_scale != 1
 
+    @cached_property
     def masked(self) -> list[int]:
         """Tokens that are masked before each iteration, and after the last: from L to 0.
 
@@ -84,8 +88,7 @@ class MarPlan:
 
     def drawn(self, iteration: int) -> int:
         """Tokens that an iteration draws."""
-        masked = self.masked()
-        return masked[iteration] - masked[iteration + 1]
+        return self.masked[iteration] - self.masked[iteration + 1]
 
     def guidance(self, masked: int) -> float:
         """Guidance of an iteration that leaves so many tokens masked (the last counts as one)."""
@@ -172,20 +175,14 @@ class MarBackbone:
     seeds: list[int]
     _denoisers: dict[int, HeadDenoiser] = field(default_factory=dict)
 
-    def conditions(
-        self, tokens: Tensor, places: Tensor, wanted: Tensor, lengths: Tensor | None = None
-    ) -> Tensor:
-        """Conditions `[R, m, G, E]` at the places `wanted [R, m]`; G is 2 under guidance.
+    def conditions(self, tokens: Tensor, places: Tensor, wanted: Tensor) -> Tensor:
+        """Conditions `[B, m, G, E]` at the places `wanted [B, m]`; G is 2 under guidance.
 
-        One call of the network; arguments as of `MarTransformer.forward`. R is B, or several times
-        that: copies of every picture that know different tokens, those of one picture together.
+        One call of the network; arguments as of `MarTransformer.forward`.
         """
         groups = 1 + self.plan.guided
-        copies = groups * len(tokens) // len(self.buffer)
-        buffer = self.buffer.repeat_interleave(copies, 0)
         known, at, asked = (x.repeat(groups, *[1] * (x.ndim - 1)) for x in (tokens, places, wanted))
-        lengths = None if lengths is None else lengths.repeat(groups)
-        z: Tensor = self.model(known, at, buffer, asked, lengths)
+        z: Tensor = self.model(known, at, self.buffer, asked)
         return torch.stack(z.chunk(groups), dim=2)
 
     def denoiser(self, steps: int) -> HeadDenoiser:
@@ -208,13 +205,12 @@ class MarBackbone:
         z = self.conditions(read, known, wanted).flatten(0, 1)
         scale = None
         if self.plan.guided:
-            masked = self.plan.masked()
             each = [
-                self.plan.guidance(masked[k + 1])
+                self.plan.guidance(self.plan.masked[k + 1])
                 for k in iterations
                 for _ in range(self.plan.drawn(k))
             ]
-            scale = torch.tensor(each * len(wanted), dtype=z.dtype, device=z.device)
+            scale = torch.tensor(each * len(wanted), dtype=torch.float64, device=z.device)
         return self.denoiser(steps).condition(z, scale)
 
     def predictions(
@@ -228,7 +224,7 @@ class MarBackbone:
             spans: iterations whose tokens are drawn together, from one set of known ones, in each
                 of the predictions; None: one.
         """
-        plan, masked = self.plan, self.plan.masked()
+        plan, masked = self.plan, self.plan.masked
         coins = ProductionCoins(self.seeds, tokens.device)
         every = torch.arange(plan.length, device=tokens.device)[None]
         order = coins.exponential(every, 1)[..., 0].argsort(-1)

@@ -16,8 +16,11 @@ from ..errors import InputError
 from .wan_clips import WanClips
 from .wan_vae import State, decode_block
 
-Judge = Callable[[int, Tensor], Tensor]
-"""Rewards `[T]` of a clip's frames `[T, 3, H, W]` in [-1, 1]; NaN where there is none."""
+Judge = Callable[[int, Tensor, Tensor | None, int], Tensor]
+"""Rewards `[T]` of the frames `[T, 3, H, W]` of a clip's block, in [-1, 1]; NaN where none is.
+
+After the frames come the last one before the block, None at the clip's start, and its number.
+"""
 Part = Callable[[str], AbstractContextManager[Any]]
 """Takes the time of a part of the work."""
 
@@ -68,6 +71,7 @@ class VideoTarget:
         self.part, self.making = part, making
         self.emitted: list[EmittedBlock] = []
         self._states: list[State] = [{} for _ in range(clips.rows)]
+        self._shown: list[Tensor | None] = [None] * clips.rows  # the last frame of each
         self._decoded: list[tuple[Tensor, State] | None] = [None] * clips.rows
         self._rewards = torch.zeros(clips.rows, 0)
 
@@ -100,7 +104,8 @@ class VideoTarget:
         Raises:
             TargetError: a block is no numbers.
         """
-        noise = self.clips.noise(coins) if draft.noise is None else draft.noise[:, 0]
+        steps = self.clips.steps
+        noise = self.clips.noise(coins, steps) if draft.noise is None else draft.noise[:, 0]
         blocks = list(verdict.emitted[:, 0])
         for row, kept in enumerate(verdict.accepted.tolist()):
             if not kept:
@@ -121,13 +126,16 @@ class VideoTarget:
             frames, self._states[row] = decoded or self._decode(row, latents)
             with self.part("commit"):
                 self.clips.join(row, latents)
+            self._shown[row] = frames[-1]
             self.emitted.append(EmittedBlock(latents, frames, bool(kept), self._rewards[row]))
         verdict.calls, verdict.target_tokens = self.clips.taken()
 
     def snapshot(self, row: int) -> dict[str, Tensor]:
         """All that `restore` needs to go on with a clip from here, as tensors of their own."""
         state = {f"decoder.{name}": tensor.clone() for name, tensor in self._states[row].items()}
-        return {**self.clips.snapshot(row), **state}
+        shown = self._shown[row]
+        last = {} if shown is None else {"shown": shown.clone()}
+        return {**self.clips.snapshot(row), **state, **last}
 
     def restore(self, row: int, snapshot: dict[str, Tensor]) -> None:
         """Go on with a clip from a snapshot.
@@ -142,14 +150,17 @@ class VideoTarget:
             for name, tensor in snapshot.items()
             if name.startswith("decoder.")
         }
-        if bool(state) != bool(self.clips.blocks(row)):
+        shown = snapshot.get("shown")
+        if len({bool(state), shown is not None, self.clips.blocks(row) > 0}) > 1:
             raise InputError("the snapshot lacks the decoder's state")
         self._states[row] = state
+        self._shown[row] = None if shown is None else shown.to(device)
 
     def _judged(self, row: int, judge: Judge, latents: Tensor) -> Tensor:
         self._decoded[row] = frames, _ = self._decode(row, latents)
         with self.part("reward"):
-            return judge(row, frames).double().cpu()
+            number = self.clips.blocks(row)
+            return judge(row, frames, self._shown[row], number).double().cpu()
 
     def _decode(self, row: int, latents: Tensor) -> tuple[Tensor, State]:
         """Frames of a clip's next block, and the decoder's state behind it."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from .llamagen import attend
-from .wan_attention import rotary_3d
+from .wan_attention import later, rotary_3d
 from .wan_block import Block, Head, mlp, sinusoids
 from .wan_cache import WanCache
 from .wan_window import ContextWindow, block_causal_mask
@@ -50,7 +50,10 @@ class WanTransformer(ModelMixin, ConfigMixin):
         num_frame_per_block: latent frames of a block of the clip.
         window, sink: earlier blocks that a block reads, see `ContextWindow`.
         context_noise: timestep that clean blocks are said to have.
-        sample_height, sample_width, sample_frames: latents of the clips that it was made for.
+        sample_height, sample_width, sample_frames: latents of the clips that it was made for; in a
+            longer one, made block by block, a sink is no farther away than in these.
+        sample_steps, sample_shift: steps from noise to a block that it was made for, and how they
+            are warped, see `FewStepSampler`.
     """
 
     @register_to_config
@@ -76,6 +79,8 @@ class WanTransformer(ModelMixin, ConfigMixin):
         sample_height: int = 60,
         sample_width: int = 104,
         sample_frames: int = 21,
+        sample_steps: int = 4,
+        sample_shift: float = 5.0,
     ) -> None:
         super().__init__()
         if patch_size[0] != 1:
@@ -178,8 +183,15 @@ class WanTransformer(ModelMixin, ConfigMixin):
             limit: blocks at most; a rolling window needs none.
             window: another than the model's own.
         """
-        tokens = self.config.num_frame_per_block * self.tokens(height, width)
-        return WanCache(self.read_text(text), tokens, window or self.window, limit)
+        size, window = self.config.num_frame_per_block, window or self.window
+        return WanCache(
+            self.read_text(text),
+            size * self.tokens(height, width),
+            window,
+            limit,
+            self.config.sample_frames // size,
+            lambda keys, blocks: later(keys, blocks * size),
+        )
 
     def denoise(
         self, noisy: Tensor, timestep: float, cache: WanCache, clean: Tensor | None = None

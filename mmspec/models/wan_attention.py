@@ -83,3 +83,16 @@ def rotary_3d(
         angles = torch.cat(turns, dim=1)
         factors = torch.polar(torch.ones_like(angles), angles)
         return factors.to(device, torch.complex128 if double else torch.complex64)
+
+
+def later(keys: Tensor, frames: int) -> Tensor:
+    """Turned keys `[B, heads, n, head_dim]` as if they stood so many frames later in the clip."""
+    turn = _turn(frames, keys.shape[-1], keys.dtype == torch.float64, keys.device)
+    return rotate(keys.transpose(1, 2), turn.expand(keys.shape[2], -1)).transpose(1, 2)
+
+
+@lru_cache(maxsize=64)  # a call may ask for as many as it has blocks, layer after layer
+def _turn(frames: int, head_dim: int, double: bool, device: torch.device) -> Tensor:
+    """Factors `[1, head_dim / 2]` of so many frames."""
+    factors: Tensor = rotary_3d.__wrapped__((frames,), 1, 1, head_dim, double, device)
+    return factors

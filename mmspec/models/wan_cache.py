@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,22 +19,34 @@ class WanCache:
     block leaves no trace, and a block that is made again (`rewind`) replaces itself. A block falls
     out of a rolling window when the one that takes its place is committed, at no other time.
 
+    The sink is kept as it was written and turned when it is read, so that it is never farther away
+    than in a clip of `known` blocks, see `ContextWindow.moved`.
+
     Args:
         text: keys and values of the text `[layers, 2, B, heads, T, head_dim]`; they say how many
             layers, rows and heads there are, in which dtype and where.
         tokens: S of a block.
         window: which blocks are read.
         limit: blocks of the clip at most; a rolling window needs none.
+        known: blocks of the clips that the model was made for; None: any distance is known.
+        later: keys `[B, heads, n, head_dim]` as if they stood so many blocks later.
 
     Attributes:
         blocks: committed, that is the number of the block to come.
     """
 
     def __init__(
-        self, text: Tensor, tokens: int, window: ContextWindow, limit: int | None = None
+        self,
+        text: Tensor,
+        tokens: int,
+        window: ContextWindow,
+        limit: int | None = None,
+        known: int | None = None,
+        later: Callable[[Tensor, int], Tensor] = lambda keys, blocks: keys,
     ) -> None:
         layers, _, rows, heads, _, head_dim = text.shape
         self.text, self.tokens, self.window = text, tokens, window
+        self._known, self._later = known, later
         slots = window.slots(limit)
         self.data = text.new_zeros(layers, 2, rows, heads, slots, tokens, head_dim)
         self.blocks = self._reached = 0
@@ -78,10 +92,19 @@ class WanCache:
                 kept = self.data[layer, :, :, :, : self.blocks + n]  # all slots, once they are full
                 others = kept[:, :, :, :slot], kept[:, :, :, slot + 1 :]
                 keys, values = torch.cat([*(part.flatten(3, 4) for part in others), own], dim=3)
+                keys = self._near(keys, self.blocks + n)
                 found.append(F.scaled_dot_product_attention(queries[n - silent], keys, values))
             if n < clean:
                 self.data[layer, :, :, :, slot] = own.detach()
         return torch.cat(found, dim=2)
+
+    def _near(self, keys: Tensor, block: int) -> Tensor:
+        """What a block reads, with the sink's keys, which come first, as near as it may be."""
+        moved = 0 if self._known is None else self.window.moved(block, self._known)
+        if not moved or not self.window.sink:
+            return keys
+        sink, others = keys.tensor_split([self.window.sink * self.tokens], dim=2)
+        return torch.cat([self._later(sink, moved), others], dim=2)
 
     def advance(self, blocks: int) -> None:
         """So many blocks were written in all layers."""

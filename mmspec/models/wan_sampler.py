@@ -47,6 +47,12 @@ class FewStepSampler:
         if not 0 <= self.guidance_scale <= 100:
             raise InputError(f"guidance_scale must be from 0 to 100, not {self.guidance_scale!r}")
 
+    @classmethod
+    def even(cls, count: int, shift: float, guidance_scale: float = 1.0) -> FewStepSampler:
+        """So many steps, evenly from 1000."""
+        steps = tuple(TIMESTEPS * (1 - n / count) for n in range(count))
+        return cls(steps, shift, guidance_scale)
+
     @property
     def guided(self) -> bool:
         """Whether there are unconditional rows."""

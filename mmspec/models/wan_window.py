@@ -51,6 +51,16 @@ class ContextWindow:
             return block
         return self.sink + (block - self.sink) % (self.blocks + 1)
 
+    def moved(self, block: int, known: int) -> int:
+        """By how many blocks the sink is moved towards a block that reads it.
+
+        Of a stream far longer than training, the sink would be farther away than any block was
+        there. It keeps the largest distance of a clip of `known` blocks, in front of the window.
+        """
+        if self.blocks is None:
+            return 0
+        return max(0, block - max(known - 1, self.sink + self.blocks))
+
     def reads(self, block: Tensor, other: Tensor) -> Tensor:
         """Whether blocks read others, by their numbers; of itself no block is asked."""
         before = other < block

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,6 +25,27 @@ class Reward(Protocol):
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
         """Float32 scores `[N]` on the CPU; `prompts[i]` belongs to `images[i]`."""
+
+
+@runtime_checkable
+class BlockReward(Protocol):
+    """How well a block of a clip's frames goes on with it; larger is better.
+
+    Attributes:
+        name: the metric's standard name.
+    """
+
+    name: str
+
+    def score_block(
+        self, prompt: str, frames: Tensor, before: Tensor | None, number: int
+    ) -> Tensor:
+        """Float32 scores `[T]` on the CPU of a block's frames, uint8 `[T, 3, H, W]`.
+
+        Args:
+            before: the last frame before the block, uint8 `[3, H, W]`; None: the clip begins.
+            number: of the block in its clip, from 0.
+        """
 
 
 class FeatureExtractor(Protocol):

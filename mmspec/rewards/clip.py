@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..models.loading import cast, load_strict, read_json
 from ..models.published import read_checkpoint
 from ..registry import check_name
@@ -219,7 +219,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"can't read weights {path}: {error}") from error
+        raise InputError(f"can't read weights {path}: {reason(error)}") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .base import Reward
+from .base import BlockReward, Reward
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class FrameJudge:
     counted, and said the first time.
 
     Args:
-        reward: of pictures.
+        reward: of pictures, each by itself, or of blocks.
         prompts: one a clip.
 
     Attributes:
@@ -28,23 +28,34 @@ class FrameJudge:
         reason: of the first; None: there was none.
     """
 
-    def __init__(self, reward: Reward, prompts: Sequence[str]) -> None:
+    def __init__(self, reward: Reward | BlockReward, prompts: Sequence[str]) -> None:
         self.reward, self.prompts = reward, prompts
         self.failures = 0
         self.reason: str | None = None
 
-    def __call__(self, row: int, frames: Tensor) -> Tensor:
-        """Rewards `[T]` of a clip's frames `[T, 3, H, W]` in [-1, 1], on the CPU."""
+    def __call__(self, row: int, frames: Tensor, before: Tensor | None, number: int) -> Tensor:
+        """Rewards `[T]` of the frames `[T, 3, H, W]` of a clip's block, in [-1, 1], on the CPU.
+
+        Args:
+            before: the last frame before the block `[3, H, W]`; None: it is the clip's first.
+            number: of the block in its clip, from 0.
+        """
         failed = torch.full((len(frames),), torch.nan, dtype=torch.float64)
         if not frames.isfinite().all():
             return self._failed(failed, "the frames are no numbers")
         try:
-            scores = self.reward.score([self.prompts[row]] * len(frames), to_bytes(frames))
+            scores = self._score(self.prompts[row], to_bytes(frames), before, number)
             rewards = scores.double().cpu().view(len(frames))
         except Exception as error:  # a reward raises what its libraries raise
             first = (str(error) or type(error).__name__).splitlines()[0]
             return self._failed(failed, first)
         return self._failed(rewards, "it is no number") if rewards.isnan().any() else rewards
+
+    def _score(self, prompt: str, frames: Tensor, before: Tensor | None, number: int) -> Tensor:
+        if isinstance(self.reward, BlockReward):
+            last = None if before is None else to_bytes(before)
+            return self.reward.score_block(prompt, frames, last, number)
+        return self.reward.score([prompt] * len(frames), frames)
 
     def _failed(self, rewards: Tensor, reason: str) -> Tensor:
         self.failures += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,26 @@ PUBLISHED = {
     "inception-v3": "the file weights-inception-2015-12-05-6726825d.pth (of torch-fidelity)",
     "clip": _OPEN_CLIP,
 }
+
+# from where to where scores lie, of pictures and prompts of any kind
+SCALES: dict[str, tuple[float, float]] = {
+    "router": (0, 100),
+    "image_reward": (-5, 5),
+    "clip_score": (0, 100),
+    "hpsv2": (-1, 1),
+    "pick_score": (-100, 100),
+    "shapes_clip_score": (0, 100),
+}
+
+
+def check_threshold(knob: str, value: float, name: str) -> None:
+    """Raise an `InputError` for a knob's value that is of another reward's scale than `name`'s."""
+    low, high = SCALES.get(name, (-math.inf, math.inf))
+    if math.isfinite(value) and not low <= value <= high:
+        raise InputError(
+            f"{knob} {value:g} is no threshold for reward {name!r}, whose scale is from {low:g} to "
+            f"{high:g}; give a {knob} on it"
+        )
 
 
 def load_reward(name: str, weights: Path | None = None, device: str = "cpu") -> Reward:

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, reason
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
@@ -28,7 +28,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             return load_file(path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except SafetensorError as error:
-        raise InputError(f"can't read weights {path}: {error}") from error
+        raise InputError(f"can't read weights {path}: {reason(error)}") from error
     except Exception as error:  # torch.load raises what its parsers raise
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"can't read weights {path}: {first}") from error

@@ -34,10 +34,3 @@ def clip_batch(
         clips.append(render_clip(clip, range(start, start + frames), resolution))
     pixels = torch.from_numpy(np.stack(clips)).permute(0, 1, 4, 2, 3)
     return captions, pixels.float().div_(127.5).sub_(1)
-
-
-def draw_clips(
-    size: int, frames: int, resolution: int, late: int, rng: np.random.Generator, step: int
-) -> tuple[list[str], Tensor]:
-    """`clip_batch` of a training step, as the trainer calls it."""
-    return clip_batch(rng, size, frames, resolution, late=late)

@@ -17,7 +17,7 @@ class Muon(torch.optim.Optimizer):
     """Nesterov momentum on weight matrices, orthogonalized, scaled to AdamW's usual step size.
 
     Args:
-        params: matrices `[m, n]`.
+        params: matrices `[m, n]`; a convolution's kernels `[m, …]` are taken as one.
         lr: step size, comparable with AdamW's (Liu et al. 2025: factor 0.2 · sqrt(max(m, n))).
         momentum: decay of the running gradient.
         weight_decay: decoupled.
@@ -48,10 +48,10 @@ class Muon(torch.optim.Optimizer):
                     state["momentum"] = torch.zeros_like(p)
                 buffer: Tensor = state["momentum"]
                 buffer.lerp_(p.grad, 1 - group["momentum"])
-                nesterov = p.grad.lerp(buffer, group["momentum"])
-                update = orthogonalize(nesterov.to(self.dtype or p.dtype))
+                nesterov = p.grad.lerp(buffer, group["momentum"]).flatten(1)
+                update = orthogonalize(nesterov.to(self.dtype or p.dtype)).view_as(p)
                 p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_(update, alpha=-group["lr"] * 0.2 * max(p.shape) ** 0.5)
+                p.add_(update, alpha=-group["lr"] * 0.2 * max(nesterov.shape) ** 0.5)
 
 
 def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:

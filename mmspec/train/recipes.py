@@ -128,11 +128,20 @@ STAGES: dict[str, dict[str, Stage]] = {
     "video-autoencoder": {
         "vae": Stage(
             "mmspec.train.video_autoencoder:VideoAutoencoderRecipe",
-            {"steps": 2000, "batch_size": 8, "ema": 0.995},
+            {"steps": 12000, "batch_size": 3, "ema": 0.995},
             {"init": "init", "rate": "rate"},
+            {"divergence": 2e-4},  # a number tells of 64, not of 12 as those of `kl-autoencoder`
         )
     },
-    "video": {"target": _moving("transformer"), "drafter": _moving("drafter")},
+    "video": {
+        "target": _moving("transformer"),
+        "drafter": _moving("drafter"),
+        "router": Stage(
+            "mmspec.train.video_router:VideoRouterRecipe",
+            {"steps": 800, "batch_size": 4, "ema": 0.99},
+            {"init": "init", "rate": "rate"},
+        ),
+    },
     "clip": {
         "clip": Stage(
             "mmspec.train.clip:ClipRecipe",

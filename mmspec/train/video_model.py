@@ -17,19 +17,18 @@ import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
-from transformers import T5Config, T5EncoderModel
+from transformers import T5EncoderModel
 
 from ..errors import InputError
 from ..models.loading import load_component, load_model
-from ..models.text import encode_prompt
 from ..models.wan import TIMESTEPS, WanTransformer
 from ..models.wan_sampler import FewStepSampler, denoise_block, warp
 from ..models.wan_vae import decode_block, encode_block
 from ..worlds.clips import KINDS, judge, sample_prompt
 from ..worlds.clips.timing import TIMING
+from .caption_encoder import caption_encoder
 from .card import ship, start_from, write_card
-from .clips import clip_batch, draw_clips
+from .clips import clip_batch
 from .image_target import TEXT_ENCODER, hybrid_optimizers
 from .trainer import TrainConfig
 from .video_autoencoder import CHANNELS, PIPELINE, RESOLUTION, SIDE
@@ -37,28 +36,41 @@ from .words import PREFIX, clip_tokenizer
 
 BLOCKS = 12  # of a training clip
 FRAMES = TIMING.frames(BLOCKS)
+SHIFT = 3.0  # of the noise that training asks for, and of the steps; see `warp`
 SHARED: dict[str, Any] = dict(
     text_len=PREFIX,
     in_dim=CHANNELS,
     out_dim=CHANNELS,
+    patch_size=(1, 1, 1),
+    window=4,
+    sink=1,  # from how far it is a block knows when it is
     freq_dim=128,
     text_dim=TEXT_ENCODER["d_model"],
     num_frame_per_block=TIMING.latents,
     sample_height=SIDE,
     sample_width=SIDE,
     sample_frames=BLOCKS * TIMING.latents,
+    sample_shift=SHIFT,
 )
 SIZES: dict[str, dict[str, Any]] = {
-    "transformer": dict(SHARED, dim=256, ffn_dim=896, num_heads=4, num_layers=8),
-    # a tenth of the work a call
-    "drafter": dict(SHARED, dim=128, ffn_dim=384, num_heads=2, num_layers=3),
+    "transformer": dict(SHARED, dim=256, ffn_dim=896, num_heads=4, num_layers=8, sample_steps=8),
+    # a tenth of the work a call, and half of the calls
+    "drafter": dict(SHARED, dim=128, ffn_dim=384, num_heads=2, num_layers=3, sample_steps=4),
 }
-REPEATS = 2  # noises that every clip is seen at in a batch
-SHIFT = 3.0  # of the noise that training asks for; see `warp`
+# clips of a batch in turn: most are a first block alone, where all is drawn from the caption; in
+# whole clips eleven of twelve blocks have only to go on
+PARTS = (BLOCKS, BLOCKS, 4, BLOCKS, BLOCKS, 1)
 BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
-CAPTION_DROPOUT = 0.1
-SAMPLER = FewStepSampler()
+CAPTION_DROPOUT = 0.05
 ROLLOUTS = 10  # clips of an evaluation
+
+
+def draw_whole_or_begun(size: int, rng: np.random.Generator, step: int) -> tuple[list[str], Tensor]:
+    """Captions and clips of a step: whole ones, or about as many frames of the beginnings of more,
+    in turn.
+    """
+    parts = PARTS[step % len(PARTS)]
+    return clip_batch(rng, size * parts, TIMING.frames(BLOCKS // parts), RESOLUTION)
 
 
 class CaptionedVideo(nn.Module):
@@ -92,7 +104,7 @@ class VideoModelRecipe:
         rate: float = 2e-3,
     ) -> None:
         self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
-        self.draw = partial(draw_clips, config.batch_size, FRAMES, RESOLUTION, 0)
+        self.draw = partial(draw_whole_or_begun, config.batch_size)
         self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
         self.words = clip_tokenizer()
         transformer = WanTransformer(**SIZES[name])
@@ -105,7 +117,7 @@ class VideoModelRecipe:
         if encoder.is_dir():
             text_encoder = load_component(T5EncoderModel, encoder, torch.float32)
         elif name == "transformer":
-            text_encoder = T5EncoderModel(T5Config(vocab_size=len(self.words), **TEXT_ENCODER))
+            text_encoder = caption_encoder(self.words)
         else:
             raise InputError(f"{pipeline} holds no text_encoder; train its transformer first")
         self.model = CaptionedVideo(transformer, text_encoder)
@@ -118,8 +130,7 @@ class VideoModelRecipe:
     def loss(
         self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
     ) -> tuple[Tensor, dict[str, float]]:
-        rows = REPEATS * len(batch[0])
-        keep = rng.random(rows) >= CAPTION_DROPOUT
+        keep = rng.random(len(batch[0])) >= CAPTION_DROPOUT
         error = self._error(self.model, *batch, keep, rng).mean()
         return error, {"error": float(error.detach())}
 
@@ -133,33 +144,45 @@ class VideoModelRecipe:
     ) -> Tensor:
         """Squared errors of the velocity, by clip and frame `[R, F]`."""
         with torch.no_grad():
-            latents, _ = encode_block(self.vae, pixels.to(self.config.device))
-        clean = latents.repeat(REPEATS, 1, 1, 1, 1)
+            clean, _ = encode_block(self.vae, pixels.to(self.config.device))
         rows, frames = clean.shape[:2]
-        asked = [c if k else "" for c, k in zip(captions * REPEATS, keep, strict=True)]
+        asked = [c if k else "" for c, k in zip(captions, keep, strict=True)]
         told = self._features(model, asked)
-        parts = torch.from_numpy(rng.random((rows, frames // TIMING.latents))).to(clean)
-        sigma = warp(parts, SHIFT).repeat_interleave(TIMING.latents, 1)
+        sigma = warp(
+            self._parts(rows, frames // TIMING.latents, rng).to(clean), SHIFT
+        ).repeat_interleave(TIMING.latents, 1)
         blur = torch.from_numpy(BLUR * rng.random((rows, 1))).to(clean)
         noise, other = (
             torch.from_numpy(rng.standard_normal(tuple(clean.shape))).to(clean) for _ in range(2)
         )
-        velocity = model.transformer(
-            _mixed(clean, noise, sigma), TIMESTEPS * sigma, told, _mixed(clean, other, blur)
-        )
+        read = _mixed(clean, other, blur) if frames > TIMING.latents else None  # nobody reads it
+        velocity = model.transformer(_mixed(clean, noise, sigma), TIMESTEPS * sigma, told, read)
         return F.mse_loss(velocity.float(), noise - clean, reduction="none").mean((2, 3, 4))
+
+    def _parts(self, rows: int, blocks: int, rng: np.random.Generator) -> Tensor:
+        """How far back in time blocks are, `[R, K]` in (0, 1]: one half anywhere, the other where
+        the sampler's few steps begin.
+        """
+        steps = SIZES[self.name]["sample_steps"]
+        anywhere, coin = rng.random((2, rows, blocks))
+        return torch.from_numpy(np.where(coin < 0.5, np.ceil(anywhere * steps) / steps, anywhere))
 
     def _features(self, model: CaptionedVideo, captions: list[str]) -> Tensor:
         """Features `[R, T, D]` of captions, as the pipeline has them; zero where padded."""
-        told = [encode_prompt(self.words, model.text_encoder, c, PREFIX) for c in captions]
-        return pad_sequence(told, batch_first=True)
+        batch = self.words(
+            captions, max_length=PREFIX, padding=True, truncation=True, return_tensors="pt"
+        ).to(self.config.device)
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        features = model.text_encoder(input_ids=ids, attention_mask=mask)[0]
+        told: Tensor = features * mask[..., None]
+        return told
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, CaptionedVideo)
         rng = np.random.default_rng([self.config.seed, 10**6])
         captions, pixels = clip_batch(rng, self.config.batch_size, FRAMES, RESOLUTION, "held_out")
-        keep = np.ones(REPEATS * len(captions), dtype=bool)
+        keep = np.ones(len(captions), dtype=bool)
         error = float(self._error(model, captions, pixels, keep, rng).mean())
         asked = [sample_prompt(rng, KINDS[i % len(KINDS)], "held_out") for i in range(ROLLOUTS)]
         clips = self._rollout(model, [prompt.prompt for prompt in asked])
@@ -174,11 +197,12 @@ class VideoModelRecipe:
         def draw(_: int) -> Tensor:
             return torch.randn(shape, generator=generator).to(self.config.device)
 
+        sampler = FewStepSampler.even(model.transformer.config.sample_steps, SHIFT)
         told = self._features(model, captions)
         cache = model.transformer.start(told, SIDE, SIDE, BLOCKS)
         pieces, state, block = [], None, None
         for _ in range(BLOCKS):
-            block = denoise_block(model.transformer, cache, draw(0), SAMPLER, draw, block)
+            block = denoise_block(model.transformer, cache, draw(0), sampler, draw, block)
             pixels, state = decode_block(self.vae, block, state)
             pieces.append(pixels)
         video = torch.cat(pieces, dim=1).permute(0, 1, 3, 4, 2)
@@ -195,7 +219,8 @@ class VideoModelRecipe:
             ship(self.pipeline, self.name, model.transformer, PIPELINE),
             title=f"Block-causal video model of the clip world ({self.name})",
             purpose=f"draws clips of {RESOLUTION} px from a caption, block by block of "
-            f"{TIMING.latents} latent frames, in {len(SAMPLER.steps)} steps a block",
+            f"{TIMING.latents} latent frames, in {model.transformer.config.sample_steps} steps a "
+            "block",
             limits="knows only captions of the clip world; other words are unknown to it",
             record=record,
             data="clips of moving shapes, drawn afresh for every batch",

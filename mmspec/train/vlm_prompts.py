@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..picture import open_picture
 from ..worlds.shapes.exchanges import (
     SHORT_KINDS,
@@ -93,7 +93,7 @@ class FilePrompts:
         try:
             text = path.read_text()
         except (OSError, ValueError) as error:
-            raise InputError(f"can't read {path}: {error}") from error
+            raise InputError(f"can't read {path}: {reason(error)}") from error
         rows = [
             _line(path, number, line)
             for number, line in enumerate(text.splitlines(), start=1)

@@ -106,6 +106,10 @@ def test_what_falls_is_reflected_as_in_naive(chain):
         def normal(self, shape, index=0):
             return torch.zeros(1, *shape, dtype=torch.float64)
 
+        def draw(self, weights, index=0):
+            assert weights[0, 0, 0] == 1  # with equal deviations a mirror image always stands
+            return torch.zeros(weights.shape[:-1])
+
     p_law, q_law = (Gaussian(t[..., 0], t[..., 1]) for t in tables)
     draft = Draft(torch.tensor([x], dtype=torch.float64), torch.tensor([len(x)]), q_law)
     verdict = ReflectionRule().verify(draft, Scores(p_law), Coins([0]))
@@ -150,16 +154,6 @@ def test_rules_for_ids_refuse_vectors():
     ids = Draft(torch.zeros(2, 2, dtype=torch.long), torch.tensor([2, 2]), OneHot())
     with pytest.raises(ContractError, match="gamma-maximal"):
         TokenRule().verify(ids, scores, coins)
-
-
-def test_reflection_refuses_other_deviations():
-    """Of real nodes; filling may hold anything."""
-    scores, draft, coins = random_laws(2, 3, 2, 0, equal=True)
-    draft.law.std[1, 2, 0] *= 1.01
-    with pytest.raises(ContractError, match="gamma-maximal"):
-        ReflectionRule().verify(draft, scores, coins)
-    draft.lengths[1] = 2
-    ReflectionRule().verify(draft, scores, coins)
 
 
 # --- rows, filling, empty drafts ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 
 import pytest
@@ -180,6 +181,25 @@ def test_interrupt_keeps_what_was_emitted(name, rounds):
     assert min(context.base) >= rounds
     for out, whole in zip(outputs(context), full, strict=True):
         assert out == whole[: len(out)]
+
+
+def test_seconds_of_a_round_are_its_own(monkeypatch):
+    """What a callback takes between rounds is none of a length policy's business."""
+    clock = itertools.count()
+    monkeypatch.setattr("mmspec.engine.loop.time.perf_counter", lambda: float(next(clock)))
+    seconds = {0: [], 1000: []}
+    for slow, found in seconds.items():
+
+        def on_round(context, slow=slow, found=found) -> bool:
+            for _ in range(slow):
+                next(clock)
+            found.append(context.seconds)
+            return False
+
+        run(engine_of(), 3, 12, SpecStats(), on_round)
+    assert seconds[1000] == seconds[0]
+    assert len(seconds[0]) > 2
+    assert min(seconds[0]) > 0
 
 
 def test_engine_can_run_again():

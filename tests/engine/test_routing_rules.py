@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mmspec.engine.accept import naive_routing
 from mmspec.engine.accept.random_routing import RandomRoutingRule
+from mmspec.engine.accept.reward_mean import RewardMeanRule
 from mmspec.engine.accept.reward_rank import RewardRankRule
 from mmspec.engine.accept.reward_threshold import RewardThresholdRule
 from mmspec.engine.accept.token import TokenRule
@@ -92,6 +93,31 @@ def test_rank_is_its_twin(blocks, share, frame_rule):
     assert close(found, naive_routing.reward_rank_rule(blocks, share, frame_rule))
 
 
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(BLOCK, min_size=1, max_size=6), st.sampled_from([-1.0, 0.25, 0.5, 1.0]), FRAME_RULES
+)
+def test_mean_is_its_twin(blocks, wish, frame_rule):
+    found = clip_law(lambda: RewardMeanRule(wish, frame_rule), blocks)
+    assert close(found, naive_routing.reward_mean_rule(blocks, wish, frame_rule))
+
+
+@pytest.mark.parametrize("wish", [0.0, 0.4, 1.2])
+def test_mean_is_as_wished(wish):
+    """At every moment, and in the end no better than it has to be."""
+    generator = torch.Generator().manual_seed(0)
+    rewards = torch.randn(3, 400, 1, generator=generator, dtype=torch.float64)
+    rule, kept = RewardMeanRule(wish), []
+    for number in range(400):
+        given = judged(*rewards[:, number].tolist())
+        kept.append(rule.verify(drafted(3), given, coins(3, number)).keep)
+    stands = torch.cat(kept, dim=1)
+    sums = torch.where(stands, rewards[..., 0], 0.0).cumsum(1)
+    means = sums / stands.cumsum(1).clamp_min(1)
+    assert bool((means[stands] >= wish - 1e-9).all())
+    assert bool((means[:, -1] < wish + 0.1).all())
+
+
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_random_routing_is_its_twin(share):
     found = clip_law(lambda: RandomRoutingRule(share), [[math.nan] * 3])
@@ -128,7 +154,13 @@ def test_rank_looks_at_its_own_clip():
 
 
 @pytest.mark.parametrize(
-    "rule", [RewardThresholdRule(-math.inf), RewardRankRule(1.0), RewardThresholdRule(0.0, "mean")]
+    "rule",
+    [
+        RewardThresholdRule(-math.inf),
+        RewardRankRule(1.0),
+        RewardThresholdRule(0.0, "mean"),
+        RewardMeanRule(-9.0),
+    ],
 )
 def test_no_number_never_stands(rule):
     verdict = rule.verify(drafted(2), judged([1.0, math.nan], [1.0, 2.0]), coins(2))
@@ -137,7 +169,13 @@ def test_no_number_never_stands(rule):
 
 
 @pytest.mark.parametrize(
-    "rule", [RewardThresholdRule(-math.inf), RewardRankRule(1.0), RandomRoutingRule(1.0)]
+    "rule",
+    [
+        RewardThresholdRule(-math.inf),
+        RewardRankRule(1.0),
+        RandomRoutingRule(1.0),
+        RewardMeanRule(-9.0),
+    ],
 )
 def test_without_a_draft_the_target_makes_the_block(rule):
     draft = drafted(2, nodes=0)

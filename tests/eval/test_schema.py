@@ -10,7 +10,8 @@ import pytest
 from mmspec.errors import InputError
 from mmspec.eval.environment import environment
 from mmspec.eval.files import write_atomic
-from mmspec.eval.schema import VERSION, MethodResult, Quality, Report, Throughput
+from mmspec.eval.schema import VERSION, MethodResult, Report
+from mmspec.eval.schema_parts import EqualShare, Quality, Throughput
 
 
 def result(**given) -> MethodResult:
@@ -57,6 +58,16 @@ def test_a_report_from_before_there_were_families(report, tmp_path):
     for row in data["methods"].values():
         for name in ("family", "knob", "knob_value"):
             del row[name]
+    path.write_text(json.dumps(data))
+    assert Report.read(path) == report
+
+
+def test_a_report_from_before_rows_were_mixed_themselves(report, tmp_path):
+    shares = {"random": EqualShare(0.1, (0.0, 0.2), ["plain", "a"], 0.5)}
+    report.methods["sjd"] = result(at_equal_share=shares)
+    path = report.write(tmp_path)
+    data = json.loads(path.read_text())
+    del data["methods"]["sjd"]["at_equal_share"]["random"]["against"]
     path.write_text(json.dumps(data))
     assert Report.read(path) == report
 

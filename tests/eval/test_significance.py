@@ -11,7 +11,8 @@ from scipy import stats
 
 from mmspec.errors import InputError
 from mmspec.eval.paired_tests import holm
-from mmspec.eval.schema import MethodResult, Quality, Report
+from mmspec.eval.schema import MethodResult, Report
+from mmspec.eval.schema_parts import Quality
 from mmspec.eval.significance import (
     SECONDS,
     compare_command,

@@ -13,7 +13,7 @@ import torch
 from mmspec.config import SpecConfig
 from mmspec.engine.stats import SpecStats
 from mmspec.eval.ideal import BareCosts, call_seconds, ideal_seconds
-from mmspec.eval.schema import Throughput
+from mmspec.eval.schema_parts import Throughput
 from mmspec.eval.showcase import _row
 from mmspec.eval.speed import mean_costs, noise_notes, speed_rows
 from mmspec.eval.timing import Sample, paired_runs

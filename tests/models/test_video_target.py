@@ -77,7 +77,7 @@ class Work:
         made = [WanClips(m, texts, *SIZE, sampler, limit, window) for m in (target, drafter)]
         judge = reward and FrameJudge(reward, ["a"] * len(rows))
         self.target = VideoTarget(made[0], vae, judge)
-        self.drafter = BlockVideoDrafter(made[1])
+        self.drafter = BlockVideoDrafter(made[1], made[0].steps)
         self.seeds, self.judge = [100 + row for row in rows], judge
         self.stats = SpecStats()
         self.blocks, self.frames, self.drafted, self.rewards = [], [], [], []
@@ -230,7 +230,7 @@ def test_resumed_clip_is_the_clip(models, cut):
     assert torch.equal(resumed.shown, torch.cat(whole.frames[cut:], dim=1))
     with pytest.raises(InputError, match="the snapshot lacks the decoder's state"):
         Work(models).target.restore(0, begun.target.clips.snapshot(0))
-    with pytest.raises(InputError, match="the snapshot is of another cache"):
+    with pytest.raises(InputError, match="the snapshot is of clips of another model"):
         Work(models).target.restore(0, kept[0][1])
 
 
@@ -238,21 +238,110 @@ def test_resumed_clip_is_the_clip(models, cut):
 def test_memory_is_flat(models):
     sizes = []
     for blocks in (5, 40):
-        work = Work(models, limit=None).run(RandomRoutingRule(0.8), blocks)
+        work = Work(models, limit=None).run(Scripted(*[[1, 1]] * blocks), blocks)
         sizes.append((work.target.nbytes, work.drafter.clips.nbytes))
-        assert len(work.target.snapshot(0)["waiting"]) < MOST_WAITING * 2
+        kept = work.target.snapshot(0)
+        assert len(kept["waiting"]) == 2 * (blocks % MOST_WAITING)  # frames
     assert sizes[0] == sizes[1]
+    tensors = [kept[name].nbytes for name in ("keys_values", "waiting")]
+    assert tensors[0] < sizes[0][0]
+    assert sum(t.nbytes for t in kept.values()) < 2 * sizes[0][0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("tokens", "most"), [(48, 16), (2048, 16), (4680, 7), (10_800, 4)])
+def test_no_more_wait_than_one_call_reads(models, tokens, most):
+    clips = Work(models).target.clips
+    clips._caches[0].tokens = tokens
+    assert clips.most_waiting == most
+
+
+class Counted:
+    """Forward passes of a model while it is watched: the clean blocks that each writes."""
+
+    def __init__(self, model, patch) -> None:
+        self.denoised, self.committed = [], []
+        size, denoise, commit = model.config.num_frame_per_block, model.denoise, model.commit
+
+        def watched(noisy, timestep, cache, clean=None):
+            self.denoised.append(0 if clean is None else clean.shape[1] // size)
+            return denoise(noisy, timestep, cache, clean)
+
+        def written(clean, cache):
+            self.committed.append(clean.shape[1] // size)
+            return commit(clean, cache)
+
+        patch.setattr(model, "denoise", watched)
+        patch.setattr(model, "commit", written)
+
+    @property
+    def calls(self) -> int:
+        return len(self.denoised) + len(self.committed)
+
+    @property
+    def blocks(self) -> int:
+        """Read by all of them."""
+        return len(self.denoised) + sum(self.denoised) + sum(self.committed)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stand", [1, 5, MOST_WAITING - 2, MOST_WAITING - 1, 2 * MOST_WAITING])
+def test_commit_takes_no_calls_of_its_own(models, monkeypatch, stand):
+    """Blocks that stand are written by the next block's first step, however many, up to a bound."""
+    steps, blocks = len(SAMPLERS[0].steps), stand + 2
+    script = [[0], *[[1]] * stand, [0]]
+    counted = Counted(models[0], monkeypatch)
+    work = Work(models, rows=(0,), limit=blocks).run(Scripted(*script), blocks)
+    settled = (stand + 1) // MOST_WAITING
+    assert counted.committed == [MOST_WAITING] * settled
+    assert [n for n in counted.denoised if n] == [(stand + 1) % MOST_WAITING] * (
+        (stand + 1) % MOST_WAITING > 0
+    )
+    assert work.stats.calls == [counted.calls] == [2 * steps + settled]
+    assert work.stats.target_tokens == [counted.blocks] == [2 * steps + stand + 1]
+
+
+@torch.no_grad()
+def test_blocks_that_wait_at_the_end_cost_nothing(models, monkeypatch):
+    """A clip that ends with drafts: the target reads none of them."""
+    steps, counted = len(SAMPLERS[0].steps), Counted(models[0], monkeypatch)
+    Work(models, rows=(0,)).run(Scripted([0], *[[1]] * 9), 10)
+    assert (counted.calls, counted.blocks) == (steps, steps)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("window", [ROLLING, ContextWindow(1), ContextWindow()])
+def test_many_that_waited_are_written_as_one_by_one(models, window):
+    """More than a window holds: some have fallen out of it when they are written."""
+    blocks = MOST_WAITING + 3
+    script = [[0], *[[1]] * (MOST_WAITING - 3), [0], *[[1]] * 4]
+    work = Work(models, rows=(0,), window=window, limit=blocks).run(Scripted(*script), blocks)
+    latents = work.latents[0]
+    made = latents.split(2)[MOST_WAITING - 2]
+    fresh = WanClips(models[0], [rand(1, 4, 10, seed=40)], *SIZE, SAMPLERS[0], blocks, window)
+    for block in latents.split(2)[: MOST_WAITING - 2]:
+        fresh.join(0, block)
+        fresh.settle(0)
+    coins = ProductionCoins(work.seeds, over=MOST_WAITING - 2).round(0)[0]
+    again = fresh.make(0, fresh.noise(coins, fresh.steps)[0])
+    assert torch.allclose(again, made, rtol=0, atol=CLOSE)
+    for block in latents.split(2)[MOST_WAITING - 2 :]:
+        fresh.join(0, block)
+        fresh.settle(0)
+    work.target.clips.settle(0)
+    found, wanted = (clips.snapshot(0) for clips in (work.target.clips, fresh))
+    assert torch.equal(found["blocks"], wanted["blocks"])
+    assert torch.allclose(found["keys_values"], wanted["keys_values"], rtol=0, atol=CLOSE)
 
 
 @torch.no_grad()
 def test_calls_are_counted(models):
-    """Of the target: the steps of what it makes again, and a commit when four blocks wait."""
+    """Of the target, by clip: the steps of what it makes again, and blocks that they write."""
     steps = len(SAMPLERS[0].steps)
     script = [[0, 0], *[[1, 0]] * 5, [0, 0]]
     work = Work(models).run(Scripted(*script), 7)
-    # row 0: a block, four that wait are settled, one more; the last folds 2 blocks in
-    assert work.stats.calls == [2 * steps + 1, 7 * steps]
-    assert work.stats.target_tokens == [2 * steps + 4 + 2, 7 * steps + 6]
+    assert work.stats.calls == [2 * steps, 7 * steps]
+    assert work.stats.target_tokens == [2 * steps + 6, 7 * steps + 6]
     assert work.stats.emitted == [7, 7]
     assert work.stats.accepted == [5, 0]
     assert work.stats.drafted == [7, 7]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from wans import begin, latents, tiny_wan
+from wans import begin, latents, rand, tiny_wan
 
 from mmspec.errors import InputError
+from mmspec.models.wan_attention import later, rotary_3d
 from mmspec.models.wan_cache import WanCache
 from mmspec.models.wan_window import ContextWindow
 
@@ -131,6 +132,58 @@ def test_memory_is_flat(wan, window, slots):
         assert (cache.nbytes, cache.data.data_ptr(), cache.data.shape) == (size, where, shape)
     assert velocity.isfinite().all()
     assert cache.blocks == 30
+
+
+@pytest.mark.parametrize("window", [SINKING, ContextWindow(1, sink=3), ContextWindow(5, sink=2)])
+@pytest.mark.parametrize("known", [1, 7, 40])
+def test_sink_is_no_farther_than_in_a_known_clip(window, known):
+    """And never in the window, nor moved in a clip of the known length."""
+    farthest = max(known - 1, window.sink + window.blocks)
+    for block in range(window.sink + window.blocks + 1, 500):
+        first = window.moved(block, known)  # where the sink begins
+        assert block - first == min(block, farthest)
+        assert first + window.sink <= block - window.blocks
+    assert ContextWindow(sink=1).moved(499, known) == 0
+
+
+@torch.no_grad()
+def test_keys_are_those_of_a_later_place(wan):
+    attention, hidden = wan.layers[0].self_attn, rand(2, 12, 48)
+    places = (4, 5), (304, 305)
+    keys, wanted = (
+        attention.keys_values(hidden, rotary_3d(at, 2, 3, 24, True, hidden.device))[0]
+        for at in places
+    )
+    assert torch.allclose(later(keys, 300), wanted, rtol=0, atol=1e-9)
+    assert not torch.allclose(keys, wanted, atol=1e-2)
+
+
+@torch.no_grad()
+def test_a_stream_of_hundreds_of_blocks_stays_what_it_was():
+    """The same block again and again, behind another: what is read comes to rest.
+
+    Keys and values say how far away blocks are, so a sink that went farther would show.
+    """
+    wan = tiny_wan(window=2, sink=1, sample_frames=10)  # five blocks
+    first, same, noisy = (latents(1, 2, seed=seed) for seed in (1, 2, 3))
+    cache, found = begin(wan, limit=None), []
+    size = cache.nbytes
+    for block in [first, *[same] * 399]:
+        found.append(wan.denoise(noisy, 500.0, cache))
+        wan.commit(block, cache)
+        assert cache.nbytes == size
+    # two layers, each of which looks two blocks back, behind the last that is farther away
+    rest = torch.cat(found[4 + 2 * 2 + 1 :])
+    assert torch.allclose(rest, rest[-1:].expand_as(rest), rtol=0, atol=1e-9)
+    assert (found[4] - found[5]).abs().max() > 1e-4  # the sink is still moving away
+    before = torch.cat(found[:5])
+    clip = wan(
+        torch.cat([noisy] * 5, dim=1),
+        torch.full((1, 10), 500.0),
+        rand(8, 4, 10, seed=99)[:1],
+        torch.cat([first, *[same] * 4], dim=1),
+    )
+    assert torch.allclose(torch.cat(list(clip.split(2, 1))), before, rtol=0, atol=1e-9)
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ from diffusers import AutoencoderKLWan
 from transformers import T5Config, T5EncoderModel
 
 from mmspec import VideoPipeline
+from mmspec.models.frame_router import FrameRouter
 from mmspec.models.wan import WanTransformer
 from mmspec.models.wan_cache import WanCache
 from mmspec.train.words import caption_tokenizer
@@ -88,12 +89,14 @@ def tiny_pipeline(dtype: torch.dtype = torch.float32, drafter: bool = True) -> V
     with torch.random.fork_rng():
         torch.manual_seed(0)
         encoder = T5EncoderModel(T5Config(vocab_size=len(words), **small)).eval()
+        router = FrameRouter(len(words), text_len=24, text_dim=16, widths=(8, 16)).eval()
     pipe = VideoPipeline(
         tiny_wan(dtype, **sizes),
         torch.nn.Module.to(tiny_vae(), dtype),
         torch.nn.Module.to(encoder, dtype),
         words,
         tiny_wan(dtype, **sizes, dim=24, num_layers=1) if drafter else None,
+        torch.nn.Module.to(router, dtype) if drafter else None,
     )
     pipe.set_progress_bar_config(disable=True)
     return pipe

@@ -204,8 +204,11 @@ def test_arguments_out_of_range(pipe, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(prompt="a star"), "told classes: give class_labels"),
-        (dict(class_labels=[0, 5]), r"from 0 to 4, not \[5\]"),
+        (dict(prompt="a star"), "told classes, numbers from 0 to 4, not 'a star'"),
+        (dict(prompt="2", class_labels=2), "from 0 to 4: give class_labels, or numbers as prompt"),
+        (dict(class_labels="cat"), "not 'cat'"),
+        (dict(class_labels=1.5), "not 1.5"),
+        (dict(class_labels=[0, 5]), r"from 0 to 4, not \[0, 5\]"),
         (dict(class_labels=[]), r"from 0 to 4, not \[\]"),
         (dict(class_labels=1, negative_prompt="a star"), "it has no negative_prompt"),
     ],
@@ -213,6 +216,14 @@ def test_arguments_out_of_range(pipe, options, message):
 def test_arguments_of_classes(class_pipe, options, message):
     with pytest.raises(InputError, match=message):
         class_pipe(**options)
+
+
+@pytest.mark.parametrize("told", [np.int64(2), torch.tensor(2), torch.tensor([2]), (2,)])
+def test_classes_as_any_kind_of_integer(class_pipe, told):
+    call = dict(output_type="latent", **FEW)
+    same = class_pipe(class_labels=2, generator=seeds(1), **call).images
+    assert torch.equal(class_pipe(class_labels=told, generator=seeds(1), **call).images, same)
+    assert torch.equal(class_pipe("2", generator=seeds(1), **call).images, same)
 
 
 def test_parts_that_do_not_fit(pipe):

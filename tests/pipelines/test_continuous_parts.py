@@ -59,6 +59,27 @@ def test_what_does_not_go_together(drafter, rule, message):
         SpecConfig(drafter=drafter, rule=rule)
 
 
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("cspd", dict(num_draft_tokens=8), "judges one iteration of drafter 'aligned' at a time"),
+        ("cspd", dict(length="heuristic"), "length 'heuristic' would not be asked"),
+        ("cspd-independent", dict(length="heuristic"), "length 'heuristic' would not be asked"),
+        ("gamma-maximal", dict(softening=3), "softening is a setting of rule 'cspd-independent'"),
+    ],
+)
+def test_settings_that_would_not_be_read(method, settings, message):
+    with pytest.raises(InputError, match=message):
+        SpecConfig(method, **settings)
+
+
+def test_published_numbers_of_drafts():
+    """γ up to 32: the most of a policy is not for a fixed length."""
+    assert SpecConfig("cspd-independent", num_draft_tokens=32).resolved().num_draft_tokens == 32
+    with pytest.raises(InputError, match=r"num_draft_tokens \(32\) is larger than max_draft_"):
+        SpecConfig("gamma-maximal", length="heuristic", num_draft_tokens=32)
+
+
 def test_vectors_and_ids_are_kept_apart():
     with pytest.raises(InputError, match="are ids"):
         SpecConfig(drafter="frozen", rule="gamma-maximal").serving("image")

@@ -17,6 +17,7 @@ from mmspec.methods import serving
 from mmspec.models.decoder import Decoder
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.text import encode_captions
+from mmspec.pipelines.base import locate
 
 METHODS = list(serving("image"))
 # what a local rule keeps was scored behind tokens that fell: it is not greedy decoding
@@ -107,6 +108,19 @@ def test_dtype(tiny_folder):
     assert half("a red circle", output_type="pt").images.isfinite().all()
 
 
+@pytest.mark.parametrize("rounds", [1, 99])
+def test_only_whole_pictures_say_whether_speculation_pays(tiny_folder, monkeypatch, rounds):
+    pipe, judged = load(tiny_folder), []
+    monkeypatch.setattr(pipe._notices, "check", lambda stats, call: judged.append(stats))
+    speculate(pipe, "draft")
+
+    def stop(pipe, done, tokens, told):
+        pipe.interrupt = done >= rounds
+
+    out = pipe(PROMPT, callback_on_step_end=stop)
+    assert judged == ([out.stats] if rounds == 99 else [])
+
+
 def test_folders_of_something_else(tiny_folder, tmp_path):
     index = tmp_path / "model_index.json"
     for text, message in (
@@ -121,6 +135,12 @@ def test_folders_of_something_else(tiny_folder, tmp_path):
             ImagePipeline.from_pretrained(tmp_path)
     with pytest.raises(InputError, match="no model folder"):
         ImagePipeline.from_pretrained(tmp_path / "nothing")
+
+
+def test_embedded_models_have_names():
+    assert locate("embedded-image", "nothing") == locate(None, "image")
+    with pytest.raises(InputError, match="no model 'nothing' is embedded"):
+        ImagePipeline.from_pretrained("embedded-nothing")
 
 
 @pytest.mark.parametrize("name", ["drafter", "sibling"])
@@ -406,6 +426,49 @@ def test_callback_once_a_round(pipe, method, prompts):
         assert len(seen) == len(stats.rounds) == max(stats.calls)
     # to ZipAR's window a row of four is a whole one
     assert (stats.nfe == 16) == (method in ("plain", "drafter-only", "zipar"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_callback_is_told_what_was_drafted(pipe, method):
+    """Against the verdicts themselves: what stood was in the draft, as often as was counted."""
+    speculate(pipe, method)
+    verdicts, told = [], []
+
+    def spy(engine):
+        verify = engine.rule.verify
+
+        def verified(draft, scores, coins):
+            verdicts.append((draft, verify(draft, scores, coins)))
+            return verdicts[-1][1]
+
+        engine.rule.verify = verified
+
+    def callback(caller, number, done, values):
+        draft, verdict = verdicts[-1]
+        context, drafted = values["context"], values["context"].drafted()
+        for row, stood in enumerate(drafted):
+            emitted = context.tokens[row, context.base[row] - len(stood) : context.base[row]]
+            drafts = set(draft.tokens[row, : draft.lengths[row]].tolist())
+            assert {t for t, d in zip(emitted.tolist(), stood, strict=True) if d} <= drafts
+            if verdict.keep is not None:
+                assert stood == verdict.keep[row, : len(stood)].tolist()
+            else:
+                assert sum(stood) == min(int(verdict.accepted[row]), len(stood))
+                assert stood == sorted(stood, reverse=True)
+        told.append(drafted)
+        assert values["stats"].emitted == context.base
+
+    pipe.on_engine = spy
+    stats = pipe(
+        PROMPTS,
+        generator=seeds(1, 2, 3),
+        output_type="tokens",
+        callback_on_step_end=callback,
+    ).stats
+    for row in range(3):
+        everything = [stood for drafted in told for stood in drafted[row]]
+        assert len(everything) == 16
+        assert sum(everything) == stats.accepted[row]
 
 
 @pytest.mark.parametrize("method", CALL_A_ROUND)

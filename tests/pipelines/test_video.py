@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import json
 import logging
 import math
+import re
 
 import numpy as np
 import pytest
@@ -14,8 +18,11 @@ from wans import tiny_pipeline, tiny_wan
 from mmspec import SpecConfig, VideoPipeline
 from mmspec.errors import InputError
 from mmspec.methods import serving
+from mmspec.models.frame_router import FrameRouter
 from mmspec.models.wan_vae import decode_block
 from mmspec.models.wan_window import ContextWindow
+from mmspec.rewards.registry import load_reward
+from mmspec.rewards.router import RouterReward
 
 PROMPTS = ["a photo of a red circle", "two blue squares"]
 METHODS = list(serving("video"))
@@ -58,11 +65,17 @@ def latents(pipe, prompt=PROMPTS[0], seed=(5,), **options) -> torch.Tensor:
 
 
 def some_tau(pipe) -> float:
-    """A threshold that some of the drafts of these tests reach."""
+    """A threshold that the first draft of one of the clips of these tests reaches."""
     pipe.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
     out = pipe(PROMPTS, generator=seeds(5, 6), num_frames=61, num_inference_steps=2)
-    worst = [min(block) for clip in out.rewards for block in clip[1:]]
-    return float(np.median(worst))
+    first, other = (min(clip[1]) for clip in out.rewards)
+    assert first != other
+    return max(first, other)
+
+
+def of_some_tau(pipe, method: str) -> SpecConfig:
+    """A method that leaves blocks to both models, if it can."""
+    return SpecConfig(method, **({"tau": some_tau(pipe)} if method == "sdvg" else {}))
 
 
 def test_frames_in_every_form(pipe):
@@ -124,9 +137,32 @@ def test_released_text_encoder_is_found_by_its_config(pipe, tmp_path):
     assert torch.equal(latents(released, **same), latents(made, **same))
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ({"num_frames": 14}, "num_frames must be of whole blocks"),
+        ({"height": 20}, "height must be a multiple of 8"),
+        ({"num_inference_steps": 0}, "steps must fall from 1000"),
+        ({"timesteps": (1000, 1000)}, "steps must fall from 1000"),
+        ({"guidance_scale": -1}, "guidance_scale must be"),
+    ],
+)
+def test_what_is_refused_is_refused_before_the_call_too(pipe, call, said):
+    for refused in (pipe.check_call, lambda config, **call: pipe(PROMPTS[0], **call)):
+        with pytest.raises(InputError, match=said):
+            refused(SpecConfig("plain"), **call)
+    with pytest.raises(InputError, match="of a wrong kind"):
+        pipe.check_call(SpecConfig("plain"), num_frames="many")
+    pipe.check_call(SpecConfig("sdvg"), num_frames=13, height=16)
+    pipe.enable_speculation(SpecConfig("random-routing", draft_steps=3))
+    for refused in (pipe.check_call, lambda config, **call: pipe(PROMPTS[0], **call)):
+        with pytest.raises(InputError, match="draft_steps 3 is more than the target's 2"):
+            refused(pipe.speculation, num_inference_steps=2)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_methods(pipe, method):
-    pipe.enable_speculation(SpecConfig(method, tau=some_tau(pipe)))
+    pipe.enable_speculation(of_some_tau(pipe, method))
     out = pipe(PROMPTS, generator=seeds(5, 6), num_frames=61, num_inference_steps=2)
     makers = {maker for clip in out.made_by for maker in clip}
     wanted = {"plain": {"target"}, "drafter-only": {"drafter"}}.get(method, {"drafter", "target"})
@@ -144,7 +180,8 @@ def test_methods(pipe, method):
     parts |= {"regenerate"} if "target" in makers else set()
     assert set(stats.parts) == parts
     assert (stats.nfe == 0) == (method == "drafter-only")
-    assert stats.as_dict()["drafted_share"] == stats.drafted_share
+    drafted = [maker == "drafter" for clip in out.made_by for maker in clip]
+    assert stats.as_dict()["drafted_share"] == sum(drafted) / 16
     assert len(stats.merged([stats]).made_by) == 4
 
 
@@ -191,6 +228,70 @@ def test_arguments_matter(pipe):
     assert torch.allclose(away, plain, atol=1e-3)  # guided away from itself
 
 
+def test_the_pipelines_own_router_judges(pipe):
+    own = VideoPipeline(**pipe.components)
+    own.enable_speculation(SpecConfig("sdvg", tau=-math.inf, forced_blocks=0))
+    out = own(PROMPTS, generator=seeds(5, 6), num_frames=21, output_type="pt")
+    judge = RouterReward(own.router, own.tokenizer)
+    for prompt, frames, rewards in zip(PROMPTS, out.frames, out.rewards, strict=True):
+        shown = (frames * 255).round().to(torch.uint8)
+        for number, (start, end) in enumerate(((0, 5), (5, 13), (13, 21))):
+            before = shown[start - 1] if start else None
+            wanted = judge.score_block(prompt, shown[start:end], before, number)
+            assert torch.allclose(torch.tensor(rewards[number]), wanted, atol=1e-4)
+    none = VideoPipeline(**{**pipe.components, "router": None})
+    with pytest.raises(InputError, match="has no router: train one, or name a reward"):
+        none.enable_speculation(SpecConfig("sdvg"))
+    none.enable_speculation(SpecConfig("random-routing"))  # which asks nobody
+
+
+def test_a_clip_that_goes_on_is_judged_as_if_it_never_stopped(pipe, tmp_path):
+    """By the router, which looks at the last frame before a block."""
+    own = VideoPipeline(**pipe.components)
+    own.set_progress_bar_config(disable=True)
+    own.enable_speculation(SpecConfig("sdvg-adaptive"))
+    how = dict(num_inference_steps=1, output_type="pt")
+    whole = own(PROMPTS, generator=seeds(5, 6), num_frames=37, **how)
+    own(PROMPTS, generator=seeds(5, 6), num_frames=21, **how)
+    save_file(own.snapshot(), tmp_path / "clips")
+    rest = own(PROMPTS, resume=load_file(tmp_path / "clips"), num_frames=37, **how)
+    assert rest.rewards == [clip[3:] for clip in whole.rewards]
+    assert torch.equal(rest.frames, whole.frames[:, 21:])
+
+
+def test_drafts_of_fewer_steps(pipe):
+    """They start from the target's noise, and are what their model draws alone in as many steps."""
+    parts = {**pipe.components, "transformer": pipe.drafter, "drafter": None}
+    plain, alone = latents(pipe, num_inference_steps=3), VideoPipeline(**parts)
+    drawn = latents(alone, num_inference_steps=1)
+    pipe.enable_speculation(SpecConfig("sdvg", tau=math.inf, draft_steps=1))
+    assert torch.equal(latents(pipe, num_inference_steps=3), plain)
+    drafts = SpecConfig("sdvg", tau=-math.inf, forced_blocks=0, draft_steps=1)
+    for config in (drafts, SpecConfig("drafter-only", draft_steps=1)):
+        pipe.enable_speculation(config)
+        assert torch.equal(latents(pipe, num_inference_steps=3), drawn)
+    assert not torch.allclose(drawn, latents(alone, num_inference_steps=3), atol=1e-3)
+
+
+def test_steps_are_those_that_a_model_was_made_for(pipe):
+    def made_for(model, **changes):
+        made = copy.deepcopy(model)
+        made.register_to_config(**changes)
+        return made
+
+    target = made_for(pipe.transformer, sample_steps=3, sample_shift=2.0)
+    drafter = made_for(pipe.drafter, sample_steps=2)
+    other = VideoPipeline(**{**pipe.components, "transformer": target, "drafter": drafter})
+    asked = latents(pipe, num_inference_steps=3, shift=2.0)
+    assert torch.equal(latents(other, num_inference_steps=None), asked)
+    other.enable_speculation(SpecConfig("drafter-only"))
+    drawn = latents(other, num_inference_steps=None)
+    other.enable_speculation(SpecConfig("drafter-only", draft_steps=2))
+    assert torch.equal(latents(other, num_inference_steps=None), drawn)
+    other.enable_speculation(SpecConfig("drafter-only", draft_steps=3))
+    assert not torch.allclose(latents(other, num_inference_steps=None), drawn, atol=1e-3)
+
+
 def test_blocks_stream(pipe):
     tau = some_tau(pipe)
     pipe.enable_speculation(SpecConfig("sdvg", tau=tau))
@@ -215,12 +316,13 @@ def test_blocks_stream(pipe):
         assert np.abs(streamed / 255 - out.frames[row]).max() <= 0.51 / 255
     assert [(number, done) for _, number, done, _ in steps] == [(n, n) for n in range(1, 9)]
     assert torch.equal(steps[3][3]["latents"][1], blocks[7].latents)
+    assert steps[3][3]["stats"] is out.stats
 
 
 @pytest.mark.parametrize("method", ["plain", "sdvg", "sdvg-adaptive", "random-routing"])
 def test_interrupted_clip_goes_on(pipe, method, tmp_path):
     """From a file, to the last bit."""
-    pipe.enable_speculation(SpecConfig(method, tau=some_tau(pipe)))
+    pipe.enable_speculation(of_some_tau(pipe, method))
     how = dict(num_inference_steps=2, output_type="pt", num_frames=61)
     whole = pipe(PROMPTS, generator=seeds(5, 6), **how)
 
@@ -249,41 +351,69 @@ def test_finished_clip_grows_under_a_global_window(pipe):
 def test_what_can_not_go_on(pipe):
     pipe(PROMPTS[0], num_frames=13, num_inference_steps=2)
     kept = pipe.snapshot()
+    steps = "the snapshot is of clips of another steps: [1000.0, 500.0], not [1000.0]"
+    later = dict(num_frames=21, num_inference_steps=2)
     for wrong, word in (
         (dict(num_frames=13), "the clips have 13 frames already"),
         (dict(prompt=PROMPTS), "resume goes on with 1 clips and their seeds"),
         (dict(generator=seeds(1)), "resume goes on with 1 clips and their seeds"),
         (dict(height=32), "the snapshot is of another cache"),
+        (dict(num_inference_steps=1), re.escape(steps)),
+        (dict(shift=2.0), "of clips of another shift: 5.0, not 2.0"),
+        (dict(guidance_scale=2.0), "of clips of another guidance: 1.0, not 2.0"),
+        (dict(window=ContextWindow(2)), r"of another window: \[2, 1\], not \[2, 0\]"),
         (dict(resume={"a": torch.ones(1)}), r"resume takes what pipe.snapshot\(\) gave"),
     ):
         with pytest.raises(InputError, match=word):
-            pipe(**{"prompt": PROMPTS[0], "resume": kept, "num_frames": 21, **wrong})
+            pipe(**{"prompt": PROMPTS[0], "resume": kept, **later, **wrong})
+    other = VideoPipeline(**{**pipe.components, "transformer": copy.deepcopy(pipe.transformer)})
+    other.set_progress_bar_config(disable=True)
+    assert len(other(PROMPTS[0], resume=kept, **later).frames[0]) == 8
+    torch.nn.init.zeros_(other.transformer.head.head.weight)
+    with pytest.raises(InputError, match="the snapshot is of clips of another model: "):
+        other(PROMPTS[0], resume=kept, **later)
     pipe.enable_speculation(SpecConfig("random-routing"))
     with pytest.raises(InputError, match="the snapshot has no cache of the drafter"):
-        pipe(PROMPTS[0], resume=kept, num_frames=21)
+        pipe(PROMPTS[0], resume=kept, **later)
+    pipe(PROMPTS[0], **later)
+    pipe.enable_speculation(SpecConfig("random-routing", draft_steps=1))
+    with pytest.raises(InputError, match=re.escape(steps)):
+        pipe(PROMPTS[0], resume=pipe.snapshot(), num_frames=29, num_inference_steps=2)
     with pytest.raises(InputError, match="there are no clips to go on with"):
         tiny_pipeline().snapshot()
 
 
+def living() -> int:
+    """Bytes of all tensors that somebody holds."""
+    gc.collect()
+    found = [x for x in gc.get_objects() if type(x) in (torch.Tensor, torch.nn.Parameter)]
+    return sum({x.data_ptr(): x.untyped_storage().nbytes() for x in found}.values())
+
+
 def test_long_clip_takes_no_more_memory(pipe):
-    """Ten times the blocks: the same bytes of caches, decoder states, output and snapshot."""
+    """Hundreds of blocks: no tensor is held for more than those that wait to be written."""
     pipe.enable_speculation(SpecConfig("random-routing", draft_share=0.8))
-    sizes, contexts = [], []
-    for blocks in (4, 40):
-        made = []
-        pipe.on_engine = contexts.append
-        out = pipe(
-            PROMPTS[0],
-            num_frames=8 * blocks - 3,
-            num_inference_steps=1,
-            output_type="none",
-            callback_on_block=lambda _, block, made=made: made.append(len(block.frames)),
-        )
-        assert made == [5] + [8] * (blocks - 1)
-        assert out.frames is None
-        sizes.append(pipe.nbytes)
-    pipe.on_engine = None
-    assert sizes[0] == sizes[1] > 0
+    held, made, kept = {}, [], {}
+
+    def on_block(_, block) -> None:
+        made.append(len(block.frames))
+        if block.number in (30, 200):
+            held[block.number] = living()
+            kept[block.number] = sum(tensor.nbytes for tensor in pipe.snapshot().values())
+
+    out = pipe(
+        PROMPTS[0],
+        num_frames=8 * 201 - 3,
+        num_inference_steps=1,
+        output_type="none",
+        callback_on_block=on_block,
+    )
+    assert made == [5] + [8] * 200
+    assert out.frames is None
+    waiting = 2 * 16 * 2 * 3 * 4 * 6 * 4  # of two models, in float32
+    assert abs(held[200] - held[30]) <= waiting < held[30] / 10
+    assert abs(kept[200] - kept[30]) <= waiting
+    assert pipe.nbytes > kept[200] / 2
     with pytest.raises(InputError, match="global window"):
         pipe.transformer.start(torch.zeros(1, 4, 16), 4, 6, window=ContextWindow())
 
@@ -349,12 +479,20 @@ def test_reward_reads_its_own_prompt(pipe):
     assert pipe.reward.asked == [PROMPTS[0]] * 8 + [PROMPTS[1]] * 8
 
 
-def test_embedded_reward_is_the_default():
-    pipe = tiny_pipeline()
-    pipe.enable_speculation(SpecConfig("sdvg"))
-    out = pipe(PROMPTS[0], num_frames=13, num_inference_steps=1)
-    assert all(0 <= reward <= 100 for reward in out.rewards[0][1])
-    assert len(out.rewards[0][1]) == 8
+def test_a_config_names_the_reward():
+    """The pipeline's own router if it does not, or one of the package's."""
+    pipe, found = tiny_pipeline(), []
+    for knobs in ({}, {"reward": "router"}, {"reward": "shapes_clip_score"}):
+        pipe.enable_speculation(SpecConfig("sdvg", **knobs))
+        out = pipe(PROMPTS[0], generator=seeds(5), num_frames=13, num_inference_steps=1)
+        found.append(out.rewards[0][1])
+    assert len(found[0]) == 8
+    assert found[0] == found[1] != found[2]
+    pipe.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
+    drafted = pipe(PROMPTS[0], generator=seeds(5), num_frames=13, num_inference_steps=1)
+    judge = load_reward("shapes_clip_score")
+    wanted = judge.score([PROMPTS[0]] * 8, drafted.frames[0][5:])
+    assert torch.allclose(torch.tensor(found[2]), wanted, atol=0.05)
     with pytest.raises(InputError, match="unknown reward 'hpsv3'; did you mean 'hpsv2'"):
         pipe.enable_speculation(SpecConfig("sdvg", reward="hpsv3"))
 
@@ -370,6 +508,8 @@ def test_embedded_reward_is_the_default():
         (dict(output_type="gif"), "unknown output_type 'gif'"),
         (dict(num_inference_steps=0), "steps must fall from 1000"),
         (dict(timesteps=(1000, 1000)), "steps must fall from 1000"),
+        (dict(num_inference_steps=1001), "made in at most 1000 steps, not 1001"),
+        (dict(timesteps=[1000 - n / 2 for n in range(1500)]), "at most 1000 steps, not 1500"),
         (dict(shift=0), "shift must be above 0"),
         (dict(guidance_scale=-1), "guidance_scale must be from 0"),
         (dict(prompt=" "), "the prompt is empty"),
@@ -393,11 +533,59 @@ def test_wrong_calls(pipe, call, word):
         (dict(method="sdvg", frame_rule="best"), "unknown frame_rule 'best'"),
         (dict(method="sdvg", forced_blocks=-1), "forced_blocks must be an integer from 0"),
         (dict(method="random-routing", draft_share=2), "draft_share must be from 0 to 1"),
+        (dict(method="drafter-only", tau=3.0), "tau is a setting of 'reward-threshold', and"),
+        (dict(method="plain", tau=3.0), "method 'plain' does not read it; leave it out"),
+        (dict(method="sdvg-adaptive", tau=3.0), "tau is a setting of 'reward-threshold', and"),
+        (dict(method="sdvg", draft_share=0.3), "'reward-rank' or 'random-routing', and"),
+        (dict(method="random-routing", reward="image_reward"), "reward is a setting of"),
+        (dict(method="random-routing", frame_rule="mean"), "frame_rule is a setting of"),
+        (dict(method="drafter-only", forced_blocks=2), "forced_blocks is a setting of"),
+        (dict(method="plain", draft_steps=2), "'block-video' or 'drafter-only', and"),
     ],
 )
 def test_wrong_configurations(pipe, knobs, word):
     with pytest.raises(InputError, match=word):
         pipe.enable_speculation(SpecConfig(**knobs))
+
+
+def test_a_threshold_is_on_the_rewards_scale(pipe):
+    """25 decibels, the router's, are no ImageReward; of a reward of one's own nobody knows."""
+    own = VideoPipeline(**pipe.components)
+    for knobs, word in (
+        (dict(tau=-300.0), "tau -300 is no threshold for reward 'router'"),
+        (dict(reward="image_reward"), "tau 25 is no threshold for reward 'image_reward'"),
+        (dict(reward="hpsv2", tau=27.0), "whose scale is from -1 to 1; give a tau on it"),
+    ):
+        with pytest.raises(InputError, match=word):
+            own.enable_speculation(SpecConfig("sdvg", **knobs))
+    for knobs in (dict(tau=-math.inf), dict(reward="image_reward", tau=-0.7)):
+        own.enable_speculation(SpecConfig("sdvg", **knobs))
+    own.enable_speculation(SpecConfig("sdvg-adaptive", reward="image_reward"))
+    own.reward = Brightness()
+    own.enable_speculation(SpecConfig("sdvg", tau=250.0))
+    own.reward.name = "clip_score"
+    with pytest.raises(InputError, match="no threshold for reward 'clip_score'"):
+        own.enable_speculation(SpecConfig("sdvg", tau=250.0))
+
+
+def test_models_that_are_not_block_causal(pipe, tmp_path):
+    """Wan2.1 as it was released, in either layout."""
+    pipe.save_pretrained(tmp_path)
+    index = tmp_path / "model_index.json"
+    told = json.loads(index.read_text())
+    index.write_text(json.dumps(told | {"_class_name": "WanPipeline"}))
+    with pytest.raises(
+        InputError, match=r"is a model of WanPipeline, .* needs a block-causal model"
+    ):
+        VideoPipeline.from_pretrained(tmp_path)
+    config = tmp_path / "transformer" / "config.json"
+    told = json.loads(config.read_text())
+    for kind in ("WanModel", "WanTransformer3DModel"):
+        config.write_text(json.dumps(told | {"_class_name": kind}))
+        for models in ({}, {"drafter": tmp_path / "transformer"}):
+            target = tmp_path / ("drafter" if models else "transformer")
+            with pytest.raises(InputError, match=f"transformer holds a {kind}, whose frames all"):
+                VideoPipeline.from_wan(target, tmp_path, num_heads=2, text_len=24, **models)
 
 
 def test_routing_is_for_video_alone():
@@ -418,6 +606,11 @@ def test_parts_that_do_not_fit(pipe):
             dict(drafter=tiny_wan(in_dim=3, text_dim=16, num_frame_per_block=3)),
             r"the drafter's num_frame_per_block \(3\) is not the target's \(2\)",
         ),
+        (
+            dict(drafter=tiny_wan(in_dim=3, text_dim=16, text_len=9)),
+            r"the drafter's text_len \(9\) is not the target's \(24\)",
+        ),
+        (dict(router=FrameRouter(7, widths=(8,))), "the router knows 7 words, the tokenizer has"),
     ):
         with pytest.raises(InputError, match=word):
             VideoPipeline(**{**parts, **change})

@@ -118,10 +118,13 @@ def test_streams_and_calls_back(pipe):
         def end(self):
             self.over = True
 
-    streamer, rounds = Words(), []
+    streamer, rounds, drafted = Words(), [], []
 
     def stop_soon(pipe, step, tokens, kwargs):
         rounds.append((step, tokens, kwargs["context"].base))
+        drafted.extend(kwargs["context"].drafted()[0])
+        assert kwargs["stats"].accepted == [sum(drafted)]
+        assert kwargs["stats"].emitted == [len(drafted)]
         pipe.interrupt = tokens >= 6
 
     pipe.enable_speculation(SpecConfig("prompt-lookup"))
@@ -131,6 +134,7 @@ def test_streams_and_calls_back(pipe):
     assert streamer.over
     told = [token for tokens in streamer.seen[1:] for token in tokens]  # the prompt comes first
     assert told == out.tokens[0]
+    assert len(drafted) == len(told)
     assert 6 <= len(out.tokens[0]) < 20
     assert [step for step, _, _ in rounds] == list(range(1, len(rounds) + 1))
 

@@ -235,6 +235,18 @@ def test_muon_step_is_its_formula():
         assert torch.allclose(weight, truth, atol=1e-12)
 
 
+def test_muon_takes_kernels_as_matrices():
+    start = of_singular_values(4, 18, torch.ones(4))
+    matrix, kernel = nn.Parameter(start.clone()), nn.Parameter(start.view(4, 2, 3, 3).clone())
+    for step in range(2):
+        matrix.grad = of_singular_values(4, 18, torch.linspace(0.2, 1 + step, 4))
+        kernel.grad = matrix.grad.view(4, 2, 3, 3)
+        Muon([matrix], lr=0.1).step()
+        Muon([kernel], lr=0.1).step()
+    assert torch.equal(kernel.flatten(1), matrix)
+    assert not torch.allclose(matrix, start, atol=1e-3)
+
+
 def test_muon_leaves_weights_without_gradient():
     still, moved = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2, 3))
     moved.grad = torch.eye(2, 3)

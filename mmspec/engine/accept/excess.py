@@ -4,7 +4,8 @@ Equal covariances: one draw in closed form (the residual of the Γ-maximal coupl
 block verification needs it). Unequal diagonal ones: that residual has no closed form in several
 dimensions, and drawing from p until [r − q/p]+ says yes takes the longer the nearer q is to p. Here
 q is led to p in small moves whose gains have closed forms; the gain of the whole way is at most the
-sum of theirs. So one of them is drawn and kept with the ratio, about once in C + 2 times at worst.
+sum of theirs. So one of them is drawn and kept with the ratio, about once in 2 (C + 2) times at
+least, unless deviations differ by orders of magnitude.
 """
 
 from __future__ import annotations
@@ -141,8 +142,8 @@ def race(
 
     Nobody has to know R: a fall of mass 1 − r and the gains of `Gains` are drawn in proportion to
     their masses; a fall ends the entry, a point stands with the ratio of [r p − q]+ to the gains,
-    else the entry is drawn again. With r = 1 all stand: this draws from the residual. One attempt
-    in 2 (C + 2) decides at least, whatever the laws, and with equal deviations the first.
+    else the entry is drawn again. With r = 1 all stand: this draws from the residual. With equal
+    deviations the first attempt decides.
 
     Args:
         p, q: normal laws `[B, K, C]` in float64.

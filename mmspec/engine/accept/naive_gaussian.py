@@ -35,12 +35,30 @@ def mass(p: Normal, q: Normal, r: float, points: int = 8001) -> float:
 
 
 def reflected(x: Vector, p: Normal, q: Normal) -> list[float]:
-    """De Bortoli et al. 2025, algorithm 3: where x, drawn from q, goes if it falls; σ is common."""
+    """De Bortoli et al. 2025, algorithm 3: where x, drawn from q, goes if it falls.
+
+    With deviations of its own on either side: what is 0 mean and unit deviation under q is so
+    under p.
+    """
     xi = [(v - mean) / std for v, (mean, std) in zip(x, q, strict=True)]
-    z = [(b - a) / std for (a, _), (b, std) in zip(p, q, strict=True)]
-    e = [v / math.hypot(*z) for v in z]
+    turned = mirrored(xi, p, q)
+    return [mean + std * v for v, (mean, std) in zip(turned, p, strict=True)]
+
+
+def mirrored(xi: Vector, p: Normal, q: Normal) -> list[float]:
+    """`xi` with its part along the difference of the means, in deviations of p, turned round."""
+    z = [(b - a) / std for (a, std), (b, _) in zip(p, q, strict=True)]
+    e = [v / (math.hypot(*z) or 1.0) for v in z]
     along = sum(a * b for a, b in zip(e, xi, strict=True))
-    return [mean + std * (n - 2 * along * d) for n, d, (mean, std) in zip(xi, e, p, strict=True)]
+    return [n - 2 * along * d for n, d in zip(xi, e, strict=True)]
+
+
+def lacking(y: Vector, p: Normal, q: Normal) -> tuple[float, float]:
+    """[p − q]+ at y, and what the mirror images of fallen vectors give of it, which may be more."""
+    xi = [(v - mean) / std for v, (mean, std) in zip(y, p, strict=True)]
+    x = [mean + std * v for v, (mean, std) in zip(mirrored(xi, p, q), q, strict=True)]
+    fell = max(0.0, 1 - density(x, p) / density(x, q))
+    return residual(y, p, q), density(y, p) * fell
 
 
 def in_turn(drafted: Sequence[Vector], p: Sequence[Normal], q: Sequence[Normal]) -> list[float]:

@@ -36,6 +36,19 @@ def reward_rank_rule(blocks: list[list[float]], draft_share: float, frame_rule: 
     return law
 
 
+def reward_mean_rule(blocks: list[list[float]], wish: float, frame_rule: str) -> Law:
+    """The blocks of a clip one after the other: one stands if the mean of those that stand, itself
+    among them, is `wish` or more.
+    """
+    kept: list[float] = []
+    stands = []
+    for frames in blocks:
+        more = [*kept, _reward(frames, frame_rule)]
+        stands.append(int(sum(more) / len(more) >= wish))
+        kept = more if stands[-1] else kept
+    return {tuple(stands): 1.0}
+
+
 def _reward(frames: list[float], frame_rule: str) -> float:
     if any(map(math.isnan, frames)):
         return math.nan

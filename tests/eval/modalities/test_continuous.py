@@ -264,7 +264,7 @@ def test_a_limited_run_of_the_shipped_suite_by_every_method(folder, tmp_path, ca
     assert main([*words, "--limit", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert set(told["methods"]) == {
-        *(set(serving("continuous")) - {"reflection"}),
+        *serving("continuous"),
         *("plain:iterations-16", "plain:iterations-8", "plain:disa", "plain:again"),
     }
     assert not told["for_reporting"]
@@ -275,11 +275,12 @@ def test_a_limited_run_of_the_shipped_suite_by_every_method(folder, tmp_path, ca
 def test_methods_that_can_run(pipe):
     measured = modality("continuous")
     every = set(serving("continuous"))
-    assert set(measured.methods(pipe, CALL)) == every - {"reflection"}
-    assert set(measured.methods(pipe, {**CALL, "learned_variance": False})) == every
+    assert set(measured.methods(pipe, CALL)) == every
     assert set(measured.methods(pipe, {**CALL, "temperature": 0.0})) == {"plain", "drafter-only"}
     alone = ContinuousImagePipeline(**{**pipe.components, "drafter": None})
-    assert set(measured.methods(alone, CALL)) == {"plain", "gamma-maximal", "gaussian-block"}
+    assert set(measured.methods(alone, CALL)) == {
+        *("plain", "gamma-maximal", "gaussian-block", "reflection"),
+    }
     with pytest.raises(InputError, match="say which --methods"):
         measured.methods(None, CALL)
 
@@ -288,7 +289,6 @@ def test_methods_that_can_run(pipe):
     ("change", "more", "said"),
     [
         ({}, ["--methods", "sjd"], "sjd"),
-        ({}, ["--methods", "reflection"], "reflection: rule 'reflection' needs"),
         ({}, ["--size", "32"], "draws 16×16 px, not 32"),
         ({}, ["--device-map", "auto"], "--device-map spreads models of token ids"),
         ({}, ["--model", "missing"], "no model folder at missing"),

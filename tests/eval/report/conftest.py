@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from mmspec.eval.bootstrap import StratifiedMean, ratio_interval, verdict
-from mmspec.eval.schema import MethodResult, Quality, Report, Throughput
+from mmspec.eval.schema import MethodResult, Report
+from mmspec.eval.schema_parts import Quality, Throughput
 from mmspec.worlds.shapes import render, sample_scene
 from mmspec.worlds.shapes.prompts import held_out_prompts
 from mmspec.worlds.shapes.vocabulary import TASKS

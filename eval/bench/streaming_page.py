@@ -1,0 +1,76 @@
+"""`stream.json`, and the table and figure that are drawn from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..files import write_measured
+from ..report.figure import DASHED, figure, legend
+from ..report.format import MISSING, memory, share
+from ..report.svg import SERIES, standalone
+from ..report.table import Cell, Row, Table, escape
+from .streaming import Stream, StreamGrowth, StreamRecord
+
+ABOUT = (
+    "Held: bytes of the caches of both models and of the decoder's state. Peak: most bytes in use "
+    "while a block was made, by the device if it has its own memory, else by the process. Kept: "
+    "what the long clip's further blocks would take if none were forgotten. A clip grows if the "
+    "long one holds more than the short one, or if the peak of its last blocks is higher by more "
+    "than 1 %, a process's own noise, and by more than 5 % of what would be kept."
+)
+
+
+def write_stream(record: StreamRecord, out: Path) -> list[Path]:
+    """Write `stream.json`, `stream.md` and `stream.svg`."""
+    return write_measured(out, "stream", record, _markdown(record), _figure(record))
+
+
+def stream_table(record: StreamRecord) -> Table:
+    """A row per method."""
+    rows = [Row(name, tuple(map(Cell, _cells(row)))) for name, row in record.methods.items()]
+    short, long = record.blocks
+    columns = (
+        *("method", "drafted", f"held, {short} blocks", f"held, {long} blocks"),
+        *(f"peak, {short} blocks", f"peak, last {short} of {long}", "kept", "grows"),
+    )
+    return Table("Memory of a streamed clip.", columns, tuple(rows))
+
+
+def _cells(row: StreamGrowth) -> list[str]:
+    drafted = row.long.drafted / len(row.long.held)
+    held = [memory(max(clip.held)) for clip in (row.short, row.long)]
+    peaks = [MISSING, MISSING]
+    if row.short.peak:
+        peaks = [
+            memory(max(row.short.peak)),
+            memory(max(row.long.peak[-len(row.short.peak) :])),
+        ]
+    return [share(drafted), *held, *peaks, memory(row.kept), "yes" if row.grows else "no"]
+
+
+def _markdown(record: StreamRecord) -> str:
+    window = f"the last {record.window['blocks']} blocks and the first {record.window['sink']}"
+    told = f"“{escape(record.prompt)}”, seed {record.seed}; a block reads {window}."
+    table = stream_table(record).markdown()
+    figure = "![Bytes in use, block by block](stream.svg)"
+    return "\n\n".join(["# Memory of a streamed clip", ABOUT, told, table, figure]) + "\n"
+
+
+def _figure(record: StreamRecord) -> str:
+    """What the long clip holds, and where it is known its peak, less that of its first block."""
+    with figure("stream", 3.6) as (canvas, axes):
+        for i, (name, row) in enumerate(record.methods.items()):
+            color = SERIES[i % len(SERIES)]
+            for values, line, what in _lines(row.long):
+                axes.plot(values, linestyle=line, color=color, label=f"{name}: {what}")
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("block")
+        axes.set_ylabel("megabytes")
+        legend(canvas, axes)
+        return standalone(canvas, "stream", "megabytes in use by block")
+
+
+def _lines(clip: Stream) -> list[tuple[list[float], object, str]]:
+    held = [count / 1e6 for count in clip.held], "-", "held"
+    peak = [(count - clip.peak[0]) / 1e6 for count in clip.peak], DASHED, "peak less the first"
+    return [held, peak] if clip.peak else [held]

@@ -1,0 +1,41 @@
+"""Prompts of clips with what must be in them: the clip world's list, or lines of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...worlds.clips import KINDS, ClipPrompt
+from ...worlds.clips.prompts import caption
+from ...worlds.clips.roles import roles_of
+from .records import Record, read_records
+
+
+def read_clip_prompts(path: Path) -> tuple[ClipPrompt, ...]:
+    """The prompts of a file of JSON lines, see `ClipPrompt`.
+
+    Raises:
+        InputError: there is no file, no line, or a line whose facts do not say its prompt.
+    """
+    found = tuple(_prompt(record) for record in read_records(path))
+    if not found:
+        raise InputError(f"{path} holds no prompts")
+    return found
+
+
+def _prompt(record: Record) -> ClipPrompt:
+    text, tag = record.text("prompt"), record.text("tag")
+    if tag not in KINDS:
+        raise record.error(f"the tag must be one of {', '.join(KINDS)}, not {tag!r}")
+    clauses: list[Mapping[str, Any]] = [child.fields for child in record.children("include")]
+    include = [dict(clause) for clause in clauses]
+    try:
+        told = caption(include)
+        roles_of(include)
+    except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
+        raise record.error(f"include holds no facts of a clip: {error!r}") from error
+    if told != text:
+        raise record.error(f"its facts say {told!r}, not {text!r}")
+    return ClipPrompt(text, tag, include)

@@ -1,0 +1,60 @@
+"""The clip world's judge as metrics of a clip: nothing that routes blocks has a say in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image
+
+from ...worlds.clips import ClipPrompt
+from ...worlds.clips.actor import View
+from ...worlds.clips.judge import judge_views
+from ...worlds.clips.timing import TIMING, Timing
+from ...worlds.clips.vocabulary import PASSES
+
+CLIP_METRICS = ("correctness", "attributes", "motion", "order")
+
+
+@dataclass(frozen=True)
+class ClipJudge:
+    """Scores clips by a detector, frame by frame, see `mmspec.worlds.clips.judge`.
+
+    | metric        | of a clip                                                                  |
+    |---------------|----------------------------------------------------------------------------|
+    | `correctness` | the judge's score: the mean over blocks of the product of the next three   |
+    | `attributes`  | the mean over frames: the right shapes and colours, none too many          |
+    | `motion`      | the mean over frames: the share of objects that have moved as they should  |
+    | `order`       | of prompts with two objects that pass: the share of the frames in which    |
+    |               | they do and pass the stated way; 1 if they never do                        |
+
+    Attributes:
+        timing: which frames a block is.
+    """
+
+    timing: Timing = TIMING
+
+    def __call__(
+        self, prompt: ClipPrompt, frames: Sequence[Image.Image]
+    ) -> tuple[dict[str, float], str]:
+        """The metrics of a clip of square frames, and what they say in words."""
+        views = [_view(frame.convert("RGB").tobytes(), frame.width) for frame in frames]
+        found = judge_views(views, prompt, timing=self.timing)
+        scores = {
+            "correctness": found.score,
+            "attributes": float(found.attributes.mean()),
+            "motion": float(found.motion.mean()),
+        }
+        if prompt.tag in PASSES:
+            passing = found.order[np.isfinite(found.order)]
+            scores["order"] = float(passing.mean()) if len(passing) else 1.0
+        parts = [f"{name} {value:.2f}" for name, value in scores.items() if name != "correctness"]
+        return scores, ", ".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _view(pixels: bytes, side: int) -> View:
+    """What is seen in a square frame; clips of one prompt share those before they part."""
+    return View.of(np.frombuffer(pixels, np.uint8).reshape(side, side, 3))

@@ -1,0 +1,188 @@
+"""Clips made block by block: timed whole, judged by the clip world's detector, routed by a reward.
+
+A clip that is timed is judged too: the same one has its seconds and its quality.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ...config import SpecConfig
+from ...engine.stats import SpecStats
+from ...errors import InputError
+from ...pipelines.video import VideoPipeline
+from ...pipelines.video_sizes import VideoSizes
+from ...pipelines.video_speculation import judged
+from ...pipelines.video_stats import VideoStats
+from ...rewards.registry import PUBLISHED, load_reward
+from ...worlds.clips.timing import Timing
+from ..arms import arm
+from ..contact_sheet import contact_sheet
+from ..data.clip_prompts import read_clip_prompts
+from ..data.prompts import prompt_files
+from ..judges.clips import CLIP_METRICS, ClipJudge
+from ..quality import Judged, QualityWorker
+from ..routing import routed_rows, routing_notes
+from ..run.job import Job, Outcome, Plan, Unit
+from ..run.run_folder import RunFolder
+from ..speed import speed_line
+from ..suite import Suite
+from .base import Findings, Item, runnable
+from .drawing import DrawingBench, DrawingModality
+
+FIXED = {
+    *("self", "prompt", "generator", "window", "resume", "output_type", "return_dict"),
+    *("callback_on_step_end", "callback_on_block"),
+}
+
+
+class VideoModality(DrawingModality):
+    """See `Modality`."""
+
+    metrics = CLIP_METRICS
+    options = ("sceptics", "again")
+
+    def arguments(self) -> set[str]:
+        """See `Modality.arguments`."""
+        return set(inspect.signature(VideoPipeline.__call__).parameters) - FIXED
+
+    def items(self, suite: Suite, path: Path | None) -> tuple[Item, ...]:
+        """See `Modality.items`: prompts whose facts the judge knows, or captions if none judges."""
+        if not suite.metrics:
+            return super().items(suite, path)
+        paths = prompt_files(suite) if path is None else [path]
+        return tuple(prompt for file in paths for prompt in read_clip_prompts(file))
+
+    def open(self, model: str | None, device: str, device_map: str | None) -> Any:
+        """See `Modality.open`."""
+        if device_map is not None:
+            raise InputError("--device-map spreads models of token ids; leave it out")
+        pipe: Any = VideoPipeline.from_pretrained(model).to(device)
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
+
+    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
+        """See `Modality.methods`: those whose models the pipeline has."""
+
+        def check(config: SpecConfig) -> None:
+            pipe.check_call(config, **call)
+
+        return runnable("video", None if pipe is None else check)
+
+    def check(self, job: Job, todo: Plan, pipe: Any) -> None:
+        """See `Modality.check`."""
+        if todo.batches != (1,):
+            raise InputError("--batch-sizes are for pictures: clips of a batch take turns")
+        asked = _rewards(job)
+        if len(asked) > 1 and set(asked) & set(job.files):
+            raise InputError(f"rows ask {' and '.join(asked)}: one run has weights of one reward")
+        strange = [name for name in job.files if name not in ("prompts", *asked)]
+        if strange:
+            raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
+        for name in asked:
+            if name in PUBLISHED and not job.file(name, PUBLISHED[name]).exists():
+                raise InputError(f"no {job.files[name]} ({name} should be {PUBLISHED[name]})")
+        super().check(job, todo, pipe)
+
+    def check_rows(self, job: Job, pipe: Any) -> None:
+        """See `DrawingModality.check_rows`."""
+        sizes = VideoSizes(pipe.transformer, pipe.vae)
+        for name in self.rows(job):
+            made_by = arm(job, name)
+            try:
+                pipe.check_call(made_by.config, **made_by.call)
+                height, width = sizes.latents(*map(made_by.call.get, ("height", "width")))
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
+            if job.suite.metrics and height != width:
+                raise InputError(f"{name}: the judge takes square frames: set height and width")
+
+    def first(self, job: Job) -> list[Unit]:
+        """See `Modality.first`: the machine."""
+        return [Unit("target", 0, 0)]
+
+    def bench(self, job: Job, pipe: Any) -> VideoBench:
+        """See `Modality.bench`."""
+        for name in _rewards(job):
+            if name in job.files:
+                pipe.reward = load_reward(name, Path(job.files[name]), job.device)
+        return VideoBench(job, pipe)
+
+    def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
+        """See `Modality.findings`."""
+        found = super().findings(job, todo, folder)
+        routed_rows(found.rows, folder.log)
+        found.notes += routing_notes(folder.log, found.rows)
+        return found
+
+
+def _rewards(job: Job) -> list[str]:
+    """The rewards that the rows of a job route by."""
+    asked = [config for config in job.configs.values() if judged(config)]
+    return list(dict.fromkeys(config.reward for config in asked))
+
+
+class VideoBench(DrawingBench):
+    """See `Bench`; a timed clip is judged too."""
+
+    def run(self, unit: Unit) -> Outcome:
+        """See `Bench.run`."""
+        if unit.kind != "speed":
+            return super().run(unit)
+        outcome = Outcome(unit, [])
+        for name, sample in self._speed.samples(unit).items():
+            # blocks are seen as they are made: of a clip all seconds count
+            line = speed_line(unit, name, sample) | {"decode_seconds": sample.seconds}
+            outcome.lines.append(line)
+            if self.job.suite.metrics:
+                frames = sample.output.frames
+                self._quality.add(outcome, name, [unit.first], frames, sample.stats)
+        return outcome
+
+    def resolution(self) -> str:
+        """See `DrawingBench.resolution`: frames, then pixels down and across."""
+        sizes, call = VideoSizes(self.pipe.transformer, self.pipe.vae), self.job.call
+        frames = call.get("num_frames") or sizes.frames(sizes.blocks(None))
+        rows, columns = sizes.latents(call.get("height"), call.get("width"))
+        return f"{frames} frames of {rows * sizes.space}×{columns * sizes.space} px"
+
+    @cached_property
+    def _quality(self) -> ClipWorker:
+        return ClipWorker(self.job, self.pipe)
+
+
+class ClipWorker(QualityWorker):
+    """Makes and judges clips."""
+
+    @cached_property
+    def sizes(self) -> VideoSizes:
+        """Which frames a block has."""
+        return VideoSizes(self.pipe.transformer, self.pipe.vae)
+
+    @cached_property
+    def judge(self) -> ClipJudge:
+        """Of clips whose blocks are the pipeline's."""
+        latents = int(self.pipe.transformer.config.num_frame_per_block)
+        return ClipJudge(Timing(latents, self.sizes.time))
+
+    def judged(self, prompts: Sequence[Any], outputs: Any) -> list[Judged]:
+        """See `QualityWorker.judged`."""
+        wanted = self.job.suite.metrics
+        found = [self.judge(*pair) for pair in zip(prompts, outputs, strict=True)]
+        return [({n: v for n, v in of.items() if n in wanted}, why) for of, why in found]
+
+    def picture(self, output: Any, stats: SpecStats, row: int) -> Image.Image:
+        """See `QualityWorker.picture`: who made which block."""
+        assert isinstance(stats, VideoStats)
+        return contact_sheet(self.sizes.split(output, stats.made_by[row]))
+
+    def counted(self, stats: SpecStats, row: int) -> dict[str, Any]:
+        """See `QualityWorker.counted`."""
+        assert isinstance(stats, VideoStats)
+        return {**super().counted(stats, row), "made_by": stats.made_by[row]}

@@ -1,0 +1,126 @@
+"""Methods by modality and checkpoint: what each promises, and how far it is shown to work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...config import SpecConfig
+from ...methods import METHODS, Modality
+from ...models.embedded import MODELS
+from ...pipelines.contracts import contract
+from ...registry import resolve
+from ..schema import Report
+from .table import Cell, Row, Table
+
+MEASURED, TRAINED, LOADS, OPEN = "●", "◐", "○", "·"
+LEGEND = (
+    f"{MEASURED} trained embedded model, measured: a row of a report; {TRAINED} trained embedded "
+    f"model, all parts there, and no row yet; {LOADS} published-format loader: it, and that all "
+    "the method needs is taken, are tested on random weights in that layout, and no figure is "
+    f"claimed; {OPEN} not yet; empty: the method is not for such models. A contract is that of "
+    "draws at temperature 1."
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """Checkpoints of other people in one form.
+
+    Attributes:
+        names: as their authors call them.
+        pipeline: the class that loads them; None: `mmspec.enable_speculation` takes the model.
+        tests: files that load them.
+    """
+
+    modality: Modality
+    names: str
+    pipeline: str | None
+    tests: tuple[str, ...]
+
+    def takes(self, config: SpecConfig) -> bool:
+        """Whether a method works there, once the parts that it needs are trained."""
+        needs = {part.split("/")[0] for part in config.serving(self.modality).needs}
+        if self.pipeline is None:
+            return needs <= {"drafter", "heads"} and not config.unverified
+        # the experts of a verdict are pipelines of their own
+        return needs <= {"experts", *resolve(self.pipeline)._optional_components}
+
+
+PUBLISHED = (
+    Published("image", "LlamaGen", "mmspec.pipelines.image:ImagePipeline", ("test_checkpoints",)),
+    Published(
+        "image",
+        "Janus, Emu3, Chameleon",
+        "mmspec.pipelines.transformers_image:TransformersImagePipeline",
+        ("test_janus", "test_emu3", "test_chameleon"),
+    ),
+    Published("image", "GLM-Image", None, ("test_glm_image",)),
+    Published(
+        "vlm",
+        "LLaVA, Qwen-VL, InternVL, …",
+        "mmspec.pipelines.vlm:VlmPipeline",
+        ("test_vlm", "test_qwen_vl"),
+    ),
+    Published("vlm", "Llama, Qwen, …", None, ("test_causal",)),
+    Published(
+        "continuous",
+        "MAR",
+        "mmspec.pipelines.continuous:ContinuousImagePipeline",
+        ("test_published_mar",),
+    ),
+    Published("video", "Wan", "mmspec.pipelines.video:VideoPipeline", ("test_published_wan",)),
+)
+
+
+def matrix(paths: Sequence[Path]) -> str:
+    """The matrix in Markdown, with what the marks mean.
+
+    Args:
+        paths: reports; their rows are the evidence of the embedded models.
+
+    Raises:
+        InputError: a path holds no report.
+    """
+    seen = measured([Report.read(path) for path in paths])
+    columns = ["method", "contract"]
+    for kind in PUBLISHED:
+        own = f"{kind.modality}: embedded"
+        columns += [] if own in columns else [own]
+        columns.append(kind.names)
+    rows = tuple(_row(name, columns, seen) for name in METHODS)
+    table = Table("", tuple(columns), rows, numbers=False).markdown().split("\n\n", 1)[1]
+    return f"{table}\n\n{LEGEND}\n"
+
+
+def measured(reports: Sequence[Report]) -> dict[Modality, set[str]]:
+    """The methods that have a row in a report of a model that ships, by modality."""
+    found: dict[Modality, set[str]] = {kind.modality: set() for kind in PUBLISHED}
+    for report in reports:
+        if report.for_reporting and report.pipeline in found and _ships(report.pipeline):
+            names = (name.split("@")[0].split("[")[0] for name in report.methods)
+            found[report.pipeline].update(name for name in names if name in METHODS)
+    return found
+
+
+def _ships(modality: str) -> bool:
+    return (MODELS / modality).is_dir()
+
+
+def _parts_ship(modality: str, needs: Sequence[str]) -> bool:
+    return all((MODELS / modality / part).is_dir() for part in needs)
+
+
+def _row(name: str, columns: Sequence[str], seen: dict[Modality, set[str]]) -> Row:
+    config, promised, marks = SpecConfig(name), [], {}
+    for modality in METHODS[name].serves:
+        promised.append(contract(config, modality))
+        trained = _parts_ship(modality, config.serving(modality).needs)
+        mark = TRAINED if _ships(modality) and trained else OPEN
+        marks[f"{modality}: embedded"] = MEASURED if name in seen[modality] else mark
+    for kind in PUBLISHED:
+        if kind.modality in METHODS[name].serves:
+            marks[kind.names] = LOADS if kind.takes(config) else OPEN
+    cells = tuple(Cell(marks.get(column, "")) for column in columns[2:])
+    return Row(name, (Cell(", ".join(dict.fromkeys(promised))), *cells))

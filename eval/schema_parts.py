@@ -1,0 +1,116 @@
+"""What a row of a report is made of, beside plain numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Quality:
+    """One metric of one method.
+
+    Attributes:
+        value: over all samples.
+        ci95: its 95 % bootstrap interval; None where none is made.
+        difference_to_plain, difference_ci95: method less plain, over the same prompts and seeds.
+        larger_is_better: which way is up.
+        verdict: what the interval allows to say of the loss against plain: "no loss", "within M",
+            "worse", "undecided"; "" without a margin and for plain itself.
+        parts: the value by part, such as GenEval's tasks.
+        share_of_plain, share_ci95: of video: the value over plain's, over the same prompts and
+            seeds, and its interval.
+    """
+
+    value: float
+    ci95: tuple[float, float] | None = None
+    difference_to_plain: float | None = None
+    difference_ci95: tuple[float, float] | None = None
+    larger_is_better: bool = True
+    verdict: str = ""
+    parts: dict[str, float] = field(default_factory=dict)
+    share_of_plain: float | None = None
+    share_ci95: tuple[float, float] | None = None
+
+
+@dataclass
+class Throughput:
+    """Speed of whole batches of one size.
+
+    Attributes:
+        n: batches measured.
+        tokens_per_second: output tokens of all rows over the seconds of the token loop, median.
+        speedup_median, speedup_ci95: paired loop-time ratio to plain at the same batch size.
+        head_calls: of continuous tokens, calls of the target's head for a whole batch, one after
+            the other; mean.
+    """
+
+    n: int
+    tokens_per_second: float
+    speedup_median: float | None = None
+    speedup_ci95: tuple[float, float] | None = None
+    head_calls: float | None = None
+
+
+@dataclass
+class Ratio:
+    """A figure of a row over another row's, on the same samples, with its interval."""
+
+    value: float
+    ci95: tuple[float, float] | None = None
+
+
+@dataclass
+class EqualShare:
+    """What the suite's first metric gains over another way to route, at the same drafted share.
+
+    The other way is a mixture of two of its rows: of all clips, `weight` are the second one's. Of a
+    row that drafts more than all of them a mixture with the one that drafts least is compared.
+
+    Attributes:
+        value, ci95: what is gained, and its 95 % bootstrap interval.
+        rows: the two that are mixed, the one that drafts less first.
+        weight: share of the second, chosen so that the mixture drafts as much.
+        against: as which row, if it is the row itself that is mixed; None: the others are.
+    """
+
+    value: float
+    ci95: tuple[float, float] | None
+    rows: list[str]
+    weight: float
+    against: str | None = None
+
+
+@dataclass
+class Choice:
+    """A branch of a compressor that chooses by the question.
+
+    Attributes:
+        n: questions that it was chosen for.
+        visual, kept: tokens of the pictures, mean, and how many of them the drafter read.
+        seconds: spent on choosing and compressing, mean.
+    """
+
+    n: int
+    visual: float
+    kept: float
+    seconds: float
+
+
+@dataclass
+class Member:
+    """What one model among several took for a question, mean: calls, tokens, seconds."""
+
+    calls: float
+    tokens: float
+    seconds: float
+
+
+# fields of a row that hold objects by name
+PARTS: dict[str, type] = {
+    "quality": Quality,
+    "throughput": Throughput,
+    "acceptance_ratios": Ratio,
+    "at_equal_share": EqualShare,
+    "choices": Choice,
+    "members": Member,
+}

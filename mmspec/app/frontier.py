@@ -1,0 +1,83 @@
+"""The frontier of a report: how much speed at what quality, of every method in it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+from .. import assets
+from ..errors import InputError
+from ..eval.report.frontier import calls_frontier, frontier
+from ..eval.report.parts import parts, shown
+from ..eval.report.svg import standalone
+from ..eval.report.tables import headline
+from ..eval.schema import Report
+from . import markup
+from .limits import Limits
+
+_SHIPPED = Path(assets.__file__).resolve().parent / "reports"
+
+
+def shipped_reports() -> dict[str, Path]:
+    """Reports that come with the project, by name; none in an installed package."""
+    return {file.parent.name: file for file in sorted(_SHIPPED.glob("*/report.json"))}
+
+
+def read_report(path: Path, name: str, limits: Limits) -> Report:
+    """A report, small enough to be drawn.
+
+    Args:
+        path: of the file, or of the folder that it is in.
+        name: what visitors know it as.
+
+    Raises:
+        InputError: it is none, or too large.
+    """
+    file = path / "report.json" if path.is_dir() else path
+    if file.is_file() and file.stat().st_size > limits.upload_bytes:
+        raise InputError(f"{name} has more than {limits.upload_bytes:,} bytes")
+    try:
+        report = Report.read(file)
+    except InputError as error:
+        raise InputError(str(error).replace(str(file), name)) from error
+    if len(report.methods) > limits.rows:
+        raise InputError(f"{name} has {len(report.methods)} methods, more than {limits.rows}")
+    return report
+
+
+def frontier_page(report: Report) -> str:
+    """Its frontiers by seconds and by calls, and the table behind them, as HTML.
+
+    Figures are pictures of the page: nothing in a report can run as a script.
+
+    Raises:
+        InputError: it holds what can't be drawn.
+    """
+    try:
+        pieces = [_part(call, part) for call, part in parts(report).items()]
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the report holds what can't be drawn: {error}") from error
+    ran = json.dumps(report.settings, sort_keys=True)
+    head = f"<h3>{markup.escape(report.suite)} <small>{markup.escape(report.pipeline)}</small></h3>"
+    cut = [] if report.for_reporting else ["This run was cut short by --limit: not for reporting."]
+    notes = "".join(f"<li>{markup.escape(note)}</li>" for note in [*cut, *report.notes])
+    notes = f"<ul>{notes}</ul>" if notes else ""
+    settings = f"<details><summary>Settings</summary><code>{markup.escape(ran)}</code></details>"
+    return head + "".join(pieces) + notes + settings
+
+
+def _part(call: str, part: Report) -> str:
+    """Of one way to call."""
+    figures = ""
+    for text, draw in (("by seconds", frontier), ("by calls of the target", calls_frontier)):
+        svg = draw(shown(part), standalone)
+        if svg is not None:
+            uri = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+            alt = markup.escape(f"quality against speed, {text}")
+            figures += f'<img class="mm-plot" src="{uri}" alt="{alt}">'
+    if not figures:
+        figures = markup.message("There is no pair of speed and quality to draw in this report.")
+    heading = f"<h4>{markup.escape(call)}</h4>" if call else ""
+    header, *rows = headline(part).lines()
+    return f'{heading}<div class="mm-plots">{figures}</div>{markup.table(header, rows)}'

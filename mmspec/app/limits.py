@@ -1,0 +1,103 @@
+"""What visitors of the demo may ask for: bad input is refused in one line, before any work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ..errors import InputError
+from ..picture import open_picture
+
+FORMATS = ("PNG", "JPEG", "WEBP")  # other parsers never see what a visitor uploads
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one visitor's request, and of how many may wait.
+
+    Attributes:
+        upload_bytes: of a picture or a report.
+        pixels: of a picture.
+        prompt: characters.
+        settings: characters of a method's further settings.
+        rows: methods of a report.
+        waiting: runs in the queue, the one at work included.
+        most_seed: largest seed; browsers are exact below 2**53.
+    """
+
+    upload_bytes: int = 10_000_000
+    pixels: int = 16_000_000
+    prompt: int = 500
+    settings: int = 300
+    rows: int = 200
+    waiting: int = 8
+    most_seed: int = 2**32 - 1
+
+
+def checked_text(text: Any, what: str, most: int) -> str:
+    """Text of at most `most` characters, without blanks around it.
+
+    Raises:
+        InputError: it is longer, or no text.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"{what} must be text")
+    if len(text) > most:
+        raise InputError(f"{what} has {len(text):,} characters, more than {most:,}; shorten it")
+    return text.strip()
+
+
+def checked_number(value: Any, what: str, low: float, high: float, whole: bool = True) -> Any:
+    """A number from `low` to `high`; an integer if it is to be whole.
+
+    Raises:
+        InputError: it is none, or out of range.
+    """
+    kind = "an integer" if whole else "a number"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high or (whole and value != int(value)):
+        raise InputError(f"{what} must be {kind} from {low} to {high}, not {value!r}")
+    return int(value) if whole else float(value)
+
+
+def checked_picture(path: Any, limits: Limits) -> Image.Image:
+    """An uploaded picture in RGB.
+
+    Args:
+        path: of the upload; None: there is none.
+
+    Raises:
+        InputError: it is missing, too large, or no PNG, JPEG or WebP that can be read whole.
+    """
+    file = checked_upload(path, "picture", limits)
+    try:
+        with Image.open(file, formats=FORMATS) as opened:
+            if opened.width * opened.height > limits.pixels:
+                raise InputError(
+                    f"the picture has {opened.width}×{opened.height} pixels, more than "
+                    f"{limits.pixels:,}; make it smaller first"
+                )
+            return open_picture(opened)
+    except InputError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError("that file is no PNG, JPEG or WebP picture; choose another one") from error
+
+
+def checked_upload(path: Any, what: str, limits: Limits) -> Path:
+    """The file of an upload, small enough.
+
+    Raises:
+        InputError: there is none, or it is too large.
+    """
+    if not path:
+        raise InputError(f"there is no {what}; upload one")
+    file = Path(str(path))
+    if file.stat().st_size > limits.upload_bytes:
+        raise InputError(
+            f"the {what} has {file.stat().st_size:,} bytes, more than {limits.upload_bytes:,}"
+        )
+    return file

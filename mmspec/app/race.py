@@ -1,0 +1,120 @@
+"""The same wish speculatively and then plainly, on one model, with an honest comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..config import SpecConfig
+from ..pipelines.base import PLAIN
+from . import markup
+from .desk import Job
+from .shelf import Model
+from .side import Side, Wish
+
+PAUSE = 0.25  # seconds between two views at least: making and sending them takes time too
+HERE = "one prompt on this machine"
+
+
+@dataclass(frozen=True)
+class State:
+    """What the page shows of a run, as HTML."""
+
+    headline: str = ""
+    speculative: str = ""
+    plain: str = ""
+
+
+Make = Callable[[Any, Wish], Side]
+
+
+class Race:
+    """Runs a wish by its method, then plainly; its job is told the states and may stop it anytime.
+
+    One after the other, since two at once would slow each other down; each is shown in its panel
+    while it goes. Seconds are those of the loop, which does not know that somebody watches: drawing
+    a view is in no phase of it. The first run of a kind is slow, so each has a round of warm-up.
+
+    Args:
+        make: a side of the modality.
+        model: what draws.
+        wish: what to draw.
+        job: stops at the end of a round once it is cancelled.
+    """
+
+    def __init__(self, make: Make, model: Model, wish: Wish, job: Job[State]) -> None:
+        self.make, self.model, self.wish, self.job = make, model, wish, job
+        self.sides: dict[str, Side] = {}
+        self.state = State()
+        self._shown = 0.0
+
+    def run(self) -> None:
+        """Both runs, and the result."""
+        pipe = self.model.pipe
+        before = pipe.speculation
+        try:
+            for place, config in (("speculative", self.wish.config), ("plain", PLAIN)):
+                if self.job.cancelled:
+                    break
+                pipe.enable_speculation(config)
+                self._warm(config)
+                self._run(place)
+        finally:
+            pipe.enable_speculation(before)
+        ended = "stopped" if self.job.cancelled else "done"
+        self._tell(markup.message(self._result(ended)))
+
+    def _warm(self, config: SpecConfig) -> None:
+        kind = config, tuple(sorted(self.wish.call.items()))
+        if kind not in self.model.warm:
+            self._tell(markup.message("Warming up …"))
+            self.make(self.model.pipe, self.wish).run(lambda: True)
+            self.model.warm.add(kind)
+
+    def _run(self, place: str) -> None:
+        side = self.sides[place] = self.make(self.model.pipe, self.wish)
+
+        def on_round() -> bool:
+            if not self.job.cancelled and self._due():
+                self._show(place, side)
+                self._tell(markup.message(self._progress(place)))
+            return self.job.cancelled
+
+        side.run(on_round)
+        self._show(place, side)
+
+    def _due(self) -> bool:
+        return self.job.shown and time.monotonic() - self._shown >= PAUSE
+
+    def _show(self, place: str, side: Side) -> None:
+        title, note = "plain", "the baseline"
+        if place == "speculative":
+            title, note = self.wish.name, "" if side.stats is None else side.stats.contract
+        html = markup.panel(title, note, side.view(), markup.meters(side.meters()))
+        self.state = replace(self.state, **{place: html})
+        self._shown = time.monotonic()
+
+    def _tell(self, headline: str) -> None:
+        self.state = replace(self.state, headline=headline)
+        self.job.tell(self.state)
+
+    def _progress(self, place: str) -> str:
+        if place == "speculative":
+            return f"{self.wish.name} is at work; plain decoding follows, with the same seed."
+        return f"Plain decoding is at work. So far: {self._ratio()} (an estimate; {HERE})."
+
+    def _result(self, ended: str) -> str:
+        ratio = self._ratio()
+        if ended == "stopped":
+            told = f" Of what ran: {ratio} (an estimate; {HERE})." if ratio else ""
+            return f"Stopped.{told}"
+        return f"Done: {self.wish.name} is {ratio} ({HERE}; a report says more)."
+
+    def _ratio(self) -> str:
+        """How fast speculation is; seconds by unit, for answers may differ in length."""
+        pair = [self.sides[p].seconds_per_unit for p in ("speculative", "plain") if p in self.sides]
+        if len(pair) < 2 or pair[0] is None or pair[1] is None:
+            return ""
+        return f"{pair[1] / pair[0]:.2f}× as fast as plain decoding"

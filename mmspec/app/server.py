@@ -1,0 +1,129 @@
+"""Serves the page: from this machine alone, nothing but the page, and nothing from the network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import InputError
+from ..methods import MODALITIES, Modality
+from .folders import Folders, is_loopback
+from .limits import Limits
+from .shelf import Shelf
+
+
+@contextmanager
+def served(
+    models: Mapping[Modality, Sequence[Path]],
+    host: str = "127.0.0.1",
+    port: int | None = 7860,
+    models_root: Path | None = None,
+    device: str = "cpu",
+    limits: Limits | None = None,
+) -> Iterator[str]:
+    """The demo while the block runs; gives its address.
+
+    Args:
+        models: folders to offer beside the embedded models, by modality.
+        host, port: where; a port of None: any that is free.
+        models_root: visitors may name folders inside of it. None: on a loopback address visitors
+            from this machine may name any, on others nobody may.
+        device: where models run.
+
+    Raises:
+        InputError: Gradio is missing, the address can't be had, or a folder's index can't be read.
+    """
+    _check_address(host, port)
+    with tempfile.TemporaryDirectory(prefix="mmspec-demo-") as scratch, _environment(scratch):
+        try:
+            import gradio as gr
+        except ModuleNotFoundError as error:
+            raise InputError("the demo needs gradio: pip install 'mmspec[demo]'") from error
+        from .page import Page
+
+        limits = limits or Limits()
+        folders = Folders(models_root, anywhere=is_loopback(host))
+        shelf = Shelf(models, device)
+        for modality in MODALITIES:
+            for name in shelf.names(modality):  # what can't be read is said before anybody visits
+                shelf.methods(modality, name)
+        page = Page(shelf, folders, limits, _example(Path(scratch)))
+        blocks = page.build()
+        fonts = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
+        theme = gr.themes.Base(primary_hue="blue", font=fonts[0], font_mono=fonts[1])
+        try:
+            _, address, _ = blocks.launch(
+                server_name=host,
+                server_port=port,
+                prevent_thread_lock=True,
+                quiet=True,
+                share=False,
+                show_error=False,
+                allowed_paths=[],
+                max_file_size=limits.upload_bytes,
+                enable_monitoring=False,
+                run_history=False,
+                footer_links=[],
+                ssr_mode=False,
+                pwa=False,
+                mcp_server=False,
+                theme=theme,
+                css_paths=Path(__file__).with_name("page.css"),
+            )
+        except OSError as error:
+            page.desk.close()
+            raise _taken(host, port, error) from error
+        try:
+            yield address
+        finally:
+            page.desk.close()
+            blocks.close(verbose=False)
+
+
+def _check_address(host: str, port: int | None) -> None:
+    """Raise an `InputError` if nothing can listen there; servers would say it in their own way."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise _taken(host, port, error) from error
+
+
+def _taken(host: str, port: int | None, error: OSError) -> InputError:
+    why = error.strerror or error
+    return InputError(f"can't serve at {host}:{port}: {why}; choose another --host or --port")
+
+
+@contextmanager
+def _environment(scratch: str) -> Iterator[None]:
+    """Gradio's variables: uploads go to a folder and vanish with it, nobody is called home."""
+    wanted = {"GRADIO_TEMP_DIR": scratch, "GRADIO_ANALYTICS_ENABLED": "False"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
+
+
+def _example(folder: Path) -> Path:
+    """A picture that the embedded model can be asked about."""
+    import numpy as np
+    from PIL import Image
+
+    from ..worlds.shapes.render import render
+    from ..worlds.shapes.scene import sample
+
+    _, scene = sample(np.random.default_rng(3), "two_object")
+    path = folder / "example.png"
+    Image.fromarray(render(scene, 256)).save(path)
+    return path

@@ -1,0 +1,126 @@
+"""What the page asks for in every modality."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..methods import FIRST, Modality, serving
+from ..registry import resolve
+from .limits import checked_number
+from .side import Side, Wish
+
+# plain is the other side, and a verdict has none: it asks several models
+_APART = ("plain", "verdict")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A number that the pipeline's call takes."""
+
+    name: str
+    label: str
+    value: float
+    low: float
+    high: float
+    step: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is an integer."""
+        return float(self.step).is_integer()
+
+    def checked(self, value: Any) -> Any:
+        """The value; an `InputError` if it is none."""
+        return checked_number(value, self.label, self.low, self.high, self.whole)
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One modality.
+
+    Attributes:
+        asks: what the prompt is called.
+        example: a prompt to begin with.
+        settings: beside seed and method.
+        pictured: whether a prompt is about an uploaded picture.
+        side: the class of its sides, `"module:Class"`: it imports models.
+        legend: what the two colours mean.
+    """
+
+    modality: Modality
+    title: str
+    asks: str
+    example: str
+    settings: tuple[Setting, ...]
+    side: str
+    legend: tuple[str, str] = ("drafted, and it stood", "made by the target")
+    pictured: bool = False
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods to choose from."""
+        return [name for name in serving(self.modality) if name not in _APART]
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The methods to begin with: the first that a model can run."""
+        return FIRST[self.modality]
+
+    def make(self, pipe: Any, wish: Wish) -> Side:
+        """A side of a wish."""
+        made: Side = resolve(self.side)(pipe, wish)
+        return made
+
+
+_GUIDANCE = "Guidance scale; 1 is none"
+TABS = (
+    Tab(
+        "image",
+        "Image",
+        "Prompt",
+        "a photo of a red circle left of a blue square",
+        (
+            Setting("temperature", "Temperature; 0 is greedy", 1.0, 0, 2, 0.05),
+            Setting("guidance_scale", _GUIDANCE, 2.0, 1, 10, 0.1),
+        ),
+        "mmspec.app.image:ImageSide",
+    ),
+    Tab(
+        "vlm",
+        "VLM",
+        "Question",
+        "Describe the picture in detail.",
+        (
+            Setting("max_new_tokens", "Tokens at most", 96, 1, 512, 1),
+            Setting("temperature", "Temperature; 0 is greedy", 0.0, 0, 2, 0.05),
+        ),
+        "mmspec.app.vlm:VlmSide",
+        pictured=True,
+    ),
+    Tab(
+        "continuous",
+        "Continuous image",
+        "Prompt",
+        "a photo of a red circle",
+        (
+            Setting("diffusion_steps", "Denoising steps a token", 100, 2, 250, 1),
+            Setting("temperature", "Temperature", 1.0, 0.05, 2, 0.05),
+            Setting("guidance_scale", _GUIDANCE, 3.0, 1, 10, 0.1),
+        ),
+        "mmspec.app.continuous:ContinuousSide",
+        ("all of a token's steps were drafted", "none was; the target made them"),
+    ),
+    Tab(
+        "video",
+        "Video",
+        "Prompt",
+        "a red circle moves to the right",
+        (
+            Setting("blocks", "Length in blocks of frames", 7, 1, 40, 1),
+            Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),
+        ),
+        "mmspec.app.video:VideoSide",
+        ("a block of the small model", "made by the target"),
+    ),
+)

@@ -1,0 +1,54 @@
+"""A video pipeline's own router as a reward of blocks."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..models.frame_router import FrameRouter
+from .base import to_uint8
+
+
+class RouterReward:
+    """Expected PSNR of drafted frames against what the target would have made, in decibels.
+
+    Args:
+        router: the network.
+        tokenizer: of its words.
+    """
+
+    name = "router"
+
+    def __init__(self, router: FrameRouter, tokenizer: Any) -> None:
+        self.router, self.tokenizer = router, tokenizer
+        self._read = lru_cache(maxsize=64)(self._read_prompt)  # a clip has many blocks
+
+    @torch.inference_mode()
+    def score_block(
+        self, prompt: str, frames: Tensor, before: Tensor | None, number: int
+    ) -> Tensor:
+        """See `BlockReward.score_block`."""
+        shown = self._pixels(frames)[None]
+        last = torch.zeros_like(shown[:, 0]) if before is None else self._pixels(before[None])
+        decibels: Tensor = self.router(shown, last, self._read(prompt), number)
+        return decibels[0].float().cpu()
+
+    def _pixels(self, pictures: Tensor) -> Tensor:
+        """uint8 as the network reads it."""
+        there = to_uint8(pictures).to(self.router.device, self.router.dtype)
+        return there.div_(127.5).sub_(1)
+
+    def _read_prompt(self, prompt: str) -> Tensor:
+        """What the network makes of a prompt `[1, text_dim]`."""
+        ids = self.tokenizer(
+            [prompt],
+            padding="max_length",
+            truncation=True,
+            max_length=self.router.config.text_len,
+            return_tensors="pt",
+        ).input_ids
+        read: Tensor = self.router.read(ids.to(self.router.device))
+        return read

@@ -1,0 +1,43 @@
+"""Which methods a model's folder can run, by what it holds beside the target; nothing is loaded.
+
+A pipeline that is loaded knows better (`check_speculation`); this is for lists and defaults.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..config import SpecConfig
+from ..methods import FIRST, Modality, serving
+from ..models.loading import read_json
+
+
+def components_in(folder: Path, modality: Modality) -> set[str]:
+    """Names of the components, as `SpecConfig.needs` has them.
+
+    Raises:
+        InputError: `model_index.json` can't be read.
+    """
+    if modality == "vlm":
+        heads = {f"heads/{home.parent.name}" for home in folder.glob("heads/*/config.json")}
+        parts = {name for name in ("drafter", "experts") if (folder / name).is_dir()}
+        return heads | parts
+    index = folder / "model_index.json"
+    listed = read_json(index) if index.exists() else {}
+    return {name for name, kind in listed.items() if isinstance(kind, list) and kind[0] is not None}
+
+
+def runnable_in(folder: Path, modality: Modality) -> list[str]:
+    """The methods of a modality whose components a folder holds."""
+    there = components_in(folder, modality)
+    return [name for name in serving(modality) if _needs(name, modality) <= there]
+
+
+def first_method(folder: Path, modality: Modality) -> str:
+    """The default method: of those that are meant to be, the first that a folder can run."""
+    able = runnable_in(folder, modality)
+    return next((name for name in FIRST[modality] if name in able), FIRST[modality][0])
+
+
+def _needs(method: str, modality: Modality) -> set[str]:
+    return set(SpecConfig(method).serving(modality).needs)

@@ -1,0 +1,222 @@
+"""The demo in a real browser: what a visitor does, and what the console must never say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mmspec
+from mmspec.app.image import ImageSide
+from mmspec.methods import METHODS
+
+pytestmark = pytest.mark.browser
+REPORT = Path(mmspec.__file__).parents[1] / "assets" / "reports" / "vlm" / "report.json"
+WAIT = 120_000  # ms; other work may keep the machine busy
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert found, f"browser tests need one of {', '.join(BROWSERS)} on the PATH"
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visitor(browser, address) -> Iterator:
+    """Opens the page for a new visitor; in the end no console has an error, nothing is missing."""
+    faults: list[str] = []
+    contexts = []
+
+    def note(message) -> None:
+        if message.type in ("error", "assert"):
+            faults.append(message.text)
+
+    def outside(request) -> None:
+        if not request.url.startswith((address, "data:", "blob:")):
+            faults.append(f"asks {request.url}")
+
+    def visit(tab: str = "Image", width: int = 1280):
+        context = browser.new_context(viewport={"width": width, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(WAIT)
+        page.on("console", note)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", outside)
+        page.on("response", lambda r: r.status >= 400 and faults.append(f"{r.status} {r.url}"))
+        page.goto(address)
+        page.get_by_role("tab", name=tab, exact=True).click()
+        page.locator(".mm-go:visible, .mm-report").first.wait_for(state="attached")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert not faults
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Rounds of pictures take a while, so that there is something to see and to stop."""
+    observe = ImageSide.observe
+
+    def slowly(side, state):
+        observe(side, state)
+        time.sleep(0.3)
+
+    monkeypatch.setattr(ImageSide, "observe", slowly)
+
+
+def headline(page):
+    return page.locator(".prose.mm-headline:visible")
+
+
+def says(page, pattern: str) -> str:
+    """The headline, as soon as it is of that form."""
+    found = headline(page).filter(has_text=re.compile(pattern))
+    found.wait_for()
+    return found.inner_text()
+
+
+def press(page, kind: str) -> None:
+    page.locator(f"button.mm-{kind}:visible").click()
+
+
+def panel(page, side: str):
+    return page.locator(f".prose.mm-{side}:visible")
+
+
+def picture_of(page, side: str) -> str:
+    return panel(page, side).locator("img.mm-picture").get_attribute("src")
+
+
+def look(page, tmp_path: Path) -> None:
+    """A screenshot for whoever wants to see what was tested; no page is wider than its window."""
+    page.screenshot(path=tmp_path / "page.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+
+
+def choose(page, label: str, option: str) -> None:
+    """An entry of a list of choices."""
+    page.get_by_label(label, exact=True).locator("visible=true").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def upload(page, file: Path) -> None:
+    page.locator("input[type=file]:visible, .block:visible input[type=file]").first.set_input_files(
+        file
+    )
+
+
+@pytest.mark.parametrize(
+    ("tab", "width", "method"),
+    [
+        ("Image", 1280, "scd"),
+        ("VLM", 390, "draft"),
+        ("Continuous image", 1280, "drafter-only"),
+        ("Video", 1280, "random-routing"),
+    ],
+)
+def test_generate(visitor, tab, width, method, tmp_path):
+    page = visitor(tab, width)
+    choose(page, "Method", method)
+    page.locator(".mm-about:visible").get_by_text(METHODS[method].summary[1:]).wait_for()
+    if tab == "VLM":
+        page.locator("img.mm-thumbnail").wait_for()
+    press(page, "go")
+    told = says(page, "^(Done|Stopped|there|can|some)")
+    assert re.match(rf"Done: {method} is [\d.]+× as fast as plain decoding", told), told
+    for side in ("speculative", "plain"):
+        shown = panel(page, side)
+        assert shown.locator("dd").count() >= 2
+        if tab == "VLM":
+            assert shown.locator(".mm-text").inner_text().strip()
+        else:
+            assert picture_of(page, side).startswith("data:image/")
+    look(page, tmp_path)
+
+
+def test_stop(visitor, slow, tmp_path):
+    page = visitor()
+    page.get_by_label("window").fill("1")
+    press(page, "go")
+    says(page, "plain decoding follows")
+    press(page, "stop")
+    assert says(page, "^(Done|Stopped)").startswith("Stopped")
+    done = int(panel(page, "speculative").locator("dd").first.inner_text().split()[0])
+    assert 0 < done < 16
+    look(page, tmp_path)
+
+
+def test_two_visitors_at_once(visitor, slow):
+    """Each gets what it would get alone."""
+    pages = visitor(), visitor()
+    prompts = "a photo of a red circle", "<b>two</b> ${blue} {{stars}}"
+    for page, prompt in zip(pages, prompts, strict=True):
+        page.get_by_label("Prompt").locator("visible=true").fill(prompt)
+        press(page, "go")
+    says(pages[1], "before yours")
+    together = []
+    for page, prompt in zip(pages, prompts, strict=True):
+        says(page, "^Done")
+        assert panel(page, "plain").locator("figcaption").inner_text() == prompt
+        together.append([picture_of(page, side) for side in ("speculative", "plain")])
+    assert together[0] != together[1]
+    alone = visitor()
+    alone.get_by_label("Prompt").locator("visible=true").fill(prompts[1])
+    press(alone, "go")
+    says(alone, "^Done")
+    assert [picture_of(alone, side) for side in ("speculative", "plain")] == together[1]
+
+
+def test_bad_uploads(visitor, tmp_path):
+    """Of no picture, of one that is too large, and of what is no report: a line, and no more."""
+    text, large, fine = tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png"
+    text.write_text("no picture")
+    noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(large)
+    Image.fromarray(noise[:50]).save(fine)
+    page = visitor("VLM")
+    upload(page, text)
+    page.locator(".mm-upload").get_by_text("no PNG, JPEG or WebP picture").wait_for()
+    press(page, "go")
+    says(page, "no PNG, JPEG or WebP picture")
+    page.reload()
+    page.get_by_role("tab", name="VLM", exact=True).click()
+    upload(page, large)
+    page.get_by_text("maximum allowed size").first.wait_for()
+    look(page, tmp_path)
+    page.reload()
+    page.get_by_role("tab", name="VLM", exact=True).click()
+    upload(page, fine)
+    page.locator("img.mm-thumbnail").wait_for()
+
+
+def test_reports(visitor, tmp_path):
+    page = visitor("Frontier")
+    page.locator(".mm-report h3").get_by_text("shapes-full").wait_for()  # the project's first
+    upload(page, REPORT)
+    page.locator(".mm-report h3").get_by_text("vlm").first.wait_for()
+    page.locator("img.mm-plot").first.wait_for()
+    assert page.locator(".mm-report td").count() > 10
+    look(page, tmp_path)
+    broken = tmp_path / "report.json"
+    broken.write_text(json.dumps({"version": "<img src=x onerror=alert(1)>"}))
+    page.reload()
+    page.get_by_role("tab", name="Frontier", exact=True).click()
+    upload(page, broken)
+    page.locator(".mm-report").get_by_text("the upload is not a version").wait_for()

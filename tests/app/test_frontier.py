@@ -1,0 +1,99 @@
+"""Any report is drawn, and what is none is refused in a line that names no folder of the server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mmspec.app.folders import Folders
+from mmspec.app.frontier import shipped_reports
+from mmspec.app.limits import Limits
+from mmspec.app.page import Page
+from mmspec.app.shelf import Shelf
+from mmspec.errors import InputError
+
+HERE = SimpleNamespace(session_hash="one", client=SimpleNamespace(host="127.0.0.1"), headers={})
+
+
+@pytest.fixture
+def page():
+    made = Page(Shelf({}), Folders(anywhere=True), Limits(rows=50))
+    yield made
+    made.desk.close()
+
+
+@pytest.fixture
+def data() -> dict:
+    return json.loads(shipped_reports()["image"].read_text())
+
+
+def upload(tmp_path: Path, content) -> str:
+    file = tmp_path / "mine.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(file)
+
+
+@pytest.mark.parametrize("name", shipped_reports())
+def test_every_report_of_the_project(page, name):
+    html = page.report("shipped", name, HERE)
+    assert html.count("mm-plot") >= 1
+    for method in json.loads(shipped_reports()[name].read_text())["methods"]:
+        assert method.partition("[")[0] in html
+    assert page.report("path", str(shipped_reports()[name].parent), HERE) == html
+
+
+def test_what_a_report_says_is_text(page, data, tmp_path):
+    evil = "<script>alert(1)</script>${x}"
+    data["suite"] = evil
+    data["notes"] = [evil]
+    data["settings"] = {evil: evil}
+    data["methods"][evil] = data["methods"].pop("zipar")
+    html = page.report("upload", upload(tmp_path, data), HERE)
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 5
+    assert "<script" not in html
+    assert "${" not in html
+    assert "<svg" not in html  # figures are pictures, in which nothing runs
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: "no JSON", "can't read report the upload"),
+        (lambda data: [], "the upload is not a version 2 report"),
+        (lambda data: {**data, "version": 1}, "the upload is not a version 2 report"),
+        (lambda data: {**data, "more": 1}, "fields missing or unknown: more"),
+        (lambda data: {**data, "methods": {"plain": 3}}, "not an object"),
+        (lambda data: {**data, "methods": 3}, "is not a report"),
+        (
+            lambda data: {**data, "methods": {str(n): data["methods"]["plain"] for n in range(51)}},
+            "51 methods, more than 50",
+        ),
+        (
+            lambda data: {
+                **data,
+                "methods": {n: {**r, "nfe_per_sample": "x"} for n, r in data["methods"].items()},
+            },
+            "the report holds what can't be drawn",
+        ),
+    ],
+)
+def test_what_is_no_report(page, data, tmp_path, change, told):
+    with pytest.raises(InputError) as error:
+        page.report("upload", upload(tmp_path, change(data)), HERE)
+    assert told in str(error.value)
+    assert str(tmp_path) not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_paths_have_the_rule_of_folders(data, tmp_path):
+    page = Page(Shelf({}), Folders(tmp_path / "root"), Limits())
+    (tmp_path / "root").mkdir()
+    with pytest.raises(InputError, match="in the folder that this demo may read"):
+        page.report("path", upload(tmp_path, data), HERE)
+    assert "mm-plot" in page.report("path", upload(tmp_path / "root", data), HERE)
+    with pytest.raises(InputError, match="there is no report"):
+        page.report("shipped", "../x", HERE)
+    page.desk.close()

@@ -1,0 +1,319 @@
+"""What the page does when its buttons are pressed, without a browser."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mmspec.app.folders import Folders
+from mmspec.app.limits import Limits
+from mmspec.app.page import Page
+from mmspec.app.server import _example
+from mmspec.app.shelf import Shelf
+from mmspec.app.tabs import TABS, Tab
+from mmspec.config import SpecConfig
+
+LIMITS = Limits(upload_bytes=200_000, prompt=200)
+
+
+def visitor(name: str = "one", host: str = "127.0.0.1", **headers: str) -> SimpleNamespace:
+    return SimpleNamespace(
+        session_hash=name, client=SimpleNamespace(host=host), headers=dict(headers)
+    )
+
+
+@pytest.fixture
+def page(folders):
+    made = Page(Shelf({m: [f] for m, f in folders.items()}), Folders(), LIMITS)
+    yield made
+    made.desk.close()
+
+
+@pytest.fixture
+def picture_file(tmp_path):
+    from answering import picture
+
+    picture(0).save(tmp_path / "picture.png")
+    return tmp_path / "picture.png"
+
+
+TAB = {tab.modality: tab for tab in TABS}
+METHOD = {"image": "scd", "vlm": "draft", "continuous": "gamma-maximal", "video": "sdvg"}
+
+
+def given(tab: Tab, page: Page, **changes) -> dict:
+    """The fields of a tab as they stand, but for the changes."""
+    fields = {setting.name: setting.value for setting in tab.settings}
+    fields |= {"prompt": "what is red", "method": METHOD[tab.modality], "knob": None, "more": ""}
+    fields |= {"seed": 0, "model": page.shelf.names(tab.modality)[0]}
+    return {**fields, **changes}
+
+
+def shown(page: Page, modality: str, who: SimpleNamespace | None = None, **changes) -> list[str]:
+    """The last headline and panels that the page shows; updates that skip leave what was there."""
+    tab, last = TAB[modality], ["", "", ""]
+    for update in page.generate(tab, given(tab, page, **changes), who or visitor()):
+        last = [new if isinstance(new, str) else old for old, new in zip(last, update, strict=True)]
+    return last
+
+
+@pytest.mark.parametrize("modality", TAB)
+def test_both_sides_of_every_modality(page, modality, picture_file):
+    changes = {"picture": str(picture_file)} if modality == "vlm" else {}
+    headline, speculative, plain = shown(page, modality, **changes)
+    assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", headline), headline
+    assert METHOD[modality] in speculative
+    assert "plain" in plain
+
+
+def one(page: Page, modality: str = "image", who: SimpleNamespace | None = None, **changes) -> str:
+    """The last headline, as text."""
+    return re.sub("<[^>]*>", "", shown(page, modality, who, **changes)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"prompt": "  "}, "the prompt is empty"),
+        ({"prompt": "x" * 201}, "the prompt has 201 characters, more than 200"),
+        ({"prompt": ["a"]}, "the prompt must be text"),
+        ({"seed": -1}, "the seed must be an integer from 0"),
+        ({"seed": 0.5}, "the seed must be an integer from 0"),
+        ({"seed": None}, "the seed must be an integer from 0"),
+        ({"seed": float("nan")}, "the seed must be an integer from 0"),
+        ({"temperature": 3}, "Temperature; 0 is greedy must be a number from 0 to 2"),
+        ({"knob": 9999}, "window must be an integer from 1 to 256"),
+        ({"knob": "16]"}, "window must be a number"),
+        ({"knob": float("nan")}, "window must be a number"),
+        ({"knob": float("inf")}, "window must be a number"),
+        ({"more": "rule=antigravity:Rule"}, "no references to code"),
+        ({"more": "drafter=antigravity:Drafter"}, "no references to code"),
+        ({"more": "window=8,merge=antigravity:a,lookup"}, "no references to code"),
+        ({"method": "draft[rule=antigravity:Rule]"}, "unknown method"),
+        ({"more": "windw=3"}, "did you mean"),
+        ({"more": "nonsense"}, "a setting is NAME=VALUE"),
+        ({"method": "sdvg"}, "is for a model that makes videos"),
+        ({"method": "none"}, "unknown method"),
+        ({"model": "../etc"}, "there is no model"),
+        ({"path": "/etc"}, "this demo opens no paths"),
+    ],
+)
+def test_bad_input_is_one_line(page, changes, told):
+    headline, *_ = shown(page, "image", **changes)
+    assert told in headline.replace("&#x27;", "'")
+    assert 'role="alert"' in headline
+    assert "Traceback" not in headline
+    assert not page.desk.cancel("one")  # nothing waits
+
+
+def test_bad_pictures(page, tmp_path):
+    from PIL import Image
+
+    text, large, wide, cut = (tmp_path / n for n in ("a.png", "b.png", "c.png", "d.png"))
+    text.write_text("no picture")
+    large.write_bytes(b"x" * 200_001)
+    Image.new("1", (5000, 4000)).save(wide)
+    Image.effect_noise((64, 64), 50).save(cut)
+    cut.write_bytes(cut.read_bytes()[:500])
+    bitmap = tmp_path / "e.bmp"
+    Image.new("RGB", (8, 8)).save(bitmap)
+    for file, told in (
+        (None, "there is no picture"),
+        (text, "no PNG, JPEG or WebP"),
+        (large, "more than 200,000"),
+        (wide, "5000×4000 pixels"),
+        (cut, "can&#x27;t read|no PNG"),
+        (bitmap, "no PNG, JPEG or WebP"),
+    ):
+        assert re.search(told, one(page, "vlm", picture=None if file is None else str(file)))
+
+
+def test_prompts_are_escaped(page):
+    prompt = "<script>alert(1)</script> ${alert(2)} {{value}} \"'"
+    headline, *panels = shown(page, "image", prompt=prompt)
+    assert "Done" in headline
+    for panel in panels:
+        assert "<script" not in panel
+        assert "${" not in panel
+        assert "{{" not in panel
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in panel
+        assert "&quot;&#x27;" in panel
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Pictures wait in every round until they may go on."""
+    from mmspec.app.image import ImageSide
+
+    observe, rounds, go = ImageSide.observe, [], threading.Event()
+
+    def slowly(side, state):
+        observe(side, state)
+        rounds.append(len(side.made))
+        go.wait(0.2)
+
+    monkeypatch.setattr(ImageSide, "observe", slowly)
+    return rounds, go
+
+
+def test_stop_ends_a_run_within_a_round(page, slow):
+    rounds, _ = slow
+    tab = TAB["image"]
+    updates = page.generate(tab, given(tab, page, knob=2), visitor())
+    last = ""
+    for headline, *_ in updates:
+        last = headline if isinstance(headline, str) else last
+        if "plain decoding follows" in last:
+            assert not page.desk.cancel("another")
+            seen = len(rounds)
+            assert page.desk.cancel("one")
+    assert "Stopped." in last
+    assert len(rounds) <= seen + 1
+    assert rounds[-1] < 16
+
+
+def test_a_stopped_run_leaves_the_next_alone(page, slow):
+    _, go = slow
+    tab = TAB["image"]
+    first = page.generate(tab, given(tab, page), visitor("one"))
+    while "at work" not in str(next(first)[0]):
+        pass
+    second = page.generate(tab, given(tab, page, seed=7), visitor("two"))
+    while "one run is before yours" not in str(next(second)[0]).replace("&#x27;", "'"):
+        pass
+    page.desk.cancel("one")
+    go.set()
+    assert "Stopped." in str(list(first)[-1][0])
+    *_, (headline, speculative, plain) = second
+    assert "Done" in headline
+    alone = shown(page, "image", visitor("three"), seed=7)
+    for crowded, quiet in zip((speculative, plain), alone[1:], strict=True):
+        assert images(crowded) == images(quiet)
+    assert images(speculative) != images(shown(page, "image", seed=8)[1])
+
+
+def images(html: str) -> list[str]:
+    return re.findall(r'src="([^"]*)"', html)
+
+
+def test_a_visitor_has_one_run_and_the_queue_an_end(folders, slow):
+    _, go = slow
+    page = Page(Shelf({"image": [folders["image"]]}), Folders(), Limits(waiting=2))
+    tab = TAB["image"]
+    first = page.generate(tab, given(tab, page), visitor("one"))
+    next(first), next(first)
+    assert "your last run is still at work" in one(page)
+    second = page.generate(tab, given(tab, page), visitor("two"))
+    next(second), next(second)
+    assert "the queue is full: 2 runs" in one(page, who=visitor("three"))
+    first.close()  # the visitor left
+    go.set()
+    assert "Done" in str(list(second)[-1][0])
+    page.desk.close()
+
+
+def test_who_leaves_the_queue_frees_a_place_at_once(folders, slow):
+    _, go = slow
+    page = Page(Shelf({"image": [folders["image"]]}), Folders(), Limits(waiting=2))
+    tab = TAB["image"]
+    first = page.generate(tab, given(tab, page), visitor("one"))
+    while "at work" not in str(next(first)[0]):
+        pass
+    second = page.generate(tab, given(tab, page), visitor("two"))
+    next(second), next(second)
+    page.desk.cancel("two")  # the first is still at work
+    assert "Stopped." in str(list(second)[-1][0])
+    third = page.generate(tab, given(tab, page), visitor("three"))
+    next(third)
+    assert "one run is before yours" in str(next(third)[0])
+    go.set()
+    assert "Done" in str(list(first)[-1][0])
+    assert "Done" in str(list(third)[-1][0])
+    page.desk.close()
+
+
+def test_a_reference_to_code_is_not_imported(page, tmp_path, monkeypatch):
+    (tmp_path / "visited.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "no references to code" in one(page, more="rule=visited:Rule")
+    assert "visited" not in sys.modules
+
+
+def test_methods_are_those_that_a_model_can_run(page):
+    tab = TAB["vlm"]
+    offered, first = page._offered(tab, "vlm")  # it has a drafter, and no heads
+    assert first == "draft"
+    assert {"prompt-lookup", "draft", "drafter-only"} <= set(offered)
+    assert not {"eagle", "hydra", "verdict", "plain"} & set(offered)
+    offered, first = page._offered(tab, "embedded-vlm")
+    assert first == "eagle"
+    assert {"vispec", "specvlm", "msd", "flash"} <= set(offered)
+    assert not {"hydra", "dflash"} & set(offered)
+    page.folders = Folders(anywhere=True)
+    here = str(page.shelf.folder("vlm", "vlm"))
+    assert page._offered(tab, "embedded-vlm", here, visitor())[1] == "draft"
+    assert page._offered(tab, "embedded-vlm", "no such", visitor())[1] == "eagle"
+    for modality, wanted in (("image", "scd"), ("continuous", "reflection"), ("video", "sdvg")):
+        assert page._offered(TAB[modality], page.shelf.names(modality)[0])[1] == wanted
+
+
+def test_folders_of_one_name_are_told_apart():
+    given = [Path("a/model"), Path("b/model"), Path("c/other"), Path("d/embedded-image")]
+    names = Shelf({"image": given}).names("image")
+    assert names == ["a/model", "b/model", "other", "d/embedded-image", "embedded-image"]
+
+
+def test_what_is_offered_runs_on_the_embedded_models():
+    shelf = Shelf({})
+    for modality in ("image", "vlm"):
+        pipe = shelf.load(modality, None).pipe
+        for method in shelf.methods(modality, f"embedded-{modality}"):
+            if method != "verdict":
+                pipe.check_speculation(SpecConfig(method))
+
+
+@pytest.mark.parametrize("modality", ["image", "vlm"])
+def test_the_page_as_it_opens_generates(modality, tmp_path):
+    """The fields as they stand when nobody has touched them, read from the page itself."""
+    page = Page(Shelf({}), Folders(), Limits(), _example(tmp_path))
+    fields, generate = opened(page, modality)
+    last = ["", "", ""]
+    for update in generate(visitor(), *fields):
+        last = [new if isinstance(new, str) else old for old, new in zip(last, update, strict=True)]
+    page.desk.close()
+    assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", last[0]), last[0]
+
+
+def opened(page: Page, modality: str):
+    """The values of a tab's fields, and the function that its button calls."""
+    blocks = page.build()
+    (at,) = (n for n, tab in enumerate(TABS) if tab.modality == modality)
+    buttons = [f for f in blocks.fns.values() if f.name == "generate"]
+    return [field.value for field in buttons[at].inputs], buttons[at].fn
+
+
+def test_what_fails_inside_is_told_without_a_trace(page, monkeypatch, caplog):
+    from mmspec.app.image import ImageSide
+
+    def broken(side):
+        raise RuntimeError("the secret of /root")
+
+    monkeypatch.setattr(ImageSide, "view", broken)
+    assert one(page) == "something went wrong on the server; its log says what"
+    assert "the secret" in caplog.text
+
+
+def test_where_nothing_is_embedded_the_page_says_so(page, monkeypatch, tmp_path):
+    from mmspec.models import embedded
+
+    monkeypatch.setattr(embedded, "MODELS", tmp_path)
+    assert page.shelf.missing("continuous") is None  # a folder is given
+    page.shelf = Shelf({})
+    told = page.shelf.missing("continuous")
+    assert told == "no model embedded-mar ships with this version (there are none); name a folder"
+    assert told in shown(page, "continuous")[0]

@@ -1,0 +1,103 @@
+"""The server: what it gives away over HTTP, what it takes, and how the command refuses."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from mmspec.app.server import served
+from mmspec.cli import main
+
+
+def status(address: str, data: bytes | None = None, **headers: str) -> int:
+    request = urllib.request.Request(
+        address, data, {name.replace("_", "-"): value for name, value in headers.items()}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "pyproject.toml",
+        "mmspec/app/page.py",
+        "{model}/model_index.json",
+    ],
+)
+def test_no_file_is_served(address, folders, path):
+    assert status(address) == 200
+    file = path.format(model=folders["image"])
+    assert (Path(__file__).resolve().parents[2] / file).is_file()
+    if not file.startswith("/"):
+        assert status(f"{address}/{file}") == 404
+    assert status(f"{address}/gradio_api/file={file}") in (403, 404)
+    assert status(f"{address}/file={file}") in (403, 404)
+
+
+@pytest.mark.parametrize(("size", "code"), [(1000, 200), (300_000, 413)])
+def test_uploads_have_a_size(address, size, code):
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n'
+        b"Content-Type: image/png\r\n\r\n" + b"x" * size + b"\r\n--b--\r\n"
+    )
+    kind = "multipart/form-data; boundary=b"
+    assert status(f"{address}/gradio_api/upload", body, Content_Type=kind) == code
+
+
+def test_what_is_not_offered(address):
+    for path in ("monitoring", "gradio_api/runs", "gradio_api/mcp/"):
+        assert status(f"{address}/{path}") in (403, 404)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model", "image"], "--model takes MODALITY=FOLDER, not 'image'"),
+        (["--model", "imge=x"], "unknown modality 'imge'; did you mean 'image'?"),
+        (["--model", "image=/no/such"], "no model folder at /no/such"),
+        (["--models-root", "/no/such"], "--models-root /no/such is no folder"),
+        (["--port", "0"], "--port must be from 1 to 65535, not 0"),
+        (["--device", "abacus"], "device 'abacus' can't be used"),
+        (["--host", "no_such_host"], "can't serve at no_such_host:7860: "),
+        (["--host", "203.0.113.7"], "can't serve at 203.0.113.7:7860: "),
+    ],
+)
+def test_command_refuses_in_one_line(capsys, words, told):
+    assert main(["demo", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"mmspec: error: {told}")
+    assert error.count("\n") == 1
+
+
+def test_a_folder_that_can_not_be_read(capsys, tmp_path):
+    (tmp_path / "model_index.json").write_text("[]")
+    assert main(["demo", "--port", "7999", "--model", f"image={tmp_path}"]) == 2
+    error = capsys.readouterr().err
+    assert "does not hold a JSON object" in error
+    assert error.count("\n") == 1
+
+
+def test_an_address_that_is_taken(address, capsys):
+    port = address.rpartition(":")[2]
+    assert main(["demo", "--port", port]) == 2
+    assert "can't serve at 127.0.0.1" in capsys.readouterr().err
+
+
+def test_nothing_is_left_behind(monkeypatch):
+    import os
+
+    with served({}, port=None) as url:
+        assert status(url) == 200
+        scratch = Path(os.environ["GRADIO_TEMP_DIR"])
+        assert scratch.is_dir()
+    assert not scratch.exists()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=20)

@@ -1,0 +1,58 @@
+"""The clip world's judge as metrics: its own figures on true clips, and on wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mmspec.assets
+from mmspec.eval.judges.clips import CLIP_METRICS, ClipJudge
+from mmspec.worlds.clips import Timing, judge, read_held_out_clips, render_clip
+
+HELD_OUT = read_held_out_clips(Path(mmspec.assets.__file__).parent / "prompts" / "clips.jsonl")
+
+
+def pictures(frames: np.ndarray) -> list[Image.Image]:
+    return [Image.fromarray(frame) for frame in frames]
+
+
+@pytest.mark.parametrize("place", [0, 4])  # a move, and one behind another
+def test_metrics_are_the_judges(place):
+    item = HELD_OUT[place]
+    frames = render_clip(item.clip(), 21)
+    wrong = np.concatenate([frames[:9], frames[:12]])  # the second block begins again
+    for clip in (frames, wrong):
+        scores, why = ClipJudge()(item.prompt, pictures(clip))
+        found = judge(clip, item.prompt)
+        assert scores["correctness"] == found.score
+        assert scores["attributes"] == found.attributes.mean()
+        assert scores["motion"] == found.motion.mean()
+        assert ("order" in scores) == (item.prompt.tag in ("past", "behind", "in_front"))
+        assert set(scores) <= set(CLIP_METRICS)
+        assert why.startswith(f"attributes {scores['attributes']:.2f}, motion ")
+    assert ClipJudge()(item.prompt, pictures(frames))[0]["correctness"] > 0.95
+    assert scores["motion"] < 0.95
+
+
+def test_order_counts_the_frames_in_which_they_pass():
+    item = HELD_OUT[4]
+    frames = render_clip(item.clip(), 69)
+    passing = judge(frames, item.prompt).order
+    assert np.isfinite(passing).any()
+    assert ClipJudge()(item.prompt, pictures(frames))[0]["order"] == np.nanmean(passing)
+    apart = np.flatnonzero(np.isnan(passing))[:2]  # a clip too short for them to meet
+    assert list(apart) == [0, 1]
+    assert ClipJudge()(item.prompt, pictures(frames[:2]))[0]["order"] == 1
+
+
+def test_blocks_are_the_models():
+    item = HELD_OUT[0]
+    frames = render_clip(item.clip(), 13)
+    half = np.concatenate([frames[:5], np.zeros_like(frames[5:])])
+    timing = Timing(2, 4)  # 5 frames, then 8
+    scores, _ = ClipJudge(timing)(item.prompt, pictures(half))
+    assert scores["correctness"] == judge(half, item.prompt, timing=timing).score
+    assert scores["correctness"] == pytest.approx(0.5, abs=0.05)

@@ -1,0 +1,103 @@
+"""The matrix says what the pipelines really take, and claims no evidence that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import answering
+import mars
+import pytest
+import torch
+import wans
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import mmspec
+from mmspec import ImagePipeline, SpecConfig, VlmPipeline
+from mmspec.errors import InputError
+from mmspec.eval.report import matrix
+from mmspec.eval.schema import MethodResult, Report
+from mmspec.methods import METHODS, serving
+
+KINDS = {kind.names: kind for kind in matrix.PUBLISHED}
+TESTS = Path(__file__).resolve().parents[2] / "models"
+
+
+def test_the_loaders_tests_are_there():
+    wanted = {name for kind in matrix.PUBLISHED for name in kind.tests}
+    assert wanted <= {path.stem for path in TESTS.glob("test_*.py")}
+
+
+def allowed(check, config) -> bool:
+    try:
+        check(config)
+    except InputError:
+        return False
+    return True
+
+
+def headless(modality) -> dict[str, SpecConfig]:
+    configs = {name: SpecConfig(name) for name in serving(modality)}
+    return {n: c for n, c in configs.items() if c.serving(modality).head is None}
+
+
+def test_what_pipelines_take(tiny_folder):
+    of_text = VlmPipeline(answering.model(3, 0), answering.processor(), answering.model(1, 1))
+    pipes = {
+        "LlamaGen": ImagePipeline.from_pretrained(tiny_folder),
+        "LLaVA, Qwen-VL, InternVL, …": of_text,
+        "MAR": mars.captioned_pipeline(),
+        "Wan": wans.tiny_pipeline(),
+    }
+    for names, pipe in pipes.items():
+        kind = KINDS[names]
+        for name, config in headless(kind.modality).items():
+            if name != "verdict":  # asks several models: `SpeculativeVerdict`
+                assert kind.takes(config) == allowed(pipe.check_speculation, config), name
+
+
+def test_what_enable_speculation_takes():
+    sizes = dict(vocab_size=32, hidden_size=16, intermediate_size=16, num_attention_heads=2)
+    with torch.random.fork_rng():
+        big, small = (LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=n)) for n in (2, 1))
+
+    def enable(config: SpecConfig) -> None:
+        drafter = small.eval() if "drafter" in config.needs else None
+        mmspec.enable_speculation(big.eval(), config, drafter=drafter)
+
+    for name, config in headless("vlm").items():
+        assert KINDS["Llama, Qwen, …"].takes(config) == allowed(enable, config), name
+
+
+@pytest.fixture
+def report() -> Report:
+    row = MethodResult("exact", 1, 1.0, 1.0, 1.0, [], {})
+    names = ("plain", "scd[window=32]", "lantern", "transformers:assisted@greedy")
+    rows = {name: replace(row) for name in names}
+    return Report("s", "image", "embedded", "c", {}, {}, None, {}, rows)
+
+
+def mark(text: str, method: str, column: str) -> str:
+    head, _, *rows = [line.strip("|").split("|") for line in text.split("\n\n")[0].splitlines()]
+    (row,) = [row for row in rows if row[0].strip() == method]
+    return row[[cell.strip() for cell in head].index(column)].strip()
+
+
+def test_evidence_is_what_is_in_the_reports(report, tmp_path, monkeypatch):
+    report.write(tmp_path)
+    text = matrix.matrix([tmp_path])
+    assert len(text.split("\n\n")[0].splitlines()) == 2 + len(METHODS)
+    assert mark(text, "scd", "image: embedded") == matrix.MEASURED
+    assert mark(text, "sjd", "image: embedded") == matrix.TRAINED
+    assert mark(text, "scd", "vlm: embedded") == matrix.TRAINED
+    assert mark(text, "dflash", "vlm: embedded") == matrix.OPEN  # no such head ships
+    assert mark(text, "dflash", "image: embedded") == ""
+    assert mark(text, "eagle", "Janus, Emu3, Chameleon") == matrix.OPEN
+    assert mark(text, "cool-sd", "contract") == "bounded"
+    # a model that does not ship, a run that was cut short: no evidence
+    monkeypatch.setattr(matrix, "MODELS", tmp_path)
+    assert mark(matrix.matrix([tmp_path]), "scd", "image: embedded") == matrix.OPEN
+    monkeypatch.undo()
+    report.for_reporting = False
+    report.write(tmp_path)
+    assert mark(matrix.matrix([tmp_path]), "scd", "image: embedded") == matrix.TRAINED

@@ -1,0 +1,76 @@
+"""Routed blocks in tables: what is less than what, of what it is mixed, shares of plain's."""
+
+from __future__ import annotations
+
+from mmspec.eval.report.definitions import definitions
+from mmspec.eval.report.routing_tables import equal_shares
+from mmspec.eval.report.tables import headline, phases
+from mmspec.eval.schema import MethodResult, Report
+from mmspec.eval.schema_parts import EqualShare, Quality
+
+PARTS = {"rest": 0.5, "reward": 0.25, "commit": 0.125, "draft": 1.0, "decode": 2.0}
+
+
+def row(drafted: float | None, quality: Quality, **more) -> MethodResult:
+    return MethodResult(
+        "lossy", 100, 40.0, 40.0, 1.0, [], PARTS, quality={"correctness": quality},
+        drafted_share=drafted, **more,
+    )  # fmt: skip
+
+
+def made(**at_equal_share: EqualShare) -> Report:
+    share = Quality(0.9, (0.85, 0.95), -0.0144, (-0.03, 0.001))
+    share.share_of_plain, share.share_ci95 = 0.98425, (0.9712, 1.0021)
+    rows = {
+        "plain": row(0.0, Quality(0.9144), role="baseline"),
+        "sdvg[tau=60]": row(0.41, share, at_equal_share=at_equal_share),
+    }
+    for name, value in {"random[0.25]": 0.25, "random[0.5]": 0.5, "mean[60]": 60.0}.items():
+        rows[name] = row(value, Quality(0.8), knob="k", knob_value=value)
+    return Report("sdvg", "video", "embedded", "", {}, {}, None, {}, rows)
+
+
+def test_what_is_less_than_what():
+    mixed = EqualShare(0.0312, (0.0101, 0.0522), ["random[0.25]", "random[0.5]"], 0.64)
+    open_one = EqualShare(-0.002, None, ["plain", "mean[60]"], 1.0)
+    table = equal_shares(made(random=mixed, mean=open_one))
+    assert table.columns == ("method", "drafted", "against random", "against mean")
+    (only,) = table.rows
+    assert [cell.line() for cell in only.cells] == [
+        "41 %",
+        "+0.031 (0.010–0.052), 0.25 (36 %) and 0.5 (64 %)",
+        "−0.002, plain (0 %) and 60 (100 %)",
+    ]
+    assert "Gain in correctness over other ways" in table.caption
+    assert equal_shares(made()) is None
+
+
+def test_a_row_that_is_mixed_itself():
+    itself = EqualShare(0.02, None, ["plain", "sdvg[tau=60]"], 0.8, against="random[0.25]")
+    ((cell,),) = ([*of.cells[1:]] for of in equal_shares(made(random=itself)).rows)
+    assert cell.line() == (
+        "+0.020, itself mixed: plain (20 %) and sdvg[tau=60] (80 %), against 0.25"
+    )
+
+
+def test_shares_in_the_headline():
+    table = headline(made())
+    lines = [dict(zip(table.columns[1:], of.cells, strict=True)) for of in table.rows]
+    assert [line["drafted"].text for line in lines[:2]] == ["0 %", "41 %"]
+    told = lines[1]["correctness ↑"].notes
+    assert told == ("−0.014 (−0.030 to 0.001)", "98.4 % of plain's (97.1–100.2)")
+    assert lines[0]["correctness ↑"].notes == ()
+
+
+def test_parts_in_their_order():
+    columns = ("method", "draft", "decode", "reward", "commit", "rest", "sum")
+    assert phases(made()).columns == columns
+
+
+def test_words_of_video():
+    said = definitions(made())
+    assert "whole clip" in said["Speed-up"]
+    assert "At equal drafted shares" in said
+    other = made()
+    other.pipeline = "image"
+    assert "token loop" in definitions(other)["Speed-up"]

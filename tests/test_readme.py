@@ -1,0 +1,223 @@
+"""The README and the pages behind it: what a user is told to type works, and figures are true."""
+
+from __future__ import annotations
+
+import ast
+import glob
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mmspec.cli import build_parser, main
+from mmspec.eval.methods import parse_methods
+from mmspec.eval.schema import Report
+from mmspec.eval.suite import suite_names
+from mmspec.methods import FIRST, METHODS
+from mmspec.train.recipes import STAGES
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+NAMES = ("*.md", "*/README.md", "mmspec/*/README.md", "assets/**/*.md")
+FOUND = [page for name in NAMES for page in ROOT.glob(name) if page.resolve() == page]  # no links
+PAGES = {page.relative_to(ROOT).as_posix(): page for page in FOUND}
+PAGES = {name: page for name, page in PAGES.items() if not name.startswith(".")}  # caches
+TEXTS = {name: page.read_text() for name, page in PAGES.items()}
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MADE = re.compile(
+    r"<!-- (mmspec eval \w+ [^>]*) --into README.md -->\n\n(.*?)\n<!-- end -->", re.DOTALL
+)
+LIGHT = ["mmspec ls methods", "mmspec eval table assets/reports/*/report.json"]
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return [block for found, block in FENCED.findall(text) if found == kind]
+
+
+def commands(text: str) -> list[str]:
+    """Those of `mmspec` in a page, as they are typed; in running text, those with options."""
+    lines = "".join(blocks(text, "sh")).replace("\\\n", " ").splitlines()
+    spans = re.findall(r"`([^`]+)`", FENCED.sub("", text))
+    typed = [*lines, *(" ".join(span.split()) for span in spans if " --" in span)]
+    typed = [re.sub(r"^\w+=\S+ ", "", line) for line in typed]
+    return [line for line in typed if line.startswith("mmspec ")]
+
+
+def words(command: str) -> list[str]:
+    """What a shell makes of a command, in the root of the project."""
+    command = command.replace("mmspec ask …", "mmspec ask scene.png 'what is it'")
+    found = shlex.split(command, comments=True)[1:]
+    return [name for word in found for name in sorted(glob.glob(word, root_dir=ROOT)) or [word]]
+
+
+COMMANDS = [(name, command) for name, text in TEXTS.items() for command in commands(text)]
+COMMANDS = [(name, command) for name, command in COMMANDS if not command.endswith(" --help")]
+
+
+def test_make_knows_the_commands():
+    wanted = re.findall(r"^make (\w+)", README, re.MULTILINE)
+    assert wanted == ["picture", "demo", "test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in wanted)
+
+
+@pytest.mark.parametrize("command", LIGHT)
+def test_a_light_command_runs(command, monkeypatch, capsys):
+    assert command in [typed.split("  #")[0] for typed in commands(README)]
+    monkeypatch.chdir(ROOT)
+    assert main(words(command)) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_the_parser_takes_every_command(page, command):
+    """Its methods, suites and recipes are known, too; "…" and "NAME" stand for what a user has."""
+    args = build_parser().parse_args(words(command))
+    if isinstance(getattr(args, "suite", None), str) and args.suite != "NAME":
+        assert args.suite in suite_names()
+    methods = getattr(args, "methods", None)
+    if isinstance(methods, tuple) and methods != ("…",):
+        assert parse_methods(methods, getattr(args, "sweep", ()))
+    assert getattr(args, "recipe", "RECIPE") in {"RECIPE", *STAGES}
+
+
+def test_the_ten_lines_print_a_speedup(tmp_path):
+    snippet = blocks(README, "python")[0]
+    assert len(snippet.splitlines()) <= 10
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-c", snippet],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"^speed-up: \d+\.\d\d$", ran.stdout, re.MULTILINE)
+    assert (tmp_path / "red_circle.png").stat().st_size
+
+
+@pytest.mark.parametrize("page", [n for n, text in TEXTS.items() if blocks(text, "python")])
+def test_snippets_import_what_is_there(page):
+    for block in blocks(TEXTS[page], "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom):
+                module = importlib.import_module(str(node.module))
+                assert all(hasattr(module, name.name) for name in node.names)
+
+
+def test_the_first_screen_tells_what_the_table_says():
+    first, table = README.split("## Quick start")[0], dict(MADE.findall(README))
+    methods = [name for name, method in METHODS.items() if method.role == "method"]
+    assert f"by {len(methods)} methods" in " ".join(first.split())
+    figures = re.findall(r"\d\.\d\d×|\d\.\d\d–\d\.\d\d", first)
+    assert len(figures) >= 4
+    assert [figure for figure in figures if figure not in next(iter(table.values()))] == []
+
+
+def test_quick_start_begins_with_a_clone():
+    """In the order in which a newcomer types it, and each picture that is asked about is there."""
+    start = README.split("## Quick start")[1].split("\n## ")[0]
+    typed = [
+        line.split("  #")[0].strip() for block in blocks(start, "sh") for line in block.splitlines()
+    ]
+    assert typed[0].startswith("git clone ")
+    assert typed[1] == "cd mmspec"
+    assert typed[2] == "make picture"
+    (drawn,) = (line for line in typed if line.startswith("mmspec generate"))
+    (asked,) = (line for line in typed if line.startswith("mmspec ask"))
+    method, seed = FIRST["image"][0], build_parser().parse_args(words(drawn)).seed
+    assert f"out/{method}-{seed}.png" in asked
+
+
+def test_tables_are_those_of_the_reports(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    made = dict(MADE.findall(README))
+    assert [command.split()[2] for command in made] == ["table", "matrix"]
+    for command, text in made.items():
+        assert main(words(command)) == 0
+        assert capsys.readouterr().out == text, f"out of date: {command} --into README.md"
+
+
+def test_reports_name_what_they_ran_on():
+    for path in ROOT.glob("assets/reports/*/report.json"):
+        machine = Report.read(path).environment
+        wanted = ("processor", "threads", "device", "dtype", "resolution")
+        assert all(machine.get(name) for name in wanted), path
+
+
+def anchors(text: str) -> set[str]:
+    """Of headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_resolve(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", TEXTS[page])):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (PAGES[page].parent / path).resolve() if path else PAGES[page]
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text()), link
+
+
+def test_every_page_is_reachable_from_the_readme():
+    """Cards of embedded models and reports are found where they lie, or from their own page."""
+    linked = set(re.findall(r"\]\(([^)#\s]+\.md)", README))
+    rooms = {n for n in PAGES if not n.startswith("assets/models/") and n != "README.md"}
+    rooms = {n for n in rooms if not re.match(r"assets/reports/.+/", n)}
+    assert rooms <= linked
+
+
+def test_negative_results_are_in_the_reports_that_they_name():
+    section = README.split("## When it will not help")[1].split("\n## ")[0]
+    told = [item.split("\n\n")[0] for item in section.split("\n- ")[1:]]
+    assert len(told) >= 5
+    for item in told:
+        text = re.sub(r"\]\([^)]*\)|`[^`]*`", "", item)
+        figures = re.findall(r"−?\d+\.\d\d+", text)
+        if report := re.search(r"\((assets/reports/[^)]*report\.md)\)", item):
+            found = (ROOT / report[1]).read_text()
+            assert figures
+            assert [figure for figure in figures if figure not in found] == []
+        elif figures:
+            assert "`mmspec eval" in item
+
+
+def test_figures_of_measured_are_in_the_reports_that_their_section_links():
+    """But for benchmarks, which print theirs: each names its command."""
+    page = PAGES["assets/reports/README.md"]
+    for section in TEXTS["assets/reports/README.md"].split("\n## ")[1:]:
+        if section.startswith("Benchmarks"):
+            items = section.split("\n- ")[1:]
+            assert items
+            assert all("`mmspec eval bench --only" in " ".join(item.split()) for item in items)
+            continue
+        linked = [page.parent / link for link in re.findall(r"\]\(([^)#]*\.md)\)", section)]
+        assert any("report.md" in link.name or "growth.md" in link.name for link in linked)
+        found = " ".join(link.read_text() for link in linked)
+        text = re.sub(r"\]\([^)]*\)|`[^`]*`", "", section)
+        figures = re.findall(r"−?\d[\d,]*\.\d+", text)
+        assert figures
+        missing = [f for f in figures if not re.search(rf"(?<![\d.]){re.escape(f)}(?!\d)", found)]
+        assert missing == [], section.splitlines()[0]
+
+
+def test_every_paper_is_listed_once_and_every_number_points_at_one():
+    references = README.split("## References")[1]
+    numbers = [int(n) for n in re.findall(r"^(\d+)\. ", references, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    cited = set()
+    for text in (*TEXTS.values(),):
+        prose = FENCED.sub("", text).split("## References")[0]
+        for group in re.findall(r"\[(\d+(?:, \d+)*)\](?!\()", re.sub(r"`[^`]*`", "", prose)):
+            cited |= {int(n) for n in group.split(", ")}
+    assert cited == set(numbers)
