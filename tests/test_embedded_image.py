@@ -88,7 +88,7 @@ def test_example_command(tmp_path, capsys):
 
 def test_listed(capsys):
     assert main(["ls", "models", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["image"].endswith("image")
+    assert json.loads(capsys.readouterr().out)["embedded-image"].endswith("image")
 
 
 @torch.inference_mode()

@@ -449,12 +449,12 @@ def test_generate(tmp_path, capsys):
     few = ["--iterations", "3", "--diffusion-steps", "4"]
     assert main([*words, *few, "--compare", "-n", "2", "--seed", "5"]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        *("gamma-maximal-5.png", "gamma-maximal-6.png", "plain-5.png", "plain-6.png"),
+        *("plain-5.png", "plain-6.png", "reflection-5.png", "reflection-6.png"),
         *("side-by-side.png", "stats.json"),
     ]
     record = json.loads((tmp_path / "out" / "stats.json").read_text())["methods"]
     assert record["plain"]["head_calls"] == 2 * 3 * 4
-    assert record["gamma-maximal"]["backbone_calls"] == 2 * 3
+    assert record["reflection"]["backbone_calls"] == 2 * 3
     capsys.readouterr()
     for more, said in (
         (["--top-k", "5"], "--top-k and --top-p choose among token ids"),
@@ -463,7 +463,7 @@ def test_generate(tmp_path, capsys):
     ):
         assert main([*words, *more]) == 2
         assert said in capsys.readouterr().err
-    assert main([*words, *few, "--method", "reflection", "--least-variance"]) == 0
+    assert main([*words, *few, "--method", "gamma-maximal", "--least-variance"]) == 0
     capsys.readouterr()
     assert main(["generate", "a star", "--iterations", "3", "-o", str(tmp_path / "out")]) == 2
     assert "--iterations is of --pipeline continuous" in capsys.readouterr().err

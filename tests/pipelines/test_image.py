@@ -139,7 +139,7 @@ def test_folders_of_something_else(tiny_folder, tmp_path):
 
 def test_embedded_models_have_names():
     assert locate("embedded-image", "nothing") == locate(None, "image")
-    with pytest.raises(InputError, match="no model 'nothing' is embedded"):
+    with pytest.raises(InputError, match="no model embedded-nothing ships with this version"):
         ImagePipeline.from_pretrained("embedded-nothing")
 
 
