@@ -18,10 +18,17 @@ from ..methods import Modality
 from ..models.embedded import readable
 from ..models.loading import load_component, read_json
 from ..models.placement import Device
+from ..registry import resolve
 from .spread import spread
 
 PLAIN = SpecConfig(method="plain")
 _EMBEDDED = "embedded-"  # begins the names of models that ship
+PIPELINES: dict[Modality, str] = {  # of models with a folder of their own
+    "image": "mmspec.pipelines.image:ImagePipeline",
+    "vlm": "mmspec.pipelines.vlm:VlmPipeline",
+    "continuous": "mmspec.pipelines.continuous:ContinuousImagePipeline",
+    "video": "mmspec.pipelines.video:VideoPipeline",
+}
 
 
 class SpeculativePipeline(DiffusionPipeline):
@@ -205,6 +212,12 @@ def check_folder(
         )
     if not (folder / index).is_file():
         raise InputError(f"can't read {folder} as a model of {pipeline}: it has no {index}")
+
+
+def embedded_name(modality: Modality) -> str:
+    """The name of a modality's embedded model among those that ship."""
+    name: str = resolve(PIPELINES[modality]).embedded
+    return name
 
 
 def shipped() -> dict[str, Path]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...config import SpecConfig
 from ...methods import METHODS, Modality
 from ...models.embedded import MODELS
+from ...pipelines.base import PIPELINES, embedded_name
 from ...pipelines.contracts import contract
 from ...registry import resolve
 from ..schema import Report
@@ -49,7 +50,7 @@ class Published:
 
 
 PUBLISHED = (
-    Published("image", "LlamaGen", "mmspec.pipelines.image:ImagePipeline", ("test_checkpoints",)),
+    Published("image", "LlamaGen", PIPELINES["image"], ("test_checkpoints",)),
     Published(
         "image",
         "Janus, Emu3, Chameleon",
@@ -60,17 +61,17 @@ PUBLISHED = (
     Published(
         "vlm",
         "LLaVA, Qwen-VL, InternVL, …",
-        "mmspec.pipelines.vlm:VlmPipeline",
+        PIPELINES["vlm"],
         ("test_vlm", "test_qwen_vl"),
     ),
     Published("vlm", "Llama, Qwen, …", None, ("test_causal",)),
     Published(
         "continuous",
         "MAR",
-        "mmspec.pipelines.continuous:ContinuousImagePipeline",
+        PIPELINES["continuous"],
         ("test_published_mar",),
     ),
-    Published("video", "Wan", "mmspec.pipelines.video:VideoPipeline", ("test_published_wan",)),
+    Published("video", "Wan", PIPELINES["video"], ("test_published_wan",)),
 )
 
 
@@ -104,20 +105,18 @@ def measured(reports: Sequence[Report]) -> dict[Modality, set[str]]:
     return found
 
 
-def _ships(modality: str) -> bool:
-    return (MODELS / modality).is_dir()
-
-
-def _parts_ship(modality: str, needs: Sequence[str]) -> bool:
-    return all((MODELS / modality / part).is_dir() for part in needs)
+def _ships(modality: Modality, *parts: str) -> bool:
+    """Whether a modality's embedded model is there, and so are parts of it."""
+    home = MODELS / embedded_name(modality)
+    return home.is_dir() and all((home / part).is_dir() for part in parts)
 
 
 def _row(name: str, columns: Sequence[str], seen: dict[Modality, set[str]]) -> Row:
     config, promised, marks = SpecConfig(name), [], {}
     for modality in METHODS[name].serves:
         promised.append(contract(config, modality))
-        trained = _parts_ship(modality, config.serving(modality).needs)
-        mark = TRAINED if _ships(modality) and trained else OPEN
+        trained = _ships(modality, *config.serving(modality).needs)
+        mark = TRAINED if trained else OPEN
         marks[f"{modality}: embedded"] = MEASURED if name in seen[modality] else mark
     for kind in PUBLISHED:
         if kind.modality in METHODS[name].serves:

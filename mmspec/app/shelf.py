@@ -9,16 +9,9 @@ from typing import Any
 
 from ..errors import InputError
 from ..methods import Modality, serving
-from ..pipelines.base import locate, shipped
+from ..pipelines.base import PIPELINES, embedded_name, locate, shipped
 from ..pipelines.present import runnable_in
 from ..registry import resolve
-
-_PIPELINES: dict[Modality, str] = {
-    "image": "mmspec.pipelines.image:ImagePipeline",
-    "vlm": "mmspec.pipelines.vlm:VlmPipeline",
-    "continuous": "mmspec.pipelines.continuous:ContinuousImagePipeline",
-    "video": "mmspec.pipelines.video:VideoPipeline",
-}
 
 
 @dataclass
@@ -40,8 +33,8 @@ class Shelf:
     def __init__(self, folders: Mapping[Modality, Sequence[Path]], device: str = "cpu") -> None:
         self.device = device
         self._folders: dict[Modality, dict[str, Path | None]] = {}
-        for modality in _PIPELINES:
-            own, given = f"embedded-{_embedded(modality)}", list(folders.get(modality, ()))
+        for modality in PIPELINES:
+            own, given = f"embedded-{embedded_name(modality)}", list(folders.get(modality, ()))
             short = ["", own, *(path.name for path in given)]  # names that are taken
             named = {p.name if short.count(p.name) == 1 else str(p): p for p in given}
             self._folders[modality] = {**named, own: None}
@@ -85,7 +78,7 @@ class Shelf:
         offered = folder in self._folders[modality].values()
         if not offered and (last := self._typed.pop(modality, None)) is not None:
             self._kept.pop((modality, last), None)
-        pipe = resolve(_PIPELINES[modality]).from_pretrained(folder).to(self.device)
+        pipe = resolve(PIPELINES[modality]).from_pretrained(folder).to(self.device)
         pipe.set_progress_bar_config(disable=True)
         made = self._kept[modality, folder] = Model(pipe)
         if folder is not None and not offered:
@@ -98,13 +91,7 @@ class Shelf:
         if self.folder(modality, name) is not None or name in shipped():
             return None
         try:
-            locate(name, _embedded(modality))
+            locate(name, embedded_name(modality))
         except InputError as error:
             return str(error)
         return None
-
-
-def _embedded(modality: Modality) -> str:
-    """The name of a modality's embedded model."""
-    name: str = resolve(_PIPELINES[modality]).embedded
-    return name

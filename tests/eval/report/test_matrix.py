@@ -85,6 +85,7 @@ def mark(text: str, method: str, column: str) -> str:
 
 def test_evidence_is_what_is_in_the_reports(report, tmp_path, monkeypatch):
     report.write(tmp_path)
+    rows = report.methods
     text = matrix.matrix([tmp_path])
     assert len(text.split("\n\n")[0].splitlines()) == 2 + len(METHODS)
     assert mark(text, "scd", "image: embedded") == matrix.MEASURED
@@ -97,7 +98,16 @@ def test_evidence_is_what_is_in_the_reports(report, tmp_path, monkeypatch):
     # a model that does not ship, a run that was cut short: no evidence
     monkeypatch.setattr(matrix, "MODELS", tmp_path)
     assert mark(matrix.matrix([tmp_path]), "scd", "image: embedded") == matrix.OPEN
+    # a model's folder has a name of its own
+    (tmp_path / "mar" / "drafter").mkdir(parents=True)
+    text = matrix.matrix([tmp_path])
+    assert mark(text, "reflection", "continuous: embedded") == matrix.TRAINED
+    assert mark(text, "gamma-maximal", "continuous: embedded") == matrix.TRAINED
+    report.pipeline, report.methods = "continuous", {"plain": report.methods["plain"]}
+    report.write(tmp_path)
+    assert mark(matrix.matrix([tmp_path]), "plain", "continuous: embedded") == matrix.MEASURED
     monkeypatch.undo()
+    report.pipeline, report.methods = "image", rows
     report.for_reporting = False
     report.write(tmp_path)
     assert mark(matrix.matrix([tmp_path]), "scd", "image: embedded") == matrix.TRAINED
