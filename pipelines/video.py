@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -294,9 +295,9 @@ class VideoPipeline(SpeculativePipeline):
         if most > MOST_STEPS:
             raise InputError(f"a block is made in at most {MOST_STEPS} steps, not {most}")
         if timesteps:
-            return FewStepSampler(tuple(timesteps), shift, guidance_scale)
+            return FewStepSampler(tuple(timesteps), shift, guidance_scale, made_for.sample_renoise)
         count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
-        return FewStepSampler.even(count, shift, guidance_scale)
+        return FewStepSampler.even(count, shift, guidance_scale, made_for.sample_renoise)
 
     def _quick(self, sampler: FewStepSampler, config: SpecConfig) -> FewStepSampler:
         """From noise to the drafter's blocks: in as many steps as it was made for or
@@ -310,9 +311,10 @@ class VideoPipeline(SpeculativePipeline):
                 f"draft_steps {config.draft_steps} is more than the target's {len(sampler.steps)}"
             )
         count = config.draft_steps or self.drafter.config.sample_steps
-        if count >= len(sampler.steps):
-            return sampler
-        return FewStepSampler.even(count, sampler.shift, sampler.guidance_scale)
+        steps = sampler.steps
+        if count < len(steps):
+            steps = FewStepSampler.even(count, sampler.shift).steps
+        return replace(sampler, steps=steps, renoise=self.drafter.config.sample_renoise)
 
     def _models(self, config: SpecConfig) -> tuple[WanTransformer, WanTransformer | None]:
         """What makes blocks in the target's place, and what drafts."""

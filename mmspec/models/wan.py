@@ -52,8 +52,8 @@ class WanTransformer(ModelMixin, ConfigMixin):
         context_noise: timestep that clean blocks are said to have.
         sample_height, sample_width, sample_frames: latents of the clips that it was made for; in a
             longer one, made block by block, a sink is no farther away than in these.
-        sample_steps, sample_shift: steps from noise to a block that it was made for, and how they
-            are warped, see `FewStepSampler`.
+        sample_steps, sample_shift, sample_renoise: steps from noise to a block that it was made
+            for, how they are warped and whether their noise is fresh, see `FewStepSampler`.
     """
 
     @register_to_config
@@ -81,6 +81,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
         sample_frames: int = 21,
         sample_steps: int = 4,
         sample_shift: float = 5.0,
+        sample_renoise: float = 1.0,
     ) -> None:
         super().__init__()
         if patch_size[0] != 1:

@@ -1,11 +1,14 @@
-"""Blocks of video from noise in a few steps: predict the clean block, add fresh noise, again.
+"""Blocks of video from noise in a few steps: predict the clean block, add noise, again.
 
 Huang et al. 2025, "Self Forcing", and Yin et al. 2025 (CausVid), after distribution matching
-distillation: flow matching, x_t = (1 − σ) x_0 + σ noise, the network predicts v = noise − x_0.
+distillation: flow matching, x_t = (1 − σ) x_0 + σ noise, the network predicts v = noise − x_0. A
+distilled model wants fresh noise at every step; one that only learned the flow follows it, with the
+noise that it sees in its input (Euler's steps).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +32,7 @@ class FewStepSampler:
         steps: timesteps of 1000 before they are warped, falling from 1000.
         shift: warps them, see `warp`; 1: not at all.
         guidance_scale: classifier-free guidance s; 1: none.
+        renoise: part η of the added noise that is fresh; of the noise seen √(1 − η²) is kept.
 
     Raises:
         InputError: a value is out of range.
@@ -37,6 +41,7 @@ class FewStepSampler:
     steps: tuple[float, ...] = (1000, 750, 500, 250)
     shift: float = 5.0
     guidance_scale: float = 1.0
+    renoise: float = 1.0
 
     def __post_init__(self) -> None:
         falling = all(before > after for before, after in pairwise(self.steps))
@@ -46,12 +51,22 @@ class FewStepSampler:
             raise InputError(f"shift must be above 0, at most 100, not {self.shift!r}")
         if not 0 <= self.guidance_scale <= 100:
             raise InputError(f"guidance_scale must be from 0 to 100, not {self.guidance_scale!r}")
+        if not 0 <= self.renoise <= 1:
+            raise InputError(f"renoise must be from 0 to 1, not {self.renoise!r}")
 
     @classmethod
-    def even(cls, count: int, shift: float, guidance_scale: float = 1.0) -> FewStepSampler:
+    def even(
+        cls, count: int, shift: float, guidance_scale: float = 1.0, renoise: float = 1.0
+    ) -> FewStepSampler:
         """So many steps, evenly from 1000."""
         steps = tuple(TIMESTEPS * (1 - n / count) for n in range(count))
-        return cls(steps, shift, guidance_scale)
+        return cls(steps, shift, guidance_scale, renoise)
+
+    @classmethod
+    def usual(cls, model: WanTransformer) -> FewStepSampler:
+        """What a model was made for."""
+        config = model.config
+        return cls.even(config.sample_steps, config.sample_shift, renoise=config.sample_renoise)
 
     @property
     def guided(self) -> bool:
@@ -87,7 +102,7 @@ def denoise_block(
     Args:
         cache: of the clip so far, B rows; under guidance 2 B, the unconditional ones behind.
         noise: to begin with, `[B, F, C, H, W]`.
-        draw: gives the noise like `noise` that is added before step 1, 2, …
+        draw: gives the fresh noise like `noise` before step 1, 2, …
         clean: frames of the blocks before it that are not committed yet, `[B, n · F, C, H, W]`: the
             first step does it along the way.
 
@@ -104,12 +119,15 @@ def denoise_block(
         return x.repeat(groups, 1, 1, 1, 1)
 
     context = None if clean is None else grouped(clean)
-    block = noise
+    block, seen, fresh = noise, noise, sampler.renoise
     for step, sigma in enumerate(sampler.sigmas):
-        x = noise if not step else (1 - sigma) * block + sigma * draw(step)
+        x = noise
+        if step:
+            added = seen if not fresh else math.sqrt(1 - fresh**2) * seen + fresh * draw(step)
+            x = (1 - sigma) * block + sigma * added
         velocity = model.denoise(grouped(x), TIMESTEPS * sigma, cache, context)
         if sampler.guided:
             told, untold = velocity.chunk(2)
             velocity = untold + sampler.guidance_scale * (told - untold)
-        block, context = x - sigma * velocity, None
+        block, seen, context = x - sigma * velocity, x + (1 - sigma) * velocity, None
     return block

@@ -14,7 +14,7 @@ import torch
 from diffusers import AutoencoderKLWan
 from torch import Tensor, nn
 
-from ..models.wan_vae import decode_block, encode_block, posterior_block
+from ..models.wan_vae import decode_block, posterior_block
 from ..worlds.clips.timing import TIMING
 from .autoencoder import AutoencoderRecipe
 from .card import ship, write_card
@@ -28,6 +28,7 @@ PIPELINE = "VideoPipeline"
 # frames of a training clip, in turn: many short ones teach what shapes look like, a long one how
 # the layers go on once they remember as much as ever
 SHORT, LONG = 1 + 5 * TIMING.factor, 1 + 24 * TIMING.factor
+MEASURED = 160  # clips by which latents are brought to unit deviation
 LATE = 100  # frames that a training clip may begin after
 CHANNELS = 48
 # decoding takes as long with a drafted block as without, so the decoder is small
@@ -82,10 +83,24 @@ class VideoAutoencoderRecipe(AutoencoderRecipe):
         return frames.to(self.config.device)
 
     @torch.no_grad()
+    def moments(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Mean and deviation `[C]` of latents as the Gaussians draw them, of many clips.
+
+        Not of their means: a channel that says next to nothing stays as small as what it says.
+        """
+        rng, drawn = np.random.default_rng([self.config.seed, 10**6 + 1]), []
+        for _ in range(MEASURED // 8):
+            frames = clip_batch(rng, 8, SHORT, RESOLUTION, late=LATE)[1]
+            law = self.law(model, frames.to(self.config.device))
+            noise = torch.from_numpy(rng.standard_normal(tuple(law.mean.shape))).to(law.mean)
+            drawn.append(law.mean + law.std * noise)
+        latents = torch.cat(drawn)
+        return latents.mean((0, 2, 3, 4)), latents.std((0, 2, 3, 4))
+
+    @torch.no_grad()
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, AutoencoderKLWan)
-        latents, _ = encode_block(model, self.held_out())
-        mean, deviation = latents.mean((0, 1, 3, 4)), latents.std((0, 1, 3, 4))
+        mean, deviation = self.moments(model)
         model.register_to_config(
             latents_mean=[round(float(m), 4) for m in mean],
             latents_std=[round(float(s), 4) for s in deviation],

@@ -1,8 +1,9 @@
 """Recipe of block-causal video models: flow matching on clips of the clip world.
 
 Every block of a clip gets a noise of its own and reads the clean ones before it (teacher forcing),
-so a clip is as many examples as it has blocks. The target learns with the caption encoder, a small
-T5; its drafter, with the encoder as the target left it.
+so a clip is as many examples as it has blocks; late in training it reads what the model itself
+makes of those, as it does in use. The target learns with the caption encoder, a small T5; its
+drafter, with the encoder as the target left it. Clips come again, with another noise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ..worlds.clips import KINDS, judge, sample_prompt
 from ..worlds.clips.timing import TIMING
 from .caption_encoder import caption_encoder
 from .card import ship, start_from, write_card
+from .clip_latents import ClipBatch, draw_kept, home, latents_of
 from .clips import clip_batch
 from .image_target import TEXT_ENCODER, hybrid_optimizers
 from .trainer import TrainConfig
@@ -51,26 +53,32 @@ SHARED: dict[str, Any] = dict(
     sample_width=SIDE,
     sample_frames=BLOCKS * TIMING.latents,
     sample_shift=SHIFT,
+    sample_renoise=0.0,  # the flow is learned, and nothing distilled
 )
 SIZES: dict[str, dict[str, Any]] = {
     "transformer": dict(SHARED, dim=256, ffn_dim=896, num_heads=4, num_layers=8, sample_steps=8),
     # a tenth of the work a call, and half of the calls
     "drafter": dict(SHARED, dim=128, ffn_dim=384, num_heads=2, num_layers=3, sample_steps=4),
 }
-# clips of a batch in turn: most are a first block alone, where all is drawn from the caption; in
-# whole clips eleven of twelve blocks have only to go on
+# clips of a batch in turn: at first most are a first block alone, where all is drawn from the
+# caption, while in whole clips eleven of twelve blocks have only to go on; whole clips come later
 PARTS = (BLOCKS, BLOCKS, 4, BLOCKS, BLOCKS, 1)
+PARTS_LATE = (1, BLOCKS, 4)
+LATE = 0.6  # of a run, where they begin, and the model reads its own blocks in half of them
+KEPT = 600  # batches, after which they come again
 BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
 CAPTION_DROPOUT = 0.05
 ROLLOUTS = 10  # clips of an evaluation
 
 
-def draw_whole_or_begun(size: int, rng: np.random.Generator, step: int) -> tuple[list[str], Tensor]:
-    """Captions and clips of a step: whole ones, or about as many frames of the beginnings of more,
-    in turn.
-    """
-    parts = PARTS[step % len(PARTS)]
-    return clip_batch(rng, size * parts, TIMING.frames(BLOCKS // parts), RESOLUTION)
+def draw_whole_or_begun(
+    folder: Path, seed: int, size: int, steps: int, rng: np.random.Generator, step: int
+) -> ClipBatch:
+    """Clips of a step: whole ones, or about as many frames of the beginnings of more, in turn."""
+    turns = PARTS if step < LATE * steps else PARTS_LATE
+    parts = turns[step % len(turns)]
+    frames = TIMING.frames(BLOCKS // parts)
+    return draw_kept(folder, seed, step % KEPT, size * parts, frames, RESOLUTION)
 
 
 class CaptionedVideo(nn.Module):
@@ -95,6 +103,8 @@ class VideoModelRecipe:
         rate: learning rate.
     """
 
+    done = 0.0
+
     def __init__(
         self,
         config: TrainConfig,
@@ -104,7 +114,9 @@ class VideoModelRecipe:
         rate: float = 2e-3,
     ) -> None:
         self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
-        self.draw = partial(draw_whole_or_begun, config.batch_size)
+        self.draw = partial(
+            draw_whole_or_begun, home(pipeline), config.seed, config.batch_size, config.steps
+        )
         self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
         self.words = clip_tokenizer()
         transformer = WanTransformer(**SIZES[name])
@@ -128,23 +140,30 @@ class VideoModelRecipe:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
 
     def loss(
-        self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
+        self, batch: ClipBatch, rng: np.random.Generator, step: int
     ) -> tuple[Tensor, dict[str, float]]:
-        keep = rng.random(len(batch[0])) >= CAPTION_DROPOUT
-        error = self._error(self.model, *batch, keep, rng).mean()
+        keep = rng.random(len(batch.captions)) >= CAPTION_DROPOUT
+        own = self.done >= LATE and rng.random() < 0.5
+        clean = latents_of(self.vae, batch, self.config.device)
+        error = self._error(self.model, batch.captions, clean, keep, rng, own).mean()
         return error, {"error": float(error.detach())}
 
     def _error(
         self,
         model: CaptionedVideo,
         captions: list[str],
-        pixels: Tensor,
+        clean: Tensor,
         keep: np.ndarray[Any, Any],
         rng: np.random.Generator,
+        own: bool = False,
     ) -> Tensor:
-        """Squared errors of the velocity, by clip and frame `[R, F]`."""
-        with torch.no_grad():
-            clean, _ = encode_block(self.vae, pixels.to(self.config.device))
+        """Squared errors of the velocity, by clip and frame `[R, F]`.
+
+        Args:
+            clean: latents `[R, F, C, h, w]`.
+            keep: of captions `[R]`.
+            own: blocks read what the model makes of those before them, not those themselves.
+        """
         rows, frames = clean.shape[:2]
         asked = [c if k else "" for c, k in zip(captions, keep, strict=True)]
         told = self._features(model, asked)
@@ -156,6 +175,13 @@ class VideoModelRecipe:
             torch.from_numpy(rng.standard_normal(tuple(clean.shape))).to(clean) for _ in range(2)
         )
         read = _mixed(clean, other, blur) if frames > TIMING.latents else None  # nobody reads it
+        if own and read is not None:
+            part = torch.from_numpy(rng.random((rows, 1))).to(clean)
+            with torch.no_grad():
+                noisy = _mixed(clean, other, part)
+                times = (TIMESTEPS * part).expand(-1, frames)
+                guess = model.transformer(noisy, times, told, read).float()
+            read = noisy - part[:, :, None, None, None] * guess
         velocity = model.transformer(_mixed(clean, noise, sigma), TIMESTEPS * sigma, told, read)
         return F.mse_loss(velocity.float(), noise - clean, reduction="none").mean((2, 3, 4))
 
@@ -183,11 +209,16 @@ class VideoModelRecipe:
         rng = np.random.default_rng([self.config.seed, 10**6])
         captions, pixels = clip_batch(rng, self.config.batch_size, FRAMES, RESOLUTION, "held_out")
         keep = np.ones(len(captions), dtype=bool)
-        error = float(self._error(model, captions, pixels, keep, rng).mean())
+        clean, _ = encode_block(self.vae, pixels.to(self.config.device))
+        error = self._error(model, captions, clean, keep, rng)
         asked = [sample_prompt(rng, KINDS[i % len(KINDS)], "held_out") for i in range(ROLLOUTS)]
         clips = self._rollout(model, [prompt.prompt for prompt in asked])
         scores = [judge(clip, each).score for clip, each in zip(clips, asked, strict=True)]
-        return {"held_out_error": error, "held_out_score": float(np.mean(scores))}
+        return {
+            "held_out_error_first_block": float(error[:, : TIMING.latents].mean()),
+            "held_out_error_later_blocks": float(error[:, TIMING.latents :].mean()),
+            "held_out_score": float(np.mean(scores)),
+        }
 
     def _rollout(self, model: CaptionedVideo, captions: list[str]) -> np.ndarray[Any, Any]:
         """Clips `[B, T, H, W, 3]` in 8 bits, every block drawn behind those drawn before it."""
@@ -197,7 +228,7 @@ class VideoModelRecipe:
         def draw(_: int) -> Tensor:
             return torch.randn(shape, generator=generator).to(self.config.device)
 
-        sampler = FewStepSampler.even(model.transformer.config.sample_steps, SHIFT)
+        sampler = FewStepSampler.usual(model.transformer)
         told = self._features(model, captions)
         cache = model.transformer.start(told, SIDE, SIDE, BLOCKS)
         pieces, state, block = [], None, None
@@ -223,7 +254,7 @@ class VideoModelRecipe:
             "block",
             limits="knows only captions of the clip world; other words are unknown to it",
             record=record,
-            data="clips of moving shapes, drawn afresh for every batch",
+            data=f"{KEPT} batches of clips of moving shapes, whole and begun, which come again",
         )
 
 

@@ -139,7 +139,9 @@ class VideoRouterRecipe:
         for number in range(BLOCKS):
             noise = torch.from_numpy(rng.standard_normal(shape)).float().to(device)
             blocks = [
-                denoise_block(model, cache, noise[0], _sampler(model), noise.__getitem__, last)
+                denoise_block(
+                    model, cache, noise[0], FewStepSampler.usual(model), noise.__getitem__, last
+                )
                 for model, cache in zip(self.makers, caches, strict=True)
             ]
             (drafted, after), (own, afterwards) = (
@@ -199,10 +201,6 @@ class VideoRouterRecipe:
             data="blocks that both models make of clips of moving shapes, from the same noise, "
             "behind blocks of both",
         )
-
-
-def _sampler(model: WanTransformer) -> FewStepSampler:
-    return FewStepSampler.even(model.config.sample_steps, model.config.sample_shift)
 
 
 def _shown(pixels: Tensor) -> Tensor:

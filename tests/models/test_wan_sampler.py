@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import torch
 from wans import SIZE, begin, latents, rand, tiny_wan
@@ -69,6 +72,29 @@ def test_a_network_that_knows_the_block_gives_it(sampler):
 
 
 @torch.no_grad()
+def test_without_fresh_noise_it_follows_the_flow(wan):
+    """Euler's steps along the velocity, whoever would draw what."""
+    cache, noise = begin(wan), latents(1, 2, seed=7)
+    sampler = replace(STEPS, renoise=0.0)
+    found, x = denoise_block(wan, cache, noise, sampler, None), noise
+    for sigma, ahead in pairwise([*sampler.sigmas, 0.0]):
+        x = x + (ahead - sigma) * wan.denoise(x, 1000 * sigma, cache)
+    assert torch.allclose(found, x, rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
+def test_part_of_the_noise_is_fresh(wan):
+    cache, noise = begin(wan), latents(1, 2, seed=7)
+    sampler = FewStepSampler((1000, 500), renoise=0.6)
+    found = denoise_block(wan, cache, noise, sampler, drawn(1))
+    velocity, (_, sigma) = wan.denoise(noise, 1000.0, cache), sampler.sigmas
+    mixed = 0.8 * noise + 0.6 * drawn(1)(1)
+    x = (1 - sigma) * (noise - velocity) + sigma * mixed
+    wanted = x - sigma * wan.denoise(x, 1000 * sigma, cache)
+    assert torch.allclose(found, wanted, rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
 def test_block_is_made_again_from_its_noise(wan):
     cache = begin(wan, 2)
     wan.commit(latents(2, 2), cache)
@@ -121,6 +147,7 @@ def test_guidance(wan):
         (dict(steps=(1000, 0)), "stay above 0"),
         (dict(shift=0.0), "shift must be above 0"),
         (dict(guidance_scale=-1.0), "guidance_scale must be from 0 to 100"),
+        (dict(renoise=1.5), "renoise must be from 0 to 1"),
     ],
 )
 def test_samplers_out_of_range(changes, message):

@@ -290,6 +290,15 @@ def test_steps_are_those_that_a_model_was_made_for(pipe):
     assert torch.equal(latents(other, num_inference_steps=None), drawn)
     other.enable_speculation(SpecConfig("drafter-only", draft_steps=3))
     assert not torch.allclose(latents(other, num_inference_steps=None), drawn, atol=1e-3)
+    for part, method in (("transformer", "plain"), ("drafter", "drafter-only")):
+        flow = made_for(pipe.components[part], sample_renoise=0.0)
+        other = VideoPipeline(**{**pipe.components, part: flow})
+        other.set_progress_bar_config(disable=True)
+        for way in ("plain", "drafter-only"):
+            other.enable_speculation(SpecConfig(way))
+            pipe.enable_speculation(SpecConfig(way))
+            same = torch.allclose(latents(other), latents(pipe), atol=1e-3)
+            assert same == (way != method)
 
 
 def test_blocks_stream(pipe):

@@ -17,10 +17,11 @@ from mmspec.errors import InputError
 from mmspec.models.loading import load_model
 from mmspec.models.text import encode_prompt
 from mmspec.models.wan import WanTransformer
-from mmspec.models.wan_sampler import denoise_block
-from mmspec.models.wan_vae import decode_block, encode_block
+from mmspec.models.wan_sampler import FewStepSampler, denoise_block
+from mmspec.models.wan_vae import decode_block, encode_block, posterior_block
 from mmspec.rewards.router import RouterReward
 from mmspec.train import recipes, video_autoencoder, video_model, video_router
+from mmspec.train.clip_latents import draw_kept, home, latents_of
 from mmspec.train.clips import clip_batch
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.words import PREFIX, clip_tokenizer
@@ -41,6 +42,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(video_model, "BLOCKS", BLOCKS)
     patch.setattr(video_model, "FRAMES", TIMING.frames(BLOCKS))
     patch.setattr(video_model, "PARTS", (1, 2))
+    patch.setattr(video_model, "PARTS_LATE", (1,))
     patch.setattr(video_model, "ROLLOUTS", 2)
     router = {**video_router.ROUTER, "widths": (8, 8)}
     patch.setattr(video_router, "ROUTER", router)
@@ -102,13 +104,15 @@ def test_trained_folder_is_shippable(trained):
 
 def test_latents_are_brought_to_unit_deviation(trained):
     vae = load_model(AutoencoderKLWan, trained[0] / "vae")
-    rng = np.random.default_rng([0, 10**6])
-    frames = clip_batch(rng, 5, video_autoencoder.LONG, 64, "held_out", 100)[1]
+    frames = clip_batch(np.random.default_rng(5), 60, 21, 64, "held_out", 100)[1]
     with torch.no_grad():
         latents, _ = encode_block(vae, frames)
-    assert latents.shape == (5, 25, 48, 4, 4)
-    assert torch.allclose(latents.mean((0, 1, 3, 4)), torch.zeros(48), atol=0.02)
-    assert torch.allclose(latents.std((0, 1, 3, 4)), torch.ones(48), atol=0.02)
+        law, _ = posterior_block(vae, frames)
+    assert latents.shape == (60, 6, 48, 4, 4)
+    of_mean, chance = latents.var((0, 1, 3, 4)), law.var.mean((0, 2, 3, 4))
+    scale = torch.tensor(vae.config.latents_std)
+    assert torch.allclose(latents.mean((0, 1, 3, 4)), torch.zeros(48), atol=0.1)
+    assert torch.allclose(of_mean + chance / scale**2, torch.ones(48), atol=0.1)
 
 
 def test_autoencoders_see_short_clips_and_long_ones_in_turn():
@@ -176,7 +180,7 @@ def by_hand(recipe, captions, seed):
         for row, clip in enumerate(clips):
             own = noise[:, row : row + 1]
             pair = [
-                denoise_block(m, cache, own[0], video_router._sampler(m), own.__getitem__)
+                denoise_block(m, cache, own[0], FewStepSampler.usual(m), own.__getitem__)
                 for m, cache in zip(recipe.makers, caches[row], strict=True)
             ]
             both = [decode_block(vae, torch.cat([clip, block], 1))[0][0] for block in pair]
@@ -196,6 +200,9 @@ def by_hand(recipe, captions, seed):
 def test_a_router_learns_from_clips_as_they_are_made(trained, tiny, tmp_path):
     """Drafts behind blocks of both models, the frame before them, and what they are worth."""
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        nn.init.normal_(recipe.makers[0].head.head.weight, std=0.1)
     captions = recipe.draw(np.random.default_rng(0), 0)
     found = list(recipe.drafts(captions, np.random.default_rng(2)))
     assert [block.number for block in found] == [0, 1, 2]
@@ -248,12 +255,13 @@ def test_captions_of_a_step_take_turns():
     assert not set(one) & set(other)
 
 
-def test_steps_are_of_whole_clips_and_beginnings():
+def test_steps_are_of_whole_clips_and_beginnings(tmp_path):
     rng = np.random.default_rng(0)
-    for step, (clips, blocks) in enumerate([(12, 1), (12, 1), (4, 3), (12, 1), (12, 1), (1, 12)]):
-        captions, pixels = video_model.draw_whole_or_begun(1, rng, step)
-        assert len(set(captions)) == clips
-        assert pixels.shape == (clips, TIMING.frames(blocks), 3, 64, 64)
+    early = [(12, 1), (12, 1), (4, 3), (12, 1), (12, 1), (1, 12)]
+    for step, (clips, blocks) in enumerate([*early, (1, 12), (12, 1), (4, 3)]):
+        batch = video_model.draw_whole_or_begun(tmp_path, 0, 1, 10, rng, step)
+        assert len(set(batch.captions)) == clips
+        assert batch.frames.shape == (clips, TIMING.frames(blocks), 3, 64, 64)
 
 
 def test_captions_together_are_what_they_are_alone(trained, tiny, tmp_path):
@@ -272,8 +280,8 @@ def test_a_perfect_model_has_no_error(trained, tiny, tmp_path, monkeypatch):
     """What the network is asked for is the velocity of the noisy frames that it is given."""
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
     rng = np.random.default_rng(3)
-    captions, pixels = recipe.draw(rng, 0)
-    truth = encode_block(recipe.vae, pixels)[0]
+    batch = recipe.draw(rng, 0)
+    truth = latents_of(recipe.vae, batch, "cpu")
     seen = {}
 
     def velocity(noisy, timesteps, text, clean):
@@ -284,7 +292,7 @@ def test_a_perfect_model_has_no_error(trained, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe.model.transformer, "forward", velocity)
     keep = np.array([True, False])
     with torch.no_grad():
-        error = recipe._error(recipe.model, captions, pixels, keep, rng)
+        error = recipe._error(recipe.model, batch.captions, truth, keep, rng)
     assert error.shape == (2, 3 * BLOCKS)
     assert float(error.max()) < 1e-4
     blocks = seen["times"].view(2, BLOCKS, 3)
@@ -296,6 +304,52 @@ def test_a_perfect_model_has_no_error(trained, tiny, tmp_path, monkeypatch):
     assert torch.allclose(seen["text"][1, :1], nothing, atol=1e-5)
     assert not seen["text"][1, 1:].any()
     assert not torch.equal(seen["text"][0, :1], nothing)
+
+
+def test_late_in_training_blocks_read_the_models_own(trained, tiny, tmp_path, monkeypatch):
+    """A network that knows its clip makes the clip itself of it; one that says nothing, noise."""
+    recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
+    truth, keep = torch.randn(2, 6, 48, 4, 4), np.array([True, True])
+    for knows in (True, False):
+        read = []
+
+        def velocity(noisy, timesteps, text, clean, knows=knows, read=read):
+            read.append(clean)
+            sigma = timesteps[:, :, None, None, None] / 1000
+            return (noisy - truth) / sigma if knows else torch.zeros_like(noisy)
+
+        monkeypatch.setattr(recipe.model.transformer, "forward", velocity)
+        captions = ["a red circle moves right"] * 2
+        recipe._error(recipe.model, captions, truth, keep, np.random.default_rng(0), own=True)
+        before, own = read
+        assert (before - truth).abs().max() > 0.01
+        assert bool(torch.allclose(own, truth, atol=1e-4)) == knows
+
+
+def test_latents_are_kept_and_come_again(trained, tmp_path, monkeypatch):
+    vae = load_model(AutoencoderKLWan, trained[0] / "vae")
+    asked = dict(seed=3, number=1, size=2, frames=9, resolution=64)
+    first = draw_kept(tmp_path / "latents", **asked)
+    made = latents_of(vae, first, "cpu")
+    assert torch.equal(made, encode_block(vae, first.frames)[0])
+    monkeypatch.setattr("mmspec.train.clip_latents.clip_batch", None)  # nothing is rendered
+    again = draw_kept(tmp_path / "latents", **asked)
+    assert (again.captions, again.frames) == (first.captions, None)
+    assert torch.allclose(latents_of(None, again, "cpu"), made, atol=1e-2)
+    monkeypatch.undo()
+    other = draw_kept(tmp_path / "latents", **{**asked, "number": 2})
+    assert other.captions != first.captions
+    again.file.write_bytes(again.file.read_bytes()[:100])  # cut short
+    assert torch.equal(draw_kept(tmp_path / "latents", **asked).frames, first.frames)
+
+
+def test_latents_of_another_autoencoder_are_not_taken(tmp_path):
+    places = set()
+    for text in ("one", "other"):
+        (tmp_path / "vae").mkdir(exist_ok=True)
+        (tmp_path / "vae" / "weights.safetensors").write_text(text)
+        places.add(home(tmp_path))
+    assert len(places) == 2
 
 
 def test_the_drafter_needs_the_targets_caption_encoder(trained, tiny, tmp_path):
