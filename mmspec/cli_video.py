@@ -98,13 +98,15 @@ def _open(args: argparse.Namespace) -> Any:
 
     from .pipelines.video import VideoPipeline
     from .rewards.registry import load_reward
+    from .rewards.router import RouterReward
 
     logging.disable_progress_bar()
     check_device(args.device)
-    if args.weights is not None and args.reward is None:
-        raise InputError("--weights are a reward's; say which with --reward")
+    routed = args.reward in (None, RouterReward.name)
+    if args.weights is not None and routed:
+        raise InputError("--weights are a reward's; say which with --reward, not the router's")
     pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
-    if args.reward is not None:
+    if not routed:
         pipe.reward = load_reward(args.reward, args.weights, args.device)
     pipe.set_progress_bar_config(disable=args.json)
     return pipe

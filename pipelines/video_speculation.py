@@ -77,6 +77,7 @@ class VideoRun:
     def __post_init__(self) -> None:
         self.rule = make_routing_rule(self.config)
         self.drafter: GuardedDrafter | None = None
+        self._whole = True  # all clips end at the same block
         self._ahead: AheadBlockVideoDrafter | None = None
         if self.small is not None:
             given = self.small, self.target.clips.steps, self.stats.part
@@ -125,21 +126,27 @@ class VideoRun:
             self._observe()
             if pace is not None:
                 self._keep(pace)
-            return on_block(context)
+            self._whole = True
+            stop = on_block(context)
+            self._whole = stop
+            return stop
 
+        self._whole = False
         try:
             run(engine, clips.rows, blocks, self.stats, observed, device, first, held=1)
         finally:
             if self._ahead is not None:
                 self._ahead.close()
                 self.stats.wasted = self._ahead.wasted
+        self._whole = True
         if pace is not None:
             pace.close()
-        if self.config.drafter_only:  # the target took no part
-            self.stats.calls = self.stats.target_tokens = [0] * clips.rows
 
     def _observe(self) -> None:
         small = self.config.drafter_only
+        if small:  # the target took no part
+            for counts in (self.stats.calls, self.stats.target_tokens):
+                counts[:] = [0] * len(counts)
         for row, block in enumerate(self.target.emitted):
             self.stats.made_by[row].append("drafter" if block.drafted or small else "target")
             self.stats.rewards[row].append(block.rewards.tolist())
@@ -159,7 +166,13 @@ class VideoRun:
         self.rule.draft_share = pace.observe(self.stats.parts, tried, made, len(emitted))
 
     def snapshot(self) -> Snapshot:
-        """All that `restore` needs, as tensors of their own that a safetensors file can hold."""
+        """All that `restore` needs, as tensors of their own that a safetensors file can hold.
+
+        Raises:
+            InputError: the call broke off within a block.
+        """
+        if not self._whole:
+            raise InputError("the last call broke off within a block: its clips can't go on")
         found = {"seeds": torch.tensor(self.seeds), "blocks": torch.tensor([self.blocks])}
         if isinstance(self.rule, RewardRankRule | RewardMeanRule) and self.rule.seen is not None:
             found[MEMORIES[type(self.rule)]] = self.rule.seen

@@ -194,6 +194,7 @@ def test_strip_can_be_read(size, wanted):
         (["--tau", "nan"], "tau must be a number, not 'nan'"),
         (["--reward", "hps"], "unknown reward 'hps'; did you mean 'hpsv2'"),
         (["--reward", "hpsv2"], "hpsv2 needs its weights"),
+        (["--reward", "router", "--weights", "x.pt"], "not the router's"),
         (["--weights", "x"], "--weights are a reward's"),
         (["--device", "tpu"], "device 'tpu' can't be used"),
         (["--model", "./nowhere"], "no model folder at ./nowhere"),

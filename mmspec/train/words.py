@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from transformers import PreTrainedTokenizerFast
 
 from ..worlds.clips.vocabulary import BOUNCES, CUES, DIRECTIONS, PASSES
@@ -46,6 +54,7 @@ def _t5_tokenizer(text: str) -> PreTrainedTokenizerFast:
     """A tokenizer of the words of a text."""
     vocabulary = ["<pad>", "</s>", "<unk>", *dict.fromkeys(text.split())]
     words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token="<unk>"))
+    words.normalizer = normalizers.Lowercase()
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]

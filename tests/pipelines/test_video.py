@@ -392,6 +392,32 @@ def test_what_can_not_go_on(pipe):
         tiny_pipeline().snapshot()
 
 
+def test_what_broke_off_within_a_block_does_not_go_on(pipe, monkeypatch):
+    """In a callback all clips are whole; in the second step of a block the first has read ahead."""
+
+    def refuse(_, block) -> None:
+        if block.number == 1:
+            raise KeyboardInterrupt
+
+    asked = dict(num_frames=21, num_inference_steps=2, output_type="latent", generator=seeds(5))
+    with pytest.raises(KeyboardInterrupt):
+        pipe(PROMPTS[0], **asked, callback_on_block=refuse)
+    assert int(pipe.snapshot()["blocks"]) == 2
+    denoise, steps = pipe.transformer.denoise, []
+
+    def broken(*given, **named):
+        steps.append(1)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        return denoise(*given, **named)
+
+    monkeypatch.setattr(pipe.transformer, "denoise", broken)
+    with pytest.raises(KeyboardInterrupt):
+        pipe(PROMPTS[0], **asked)
+    with pytest.raises(InputError, match="broke off within a block"):
+        pipe.snapshot()
+
+
 def living() -> int:
     """Bytes of all tensors that somebody holds."""
     gc.collect()

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from mmspec import SpecConfig, VideoPipeline
+from mmspec.app.tabs import TABS
 from mmspec.errors import InputError
 from mmspec.models.loading import load_model
 from mmspec.models.text import encode_prompt
@@ -379,9 +380,13 @@ def test_every_word_of_the_captions_is_known():
     for kind in KINDS:
         for split in ("train", "held_out"):
             for _ in range(40):
-                ids = words(sample_prompt(rng, kind, split).prompt)["input_ids"]
+                prompt = sample_prompt(rng, kind, split).prompt
+                ids = words(prompt)["input_ids"]
                 assert words.unk_token_id not in ids
                 assert len(ids) <= words.model_max_length
+                assert words(prompt.capitalize())["input_ids"] == ids
+    tab = next(tab for tab in TABS if tab.modality == "video")
+    assert words.unk_token_id not in words(tab.example)["input_ids"]
 
 
 def test_batches_are_the_worlds_clips():
