@@ -9,7 +9,7 @@ from diffusers.utils import BaseOutput
 from torch import Tensor
 
 from ..engine.stats import SpecStats
-from ..rewards.frames import to_bytes
+from ..models.wan_vae import to_bytes
 from .continuous_stats import ContinuousStats
 from .video_stats import VideoStats
 

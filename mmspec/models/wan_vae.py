@@ -58,6 +58,11 @@ def decode_block(
     return pixels.transpose(1, 2), _state(memory)
 
 
+def to_bytes(frames: Tensor) -> Tensor:
+    """Frames in [-1, 1] as uint8 of the same shape."""
+    return ((frames.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
+
+
 def encode_block(vae: Any, frames: Tensor, state: State | None = None) -> tuple[Tensor, State]:
     """The latents `[B, F, C, h, w]` of the next frames `[B, T, 3, H, W]`, and the state behind.
 

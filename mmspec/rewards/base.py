@@ -97,6 +97,12 @@ def check_pairs(prompts: Sequence[str], images: Images) -> None:
         raise ValueError(f"{len(prompts)} prompts can't be paired with {len(images)} pictures")
 
 
+def distinct(prompts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Each prompt once, and where each of those given is among them: a clip's frames share one."""
+    words = list(dict.fromkeys(prompts))
+    return words, [words.index(prompt) for prompt in prompts]
+
+
 def batches(count: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` that together cover `count` things."""
     return (slice(start, start + size) for start in range(0, count, size))

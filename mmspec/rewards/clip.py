@@ -27,7 +27,7 @@ from ..errors import InputError, reason
 from ..models.loading import cast, load_strict, read_json
 from ..models.published import read_checkpoint
 from ..registry import check_name
-from .base import Images, batches, check_pairs, to_pil
+from .base import Images, batches, check_pairs, distinct, to_pil
 
 C = TypeVar("C", bound="OpenCLIP")
 CONFIG = "open_clip_config.json"
@@ -164,8 +164,9 @@ class OpenCLIP:
         check_pairs(prompts, images)
         cosines = torch.empty(len(prompts))
         for part in batches(len(prompts), self.batch_size):
-            words, seen = self.text_features(prompts[part]), self.image_features(images[part])
-            cosines[part] = (words * seen).sum(-1)
+            words, places = distinct(prompts[part])
+            told, seen = self.text_features(words)[places], self.image_features(images[part])
+            cosines[part] = (told * seen).sum(-1)
         return cosines
 
     def _in_batches(self, count: int, embed: Callable[[slice], Tensor]) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..models.wan_vae import to_bytes
 from .base import BlockReward, Reward
 
 logger = logging.getLogger(__name__)
@@ -65,8 +66,3 @@ class FrameJudge:
                 "reward %s failed, and the block is rejected: %s", self.reward.name, reason
             )
         return rewards
-
-
-def to_bytes(frames: Tensor) -> Tensor:
-    """Frames in [-1, 1] as uint8 of the same shape."""
-    return ((frames.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)

@@ -15,7 +15,7 @@ from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
 from ..errors import InputError
 from ..models.loading import load_component
-from .base import Images, batches, check_pairs, to_pil
+from .base import Images, batches, check_pairs, distinct, to_pil
 
 
 class PickScore:
@@ -84,13 +84,14 @@ class PickScore:
         with torch.inference_mode():
             for part in batches(len(prompts), self.batch_size):
                 pixels = self.preprocess(to_pil(images[part]), return_tensors="pt")
+                words, places = distinct(prompts[part])
                 text = self.tokenizer(
-                    list(prompts[part]),
+                    words,
                     padding=True,
                     truncation=True,
                     max_length=self.model.config.text_config.max_position_embeddings,
                     return_tensors="pt",
                 )
                 out = self.model(**text.to(self.device), **pixels.to(self.device))
-                scores[part] = out.logits_per_image.diagonal()
+                scores[part] = out.logits_per_image[range(len(places)), places]
         return scores

@@ -24,7 +24,7 @@ from ..errors import InputError
 from ..models.loading import load_component, load_model
 from ..models.wan import TIMESTEPS, WanTransformer
 from ..models.wan_sampler import FewStepSampler, denoise_block, warp
-from ..models.wan_vae import decode_block, encode_block
+from ..models.wan_vae import decode_block, encode_block, to_bytes
 from ..worlds.clips import KINDS, judge, sample_prompt
 from ..worlds.clips.timing import TIMING
 from .caption_encoder import caption_encoder
@@ -236,8 +236,7 @@ class VideoModelRecipe:
             block = denoise_block(model.transformer, cache, draw(0), sampler, draw, block)
             pixels, state = decode_block(self.vae, block, state)
             pieces.append(pixels)
-        video = torch.cat(pieces, dim=1).permute(0, 1, 3, 4, 2)
-        clips: np.ndarray[Any, Any] = video.add(1).mul(127.5).round().to(torch.uint8).cpu().numpy()
+        clips: np.ndarray[Any, Any] = to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()
         return clips
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:

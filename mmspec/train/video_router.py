@@ -26,8 +26,7 @@ from ..models.loading import load_component, load_model
 from ..models.text import encode_prompt
 from ..models.wan import WanTransformer
 from ..models.wan_sampler import FewStepSampler, denoise_block
-from ..models.wan_vae import decode_block
-from ..rewards.frames import to_bytes
+from ..models.wan_vae import decode_block, to_bytes
 from ..worlds.clips import KINDS, sample_prompt
 from ..worlds.clips.timing import TIMING
 from ..worlds.shapes.vocabulary import Split

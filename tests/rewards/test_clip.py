@@ -66,6 +66,17 @@ def test_folder_to_vectors(clip_folder, prompts, pictures, batch_size):
     assert clip.name == "clip-tiny-clip"
 
 
+def test_frames_of_a_clip_share_a_prompt(clip_folder, prompts, pictures, monkeypatch):
+    clip, read = OpenCLIP.from_pretrained(clip_folder), []
+    encode = clip.model.encode_text
+    monkeypatch.setattr(
+        clip.model, "encode_text", lambda ids, **how: read.append(len(ids)) or encode(ids, **how)
+    )
+    one = clip.similarity(prompts[:1] * len(pictures), pictures)
+    assert read == [1]
+    assert NEAR(one, clip.image_features(pictures) @ clip.text_features(prompts[:1])[0])
+
+
 def test_pixels_or_pictures(clip_folder, pictures):
     clip = OpenCLIP.from_pretrained(clip_folder)
     pixels = torch.from_numpy(np.stack([np.asarray(pictures[1])] * 2)).movedim(-1, 1)

@@ -87,6 +87,18 @@ def test_checkpoint_to_score(folder, prompts, pictures, batch_size):
     assert scorer.score([], []).shape == (0,)
 
 
+def test_frames_of_a_clip_share_a_prompt(folder, prompts, pictures):
+    scorer, read = PickScore.from_pretrained(folder), []
+    pairs = [(prompt, picture) for picture in pictures for prompt in prompts[:2]]
+    scorer.model.text_model.register_forward_pre_hook(
+        lambda _, args, given: read.append(len(given["input_ids"])), with_kwargs=True
+    )
+    found = scorer.score([prompt for prompt, _ in pairs], [picture for _, picture in pairs])
+    truth = [recipe(folder, *pair) for pair in pairs]
+    assert torch.allclose(found, torch.tensor(truth), atol=1e-4, rtol=0)
+    assert read == [2]
+
+
 def test_positions_may_be_stored(folder, prompts, pictures):
     """As older releases of the library saved them."""
     before = PickScore.from_pretrained(folder).score(prompts, pictures)
