@@ -3,7 +3,8 @@
 Every block of a clip gets a noise of its own and reads the clean ones before it (teacher forcing),
 so a clip is as many examples as it has blocks; late in training it reads what the model itself
 makes of those, as it does in use. The target learns with the caption encoder, a small T5; its
-drafter, with the encoder as the target left it. Clips come again, with another noise.
+drafter, with the encoder as the target left it, learns the target's velocities in place of the true
+ones, whose chance no drafter can foresee. Clips come again, with another noise.
 """
 
 from __future__ import annotations
@@ -95,8 +96,9 @@ class VideoModelRecipe:
 
     Args:
         config: length, batch (clips) and device of the run.
-        pipeline: folder that holds `vae`, and for a drafter `text_encoder`; it receives the
-            component, and from a target that starts from nothing `text_encoder` and `tokenizer`.
+        pipeline: folder that holds `vae`, and for a drafter `transformer` and `text_encoder`; it
+            receives the component, and from a target that starts from nothing `text_encoder` and
+            `tokenizer`.
         name: "transformer" or "drafter".
         init: component whose weights to start from, with the folder's text encoder; None: from
             nothing.
@@ -133,8 +135,11 @@ class VideoModelRecipe:
         else:
             raise InputError(f"{pipeline} holds no text_encoder; train its transformer first")
         self.model = CaptionedVideo(transformer, text_encoder)
+        self.teacher: WanTransformer | None = None
         if name != "transformer":
             text_encoder.requires_grad_(False)
+            teacher = load_model(WanTransformer, pipeline / "transformer")
+            self.teacher = teacher.to(config.device)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
@@ -145,7 +150,8 @@ class VideoModelRecipe:
         keep = rng.random(len(batch.captions)) >= CAPTION_DROPOUT
         own = self.done >= LATE and rng.random() < 0.5
         clean = latents_of(self.vae, batch, self.config.device)
-        error = self._error(self.model, batch.captions, clean, keep, rng, own).mean()
+        told = self.model, batch.captions, clean, keep, rng, own
+        error = self._error(*told, self.teacher).mean()
         return error, {"error": float(error.detach())}
 
     def _error(
@@ -156,6 +162,7 @@ class VideoModelRecipe:
         keep: np.ndarray[Any, Any],
         rng: np.random.Generator,
         own: bool = False,
+        teacher: WanTransformer | None = None,
     ) -> Tensor:
         """Squared errors of the velocity, by clip and frame `[R, F]`.
 
@@ -163,6 +170,7 @@ class VideoModelRecipe:
             clean: latents `[R, F, C, h, w]`.
             keep: of captions `[R]`.
             own: blocks read what the model makes of those before them, not those themselves.
+            teacher: whose velocities are wanted; None: the true ones.
         """
         rows, frames = clean.shape[:2]
         asked = [c if k else "" for c, k in zip(captions, keep, strict=True)]
@@ -182,8 +190,13 @@ class VideoModelRecipe:
                 times = (TIMESTEPS * part).expand(-1, frames)
                 guess = model.transformer(noisy, times, told, read).float()
             read = noisy - part[:, :, None, None, None] * guess
-        velocity = model.transformer(_mixed(clean, noise, sigma), TIMESTEPS * sigma, told, read)
-        return F.mse_loss(velocity.float(), noise - clean, reduction="none").mean((2, 3, 4))
+        given = _mixed(clean, noise, sigma), TIMESTEPS * sigma, told, read
+        wanted = noise - clean
+        if teacher is not None:
+            with torch.no_grad():
+                wanted = teacher(*given).float()
+        velocity = model.transformer(*given)
+        return F.mse_loss(velocity.float(), wanted, reduction="none").mean((2, 3, 4))
 
     def _parts(self, rows: int, blocks: int, rng: np.random.Generator) -> Tensor:
         """How far back in time blocks are, `[R, K]` in (0, 1]: one half anywhere, the other where

@@ -327,6 +327,17 @@ def test_late_in_training_blocks_read_the_models_own(trained, tiny, tmp_path, mo
         assert bool(torch.allclose(own, truth, atol=1e-4)) == knows
 
 
+def test_a_drafter_learns_what_the_target_says(trained, tiny, tmp_path):
+    recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0], "drafter")
+    rng, (one, other) = np.random.default_rng(3), np.random.default_rng(4).spawn(2)
+    batch = recipe.draw(rng, 0)
+    before, _ = recipe.loss(batch, one, 0)
+    recipe.model.transformer = recipe.teacher
+    with torch.no_grad():
+        after, _ = recipe.loss(batch, other, 0)
+    assert float(before.detach()) > float(after) == 0
+
+
 def test_latents_are_kept_and_come_again(trained, tmp_path, monkeypatch):
     vae = load_model(AutoencoderKLWan, trained[0] / "vae")
     asked = dict(seed=3, number=1, size=2, frames=9, resolution=64)
