@@ -20,9 +20,7 @@ from ..methods import METHODS
 from ..registry import check_name
 
 _OURS = ("method", "stride")  # the name itself, and what pipelines fill in
-SETTINGS = tuple(
-    field.name for field in fields(SpecConfig) if field.name not in ("method", "stride")
-)
+SETTINGS = tuple(field.name for field in fields(SpecConfig) if field.name not in _OURS)
 KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a name"}
 ALL = "all"
 

@@ -20,6 +20,7 @@ class Limits:
 
     Attributes:
         upload_bytes: of a picture or a report.
+        request_bytes: of any other request's body.
         pixels: of a picture.
         prompt: characters.
         settings: characters of a method's further settings.
@@ -29,6 +30,7 @@ class Limits:
     """
 
     upload_bytes: int = 10_000_000
+    request_bytes: int = 100_000
     pixels: int = 16_000_000
     prompt: int = 500
     settings: int = 300

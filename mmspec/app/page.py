@@ -64,7 +64,6 @@ class Page:
     # --- a modality -------------------------------------------------------------------------------
 
     def _modality(self, tab: Tab) -> None:
-        missing = self.shelf.missing(tab.modality)
         with gr.Row(elem_classes="mm-ask"):
             with gr.Column(scale=3, min_width=300):
                 inputs = self._asked(tab)
@@ -73,8 +72,10 @@ class Page:
                     stop = gr.Button("Stop", variant="stop", elem_classes="mm-stop")
             with gr.Column(scale=2, min_width=300):
                 inputs |= self._method(tab, inputs["model"], inputs.get("path"))
+        nothing = words.NOTHING if inputs["method"].value is None else ""
+        told = self.shelf.missing(tab.modality) or nothing
         headline = gr.HTML(
-            markup.message(f"{missing}." if missing else ""), elem_classes="mm-headline"
+            markup.message(words.sentence(told) if told else ""), elem_classes="mm-headline"
         )
         gr.HTML(markup.legend(*tab.legend))
         with gr.Row(elem_classes="mm-sides"):
@@ -153,12 +154,12 @@ class Page:
             max_length=self.limits.settings,
         )
 
-        def change(name: str) -> tuple[str, Any]:
-            if name not in tab.methods:
+        def change(name: str | None) -> tuple[str, Any]:
+            if name is not None and name not in tab.methods:
                 return "", self._knob(None)
             return words.about(name, modality), self._knob(words.knob(name, modality))
 
-        def offer(request: gr.Request, chosen: str, name: str, typed: str = "") -> Any:
+        def offer(request: gr.Request, chosen: str | None, name: str, typed: str = "") -> Any:
             offered, first = self._offered(tab, name, typed.strip(), request)
             return gr.Dropdown(offered, value=chosen if chosen in offered else first)
 
@@ -171,15 +172,15 @@ class Page:
 
     def _offered(
         self, tab: Tab, model: str, typed: str = "", request: Any = None
-    ) -> tuple[list[str], str]:
-        """The methods that a model can run, and the one to begin with."""
+    ) -> tuple[list[str], str | None]:
+        """The methods that a model can run, and the one to begin with; None: it can run none."""
         able = tab.methods
         with suppress(InputError):  # what is wrong with a model is said once it is used
             able = self.shelf.methods(tab.modality, model)
             if typed:
                 able = runnable_in(self.folders.find(typed, request), tab.modality)
         offered = [name for name in tab.methods if name in able]
-        return offered, next(name for name in (*tab.first, *offered) if name in offered)
+        return offered, next((name for name in (*tab.first, *offered) if name in offered), None)
 
     def _knob(self, knob: words.Knob | None) -> Any:
         if knob is None:
@@ -221,6 +222,8 @@ class Page:
         if tab.pictured:
             picture = checked_picture(given["picture"] or self.example, limits)
         more = checked_text(given["more"], "the settings", limits.settings)
+        if given["method"] is None:
+            raise InputError(words.NOTHING)
         name, config = words.configured(str(given["method"]), tab.modality, given["knob"], more)
         seed = checked_number(given["seed"], "the seed", 0, limits.most_seed)
         call = {setting.name: setting.checked(given[setting.name]) for setting in tab.settings}

@@ -262,6 +262,18 @@ def test_methods_are_those_that_a_model_can_run(page):
         assert page._offered(TAB[modality], page.shelf.names(modality)[0])[1] == wanted
 
 
+def test_a_model_without_a_drafter(page, undrafted):
+    """Nothing is offered, and the page says why wherever a method would be."""
+    tab, nothing = TAB["video"], "this model has no drafter: there is nothing to speculate with"
+    page.shelf = Shelf({"video": [undrafted]})
+    assert page._offered(tab, "video") == ([], None)
+    blocks = page.build()
+    texts = [str(getattr(block, "value", "")).lower() for block in blocks.blocks.values()]
+    assert sum(nothing in text for text in texts) == 2  # the headline, and in the method's place
+    assert nothing in one(page, "video", method=None)
+    assert not page.desk.cancel("one")
+
+
 def test_folders_of_one_name_are_told_apart():
     given = [Path("a/model"), Path("b/model"), Path("c/other"), Path("d/embedded-image")]
     names = Shelf({"image": given}).names("image")
