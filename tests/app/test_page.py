@@ -69,6 +69,9 @@ def test_both_sides_of_every_modality(page, modality, picture_file):
     assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", headline), headline
     assert METHOD[modality] in speculative
     assert "plain" in plain
+    assert re.search(r"drafts that stood</dt><dd>\d+%", speculative)
+    assert "drafts that stood" not in plain
+    assert "drafted share</dt><dd>0%" in plain
 
 
 def one(page: Page, modality: str = "image", who: SimpleNamespace | None = None, **changes) -> str:
@@ -143,6 +146,22 @@ def test_prompts_are_escaped(page):
         assert "{{" not in panel
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in panel
         assert "&quot;&#x27;" in panel
+
+
+def test_both_sides_have_the_seed(page, monkeypatch):
+    from mmspec.app.image import ImageSide
+
+    generate, seeds = ImageSide.generate, []
+
+    def seen(side, generator, **call):
+        seeds.append((side.pipe.speculation.method, generator.initial_seed()))
+        return generate(side, generator=generator, **call)
+
+    monkeypatch.setattr(ImageSide, "generate", seen)
+    _, speculative, plain = shown(page, "image", seed=7, temperature=0)
+    assert set(seeds) == {("scd", 7), ("plain", 7)}
+    assert images(speculative)[0] == images(plain)[0]
+    assert images(speculative)[1] != images(plain)[1]
 
 
 @pytest.fixture
