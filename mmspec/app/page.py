@@ -13,8 +13,8 @@ import gradio as gr
 from ..errors import InputError
 from ..pipelines.present import runnable_in
 from . import markup, words
-from .desk import BROKEN, Desk, Job
-from .folders import Folders
+from .desk import BROKEN, Desk, Job, visitor_of
+from .folders import Folders, told_as
 from .frontier import frontier_page, read_report, shipped_reports
 from .limits import Limits, checked_number, checked_picture, checked_text, checked_upload
 from .race import Race, State
@@ -44,7 +44,7 @@ class Page:
         self, shelf: Shelf, folders: Folders, limits: Limits, example: Path | None = None
     ) -> None:
         self.shelf, self.folders, self.limits, self.example = shelf, folders, limits, example
-        self.desk: Desk[State] = Desk(limits.waiting)
+        self.desk: Desk[State] = Desk(limits.waiting, limits.waiting_of_host)
 
     def build(self) -> gr.Blocks:
         """The page as Gradio serves it."""
@@ -198,8 +198,8 @@ class Page:
         jobs: list[Job[State]] = []
 
         def submit() -> str:
-            wish, folder = self._wish(tab, given, request)
-            jobs.append(self.desk.submit(str(request.session_hash), self._work(tab, wish, folder)))
+            work = self._work(tab, *self._wish(tab, given, request))
+            jobs.append(self.desk.submit(*visitor_of(request), work))
             return ""
 
         if refused := _told(submit):
@@ -212,8 +212,8 @@ class Page:
 
     def _wish(
         self, tab: Tab, given: Mapping[str, Any], request: Any
-    ) -> tuple[Wish, Callable[[], Path | None]]:
-        """What is asked for, checked, and where its model is."""
+    ) -> tuple[Wish, str, Path | None]:
+        """What is asked for, checked; how the visitor calls its model, and where that is."""
         limits = self.limits
         prompt = checked_text(given["prompt"], "the prompt", limits.prompt)
         if not prompt:
@@ -228,17 +228,18 @@ class Page:
         seed = checked_number(given["seed"], "the seed", 0, limits.most_seed)
         call = {setting.name: setting.checked(given[setting.name]) for setting in tab.settings}
         path = checked_text(given.get("path", ""), "the path", 1000)
-        found = self.folders.find(path, request) if path else None
-        folder = self.shelf.folder(tab.modality, str(given["model"]))
+        model = str(given["model"])
+        folder = self.shelf.folder(tab.modality, model)
         wish = Wish(prompt, config, name, seed, call, picture)
-        return wish, lambda: found or folder
+        return (wish, path, self.folders.find(path, request)) if path else (wish, model, folder)
 
     def _work(
-        self, tab: Tab, wish: Wish, folder: Callable[[], Path | None]
+        self, tab: Tab, wish: Wish, called: str, folder: Path | None
     ) -> Callable[[Job[State]], None]:
         def work(job: Job[State]) -> None:
             job.tell(State(markup.message("Loading the model …")))
-            model = self.shelf.load(tab.modality, folder())
+            with told_as(called, folder):
+                model = self.shelf.load(tab.modality, folder)
             Race(tab.make, model, wish, job).run()
 
         return work
@@ -251,6 +252,8 @@ class Page:
                 begun = True
                 panels = (html or gr.skip() for html in (state.speculative, state.plain))
                 yield state.headline, *panels
+            elif job.cancelled:
+                yield _only(markup.message("Stopping …"))
             elif ahead:
                 runs = "one run is" if ahead == 1 else f"{ahead} runs are"
                 yield _only(markup.message(f"Waiting: {runs} before yours."))
@@ -315,6 +318,8 @@ class Page:
         else:
             name = checked_text(value, "the path", 1000)
             path = self.folders.find(name, request)
+            if path.is_dir():  # its report may be a link that leads elsewhere
+                path = self.folders.find(str(Path(name) / "report.json"), request)
         return frontier_page(read_report(path, name, self.limits))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -291,6 +292,23 @@ def test_a_model_without_a_drafter(page, undrafted):
     assert sum(nothing in text for text in texts) == 2  # the headline, and in the method's place
     assert nothing in one(page, "video", method=None)
     assert not page.desk.cancel("one")
+
+
+def test_a_checkpoint_by_its_path(folders, tmp_path, monkeypatch):
+    """It draws what it draws when it is offered; one that is offered is not loaded twice."""
+    for name in ("offered", "first", "second"):
+        shutil.copytree(folders["image"], tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    page = Page(Shelf({"image": [Path("offered")]}), Folders(tmp_path), LIMITS)
+    pictures = {}
+    for path in ("", "offered", str(tmp_path / "offered"), "first", "second"):
+        headline, speculative, plain = shown(page, "image", path=path)
+        assert "Done" in headline, headline
+        pictures[path] = images(speculative), images(plain)
+        kept = [folder.name for _, folder in page.shelf._kept]
+        assert kept == ["offered", *([path] if path in ("first", "second") else [])]
+    assert all(found == pictures[""] for found in pictures.values())
+    page.desk.close()
 
 
 def test_folders_of_one_name_are_told_apart():

@@ -7,7 +7,10 @@ import json
 import pytest
 from wans import tiny_pipeline
 
+from mmspec import SpecConfig, VideoPipeline
+from mmspec.errors import InputError
 from mmspec.pipelines.present import components_in, runnable_in
+from mmspec.rewards.router import RouterReward
 
 
 @pytest.fixture(scope="module")
@@ -30,4 +33,20 @@ def test_an_entry_that_names_no_class_is_no_component(undrafted, tmp_path, entry
     assert "drafter" not in components_in(tmp_path, "video")
     named = {**index, "drafter": ["mmspec.models.wan", "WanTransformer"]}
     (tmp_path / "model_index.json").write_text(json.dumps(named))
-    assert "random-routing" in runnable_in(tmp_path, "video")
+    assert runnable_in(tmp_path, "video") == ["plain", "drafter-only", "random-routing"]
+
+
+def test_the_router_is_asked_for_by_what_reads_its_rewards(tmp_path):
+    names = ["plain", "drafter-only", "sdvg", "sdvg-adaptive", "random-routing"]
+    tiny_pipeline().save_pretrained(tmp_path)
+    assert runnable_in(tmp_path, "video") == names
+    needs = {name: SpecConfig(name).needs for name in names}
+    assert [name for name in names if "router" in needs[name]] == ["sdvg", "sdvg-adaptive"]
+    assert needs["sdvg"] == ("drafter", "router")
+    assert SpecConfig("sdvg", reward="clip_score").needs == ("drafter",)
+    pipe = tiny_pipeline()
+    bare = VideoPipeline(**{**pipe.components, "router": None})
+    with pytest.raises(InputError, match="has no router: train one, or name a reward"):
+        bare.check_speculation(SpecConfig("sdvg"))
+    bare.reward = RouterReward(pipe.router, pipe.tokenizer)  # of the user's
+    bare.check_speculation(SpecConfig("sdvg"))
