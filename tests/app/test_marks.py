@@ -112,3 +112,24 @@ def test_ratio(speculative, plain, told):
     assert race._ratio() == ""
     race.sides["plain"] = plain
     assert race._ratio() == told
+
+
+def test_views_rest(monkeypatch):
+    """Four times as long as the last one took, and a quarter of a second at least."""
+    now = 100.0
+    monkeypatch.setattr(mmspec.app.race.time, "monotonic", lambda: now)
+
+    class Slow(SimpleNamespace):
+        def view(self):
+            nonlocal now
+            now += self.takes
+            return ""
+
+    race = Race(lambda pipe, wish: None, Model(None), Wish("", SpecConfig(), ""), Job("one"))
+    assert race._due()
+    for takes, rest in ((0.01, 0.25), (0.5, 2.0)):
+        race._show("plain", Slow(takes=takes, stats=None, meters=list))
+        now += rest - 0.01
+        assert not race._due()
+        now += 0.02
+        assert race._due()
