@@ -25,6 +25,7 @@ from .methods import (
     MERGEABLE,
     METHODS,
     NEEDS,
+    REWARDED,
     ROUTING_RULES,
     RULES,
     SIBLINGS,
@@ -313,9 +314,10 @@ class SpecConfig:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Components of the pipeline beside the target that the drafters need.
+        """Components of the pipeline beside the target that drafters and the reward need.
 
-        A head is "heads/NAME".
+        A head is "heads/NAME". A reward that is given to the pipeline itself takes the router's
+        place.
         """
         head = self.resolved().head
         if head is not None:
@@ -327,6 +329,8 @@ class SpecConfig:
             found.append("upsampler")
         if self.drafter_only:
             found.append("drafter")
+        if self.resolved().rule in REWARDED and self.reward == "router":
+            found.append("router")
         return tuple(dict.fromkeys(found))
 
     @property

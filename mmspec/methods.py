@@ -377,7 +377,8 @@ DRAFTERS = (
 )
 TREE_RULES = ("recursive", "k-seq", "lantern", "lantern++")  # these judge chains as well
 GAUSSIAN_RULES = ("reflection", "gamma-maximal", "gaussian-block", "cspd-independent")
-ROUTING_RULES = ("reward-threshold", "reward-rank", "random-routing")  # whose blocks of video
+REWARDED = ("reward-threshold", "reward-rank")  # these read what a block of video scores
+ROUTING_RULES = (*REWARDED, "random-routing")
 RULES = (
     *("token", "block", "greedy", *TREE_RULES, "grouped", "cool", "local", "unverified"),
     *(*GAUSSIAN_RULES, *ROUTING_RULES),

@@ -134,12 +134,16 @@ class SpeculativePipeline(DiffusionPipeline):
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""
-        for part in config.serving(self.modality).needs:
+        for part in self._needed(config):
             if self.components.get(part) is None:
                 raise InputError(
                     f"method {config.method!r} needs the component {part!r} and this pipeline has "
                     f"none; load one or use {self.without!r}"
                 )
+
+    def _needed(self, config: SpecConfig) -> tuple[str, ...]:
+        """The components without which `config` can't run here."""
+        return config.serving(self.modality).needs
 
     def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:
         """What `build` makes of a network and of what is `beside` it, kept until one changes."""

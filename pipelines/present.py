@@ -24,7 +24,8 @@ def components_in(folder: Path, modality: Modality) -> set[str]:
         return heads | parts
     index = folder / "model_index.json"
     listed = read_json(index) if index.exists() else {}
-    return {name for name, kind in listed.items() if isinstance(kind, list) and kind[0] is not None}
+    found = {name: kind for name, kind in listed.items() if isinstance(kind, list) and kind}
+    return {name for name, kind in found.items() if kind[0] is not None}
 
 
 def runnable_in(folder: Path, modality: Modality) -> list[str]:

@@ -279,6 +279,10 @@ class VideoPipeline(SpeculativePipeline):
         """
         return cls(**released_parts(transformer, parts, drafter, dtype, **options))
 
+    def _needed(self, config: SpecConfig) -> tuple[str, ...]:
+        """All but the router: a reward of the user's takes its place (`check_speculation`)."""
+        return tuple(part for part in super()._needed(config) if part != "router")
+
     # --- parts of a call --------------------------------------------------------------------------
 
     def _sampler(
@@ -320,7 +324,7 @@ class VideoPipeline(SpeculativePipeline):
         """What makes blocks in the target's place, and what drafts."""
         if config.drafter_only:
             return self.drafter, None
-        return self.transformer, self.drafter if config.needs else None
+        return self.transformer, self.drafter if "drafter" in config.needs else None
 
     def _reward(self, config: SpecConfig) -> Reward | BlockReward:
         if self.reward is not None:

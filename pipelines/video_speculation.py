@@ -23,6 +23,7 @@ from ..engine.length.constant import ConstantLength
 from ..engine.loop import run
 from ..engine.types import Context, Engine
 from ..errors import InputError
+from ..methods import REWARDED
 from ..models.video_target import VideoTarget
 from ..models.wan_clips import WanClips
 from ..rewards.frames import FrameJudge
@@ -49,7 +50,7 @@ def make_routing_rule(config: SpecConfig) -> RoutingRule:
 
 def judged(config: SpecConfig) -> bool:
     """Whether a configuration asks a reward."""
-    return config.resolved().rule in ("reward-threshold", "reward-rank")
+    return config.resolved().rule in REWARDED
 
 
 @dataclass

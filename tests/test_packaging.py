@@ -9,9 +9,12 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import mmspec
 
@@ -36,6 +39,30 @@ PROBES = [
 ]
 UNWANTED = ["assets/models/probe/checkpoint.pt", "mmspec/__pycache__/probe.pyc"]
 MEGABYTE = 10**6
+# what stands in `hidden` is as good as not installed
+HIDE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Rest(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *more):
+        return None if name.partition(".")[0] in hidden else super().find_spec(name, *more)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Rest
+"""
+DEMO = """
+from mmspec.app import frontier, gate, server, shelf, tabs
+from mmspec.app.page import Folders, Limits, Page
+
+page = Page(shelf.Shelf({}), Folders(), Limits())
+page.build()
+for tab in tabs.TABS:
+    tabs.resolve(tab.side)
+for name in frontier.shipped_reports():
+    assert "mm-plot" in page.report("shipped", name, None)
+page.desk.close()
+"""
 
 
 @dataclass
@@ -88,6 +115,28 @@ def install(wheel: Path, target: Path) -> None:
     """Unpack a wheel's code into a folder, with no network."""
     options = ["--quiet", "--no-deps", "--no-index", "--no-compile", "--target", target]
     call("-m", "pip", "install", *options, wheel, cwd=target.parent)
+
+
+def brought(*extras: str) -> set[str]:
+    """The distributions that the project and some of its extras bring along."""
+    optional = PROJECT["project"]["optional-dependencies"]
+    texts = [*PROJECT["project"]["dependencies"], *(t for e in extras for t in optional[e])]
+    todo, seen = [Requirement(text) for text in texts], set()
+    while todo:
+        wanted = todo.pop()
+        found = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        if found in seen:
+            continue
+        seen.add(found)
+        try:
+            lines = requires(wanted.name) or []
+        except PackageNotFoundError:  # of another platform
+            continue
+        for line in map(Requirement, lines):
+            told = ({"extra": extra} for extra in ("", *wanted.extras))
+            if line.marker is None or any(map(line.marker.evaluate, told)):
+                todo.append(line)
+    return {name for name, _ in seen}
 
 
 def folders(holds: str) -> set[str]:
@@ -210,3 +259,16 @@ for package in {["mmspec", *LINKED]}:
     found = call("-S", "-c", code, cwd=tmp_path).split()
     expected = [built.copy / LINKED.get(package, package) for package in ["mmspec", *LINKED]]
     assert [Path(path).resolve() for path in found] == [path.resolve() for path in expected]
+
+
+@pytest.mark.slow
+def test_the_demo_needs_its_extra_alone():
+    """It opens, and draws every report of the project, where nothing else is installed."""
+    there = brought("demo")
+    hidden = {
+        module
+        for module, owners in packages_distributions().items()
+        if not there & set(map(canonicalize_name, owners)) and module != "mmspec"
+    }
+    assert {"open_clip", "pyarrow", "torch_fidelity"} <= hidden
+    call("-c", f"hidden = {hidden}\n{HIDE}{DEMO}", cwd=ROOT)

@@ -6,9 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import InputError
+from .folders import is_loopback
 
 logger = logging.getLogger(__name__)
 BROKEN = "something went wrong on the server; its log says what"
@@ -23,13 +24,14 @@ class Job(Generic[State]):
         cancelled: True once somebody asked it to stop.
     """
 
-    def __init__(self, visitor: str) -> None:
-        self.visitor = visitor
+    def __init__(self, visitor: str, host: str | None = None) -> None:
+        self.visitor, self.host = visitor, host
         self.cancelled = False
         self.error: str | None = None
         self._news = threading.Condition()
         self._state: State | None = None
         self._over = False
+        self._asked = False  # to stop, and whoever watches does not know yet
 
     @property
     def shown(self) -> bool:
@@ -37,8 +39,10 @@ class Job(Generic[State]):
         return self._state is None
 
     def cancel(self) -> None:
-        """Ask it to stop."""
-        self.cancelled = True
+        """Ask it to stop; whoever watches is woken."""
+        with self._news:
+            self.cancelled = self._asked = True
+            self._news.notify_all()
 
     def tell(self, state: State) -> None:
         """Put a state in the place of the one before."""
@@ -65,12 +69,14 @@ class Job(Generic[State]):
             self.end()
 
     def states(self, pause: float = 0.5) -> Iterator[State | None]:
-        """The latest states until it is over; None after a pause without one."""
+        """The latest states until it is over; None after a pause without one, and when it is asked
+        to stop."""
         while True:
             with self._news:
-                if self._state is None and not self._over:
+                if self._state is None and not self._over and not self._asked:
                     self._news.wait(pause)
                 state, self._state, over = self._state, None, self._over
+                self._asked = self._asked and state is not None
             if state is not None or not over:
                 yield state
             if over:
@@ -85,26 +91,38 @@ class Desk(Generic[State]):
     once, and its place free; the one at work keeps its place until it has stopped.
 
     Args:
-        most: jobs that wait or work.
+        most, most_of_host: jobs that wait or work; those of one host.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, most_of_host: int) -> None:
+        self.most, self.most_of_host = most, most_of_host
         self._worker = ThreadPoolExecutor(1, "mmspec-demo")
         self._lock = threading.Lock()
         self._jobs: list[Job[State]] = []
         self._at_work: Job[State] | None = None
 
-    def submit(self, visitor: str, work: Callable[[Job[State]], None]) -> Job[State]:
+    def submit(
+        self, visitor: str, host: str | None, work: Callable[[Job[State]], None]
+    ) -> Job[State]:
         """Queue a visitor's run.
+
+        Args:
+            visitor, host: as `visitor_of` tells them.
+            work: does it.
 
         Raises:
             InputError: the visitor has one already, or too many wait.
         """
-        job: Job[State] = Job(visitor)
+        job: Job[State] = Job(visitor, host)
         with self._lock:
-            if any(other.visitor == visitor and not other.cancelled for other in self._jobs):
+            live = [other for other in self._jobs if not other.cancelled]
+            if any(other.visitor == visitor for other in live):
                 raise InputError("your last run is still at work; stop it first")
+            if host and sum(other.host == host for other in live) >= self.most_of_host:
+                raise InputError(
+                    f"{self.most_of_host} runs from your address are in the queue; try again in a "
+                    "while"
+                )
             if len(self._jobs) >= self.most:
                 raise InputError(f"the queue is full: {self.most} runs; try again in a while")
             self._jobs.append(job)
@@ -153,3 +171,15 @@ class Desk(Generic[State]):
             with self._lock:
                 self._jobs.remove(job)
                 self._at_work = None
+
+
+def visitor_of(request: Any) -> tuple[str, str | None]:
+    """Who asks, and the host of one who is not at this machine; None: at it, or behind its proxy.
+
+    Raises:
+        InputError: the request is of no session, by which a visitor would be known again.
+    """
+    if not request.session_hash:
+        raise InputError("this request belongs to no page; open the demo in a browser")
+    host = getattr(request.client, "host", None)
+    return str(request.session_hash), None if host is None or is_loopback(host) else host

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,17 @@ class Folders:
         if found is None:
             raise InputError(f"there is no {text!r} on this machine")
         return found
+
+
+@contextmanager
+def told_as(text: str, path: Path | None) -> Iterator[None]:
+    """Errors name what a visitor typed or chose in place of the path that it stands for."""
+    try:
+        yield
+    except InputError as error:
+        if path is None:
+            raise
+        raise InputError(str(error).replace(str(path), text)) from error
 
 
 def is_loopback(host: str) -> bool:

@@ -14,6 +14,7 @@ from ..eval.report.svg import standalone
 from ..eval.report.tables import headline
 from ..eval.schema import Report
 from . import markup
+from .folders import told_as
 from .limits import Limits
 
 _SHIPPED = Path(assets.__file__).resolve().parent / "reports"
@@ -28,19 +29,18 @@ def read_report(path: Path, name: str, limits: Limits) -> Report:
     """A report, small enough to be drawn.
 
     Args:
-        path: of the file, or of the folder that it is in.
+        path: of the file.
         name: what visitors know it as.
 
     Raises:
         InputError: it is none, or too large.
     """
-    file = path / "report.json" if path.is_dir() else path
-    if file.is_file() and file.stat().st_size > limits.upload_bytes:
+    if not path.is_file():
+        raise InputError(f"{name} is no report: it is no file")
+    if path.stat().st_size > limits.upload_bytes:
         raise InputError(f"{name} has more than {limits.upload_bytes:,} bytes")
-    try:
-        report = Report.read(file)
-    except InputError as error:
-        raise InputError(str(error).replace(str(file), name)) from error
+    with told_as(name, path):
+        report = Report.read(path)
     if len(report.methods) > limits.rows:
         raise InputError(f"{name} has {len(report.methods)} methods, more than {limits.rows}")
     return report

@@ -20,20 +20,24 @@ class Limits:
 
     Attributes:
         upload_bytes: of a picture or a report.
+        request_bytes: of any other request's body.
         pixels: of a picture.
         prompt: characters.
         settings: characters of a method's further settings.
         rows: methods of a report.
         waiting: runs in the queue, the one at work included.
+        waiting_of_host: those of visitors at one machine that is not this one.
         most_seed: largest seed; browsers are exact below 2**53.
     """
 
     upload_bytes: int = 10_000_000
+    request_bytes: int = 100_000
     pixels: int = 16_000_000
     prompt: int = 500
     settings: int = 300
     rows: int = 200
     waiting: int = 8
+    waiting_of_host: int = 2
     most_seed: int = 2**32 - 1
 
 
@@ -91,11 +95,13 @@ def checked_upload(path: Any, what: str, limits: Limits) -> Path:
     """The file of an upload, small enough.
 
     Raises:
-        InputError: there is none, or it is too large.
+        InputError: there is none, it was removed since, or it is too large.
     """
     if not path:
         raise InputError(f"there is no {what}; upload one")
     file = Path(str(path))
+    if not file.is_file():
+        raise InputError(f"the {what} is no longer here; upload it again")
     if file.stat().st_size > limits.upload_bytes:
         raise InputError(
             f"the {what} has {file.stat().st_size:,} bytes, more than {limits.upload_bytes:,}"

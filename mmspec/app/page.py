@@ -13,8 +13,8 @@ import gradio as gr
 from ..errors import InputError
 from ..pipelines.present import runnable_in
 from . import markup, words
-from .desk import BROKEN, Desk, Job
-from .folders import Folders
+from .desk import BROKEN, Desk, Job, visitor_of
+from .folders import Folders, told_as
 from .frontier import frontier_page, read_report, shipped_reports
 from .limits import Limits, checked_number, checked_picture, checked_text, checked_upload
 from .race import Race, State
@@ -44,7 +44,7 @@ class Page:
         self, shelf: Shelf, folders: Folders, limits: Limits, example: Path | None = None
     ) -> None:
         self.shelf, self.folders, self.limits, self.example = shelf, folders, limits, example
-        self.desk: Desk[State] = Desk(limits.waiting)
+        self.desk: Desk[State] = Desk(limits.waiting, limits.waiting_of_host)
 
     def build(self) -> gr.Blocks:
         """The page as Gradio serves it."""
@@ -64,7 +64,6 @@ class Page:
     # --- a modality -------------------------------------------------------------------------------
 
     def _modality(self, tab: Tab) -> None:
-        missing = self.shelf.missing(tab.modality)
         with gr.Row(elem_classes="mm-ask"):
             with gr.Column(scale=3, min_width=300):
                 inputs = self._asked(tab)
@@ -73,8 +72,10 @@ class Page:
                     stop = gr.Button("Stop", variant="stop", elem_classes="mm-stop")
             with gr.Column(scale=2, min_width=300):
                 inputs |= self._method(tab, inputs["model"], inputs.get("path"))
+        nothing = words.NOTHING if inputs["method"].value is None else ""
+        told = self.shelf.missing(tab.modality) or nothing
         headline = gr.HTML(
-            markup.message(f"{missing}." if missing else ""), elem_classes="mm-headline"
+            markup.message(words.sentence(told) if told else ""), elem_classes="mm-headline"
         )
         gr.HTML(markup.legend(*tab.legend))
         with gr.Row(elem_classes="mm-sides"):
@@ -153,12 +154,12 @@ class Page:
             max_length=self.limits.settings,
         )
 
-        def change(name: str) -> tuple[str, Any]:
-            if name not in tab.methods:
+        def change(name: str | None) -> tuple[str, Any]:
+            if name is not None and name not in tab.methods:
                 return "", self._knob(None)
             return words.about(name, modality), self._knob(words.knob(name, modality))
 
-        def offer(request: gr.Request, chosen: str, name: str, typed: str = "") -> Any:
+        def offer(request: gr.Request, chosen: str | None, name: str, typed: str = "") -> Any:
             offered, first = self._offered(tab, name, typed.strip(), request)
             return gr.Dropdown(offered, value=chosen if chosen in offered else first)
 
@@ -171,15 +172,15 @@ class Page:
 
     def _offered(
         self, tab: Tab, model: str, typed: str = "", request: Any = None
-    ) -> tuple[list[str], str]:
-        """The methods that a model can run, and the one to begin with."""
+    ) -> tuple[list[str], str | None]:
+        """The methods that a model can run, and the one to begin with; None: it can run none."""
         able = tab.methods
         with suppress(InputError):  # what is wrong with a model is said once it is used
             able = self.shelf.methods(tab.modality, model)
             if typed:
                 able = runnable_in(self.folders.find(typed, request), tab.modality)
         offered = [name for name in tab.methods if name in able]
-        return offered, next(name for name in (*tab.first, *offered) if name in offered)
+        return offered, next((name for name in (*tab.first, *offered) if name in offered), None)
 
     def _knob(self, knob: words.Knob | None) -> Any:
         if knob is None:
@@ -197,8 +198,8 @@ class Page:
         jobs: list[Job[State]] = []
 
         def submit() -> str:
-            wish, folder = self._wish(tab, given, request)
-            jobs.append(self.desk.submit(str(request.session_hash), self._work(tab, wish, folder)))
+            work = self._work(tab, *self._wish(tab, given, request))
+            jobs.append(self.desk.submit(*visitor_of(request), work))
             return ""
 
         if refused := _told(submit):
@@ -211,8 +212,8 @@ class Page:
 
     def _wish(
         self, tab: Tab, given: Mapping[str, Any], request: Any
-    ) -> tuple[Wish, Callable[[], Path | None]]:
-        """What is asked for, checked, and where its model is."""
+    ) -> tuple[Wish, str, Path | None]:
+        """What is asked for, checked; how the visitor calls its model, and where that is."""
         limits = self.limits
         prompt = checked_text(given["prompt"], "the prompt", limits.prompt)
         if not prompt:
@@ -221,21 +222,24 @@ class Page:
         if tab.pictured:
             picture = checked_picture(given["picture"] or self.example, limits)
         more = checked_text(given["more"], "the settings", limits.settings)
+        if given["method"] is None:
+            raise InputError(words.NOTHING)
         name, config = words.configured(str(given["method"]), tab.modality, given["knob"], more)
         seed = checked_number(given["seed"], "the seed", 0, limits.most_seed)
         call = {setting.name: setting.checked(given[setting.name]) for setting in tab.settings}
         path = checked_text(given.get("path", ""), "the path", 1000)
-        found = self.folders.find(path, request) if path else None
-        folder = self.shelf.folder(tab.modality, str(given["model"]))
+        model = str(given["model"])
+        folder = self.shelf.folder(tab.modality, model)
         wish = Wish(prompt, config, name, seed, call, picture)
-        return wish, lambda: found or folder
+        return (wish, path, self.folders.find(path, request)) if path else (wish, model, folder)
 
     def _work(
-        self, tab: Tab, wish: Wish, folder: Callable[[], Path | None]
+        self, tab: Tab, wish: Wish, called: str, folder: Path | None
     ) -> Callable[[Job[State]], None]:
         def work(job: Job[State]) -> None:
             job.tell(State(markup.message("Loading the model …")))
-            model = self.shelf.load(tab.modality, folder())
+            with told_as(called, folder):
+                model = self.shelf.load(tab.modality, folder)
             Race(tab.make, model, wish, job).run()
 
         return work
@@ -248,6 +252,8 @@ class Page:
                 begun = True
                 panels = (html or gr.skip() for html in (state.speculative, state.plain))
                 yield state.headline, *panels
+            elif job.cancelled:
+                yield _only(markup.message("Stopping …"))
             elif ahead:
                 runs = "one run is" if ahead == 1 else f"{ahead} runs are"
                 yield _only(markup.message(f"Waiting: {runs} before yours."))
@@ -312,6 +318,8 @@ class Page:
         else:
             name = checked_text(value, "the path", 1000)
             path = self.folders.find(name, request)
+            if path.is_dir():  # its report may be a link that leads elsewhere
+                path = self.folders.find(str(Path(name) / "report.json"), request)
         return frontier_page(read_report(path, name, self.limits))
 
 

@@ -15,6 +15,7 @@ from .shelf import Model
 from .side import Side, Wish
 
 PAUSE = 0.25  # seconds between two views at least: making and sending them takes time too
+REST = 4  # times that a view took, between it and the next at least
 HERE = "one prompt on this machine"
 
 
@@ -48,7 +49,7 @@ class Race:
         self.make, self.model, self.wish, self.job = make, model, wish, job
         self.sides: dict[str, Side] = {}
         self.state = State()
-        self._shown = 0.0
+        self._shown = self._took = 0.0
 
     def run(self) -> None:
         """Both runs, and the result."""
@@ -86,15 +87,17 @@ class Race:
         self._show(place, side)
 
     def _due(self) -> bool:
-        return self.job.shown and time.monotonic() - self._shown >= PAUSE
+        return self.job.shown and time.monotonic() - self._shown >= max(PAUSE, REST * self._took)
 
     def _show(self, place: str, side: Side) -> None:
+        begun = time.monotonic()
         title, note = "plain", "the baseline"
         if place == "speculative":
             title, note = self.wish.name, "" if side.stats is None else side.stats.contract
         html = markup.panel(title, note, side.view(), markup.meters(side.meters()))
         self.state = replace(self.state, **{place: html})
         self._shown = time.monotonic()
+        self._took = self._shown - begun
 
     def _tell(self, headline: str) -> None:
         self.state = replace(self.state, headline=headline)

@@ -43,6 +43,9 @@ def served(
             import gradio as gr
         except ModuleNotFoundError as error:
             raise InputError("the demo needs gradio: pip install 'mmspec[demo]'") from error
+        from starlette.middleware import Middleware
+
+        from .gate import Gate
         from .page import Page
 
         limits = limits or Limits()
@@ -65,6 +68,7 @@ def served(
                 show_error=False,
                 allowed_paths=[],
                 max_file_size=limits.upload_bytes,
+                app_kwargs={"middleware": [Middleware(Gate, limits=limits)]},
                 enable_monitoring=False,
                 run_history=False,
                 footer_links=[],

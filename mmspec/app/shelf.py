@@ -36,7 +36,7 @@ class Shelf:
         for modality in PIPELINES:
             own, given = f"embedded-{embedded_name(modality)}", list(folders.get(modality, ()))
             short = ["", own, *(path.name for path in given)]  # names that are taken
-            named = {p.name if short.count(p.name) == 1 else str(p): p for p in given}
+            named = {p.name if short.count(p.name) == 1 else str(p): p.resolve() for p in given}
             self._folders[modality] = {**named, own: None}
         self._kept: dict[tuple[Modality, Path | None], Model] = {}
         self._typed: dict[Modality, Path] = {}

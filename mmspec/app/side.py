@@ -48,6 +48,7 @@ class Side(ABC):
         made: of every unit so far, by how much it is the drafter's.
         total: units in the end; fewer where the model may stop by itself.
         stats: those so far; None before the first round.
+        over: whether there is nothing to come.
     """
 
     unit: ClassVar[str] = "tokens"
@@ -58,6 +59,7 @@ class Side(ABC):
         self.made: list[float] = []
         self.total = 0
         self.stats: SpecStats | None = None
+        self.over = False
 
     def run(self, on_round: Callable[[], bool]) -> None:
         """Generate; `on_round` is called after every round, and True stops."""
@@ -73,7 +75,7 @@ class Side(ABC):
             callback_on_step_end=told,
             **self.wish.call,
         )
-        self.stats = out.stats
+        self.stats, self.over = out.stats, True
 
     @abstractmethod
     def generate(self, **call: Any) -> Any:

@@ -15,11 +15,15 @@ from . import markup
 from .side import Side, Wish
 
 SHOWN = 3  # frames of a block in the strip
+HIGH = 88  # pixels of theirs, twice what the page shows: for sharp screens
 FPS = 16
 
 
 class VideoSide(Side):
-    """A clip, and under it its blocks in borders of their makers' colours."""
+    """A clip, and under it its blocks in borders of their makers' colours.
+
+    As long as there is more to come the clip is its newest block.
+    """
 
     unit: ClassVar[str] = "blocks"
 
@@ -29,6 +33,7 @@ class VideoSide(Side):
         self.total = wish.call["blocks"]
         self.frames_in_all = sizes.frames(self.total)
         self.frames: list[Image.Image] = []
+        self.newest = 0  # frames of the last block
         self.blocks: list[str] = []
 
     def generate(self, **call: Any) -> Any:
@@ -46,12 +51,14 @@ class VideoSide(Side):
         """A block, as soon as it stands."""
         frames = [Image.fromarray(frame) for frame in block.pictures.movedim(1, -1).numpy()]
         self.frames += frames
+        self.newest = len(frames)
         self.made.append(float(block.made_by == "drafter"))
         shown = [frames[round(n * (len(frames) - 1) / (SHOWN - 1))] for n in range(SHOWN)]
-        width, height = shown[0].size
+        scale = min(1, HIGH / shown[0].height)
+        width, height = (round(scale * side) for side in shown[0].size)
         strip = Image.new("RGB", (SHOWN * width, height))
         for n, frame in enumerate(shown):
-            strip.paste(frame, (n * width, 0))
+            strip.paste(frame.resize((width, height)), (n * width, 0))
         told = _told(block)
         image = markup.picture(strip, told)
         self.blocks.append(
@@ -69,8 +76,8 @@ class VideoSide(Side):
     def view(self) -> str:
         if not self.frames:
             return ""
-        first, *others = self.frames
-        frame_time = frame_times(len(self.frames), FPS, 1000)
+        first, *others = frames = self.frames if self.over else self.frames[-self.newest :]
+        frame_time = frame_times(len(frames), FPS, 1000)
         film = markup.data_uri(
             first, "webp", save_all=True, append_images=others, duration=frame_time, loop=0
         )

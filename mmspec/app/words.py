@@ -49,6 +49,9 @@ _REACH = {
 }
 
 
+NOTHING = "this model has no drafter: there is nothing to speculate with; choose another model"
+
+
 @dataclass(frozen=True)
 class Knob:
     """The one setting of a method that the page has a field for.
@@ -83,8 +86,10 @@ class Knob:
         return f"{self.name}={int(value) if whole else value}"
 
 
-def knob(method: str, modality: Modality) -> Knob | None:
-    """The knob of a method; None: it has none that the page would have a field for."""
+def knob(method: str | None, modality: Modality) -> Knob | None:
+    """The knob of a method; None: it has none that the page would have a field for, or is none."""
+    if method is None:
+        return None
     parts = SpecConfig(method).resolved(modality=modality)
     name = METHODS[method].of(modality).knob or _REACH.get(str(parts.drafter))
     return None if name is None else Knob(name, getattr(parts, name))
@@ -117,8 +122,10 @@ def configured(method: str, modality: Modality, value: Any, more: str) -> tuple[
     return name, config
 
 
-def about(method: str, modality: Modality) -> str:
-    """A method in a few sentences, as HTML."""
+def about(method: str | None, modality: Modality) -> str:
+    """A method in a few sentences, as HTML; None: why a model has none."""
+    if method is None:
+        return f'<div class="mm-about"><p>{markup.escape(sentence(NOTHING))}</p></div>'
     config = SpecConfig(method)
     summary = METHODS[method].of(modality).summary
     promise = CONTRACTS[contract(config, modality)]
@@ -127,6 +134,11 @@ def about(method: str, modality: Modality) -> str:
     if parts.head is not None:
         made_of = f"Draft head {parts.head}, acceptance rule {parts.rule}."
     return (
-        f'<div class="mm-about"><p>{markup.escape(summary[0].upper() + summary[1:])}.</p>'
+        f'<div class="mm-about"><p>{markup.escape(sentence(summary))}</p>'
         f"<p>{markup.escape(promise)}</p><p><small>{markup.escape(made_of)}</small></p></div>"
     )
+
+
+def sentence(text: str) -> str:
+    """What is said in one line elsewhere, as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."

@@ -32,6 +32,16 @@ def folders(tiny_folder, tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def undrafted(tmp_path_factory) -> Path:
+    """A video model alone, in a folder."""
+    from wans import tiny_pipeline
+
+    home = tmp_path_factory.mktemp("undrafted") / "video"
+    tiny_pipeline(drafter=False).save_pretrained(home)
+    return home
+
+
+@pytest.fixture(scope="session")
 def address(folders):
     """Where the demo of these models is served."""
     models = {modality: [folder] for modality, folder in folders.items()}

@@ -88,6 +88,11 @@ def test_what_is_no_report(page, data, tmp_path, change, told):
     assert "\n" not in str(error.value)
 
 
+def test_an_upload_that_is_gone(page, tmp_path):
+    with pytest.raises(InputError, match="the report is no longer here; upload it again"):
+        page.report("upload", str(tmp_path / "report.json"), HERE)
+
+
 def test_paths_have_the_rule_of_folders(data, tmp_path):
     page = Page(Shelf({}), Folders(tmp_path / "root"), Limits())
     (tmp_path / "root").mkdir()
@@ -96,4 +101,28 @@ def test_paths_have_the_rule_of_folders(data, tmp_path):
     assert "mm-plot" in page.report("path", upload(tmp_path / "root", data), HERE)
     with pytest.raises(InputError, match="there is no report"):
         page.report("shipped", "../x", HERE)
+    page.desk.close()
+
+
+def test_a_link_out_of_the_root_is_not_followed(data, tmp_path):
+    """Not even as the report of a folder inside; nor is a path of the server told."""
+    root = tmp_path / "root"
+    for name in ("link", "folder", "broken", "fine"):
+        (root / name).mkdir(parents=True)
+    (root / "link" / "report.json").symlink_to(upload(tmp_path, data))
+    (root / "folder" / "report.json").mkdir()
+    (root / "folder" / "report.json" / "report.json").symlink_to(upload(tmp_path, data))
+    (root / "broken" / "report.json").write_text("[]")
+    (root / "fine" / "report.json").write_text(json.dumps(data))
+    page = Page(Shelf({}), Folders(root), Limits())
+    for name, told in (
+        ("link", "there is no 'link/report.json' in the folder that this demo may read"),
+        ("folder", "folder is no report: it is no file"),
+        ("broken", "broken is not a version 2 report"),
+    ):
+        with pytest.raises(InputError) as error:
+            page.report("path", name, HERE)
+        assert str(error.value).startswith(told)
+        assert str(tmp_path) not in str(error.value)
+    assert "mm-plot" in page.report("path", "fine", HERE)
     page.desk.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from mmspec.app.server import _example
 from mmspec.app.shelf import Shelf
 from mmspec.app.tabs import TABS, Tab
 from mmspec.config import SpecConfig
+from mmspec.registry import resolve
 
 LIMITS = Limits(upload_bytes=200_000, prompt=200)
 
@@ -69,6 +71,9 @@ def test_both_sides_of_every_modality(page, modality, picture_file):
     assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", headline), headline
     assert METHOD[modality] in speculative
     assert "plain" in plain
+    assert re.search(r"drafts that stood</dt><dd>\d+%", speculative)
+    assert "drafts that stood" not in plain
+    assert "drafted share</dt><dd>0%" in plain
 
 
 def one(page: Page, modality: str = "image", who: SimpleNamespace | None = None, **changes) -> str:
@@ -124,6 +129,7 @@ def test_bad_pictures(page, tmp_path):
     Image.new("RGB", (8, 8)).save(bitmap)
     for file, told in (
         (None, "there is no picture"),
+        (tmp_path / "gone.png", "the picture is no longer here; upload it again"),
         (text, "no PNG, JPEG or WebP"),
         (large, "more than 200,000"),
         (wide, "5000×4000 pixels"),
@@ -145,36 +151,66 @@ def test_prompts_are_escaped(page):
         assert "&quot;&#x27;" in panel
 
 
-@pytest.fixture
-def slow(monkeypatch):
-    """Pictures wait in every round until they may go on."""
+def test_both_sides_have_the_seed(page, monkeypatch):
     from mmspec.app.image import ImageSide
 
-    observe, rounds, go = ImageSide.observe, [], threading.Event()
+    generate, seeds = ImageSide.generate, []
 
-    def slowly(side, state):
-        observe(side, state)
-        rounds.append(len(side.made))
-        go.wait(0.2)
+    def seen(side, generator, **call):
+        seeds.append((side.pipe.speculation.method, generator.initial_seed()))
+        return generate(side, generator=generator, **call)
 
-    monkeypatch.setattr(ImageSide, "observe", slowly)
+    monkeypatch.setattr(ImageSide, "generate", seen)
+    _, speculative, plain = shown(page, "image", seed=7, temperature=0)
+    assert set(seeds) == {("scd", 7), ("plain", 7)}
+    assert images(speculative)[0] == images(plain)[0]
+    assert images(speculative)[1] != images(plain)[1]
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """What is made waits in every round until it may go on."""
+    rounds, go = [], threading.Event()
+
+    def slowed(observe):
+        def slowly(side, state):
+            observe(side, state)
+            rounds.append(len(side.made))
+            go.wait(0.2)
+
+        return slowly
+
+    for tab in TABS:
+        side = resolve(tab.side)
+        monkeypatch.setattr(side, "observe", slowed(side.observe))
     return rounds, go
 
 
-def test_stop_ends_a_run_within_a_round(page, slow):
+@pytest.mark.parametrize(
+    ("modality", "changes", "most"),
+    [
+        ("image", {"knob": 2}, 16),
+        ("vlm", {"max_new_tokens": 64}, 64),
+        ("continuous", {}, 16),
+        ("video", {}, 7),
+    ],
+)
+def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, changes, most):
+    """The page says so before the round is over."""
     rounds, _ = slow
-    tab = TAB["image"]
-    updates = page.generate(tab, given(tab, page, knob=2), visitor())
-    last = ""
-    for headline, *_ in updates:
-        last = headline if isinstance(headline, str) else last
-        if "plain decoding follows" in last:
+    tab, told = TAB[modality], []
+    fields = given(tab, page, picture=str(picture_file), **changes)
+    for headline, *_ in page.generate(tab, fields, visitor()):
+        told += [headline] if isinstance(headline, str) else []
+        if "plain decoding follows" in told[-1] and not any("Stopping" in text for text in told):
             assert not page.desk.cancel("another")
             seen = len(rounds)
             assert page.desk.cancel("one")
-    assert "Stopped." in last
+    stopping, stopped = (re.sub("<[^>]*>", "", text) for text in told[-2:])
+    assert stopping == "Stopping …"
+    assert stopped.startswith("Stopped.")
     assert len(rounds) <= seen + 1
-    assert rounds[-1] < 16
+    assert rounds[-1] < most
 
 
 def test_a_stopped_run_leaves_the_next_alone(page, slow):
@@ -215,6 +251,33 @@ def test_a_visitor_has_one_run_and_the_queue_an_end(folders, slow):
     go.set()
     assert "Done" in str(list(second)[-1][0])
     page.desk.close()
+
+
+def test_places_of_a_host(folders, slow):
+    """At another machine two; at this one, or behind its proxy, as many as there are."""
+    _, go = slow
+    page = Page(Shelf({"image": [folders["image"]]}), Folders(), Limits(waiting=6))
+    tab, far = TAB["image"], "203.0.113.5"
+    waiting = []
+    for name, host in (("a", far), ("b", far), ("c", "127.0.0.1"), ("d", "::1"), ("e", "::1")):
+        waiting.append(page.generate(tab, given(tab, page), visitor(name, host)))
+        next(waiting[-1]), next(waiting[-1])
+    told = "2 runs from your address are in the queue; try again in a while"
+    assert one(page, who=visitor("f", far)) == told
+    page.desk.cancel("b")
+    sixth = page.generate(tab, given(tab, page), visitor("f", far))
+    next(sixth)
+    assert "runs are before yours" in str(next(sixth)[0])
+    go.set()
+    for runs in (*waiting, sixth):
+        runs.close()
+    page.desk.close()
+
+
+def test_who_is_of_no_session_is_refused(page):
+    """Such visitors could not be told apart."""
+    told = "this request belongs to no page; open the demo in a browser"
+    assert [one(page, who=visitor(name)) for name in (None, "")] == [told] * 2
 
 
 def test_who_leaves_the_queue_frees_a_place_at_once(folders, slow):
@@ -260,6 +323,47 @@ def test_methods_are_those_that_a_model_can_run(page):
     assert page._offered(tab, "embedded-vlm", "no such", visitor())[1] == "eagle"
     for modality, wanted in (("image", "scd"), ("continuous", "reflection"), ("video", "sdvg")):
         assert page._offered(TAB[modality], page.shelf.names(modality)[0])[1] == wanted
+
+
+def test_a_model_without_a_drafter(page, undrafted):
+    """Nothing is offered, and the page says why wherever a method would be."""
+    tab, nothing = TAB["video"], "this model has no drafter: there is nothing to speculate with"
+    page.shelf = Shelf({"video": [undrafted]})
+    assert page._offered(tab, "video") == ([], None)
+    blocks = page.build()
+    texts = [str(getattr(block, "value", "")).lower() for block in blocks.blocks.values()]
+    assert sum(nothing in text for text in texts) == 2  # the headline, and in the method's place
+    assert nothing in one(page, "video", method=None)
+    assert not page.desk.cancel("one")
+
+
+def test_a_checkpoint_by_its_path(folders, tmp_path, monkeypatch):
+    """It draws what it draws when it is offered; one that is offered is not loaded twice."""
+    for name in ("offered", "first", "second"):
+        shutil.copytree(folders["image"], tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    page = Page(Shelf({"image": [Path("offered")]}), Folders(tmp_path), LIMITS)
+    pictures = {}
+    for path in ("", "offered", str(tmp_path / "offered"), "first", "second"):
+        headline, speculative, plain = shown(page, "image", path=path)
+        assert "Done" in headline, headline
+        pictures[path] = images(speculative), images(plain)
+        kept = [folder.name for _, folder in page.shelf._kept]
+        assert kept == ["offered", *([path] if path in ("first", "second") else [])]
+    assert all(found == pictures[""] for found in pictures.values())
+    page.desk.close()
+
+
+def test_a_path_is_told_as_it_was_typed(page, tmp_path):
+    """Where the server has it is nobody's business."""
+    (tmp_path / "root" / "mine").mkdir(parents=True)
+    (tmp_path / "root" / "mine" / "model_index.json").write_text("[]")
+    page.folders = Folders(tmp_path / "root")
+    for typed in ("mine", "./mine"):
+        told = one(page, path=typed)
+        assert told.startswith(f"{typed}/model_index.json does not hold a JSON object"), told
+    page.shelf = Shelf({"image": [tmp_path / "root" / "mine"]})
+    assert str(tmp_path) not in one(page, model="mine")
 
 
 def test_folders_of_one_name_are_told_apart():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import os
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,14 +16,19 @@ from mmspec.cli import main
 
 
 def status(address: str, data: bytes | None = None, **headers: str) -> int:
+    return answer(address, data, **headers)[0]
+
+
+def answer(address: str, data: bytes | None = None, **headers: str) -> tuple[int, str]:
+    """Code and text."""
     request = urllib.request.Request(
         address, data, {name.replace("_", "-"): value for name, value in headers.items()}
     )
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(request, timeout=120) as found:
+            return int(found.status), found.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
-        return error.code
+        return error.code, error.read().decode(errors="replace")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +58,67 @@ def test_uploads_have_a_size(address, size, code):
     )
     kind = "multipart/form-data; boundary=b"
     assert status(f"{address}/gradio_api/upload", body, Content_Type=kind) == code
+
+
+@pytest.mark.parametrize("route", ["file=", "file/", "proxy="])
+@pytest.mark.parametrize("scheme", ["https", "http", "FILE"])
+def test_no_address_is_fetched(address, route, scheme):
+    found = answer(f"{address}/gradio_api/{route}{scheme}://example.org/a.png")
+    assert found == (403, "this server fetches no addresses")
+
+
+def join(address: str, path: str) -> tuple[int, str]:
+    """Ask for a picture's thumbnail, as the page does for an upload at a path."""
+    with urllib.request.urlopen(f"{address}/config", timeout=120) as config:
+        (number, *_) = (
+            found["id"]
+            for found in json.load(config)["dependencies"]
+            if found["api_name"] == "_thumbnail"
+        )
+    file = {"path": path, "meta": {"_type": "gradio.FileData"}}
+    body = {"data": [file], "fn_index": number, "session_hash": "one"}
+    kind = "application/json"
+    return answer(f"{address}/gradio_api/queue/join", json.dumps(body).encode(), Content_Type=kind)
+
+
+def test_an_upload_is_no_address(address):
+    for path in ("https://example.org/a.png", " HTTP://127.0.0.1/"):
+        assert join(address, path) == (403, "this server fetches no addresses; upload the file")
+    code, event = join(address, "a.png")
+    assert (code, "event_id" in event) == (200, True)
+
+
+def parts(*sizes: int) -> bytes:
+    """An upload of files."""
+    head = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
+    return b"".join(head + b"x" * size + b"\r\n" for size in sizes) + b"--b--\r\n"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(
+    ("route", "kind", "body", "code"),
+    [
+        ("upload", "multipart/form-data; boundary=b", parts(90_000, 90_000), 200),
+        ("upload", "multipart/form-data; boundary=b", parts(*[90_000] * 3), 413),
+        ("reset", "application/json", b'{"event_id": "' + b"x" * 90_000 + b'"}', 200),
+        ("reset", "application/json", b'{"event_id": "' + b"x" * 110_000 + b'"}', 413),
+        ("reset", "application/json", b"[" * 90_000, 400),
+        ("queue/join", "multipart/form-data; boundary=b", parts(1000), 400),
+    ],
+)
+def test_requests_have_a_size(address, tmp_path, declared, route, kind, body, code):
+    """Also those that do not declare one; of an upload that is too large nothing stays."""
+    scratch = Path(os.environ["GRADIO_TEMP_DIR"])
+    before = set(scratch.rglob("*"))
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=120)
+    pieces = (body[at : at + 50_000] for at in range(0, len(body), 50_000))
+    headers = {"Content-Type": kind} | ({"Content-Length": str(len(body))} if declared else {})
+    url = f"/gradio_api/{route}"
+    connection.request("POST", url, pieces, headers, encode_chunked=not declared)
+    assert connection.getresponse().status == code
+    connection.close()
+    if code != 200:
+        assert set(scratch.rglob("*")) == before
 
 
 def test_what_is_not_offered(address):
@@ -92,8 +161,6 @@ def test_an_address_that_is_taken(address, capsys):
 
 
 def test_nothing_is_left_behind(monkeypatch):
-    import os
-
     with served({}, port=None) as url:
         assert status(url) == 200
         scratch = Path(os.environ["GRADIO_TEMP_DIR"])

@@ -69,8 +69,24 @@ def test_film_is_played_at_its_pace(pipe):
         made = block(number, "target", [])
         made.frames.uniform_(-1, 1, generator=generator)
         shown.add(pipe, made)
+    assert len(times(shown)) == 5  # the newest block, as long as there is more to come
+    shown.over = True
+    assert len(times(shown)) == 20
+    assert sum(times(shown)) == 20 * 62.5
+
+
+def times(shown: VideoSide) -> list[float]:
+    """Milliseconds of the frames of a side's film."""
     film = base64.b64decode(re.search(r"data:image/webp;base64,([^\"]+)", shown.view())[1])
     with Image.open(io.BytesIO(film)) as clip:
-        assert clip.n_frames == 20
-        times = [frame.info["duration"] for frame in ImageSequence.Iterator(clip) if frame.load()]
-    assert sum(times) == 20 * 62.5
+        return [frame.info["duration"] for frame in ImageSequence.Iterator(clip) if frame.load()]
+
+
+@pytest.mark.parametrize(("size", "strip"), [((480, 832), (459, 88)), ((16, 24), (72, 16))])
+def test_strips_are_as_high_as_they_are_shown(pipe, size, strip):
+    """Twice that, for sharp screens, and no higher than the frames."""
+    shown = side(pipe, SpecConfig("plain"))
+    shown.add(pipe, VideoBlock(0, 0, torch.zeros(5, 3, *size), "target", [], torch.zeros(1)))
+    image = base64.b64decode(re.search(r"data:image/png;base64,([^\"]+)", shown.view())[1])
+    with Image.open(io.BytesIO(image)) as opened:
+        assert opened.size == strip

@@ -1,0 +1,135 @@
+"""What the page claims: who made what, in which colour, how much faster, from which seed."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from answering import picture
+from PIL import Image
+
+import mmspec.app
+from mmspec import ImagePipeline, SpecConfig, VlmPipeline
+from mmspec.app import markup
+from mmspec.app.desk import Job
+from mmspec.app.image import ImageSide
+from mmspec.app.race import Race
+from mmspec.app.shelf import Model
+from mmspec.app.side import Side, Wish
+from mmspec.app.vlm import VlmSide
+
+BLUE, ORANGE = "#0072b2", "#d55e00"
+
+
+def run(kind: type[Side], pipe, config: SpecConfig, **call) -> tuple[Side, list[bool]]:
+    """A side that has run, and for every token whether the engine says that it was drafted."""
+    stood: list[bool] = []
+
+    class Noted(kind):
+        def observe(self, state):
+            stood.extend(state["context"].drafted()[0])
+            super().observe(state)
+
+    pipe.set_progress_bar_config(disable=True)
+    pipe.enable_speculation(config)
+    side = Noted(pipe, Wish("what is red", config, "x", 3, call, picture(0)))
+    side.run(lambda: False)
+    assert {True, False} == set(stood)
+    return side, stood
+
+
+def pixels(html: str, kind: str) -> list[str]:
+    """Colours of a picture in a view."""
+    found = re.search(f'<img class="{kind}" src="data:image/png;base64,([^"]+)"', html)
+    with Image.open(io.BytesIO(base64.b64decode(found[1]))) as image:
+        data = image.convert("RGB").tobytes()
+    return [f"#{data[at : at + 3].hex()}" for at in range(0, len(data), 3)]
+
+
+def test_mosaic_of_a_picture(folders):
+    pipe = ImagePipeline.from_pretrained(folders["image"])
+    side, stood = run(ImageSide, pipe, SpecConfig("scd", window=4), guidance_scale=1.0)
+    assert len(stood) == 16
+    assert pixels(side.view(), "mm-mosaic") == [BLUE if told else ORANGE for told in stood]
+    side.made = side.made[:5]  # as it was when five tokens were there
+    assert pixels(side.view(), "mm-mosaic")[5:] == [markup.OPEN] * 11
+
+
+def test_pieces_of_an_answer(folders):
+    pipe = VlmPipeline.from_pretrained(folders["vlm"])
+    side, stood = run(VlmSide, pipe, SpecConfig("draft"), temperature=1.0, max_new_tokens=24)
+    out = side.generate(generator=torch.Generator().manual_seed(3), **side.wish.call)
+    pieces = side.pieces()
+    assert "".join(text for text, _ in pieces) == out.text[0]
+    tokenizer = pipe.processor.tokenizer
+    words = [tokenizer.decode([token], skip_special_tokens=True) for token in side.tokens]
+    told = [(word, made) for word, made in zip(words, stood, strict=True) if word]
+    assert [(word, made) for text, made in pieces for word in text.split()] == told
+    shown = re.findall(r'<span class="mm-(drafter|target)">(.*?)</span>', side.view())
+    assert [(text, maker == "drafter") for maker, text in shown] == [
+        (markup.escape(text), made) for text, made in pieces
+    ]
+
+
+def test_colours_are_not_swapped():
+    """Legend, shares, words and blocks: blue is the drafter's."""
+    keys = re.findall(r'background:(#\w+)"></span>(\w+)', markup.legend("drafted", "made"))
+    assert keys == [(BLUE, "drafted"), (ORANGE, "made")]
+    assert (markup.blend(1.0), markup.blend(0.0)) == (BLUE, ORANGE)
+    style = (Path(mmspec.app.__file__).parent / "page.css").read_text()
+    for rule, colour in (
+        (r"\n\.mm-text \.mm-drafter", BLUE),
+        (r"\n\.mm-block\.mm-by-drafter", BLUE),
+        (r"\n\.mm-block", ORANGE),
+    ):
+        assert re.search(rf"{rule} \{{[^}}]*({colour})", style), rule
+
+
+def side(seconds: float, units: int) -> SimpleNamespace:
+    """As far as a comparison looks at it."""
+    stub = SimpleNamespace(made=[1.0] * units, stats=SimpleNamespace(loop_seconds=seconds))
+    return SimpleNamespace(seconds_per_unit=Side.seconds_per_unit.fget(stub))
+
+
+@pytest.mark.parametrize(
+    ("speculative", "plain", "told"),
+    [
+        (side(1.0, 8), side(2.0, 8), "2.00× as fast as plain decoding"),
+        (side(2.0, 8), side(1.0, 8), "0.50× as fast as plain decoding"),
+        (side(1.0, 4), side(4.0, 8), "2.00× as fast as plain decoding"),
+        (side(1.0, 8), side(2.0, 0), ""),
+        (side(1.0, 8), side(0.0, 8), ""),
+    ],
+)
+def test_ratio(speculative, plain, told):
+    race = Race(lambda pipe, wish: plain, Model(None), Wish("", SpecConfig(), ""), Job("one"))
+    race.sides["speculative"] = speculative
+    assert race._ratio() == ""
+    race.sides["plain"] = plain
+    assert race._ratio() == told
+
+
+def test_views_rest(monkeypatch):
+    """Four times as long as the last one took, and a quarter of a second at least."""
+    now = 100.0
+    monkeypatch.setattr(mmspec.app.race.time, "monotonic", lambda: now)
+
+    class Slow(SimpleNamespace):
+        def view(self):
+            nonlocal now
+            now += self.takes
+            return ""
+
+    race = Race(lambda pipe, wish: None, Model(None), Wish("", SpecConfig(), ""), Job("one"))
+    assert race._due()
+    for takes, rest in ((0.01, 0.25), (0.5, 2.0)):
+        race._show("plain", Slow(takes=takes, stats=None, meters=list))
+        now += rest - 0.01
+        assert not race._due()
+        now += 0.02
+        assert race._due()
