@@ -120,6 +120,11 @@ class VideoModelRecipe:
             draw_whole_or_begun, home(pipeline), config.seed, config.batch_size, config.steps
         )
         self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
+        if self.vae.config.z_dim != CHANNELS:
+            raise InputError(
+                f"{pipeline} holds an autoencoder of {self.vae.config.z_dim} channels, and this "
+                f"recipe is for the {CHANNELS} of `mmspec train video-autoencoder`"
+            )
         self.words = clip_tokenizer()
         transformer = WanTransformer(**SIZES[name])
         self.origin = init and pipeline / init

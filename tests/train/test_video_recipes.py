@@ -375,6 +375,15 @@ def test_the_drafter_needs_the_targets_caption_encoder(trained, tiny, tmp_path):
         video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), tmp_path, "drafter")
 
 
+def test_autoencoders_of_another_size_are_refused(tiny, tmp_path):
+    with torch.random.fork_rng():
+        small = AutoencoderKLWan(**{**video_autoencoder.EMBEDDED, "z_dim": 16})
+    small.register_to_config(latents_mean=[0.0] * 16, latents_std=[1.0] * 16)
+    small.save_pretrained(tmp_path / "vae")
+    with pytest.raises(InputError, match="an autoencoder of 16 channels"):
+        video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), tmp_path)
+
+
 def test_further_training_starts_from_the_component(trained, tiny, tmp_path):
     folder, _ = trained
     again = video_model.VideoModelRecipe(
