@@ -74,6 +74,16 @@ def test_a_light_command_runs(command, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+def test_the_quick_start_runs_as_it_is_typed(tmp_path, monkeypatch, capsys):
+    """A picture both ways, and a question about it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("generate", "ask"):
+        command = next(typed for typed in commands(README) if typed.startswith(f"mmspec {name} "))
+        assert main(words(command)) == 0
+        assert re.search(r"\d\.\d\d×", capsys.readouterr().out)
+    assert (tmp_path / "out" / "side-by-side.png").stat().st_size
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_the_parser_takes_every_command(page, command):
     """Its methods, suites and recipes are known, too; "…" and "NAME" stand for what a user has."""
@@ -177,19 +187,37 @@ def test_every_page_is_reachable_from_the_readme():
     assert rooms <= linked
 
 
+def figures(text: str) -> list[str]:
+    """With two decimals or more, outside of links and code."""
+    return re.findall(r"−?\d+\.\d\d+", re.sub(r"\]\([^)]*\)|`[^`]*`", "", text))
+
+
+def stands(figure: str, text: str) -> bool:
+    """Whether a figure is in a text, and not as a part of a longer one."""
+    return re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", text) is not None
+
+
 def test_negative_results_are_in_the_reports_that_they_name():
+    """In rows of the methods that a sentence names, or of plain decoding."""
     section = README.split("## When it will not help")[1].split("\n## ")[0]
     told = [item.split("\n\n")[0] for item in section.split("\n- ")[1:]]
     assert len(told) >= 5
     for item in told:
-        text = re.sub(r"\]\([^)]*\)|`[^`]*`", "", item)
-        figures = re.findall(r"−?\d+\.\d\d+", text)
-        if report := re.search(r"\((assets/reports/[^)]*report\.md)\)", item):
-            found = (ROOT / report[1]).read_text()
-            assert figures
-            assert [figure for figure in figures if figure not in found] == []
-        elif figures:
-            assert "`mmspec eval" in item
+        report = re.search(r"\((assets/reports/[^)]*report\.md)\)", item)
+        if report is None:
+            assert "`mmspec eval" in item or not figures(item)
+            continue
+        assert figures(item)
+        rows = [row.split("|") for row in (ROOT / report[1]).read_text().splitlines()]
+        for part in re.split(r";|\. ", item):
+            named = {"plain", *re.findall(r"`([\w:-]+)`", part)}
+            found = " ".join(
+                cell
+                for _, method, *cells in (row for row in rows if len(row) > 2)
+                for cell in cells
+                if re.split(r"[\\\[@ ]", method.strip())[0] in named
+            )
+            assert [figure for figure in figures(part) if not stands(figure, found)] == [], part
 
 
 def test_figures_of_measured_are_in_the_reports_that_their_section_links():
@@ -207,7 +235,7 @@ def test_figures_of_measured_are_in_the_reports_that_their_section_links():
         text = re.sub(r"\]\([^)]*\)|`[^`]*`", "", section)
         figures = re.findall(r"−?\d[\d,]*\.\d+", text)
         assert figures
-        missing = [f for f in figures if not re.search(rf"(?<![\d.]){re.escape(f)}(?!\d)", found)]
+        missing = [figure for figure in figures if not stands(figure, found)]
         assert missing == [], section.splitlines()[0]
 
 
