@@ -15,7 +15,9 @@ from mmspec.cli import main
 from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.independent import IndependentRule
 from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.stats import SpecStats
 from mmspec.errors import InputError
+from mmspec.eval.showcase import called
 from mmspec.methods import serving
 from mmspec.models.denoiser import HeadDenoiser, PackedHead
 from mmspec.models.denoising import last_noisy_law
@@ -442,6 +444,15 @@ def test_vectors_are_no_ids():
 # --- the command ----------------------------------------------------------------------------------
 
 
+def test_calls_of_networks_are_told_apart():
+    """Where pictures are drawn alone, not those of their tokens."""
+    drawn = ContinuousStats(calls=[100] * 9, pictures=1, head_calls=300, backbone_calls=3)
+    assert called([drawn, drawn]) == "300 head calls, 3 backbone calls"
+    small = ContinuousStats(calls=[0] * 9, pictures=1, drafter_head_calls=300)
+    assert called([small]) == "300 drafter's head calls"
+    assert called([SpecStats(calls=[16])]) == "16 target calls"
+
+
 def test_generate(tmp_path, capsys):
     captioned_pipeline().save_pretrained(tmp_path / "model")
     words = ["generate", "a red circle", "-o", str(tmp_path / "out")]
@@ -455,7 +466,16 @@ def test_generate(tmp_path, capsys):
     record = json.loads((tmp_path / "out" / "stats.json").read_text())["methods"]
     assert record["plain"]["head_calls"] == 2 * 3 * 4
     assert record["reflection"]["backbone_calls"] == 2 * 3
-    capsys.readouterr()
+    head, plain, fast = capsys.readouterr().out.splitlines()[:3]
+    assert "drafter's" not in head
+
+    def printed(line: str, title: str) -> str:
+        return line[head.index(title) :].split()[0]
+
+    # of a picture: 3 iterations of 4 steps, one after the other, however many tokens they draw
+    assert (printed(plain, "head calls"), printed(plain, "backbone calls")) == ("12.0", "3.0")
+    assert float(printed(fast, "head calls")) == record["reflection"]["head_calls"] / 2
+    assert printed(fast, "backbone calls") == "3.0"
     for more, said in (
         (["--top-k", "5"], "--top-k and --top-p choose among token ids"),
         (["--method", "sjd"], "method 'sjd' is for a model that draws pictures"),
