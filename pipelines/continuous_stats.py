@@ -51,6 +51,7 @@ class ContinuousStats(SpecStats):
         calls: int = 1,
         again: Sequence[int] = (),
     ) -> None:
+        reach = nodes  # drafts are chains, whose reach is not told where nodes stand each by itself
         for done, depth, kept, count in zip(self.emitted, reach, accepted, counts, strict=True):
             judged = min(count, depth)
             grow = done + judged - len(self.judged_by_step)

@@ -109,6 +109,32 @@ def test_the_target_as_its_own_drafter_drafts_everything(pipe):
     assert torch.cat(shares, 1).tolist() == [[1] * 16]
 
 
+@pytest.mark.parametrize("method", ["cspd", "cspd-independent"])
+def test_aligned_drafts_are_judged_at_the_last_noisy_step(pipe, method):
+    """Per step, what is judged and what stands; a drafter equal to the target stands."""
+    twins = ContinuousImagePipeline(pipe.transformer, pipe.vae, drafter=pipe.transformer)
+    twins.set_progress_bar_config(disable=True)
+    # of an iteration behind drafts the two have read other pictures: one span, as wide as it takes
+    settings = {"num_draft_tokens": 1} if method == "cspd-independent" else {}
+    twins.enable_speculation(SpecConfig(method, **settings))
+    stats = twins(class_labels=[1, 2], generator=seeds(1, 2), **CALL).stats
+    first = 0 if method == "cspd" else 2 * MarPlan(16, 6).drawn(0)  # prefilled by the target
+    assert sum(stats.accepted) == 32 - first
+    assert stats.judged_by_step == stats.stood_by_step == [0] * (T - 2) + [32 - first]
+    assert stats.acceptance_by_position == [1.0]
+
+
+def test_iterations_behind_drafts_fall(pipe):
+    """Of drafts of several iterations: what stood is counted where it stood."""
+    twins = ContinuousImagePipeline(pipe.transformer, pipe.vae, drafter=pipe.transformer)
+    twins.set_progress_bar_config(disable=True)
+    twins.enable_speculation(SpecConfig("cspd-independent"))
+    stats = twins(class_labels=[1, 2], generator=seeds(1, 2), **CALL).stats
+    assert 0 < sum(stats.accepted) < sum(stats.drafted)
+    assert stats.judged_by_step == [0] * (T - 2) + [sum(stats.drafted)]
+    assert stats.stood_by_step == [0] * (T - 2) + [sum(stats.accepted)]
+
+
 def speculation(config, small=None, plan=PLAN, **more) -> Speculation:
     complete = config.serving("continuous")
     return Speculation(complete, plan, 2, small, ContinuousStats(), **more)
@@ -327,6 +353,9 @@ def test_calls_are_those_that_were_made(pipe, method, monkeypatch):
     assert (stats.method, stats.pictures) == (method, 2)
     lossy = method in ("drafter-only", "cspd-independent")
     assert stats.contract == ("lossy" if lossy else "exact")
+    assert stats.mean_acceptance_length == (
+        0 if method == "drafter-only" else 32 * T / sum(stats.calls)
+    )
 
 
 def test_backbone_calls(pipe):
