@@ -129,7 +129,7 @@ class SpeculativePipeline(DiffusionPipeline):
         self.speculation = config
 
     def disable_speculation(self) -> None:
-        """Back to plain decoding, in the same loop."""
+        """Back to plain decoding."""
         self.speculation = PLAIN
 
     def check_speculation(self, config: SpecConfig) -> None:

@@ -7,7 +7,6 @@ from torch import Tensor
 from ..config import SpecConfig
 from ..draft.denoising import DenoisingDrafter
 from ..draft.frozen import FrozenDrafter
-from ..draft.null import NullDrafter
 from ..engine.accept.gamma_maximal import GammaMaximalRule
 from ..engine.accept.gaussian_block import GaussianBlockRule
 from ..engine.accept.independent import IndependentRule
@@ -78,8 +77,6 @@ def make_step_drafter(
         InputError: the drafter drafts no denoising steps, or needs a smaller head.
     """
     drafter = config.resolved().drafter
-    if drafter == "null":
-        return NullDrafter()
     if drafter == "frozen":
         return FrozenDrafter(schedule, temperature, learned_variance)
     if drafter != "denoiser":

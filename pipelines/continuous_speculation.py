@@ -11,7 +11,7 @@ from torch import Tensor
 from ..config import SpecConfig
 from ..draft.iterations import IterationDrafter
 from ..engine.loop import run
-from ..engine.types import Drafter, Engine
+from ..engine.types import Drafter, Engine, TargetError
 from ..errors import InputError
 from ..models.denoising import CountedDenoiser, DenoisingTarget, walk
 from ..models.mar_iterations import MarBackbone, MarPlan, Prediction, plainly
@@ -97,6 +97,7 @@ class Speculation:
         return tokens
 
     def _plainly(self, prediction: Prediction) -> Tensor:
+        """All steps one after the other, without the loop, which would draft and judge nothing."""
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
         self.drafted = torch.full((tokens,), float(self.config.drafter_only))
         if self.config.drafter_only:
@@ -107,6 +108,14 @@ class Speculation:
             with self.stats.phase("target"):
                 drawn = plainly(prediction)
             self.stats.observe_plain(tokens, steps, self.groups)
+        wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
+        if wrong:
+            picture, number = divmod(wrong[0], prediction.places.shape[1])
+            raise TargetError(
+                f"token {int(prediction.places[picture, number])} of picture {picture} is no "
+                "numbers: the diffusion head overflows; load the model in float32, or check its "
+                "weights"
+            )
         return drawn
 
     def _aligned(self, prediction: Prediction) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.independent import IndependentRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.stats import SpecStats
+from mmspec.engine.types import TargetError
 from mmspec.errors import InputError
 from mmspec.eval.showcase import called
 from mmspec.methods import serving
@@ -296,6 +298,22 @@ def test_independent_iterations_share_what_is_known(pipe):
     assert kept.any()
     assert torch.allclose(drawn.flatten(0, 1)[kept], finished[kept], atol=1e-9)
     assert (spec.stats.drafter_backbone_calls, spec.stats.head_calls) == (3, T)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", [float("nan"), 1e300])
+def test_a_head_that_overflows_draws_nothing(pipe, method, value):
+    """Whoever denoises, in the loop or without it: no picture without numbers."""
+    parts = {"transformer": pipe.transformer, "drafter": pipe.drafter}
+    component = "drafter" if method == "drafter-only" else "transformer"
+    parts[component] = deepcopy(parts[component])
+    with torch.no_grad():
+        parts[component].head.final_layer.linear.bias.fill_(value)
+    broken = ContinuousImagePipeline(vae=pipe.vae, **parts)
+    broken.set_progress_bar_config(disable=True)
+    broken.enable_speculation(SpecConfig(method=method))
+    with pytest.raises(TargetError, match="no numbers"):
+        broken(class_labels=[1, 2], generator=seeds(1, 2), **CALL)
 
 
 # --- calls ----------------------------------------------------------------------------------------
