@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from ..config import SpecConfig
@@ -64,14 +66,14 @@ def make_step_drafter(
     temperature: float = 1.0,
     learned_variance: bool = True,
     small: Denoiser | None = None,
-    condition: Tensor | None = None,
+    condition: Tensor | Callable[[], Tensor] | None = None,
 ) -> Drafter:
     """The drafter of denoising steps of a configuration.
 
     Args:
         schedule, temperature, learned_variance: of the target's head.
-        small: the smaller head of those that need one, and what it is told of every token, its
-            `condition [B, D]`.
+        small, condition: the smaller head of those that need one, and what it is told of every
+            token, see `DenoisingDrafter`.
 
     Raises:
         InputError: the drafter drafts no denoising steps, or needs a smaller head.

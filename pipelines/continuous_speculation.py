@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..config import SpecConfig
+from ..draft.guarded import GuardedDrafter
 from ..draft.iterations import IterationDrafter
 from ..engine.loop import run
 from ..engine.types import Drafter, Engine, TargetError
@@ -52,25 +54,23 @@ class Speculation:
         self.stats.method = self.config.method
         self.stats.contract = "lossy" if self.config.drafter_only else self.rule.contract
 
-    @property
-    def spans(self) -> list[int]:
-        """Iterations of every prediction.
+    def spans(self) -> Iterator[int]:
+        """Iterations of every prediction, each said when it is asked for.
 
         Under rule "cspd-independent" several are scored behind one set of known tokens, once the
-        first few are drawn.
+        first few are drawn and while there is a drafter.
         """
-        iterations = self.plan.iterations
-        if self.config.rule != "cspd-independent":
-            return [1] * iterations
-        known = [self.plan.length - left for left in self.plan.masked]
-        alone = sum(count < PREFILLED * self.plan.length for count in known)
-        step = self.config.extent.first_drafted
-        whole, rest = divmod(iterations - alone, step)
-        return [1] * alone + [step] * whole + [rest] * (rest > 0)
+        done = 0
+        while done < self.plan.iterations:
+            known, span = self.plan.length - self.plan.masked[done], 1
+            if self.config.rule == "cspd-independent" and not self._alone(known):
+                span = min(self.config.extent.first_drafted, self.plan.iterations - done)
+            done += span
+            yield span
 
     def draw(self, prediction: Prediction) -> Tensor:
         """Tokens `[R, C]`."""
-        if self.config.drafter == "null" or self._prefilled(prediction):
+        if self._alone(prediction.known.shape[1]):
             return self._plainly(prediction)
         if self.config.drafter == "aligned":
             return self._aligned(prediction)
@@ -78,8 +78,7 @@ class Speculation:
         small = condition = None
         if self.small is not None:
             small = CountedDenoiser(self.small.denoiser(target.steps))
-            with self.stats.phase("draft"):
-                condition = self.small.told(*prediction.asked, target.steps)
+            condition = partial(self.small.told, *prediction.asked, target.steps)
         drafter = make_step_drafter(
             self.config,
             prediction.denoiser.schedule,
@@ -143,20 +142,23 @@ class Speculation:
     ) -> Tensor:
         """The last of the judge's steps from `first [R, 1, C]` on, `[R, C]`."""
         length = make_step_length(self.config)
-        engine = Engine(judge, drafter, self.rule, length, prediction.coins)
+        guarded = GuardedDrafter(drafter, None, self.config.extent.deepest)
+        engine = Engine(judge, guarded, self.rule, length, prediction.coins)
         if self.on_engine is not None:
             self.on_engine(engine)
         counts = ContinuousStats(self.stats.method, self.stats.contract)
         rows, limit = len(first), judge.left
         context = run(engine, rows, limit, counts, device=first.device, first=first)
+        counts.fault = guarded.fault
         counts.head_calls, counts.head_rows = target.calls, target.rows * self.groups
         self.drafted = torch.tensor(counts.accepted) / max(1, limit - 1)
         self.stats.observe_loop(counts, walked=target.steps - limit)
         return context.tokens[:, limit - 1]
 
-    def _prefilled(self, prediction: Prediction) -> bool:
-        known = prediction.known.shape[1]
-        return self.config.rule == "cspd-independent" and known < PREFILLED * self.plan.length
+    def _alone(self, known: int) -> bool:
+        """Whether the target draws without drafts, where so many tokens are known."""
+        prefilled = self.config.rule == "cspd-independent" and known < PREFILLED * self.plan.length
+        return self.config.drafter == "null" or self.stats.fault is not None or prefilled
 
 
 def check_plan(config: SpecConfig, plan: MarPlan) -> None:

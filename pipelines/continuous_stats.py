@@ -74,7 +74,6 @@ class ContinuousStats(SpecStats):
         for counts in (self.drafted, self.accepted):
             counts += [0] * tokens
         self.rounds += [0] * steps
-        self.alone += steps
         self.head_calls += steps
         self.head_rows += steps * tokens * groups
 
@@ -88,8 +87,10 @@ class ContinuousStats(SpecStats):
         self.drafter_head_rows += steps * tokens * groups
 
     def observe_loop(self, other: ContinuousStats, walked: int = 0) -> None:
-        """Count what a run of the loop took, in front of which so many steps were walked."""
-        other.emitted = [steps + walked for steps in other.emitted]
+        """Count what a run of the loop took, in front of which the target walked so many steps."""
+        for name in ("calls", "emitted", "target_tokens"):
+            setattr(other, name, [steps + walked for steps in getattr(other, name)])
+        other.rounds = [0] * walked + other.rounds
         for name in _STEPS:
             setattr(other, name, [0] * walked + getattr(other, name))
         self._add(other)

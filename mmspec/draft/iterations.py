@@ -46,9 +46,8 @@ class IterationDrafter:
             return Draft(none, torch.zeros_like(lengths), Gaussian(none, none))
         own = coins.normal((self.noise.shape[-1],)).to(self.noise)
         x, mean, std = (each.flatten(0, 1)[:, None] for each in self._draw(own))
-        steps = self.noise.shape[1] - 1
         sound = (x.isfinite() & std.isfinite()).all(-1)[:, 0]  # what is no numbers is not drafted
-        return Draft(x, lengths * sound, Gaussian(mean, std), calls=steps, read=steps)
+        return Draft(x, lengths * sound, Gaussian(mean, std))
 
     def _draw(self, own: Tensor) -> tuple[Tensor, ...]:
         """Tokens at the last noisy step, and their laws there, all `[B, m, C]`."""

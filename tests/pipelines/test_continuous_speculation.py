@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from copy import deepcopy
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -27,6 +29,8 @@ from mmspec.models.diffusion import DiffusionSchedule
 from mmspec.models.mar_iterations import MarBackbone, MarPlan, Prediction, plainly
 from mmspec.pipelines.continuous_speculation import Speculation
 from mmspec.pipelines.continuous_stats import ContinuousStats
+from mmspec.pipelines.costs import StepCosts
+from mmspec.registry import resolve
 from mmspec.worlds.linear_gaussian import LinearGaussian
 
 T = 9
@@ -391,6 +395,106 @@ def test_backbone_calls(pipe):
         "cspd": (6, 6),
         "cspd-independent": (2, 5),  # one alone, and the others at once
     }
+
+
+# --- what does not pay, and what fails ------------------------------------------------------------
+
+
+def clocked(pipe, monkeypatch, step: float) -> ContinuousImagePipeline:
+    """The same with notices of its own, whose plain steps take `step` seconds by declaration."""
+    made = ContinuousImagePipeline(pipe.transformer, pipe.vae, drafter=pipe.drafter)
+    made.set_progress_bar_config(disable=True)
+    monkeypatch.setattr(StepCosts, "_step", lambda *_: step)
+    return made
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_slowness_is_said_once(pipe, method, monkeypatch, caplog):
+    slow = clocked(pipe, monkeypatch, 0.0)
+    slow.enable_speculation(SpecConfig(method=method))
+    silent = method in ("plain", "drafter-only")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            stats = slow(class_labels=1, generator=seeds(1), **CALL).stats
+    pattern = rf"speculation \({method}\) took .* s where plain decoding takes about"
+    found = [record.message for record in caplog.records]
+    assert len(found) == (0 if silent else 1)
+    assert all(re.match(pattern, line) for line in found)
+    assert stats.fault is None
+
+
+@pytest.mark.parametrize("method", ["reflection", "cspd-independent"])
+def test_what_pays_is_not_spoken_of(pipe, method, monkeypatch, caplog):
+    fast = clocked(pipe, monkeypatch, 100.0)
+    fast.enable_speculation(SpecConfig(method=method))
+
+    def stop(pipe, *_) -> None:
+        pipe.interrupt = True
+
+    with caplog.at_level(logging.WARNING):
+        fast(class_labels=1, generator=seeds(1), **CALL)
+        slow = clocked(pipe, monkeypatch, 0.0)  # what is cut short has no plain seconds
+        slow.enable_speculation(SpecConfig(method=method))
+        slow(class_labels=1, generator=seeds(1), callback_on_step_end=stop, **CALL)
+    assert not caplog.records
+
+
+def test_plain_steps_are_timed_once_a_size(pipe, monkeypatch):
+    """Of every number of tokens that iterations draw, for so many pictures."""
+    prediction, sizes = predicted(pipe.transformer), []
+    sample = HeadDenoiser.sample
+
+    def watched(self, condition, noise):
+        sizes.append(tuple(noise.shape))
+        return sample(self, condition, noise)
+
+    monkeypatch.setattr(HeadDenoiser, "sample", watched)
+    costs, given = StepCosts(), (prediction.denoiser, prediction.condition, PLAN, 3)
+    seconds = costs.plain(*given)
+    assert costs.plain(*given) == seconds > 0
+    drawn = {PLAN.drawn(k) for k in range(PLAN.iterations)}
+    assert sorted({size[0] for size in sizes}) == sorted(3 * count for count in drawn)
+    assert len(sizes) == 3 * len(drawn)
+    monkeypatch.setattr(costs, "_step", lambda denoiser, condition, rows: float(rows))
+    assert costs.plain(*given) == 3 * 16 * T
+
+
+@pytest.mark.parametrize(
+    ("method", "drafter", "where"),
+    [
+        ("reflection", "frozen", "mmspec.draft.frozen.FrozenDrafter.law"),
+        ("gamma-maximal", "denoiser", "mmspec.draft.denoising.DenoisingDrafter.law"),
+        ("gaussian-block", "denoiser", "mmspec.models.mar_iterations.MarBackbone.told"),
+        ("cspd", None, "mmspec.draft.iterations.IterationDrafter._draw"),
+        ("cspd-independent", None, "mmspec.draft.iterations.IterationDrafter._draw"),
+    ],
+)
+def test_a_drafter_that_raises_is_left_alone(pipe, method, drafter, where, monkeypatch, caplog):
+    """One warning, then plain denoising, one iteration at a time, and the counters add up."""
+    holder, name = where.rsplit(".", 1)
+    kind = resolve(":".join(holder.rsplit(".", 1)))
+    own = getattr(kind, name)
+
+    def fails(self, *given):
+        if isinstance(self, MarBackbone) and self.model is not pipe.drafter:
+            return own(self, *given)
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(kind, name, fails)
+    pipe.enable_speculation(SpecConfig(method, drafter=drafter))
+    with caplog.at_level(logging.WARNING):
+        out = pipe(class_labels=[1, 2], generator=seeds(1, 2), **CALL)
+    assert out.images.isfinite().all()
+    stats = out.stats
+    assert stats.fault == "RuntimeError: out of order"
+    assert [record.message for record in caplog.records] == [
+        "the drafter failed (RuntimeError: out of order); decoding goes on without it"
+    ]
+    assert (sum(stats.drafted), sum(stats.accepted), stats.emitted) == (0, 0, [T] * 32)
+    assert stats.calls == stats.target_tokens == [T] * 32
+    assert stats.head_rows == 2 * sum(stats.calls)
+    # of "cspd-independent" the span in which it failed is drawn at once, as it was scored
+    assert stats.backbone_calls == (2 if method == "cspd-independent" else 6)
 
 
 # --- the pipeline ---------------------------------------------------------------------------------
