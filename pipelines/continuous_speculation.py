@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..config import SpecConfig
+from ..draft.aligned import AlignedDrafter
 from ..draft.guarded import GuardedDrafter
-from ..draft.iterations import IterationDrafter
 from ..engine.loop import run
 from ..engine.types import Drafter, Engine, TargetError
 from ..errors import InputError
@@ -124,7 +124,7 @@ class Speculation:
         noise = _wide(prediction, target.steps - 1)
         with self.stats.phase("target"):
             reached = walk(target, noise, prediction.condition)
-        drafter = IterationDrafter(self.small, prediction, noise)
+        drafter = AlignedDrafter(self.small, prediction, noise)
         judge = DenoisingTarget(target, prediction.condition, left=2)
         tokens = self._run(prediction, judge, drafter, reached[:, None], target)
         self.stats.drafter_backbone_calls += drafter.backbone_calls

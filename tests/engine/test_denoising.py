@@ -14,7 +14,6 @@ from mmspec.draft.frozen import FrozenDrafter
 from mmspec.draft.null import NullDrafter
 from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.gaussian_block import GaussianBlockRule
-from mmspec.engine.accept.independent import IndependentRule
 from mmspec.engine.accept.reflection import ReflectionRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.length.constant import ConstantLength
@@ -22,13 +21,11 @@ from mmspec.engine.loop import run
 from mmspec.engine.quadrature import branches, normal_rule, product, uniform_rule
 from mmspec.engine.stats import SpecStats
 from mmspec.engine.types import Context, Engine, Gaussian, TargetError
-from mmspec.models.denoising import (
-    AlignedTarget,
-    DenoisingTarget,
-    last_noisy_law,
-)
+from mmspec.models.denoising import DenoisingTarget, last_noisy_law, walk
 from mmspec.models.diffusion import DiffusionSchedule
-from mmspec.worlds.linear_gaussian import LinearGaussian, MarkovBackbone
+from mmspec.models.mar_iterations import MarPlan
+from mmspec.worlds.linear_gaussian import LinearGaussian
+from mmspec.worlds.markov_tokens import MarkovHead, MarkovTokens
 
 T, SIZE = 12, 3
 SCHEDULE = DiffusionSchedule.trained("cosine").respaced(T)
@@ -309,16 +306,6 @@ def test_drafts_follow_their_law(drafter):
 # --- whole tokens ---------------------------------------------------------------------------------
 
 
-def aligned(rule, rows, length, small=SMALL, slope=0.5, tokens=4):
-    drafter = AlignedDrafter(small, MarkovBackbone(1.0, slope), SIZE)
-    judge = AlignedTarget(TARGET, MarkovBackbone(1.0, 0.6))
-    coins = ProductionCoins(list(rows))
-    first = torch.zeros(len(rows), 1, SIZE, dtype=torch.float64)
-    stats = SpecStats()
-    engine = Engine(judge, drafter, rule, ConstantLength(length), coins)
-    return run(engine, len(rows), tokens, stats, first=first), stats
-
-
 def test_last_noisy_law_by_hand():
     noise, condition = normal(2, T - 1, SIZE), normal(2, SIZE, seed=1)
     x = noise[:, 0]
@@ -329,44 +316,29 @@ def test_last_noisy_law_by_hand():
     assert torch.allclose(std, TARGET.std[1].expand(2, SIZE))
 
 
-def test_equal_models_agree_on_every_token():
-    """With shared noises the same model has the same last law: the ratio is 1."""
-    _, stats = aligned(GammaMaximalRule(), range(4), 3, TARGET, 0.6)
-    assert stats.accepted == [3] * 4
-    assert stats.calls == [1] * 4
-    _, stats = aligned(GammaMaximalRule(), range(4), 0, TARGET, 0.6)
-    assert stats.calls == [4] * 4
-
-
-@pytest.mark.parametrize("rule", [GammaMaximalRule(), IndependentRule(5.0)])
-def test_aligned_rows_do_not_depend_on_their_neighbours(rule):
-    together, _ = aligned(rule, range(4), 2)
-    for row in range(4):
-        alone, _ = aligned(rule, [row], 2)
-        assert torch.equal(alone.tokens[0, :4], together.tokens[row, :4])
-
-
 def test_an_aligned_token_follows_the_target_given_the_noise():
     """One token in one dimension: shared noises fixed, the last noisy step by quadrature."""
-    target = LinearGaussian.of_data(torch.tensor([0.5]).double(), SCHEDULE, 0.3)
-    small = LinearGaussian(target.gain * 0.999, target.pull, target.std)
-    shared = normal(1, T - 1, 1, seed=4)
-    condition = torch.ones(1, 1, dtype=torch.float64)
-    p, q = (Gaussian(*last_noisy_law(m, shared, condition)) for m in (target, small))
+    head = MarkovHead.of_data(torch.tensor([0.5]).double(), SCHEDULE, 0.3)
+    small = MarkovHead(head.gain * 0.999, head.pull, head.std)
+    plan, rows = MarPlan(2, 2, diffusion_steps=T), 32
+    target, drafting = (MarkovTokens(m, plan, range(rows), 1.0, 0.0) for m in (head, small))
+    prediction = next(target.predictions(torch.zeros(rows, 2, 1).double(), [1, 1]))
+    shared, condition = normal(1, T - 1, 1, seed=4), prediction.condition
+    p, q = (Gaussian(*last_noisy_law(m, shared, condition[:1])) for m in (head, small))
     apart = ((p.mean - q.mean) / p.std).abs().item()
     assert 0.1 < apart < 6
     drafts, weights = normal_rule(16, *crossings(p, q))
-    rows = len(drafts)
-    drafter = AlignedDrafter(small, MarkovBackbone(1.0, 0.0), 1)
-    judge = AlignedTarget(target, MarkovBackbone(1.0, 0.0))
-    context = Context.empty(rows, 2, first=torch.zeros(rows, 1, 1, dtype=torch.float64))
+    assert len(drafts) == rows
+    shared = shared.expand(rows, -1, -1)
+    judge = DenoisingTarget(head, condition, left=2)
+    first = walk(head, shared, condition)[:, None]
+    context = Context.empty(rows, 2, first=first)
 
     class Given(ProductionCoins):
         def normal(self, shape, index=0):
-            own = torch.cat([shared.expand(rows, -1, -1), drafts.view(-1, 1, 1)], 1)
-            return torch.stack([own] * shape[0], 1)
+            return drafts[:, None]
 
-    draft = drafter.propose(context, [1] * rows, Given([0] * rows))
+    draft = AlignedDrafter(drafting, prediction, shared).propose(context, [1] * rows, Given([0]))
     assert torch.allclose(draft.tokens[:, 0, 0], q.mean[0, 0] + q.std[0, 0] * drafts)
     laws = judge.score(context, draft).gaussian
     assert torch.allclose(laws.mean[:, 0], p.mean)

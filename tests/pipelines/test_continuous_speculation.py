@@ -465,8 +465,8 @@ def test_plain_steps_are_timed_once_a_size(pipe, monkeypatch):
         ("reflection", "frozen", "mmspec.draft.frozen.FrozenDrafter.law"),
         ("gamma-maximal", "denoiser", "mmspec.draft.denoising.DenoisingDrafter.law"),
         ("gaussian-block", "denoiser", "mmspec.models.mar_iterations.MarBackbone.told"),
-        ("cspd", None, "mmspec.draft.iterations.IterationDrafter._draw"),
-        ("cspd-independent", None, "mmspec.draft.iterations.IterationDrafter._draw"),
+        ("cspd", None, "mmspec.draft.aligned.AlignedDrafter._draw"),
+        ("cspd-independent", None, "mmspec.draft.aligned.AlignedDrafter._draw"),
     ],
 )
 def test_a_drafter_that_raises_is_left_alone(pipe, method, drafter, where, monkeypatch, caplog):
