@@ -351,3 +351,42 @@ def test_an_aligned_token_follows_the_target_given_the_noise():
         GammaMaximalRule(), draft.tokens, weights, laws, draft.law, *noise_rule(1, 12), value
     )
     assert abs(found[0] - torch.tensor(-0.5).exp()) < EXACT
+
+
+class Mean(ProductionCoins):
+    """No noise: what is linear in it gives its mean."""
+
+    def normal(self, shape, index=0):
+        return torch.zeros(len(self._keys), *shape, dtype=torch.float64)
+
+
+def test_copies_behind_a_draft_are_of_another_picture():
+    """Why "cspd" drafts one iteration at a time.
+
+    Two heads that differ in the last step alone, which adds no noise: every draft stands. A masked
+    copy that scores the second token has read the first as the drafter ends it, and the output
+    holds it as the target does: the second follows a picture that nobody draws.
+    """
+    head = MarkovHead.of_data(SPREAD, SCHEDULE, 0.3)
+    other = replace(head, pull=head.pull + 0.2 * (torch.arange(T) == 0)[:, None])
+    plan, tokens = MarPlan(2, 2, diffusion_steps=T), torch.zeros(1, 2, SIZE, dtype=torch.float64)
+    target, small = (MarkovTokens(m, plan, [0], 1.0, 0.6) for m in (head, other))
+    prediction = next(target.predictions(tokens, [2]))
+    noise = torch.zeros(2, T - 1, SIZE, dtype=torch.float64)
+    context = Context.empty(2, 2, first=noise[:, :1])
+    drafter = AlignedDrafter(small, prediction, noise)
+    draft = drafter.propose(context, [1, 1], Mean([0, 0]))
+    x, zero = draft.tokens[:, 0], torch.zeros(1, dtype=torch.long)
+
+    def drawn(ends):
+        """The second token, whose condition has read the first as a head ends it."""
+        read = ends.step(x[:1], zero, prediction.condition[:1])[0][None]
+        condition = target.told(range(1, 2), read, *prediction.places.split(1, dim=1), T)
+        mean, std = last_noisy_law(head, noise[1:], condition)
+        return mean, std, head.step(mean, zero, condition)[0][0]
+
+    mean, std, second = drawn(other)
+    assert torch.allclose(draft.law.mean[1], mean)  # the ratio is 1 whatever x is
+    assert torch.allclose(draft.law.std[1], std)
+    assert torch.allclose(drawn(head)[2], target.law(2)[0])
+    assert torch.allclose(second - target.law(2)[0], head.reach * target.slope * 0.2)
