@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 from gaussians import EXACT, crossings, emitted_mean, noise_rule
+from test_reflection import kinks
 
 from mmspec.draft.aligned import AlignedDrafter
 from mmspec.draft.denoising import DenoisingDrafter
 from mmspec.draft.frozen import FrozenDrafter
 from mmspec.draft.null import NullDrafter
+from mmspec.engine.accept import naive_gaussian as naive
+from mmspec.engine.accept import reflection
 from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.gaussian_block import GaussianBlockRule
 from mmspec.engine.accept.reflection import ReflectionRule
@@ -169,6 +172,10 @@ def two_rounds(drafter, rule, x0):
     mean, std = target.step(x0 * one, torch.tensor([1]), one)
     q_mean, q_std = drafter.step(x0 * one, torch.tensor([1]), one)
     borders = crossings(Gaussian(mean[0], std[0]), Gaussian(q_mean[0], q_std[0]))
+    mirrors = isinstance(rule, ReflectionRule)
+    if mirrors:  # where the mirror image has corners, too
+        p, q = ([(m.item(), s.item())] for m, s in ((mean, std), (q_mean, q_std)))
+        borders = kinks(p, q)
     nodes, weights = product(
         normal_rule(14, *borders), normal_rule(12, 0.0), normal_rule(24), uniform_rule(1)
     )
@@ -183,12 +190,28 @@ def two_rounds(drafter, rule, x0):
         return run(engine, rows, 2, SpecStats(), first=(x0 * one).expand(rows, 1, 1))
 
     # a kept draft leaves the last step to `own`; after a fall it is a round of its own
-    race = [torch.cat([own, pace], 1)] if not isinstance(rule, ReflectionRule) else []
-    for context, coins in branches(shipped, [draft, own, *race, last]):
+    race = [] if mirrors else [torch.cat([own, pace], 1)]
+    cut = 0.0
+    for context, coins in branches(shipped, [draft, own, *race, last], 2 if mirrors else 64):
         if coins.taken[0] == 1:
             continue
-        total = total + (weights * coins.probability * wave(context, frequencies)).sum()
-    for context, coins in branches(shipped, [draft, last]):
+        chance = weights * coins.probability
+        if coins.cut:
+            cut = cut + chance.sum()
+        else:
+            total = total + (chance * wave(context, frequencies)).sum()
+    if mirrors:  # what is tried is integrated in plain numbers, and the target's step behind it
+        y, chance = normal_rule(48, *splits(p, q))
+        y = p[0][0] + p[0][1] * y
+        density = [naive.density([v], p) for v in y.tolist()]
+        lacks = [have - given for have, given in (naive.lacking([v], p, q) for v in y.tolist())]
+        chance = chance * torch.tensor(lacks).double().clamp_min(0) / torch.tensor(density).double()
+        assert abs(chance.sum() - cut) < EXACT
+        after = target.gain[0] * y + target.pull[0]
+        phase = frequencies[0] * y + frequencies[1] * after
+        step = (-(frequencies[1] * target.std[0, 0]).square() / 2).exp()
+        total = total + (chance * (1j * phase).exp()).sum() * step
+    for context, coins in branches(shipped, [draft, last], 1):
         if coins.taken[0] == 1:
             total = total + (weights * coins.probability * wave(context, frequencies)).sum()
     path = target.mean_path(x0 * one[0], one[0])[:, 0]
@@ -200,12 +223,26 @@ def wave(context, frequencies):
     return (1j * (context.tokens[:, :2, 0] @ frequencies)).exp()
 
 
-@pytest.mark.parametrize("rule", [ReflectionRule(), GammaMaximalRule(), GaussianBlockRule()])
-def test_the_whole_loop_is_exact(rule):
+def splits(p, q):
+    """Kinks as deviations of the mirror images, under p."""
+    images = (naive.reflected([q[0][0] + q[0][1] * v], p, q)[0] for v in kinks(p, q))
+    return [(y - p[0][0]) / p[0][1] for y in images]
+
+
+@pytest.mark.parametrize(
+    ("rule", "std"),
+    [
+        *((ReflectionRule(), std) for std in (0.8, 0.7, 1.1)),
+        *((GammaMaximalRule(), 0.8), (GaussianBlockRule(), 0.8)),
+    ],
+)
+def test_the_whole_loop_is_exact(rule, std, monkeypatch):
+    """Also where the drafter's deviation is not the target's, 0.8; races see `test_excess`."""
+    monkeypatch.setattr(reflection, "TRIES", 1)
     drafter = LinearGaussian(
         torch.tensor([[0.5], [0.8]], dtype=torch.float64),
         torch.tensor([[0.0], [-0.4]], dtype=torch.float64),
-        torch.tensor([[0.4], [0.8]], dtype=torch.float64),
+        torch.tensor([[0.4], [std]], dtype=torch.float64),
     )
     found, truth = two_rounds(drafter, rule, 0.7)
     assert abs(found - truth) < EXACT
