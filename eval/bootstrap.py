@@ -90,14 +90,31 @@ class StratifiedMean:
         if np.ptp(values) == 0:
             reach = 3 / len(values) * (abs(float(values[0])) or 1.0)
             return float(values[0]) - reach, float(values[0]) + reach
+        low, high = np.percentile(self._resampled(values, seed, rounds), [2.5, 97.5])
+        return float(low), float(high)
+
+    def share_interval(
+        self, values: Array, whole: Array, seed: int = 0, rounds: int = ROUNDS
+    ) -> Interval | None:
+        """That of the mean over the mean of `whole [n]`, of the same resamples.
+
+        None: a resample of the latter has the mean 0.
+        """
+        below = self._resampled(whole, seed, rounds)
+        if not (below > 0).all():
+            return None
+        low, high = np.percentile(self._resampled(values, seed, rounds) / below, [2.5, 97.5])
+        return float(low), float(high)
+
+    def _resampled(self, values: Array, seed: int, rounds: int) -> Array:
+        """Means `[rounds]`; a seed picks the same clusters of any values."""
         rng = np.random.default_rng(seed)
         total = np.zeros(rounds)
         for places, cluster in zip(self._places, self._strata, strict=True):
             sums, counts = np.bincount(cluster, values[places]), np.bincount(cluster)
             picked = rng.integers(0, len(sums), (rounds, len(sums)))
             total += sums[picked].sum(1) / counts[picked].sum(1)
-        low, high = np.percentile(total / len(self._strata), [2.5, 97.5])
-        return float(low), float(high)
+        return total / len(self._strata)
 
 
 def verdict(loss: Interval, margin: float) -> str:

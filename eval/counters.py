@@ -44,12 +44,15 @@ def count_sibling(row: MethodResult, total: SpecStats) -> None:
         row.sibling_calls_per_sample = sum(total.sibling_calls) / len(total.sibling_calls)
 
 
-def count_networks(row: MethodResult, total: SpecStats) -> None:
-    """Calls of backbone and head a picture, where `total` is of pictures that were drawn alone."""
+def network_calls(total: SpecStats) -> dict[str, float]:
+    """Calls of backbone and head a picture, by a row's fields; of other tokens none.
+
+    `total` is of pictures that were drawn alone: those of a batch share their calls.
+    """
     if not isinstance(total, ContinuousStats):
-        return
-    for name in (
+        return {}
+    names = (
         *("head_calls", "head_rows", "backbone_calls"),
         *("drafter_head_calls", "drafter_backbone_calls"),
-    ):
-        setattr(row, f"{name}_per_sample", getattr(total, name) / total.pictures)
+    )
+    return {f"{name}_per_sample": getattr(total, name) / total.pictures for name in names}

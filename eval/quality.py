@@ -199,7 +199,11 @@ def compare_scores(
         for tag in dict.fromkeys(tags):
             out.parts[tag] = float(values[[t == tag for t in tags]].mean())
     if plain is not None:
-        change = values - _scores(metric, plain)
+        whole = _scores(metric, plain)
+        change = values - whole
+        if metric == "geneval" and means(whole) > 0:
+            out.share_of_plain = out.value / means(whole)
+            out.share_ci95 = means.share_interval(values, whole) if enough else None
         out.difference_to_plain = means(change)
         out.difference_ci95 = means.interval(change) if enough else None
         if margin is not None:

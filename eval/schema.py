@@ -45,7 +45,8 @@ class MethodResult:
         phase_seconds: mean seconds per sample and phase, of the speed runs where there are any; of
             video, what a clip's seconds went to: drafting, decoding, the reward and so on.
         seconds_median: wall-clock of a whole pipeline call at batch 1; None if not measured.
-        decode_seconds_median: of the token loop alone, without captions, prefill and pixels.
+        decode_seconds_median: of the token loop alone, without captions, prefill and pixels; of
+            video, whose blocks are seen as they are made, of all.
         speedup_median, speedup_ci95: paired decode-time ratio to plain, prompt by prompt, and its
             bootstrap interval; None for the baseline itself. Of video, whose blocks are seen as
             they are made, and shown, all seconds of a call are decode time.

@@ -17,8 +17,8 @@ class Quality:
         verdict: what the interval allows to say of the loss against plain: "no loss", "within M",
             "worse", "undecided"; "" without a margin and for plain itself.
         parts: the value by part, such as GenEval's tasks.
-        share_of_plain, share_ci95: of video: the value over plain's, over the same prompts and
-            seeds, and its interval.
+        share_of_plain, share_ci95: of video, and of GenEval's score: the value over plain's, over
+            the same prompts and seeds, and its interval.
     """
 
     value: float

@@ -11,10 +11,18 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
+from ..engine.stats import SpecStats
 from .bootstrap import ratio_interval
+from .counters import network_calls
 from .environment import environment
 from .files import write_atomic
 from .timing import Sample, paired_runs
+
+NETWORKS = {  # calls that are counted apart, by a row's field
+    "head_calls_per_sample": "head calls",
+    "backbone_calls_per_sample": "backbone calls",
+    "drafter_head_calls_per_sample": "drafter's head calls",
+}
 
 
 def compare(
@@ -77,8 +85,9 @@ def showcase_record(
 
 def _row(samples: list[Sample], plain: list[Sample] | None) -> dict[str, Any]:
     total = samples[0].stats.merged([s.stats for s in samples[1:]])
-    row: dict[str, Any] = {**total.as_dict(), "n": len(samples)}
+    row: dict[str, Any] = {**total.as_dict(), **network_calls(total), "n": len(samples)}
     row["seconds_median"] = statistics.median(s.seconds for s in samples)
+    row["decode_seconds_median"] = statistics.median(s.decode_seconds for s in samples)
     if plain is not None and plain is not samples:
         pairs = zip(plain, samples, strict=True)
         ratios = [p.decode_seconds / s.decode_seconds for p, s in pairs]
@@ -97,38 +106,55 @@ def side_by_side(samples: dict[str, list[Sample]], most: int = 8, scale: int = 2
     draw = ImageDraw.Draw(sheet)
     for r, (name, images) in enumerate(rows.items()):
         top = gap + r * (side + label + gap)
-        stats = [s.stats for s in samples[name][:most]]
-        calls = f"{sum(s.nfe for s in stats) / len(stats):.0f} target calls"
-        if any(s.sibling_calls for s in stats):
-            calls += f", {sum(sum(s.sibling_calls) for s in stats) / len(stats):.0f} of its sibling"
-        seconds = sum(s.decode_seconds for s in samples[name][:most]) / len(stats)
-        draw.text((gap, top + 3), f"{name}: {calls}, {seconds:.2f} s", fill="black")
+        shown = samples[name][:most]
+        seconds = sum(s.decode_seconds for s in shown) / len(shown)
+        text = f"{name}: {called([s.stats for s in shown])}, {seconds:.2f} s"
+        draw.text((gap, top + 3), text, fill="black")
         for c, image in enumerate(images):
             picture = image.resize((side, side), Image.Resampling.LANCZOS)
             sheet.paste(picture, (gap + c * (side + gap), top + label))
     return sheet
 
 
+def called(stats: Sequence[SpecStats]) -> str:
+    """How often outputs asked the target, and whoever drafted for it, in the mean."""
+    first, *others = stats
+    total = first.merged(others)
+    if networks := network_calls(total):
+        counts = [(networks[name], words) for name, words in NETWORKS.items()]
+        return ", ".join(f"{count:.0f} {words}" for count, words in counts if count)
+    calls = f"{total.nfe:.0f} target calls"
+    if total.sibling_calls:
+        calls += f", {sum(total.sibling_calls) / len(total.calls):.0f} of its sibling"
+    return calls
+
+
 def print_table(methods: dict[str, dict[str, Any]]) -> None:
-    """The rows of a report or of `stats.json` as a table on standard output."""
+    """The rows of a report or of `stats.json` as a table on standard output.
+
+    Seconds are those that the speed-up is of.
+    """
     apart = any(row.get("head_calls_per_sample") is not None for row in methods.values())
-    calls, each = ("head calls", "steps/call") if apart else ("target calls", "tokens/call")
-    sibling = any(row.get("sibling_calls_per_sample") for row in methods.values())
-    siblings = ["sibling's calls"] if sibling else []
-    head = ["method", "contract", "n", calls, *siblings, each]
+    counted = {"nfe_per_sample": "target calls", "sibling_calls_per_sample": "sibling's calls"}
+    if apart:
+        counted = NETWORKS
+    always, *others = counted
+    calls = [always, *(n for n in others if any(row.get(n) for row in methods.values()))]
+    head = ["method", "contract", "n", *(counted[name] for name in calls)]
+    head += ["steps/call" if apart else "tokens/call"]
     head += ["seconds", "speed-up", "95 % interval"]
     lines = [head]
     for name, row in methods.items():
         speedup, interval = row.get("speedup_median"), row.get("speedup_ci95")
+        spent = row["decode_seconds_median"]
         lines.append(
             [
                 name,
                 row["contract"],
                 str(row["n"]),
-                f"{row['head_calls_per_sample' if apart else 'nfe_per_sample']:.1f}",
-                *([f"{row.get('sibling_calls_per_sample') or 0:.1f}"] if sibling else []),
+                *(f"{row.get(call) or 0:.1f}" for call in calls),
                 f"{row['mean_acceptance_length']:.2f}" if row["nfe_per_sample"] else "",
-                "" if row["seconds_median"] is None else f"{row['seconds_median']:.3f}",
+                "" if spent is None else f"{spent:.3f}",
                 "" if speedup is None else f"{speedup:.2f}×",
                 "" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
             ]

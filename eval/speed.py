@@ -10,7 +10,7 @@ from typing import Any
 from ..pipelines.token_image import TokenImagePipeline
 from .arms import arm, arm_names
 from .bootstrap import FEWEST_PAIRS, Interval, quotient_interval, ratio_interval
-from .counters import count_networks, count_sibling, merged_stats, phase_seconds
+from .counters import count_sibling, merged_stats, network_calls, phase_seconds
 from .ideal import BareCosts, ideal_seconds
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line, output_tokens
@@ -151,7 +151,8 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         peak_memory_bytes=max(memory) if memory else None,
         energy_joules_per_sample=statistics.fmean(energy) if energy else None,
     )
-    count_networks(row, total)
+    for name, each in network_calls(total).items():
+        setattr(row, name, each)
     count_sibling(row, total)
     if len(lines) >= FEWEST_PAIRS and any(total.calls):
         emitted = [sum(line["stats"]["emitted"]) for line in lines]

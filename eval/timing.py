@@ -12,6 +12,7 @@ import torch
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from ..pipelines.video_stats import VideoStats
 from .arms import Arm
 from .meters import EnergyMeter, PeakMemory
 
@@ -35,8 +36,8 @@ class Sample:
 
     @property
     def decode_seconds(self) -> float:
-        """Seconds in the token loop."""
-        return self.stats.loop_seconds
+        """Seconds in the token loop; of video, whose blocks are seen as they are made, all."""
+        return self.seconds if isinstance(self.stats, VideoStats) else self.stats.loop_seconds
 
 
 def timed(

@@ -19,6 +19,7 @@ from ..models.embedded import readable
 from ..models.loading import load_component, read_json
 from ..models.placement import Device
 from ..registry import resolve
+from .present import first_of
 from .spread import spread
 
 PLAIN = SpecConfig(method="plain")
@@ -120,17 +121,29 @@ class SpeculativePipeline(DiffusionPipeline):
     def enable_speculation(self, config: SpecConfig | None = None) -> None:
         """Speculate from now on.
 
+        Args:
+            config: how; None: by the modality's default method, the first that this pipeline has
+                the parts for.
+
         Raises:
             InputError: the method is not for such a pipeline, or needs a component that this one
                 lacks.
         """
-        config = config or SpecConfig()
+        config = config or SpecConfig(first_of(self.modality, self._able))
         self.check_speculation(config)
         self.speculation = config
 
     def disable_speculation(self) -> None:
-        """Back to plain decoding, in the same loop."""
+        """Back to plain decoding."""
         self.speculation = PLAIN
+
+    def _able(self, method: str) -> bool:
+        """Whether a method can run here."""
+        try:
+            self.check_speculation(SpecConfig(method))
+        except InputError:
+            return False
+        return True
 
     def check_speculation(self, config: SpecConfig) -> None:
         """Raise an `InputError` if `config` can't run here."""

@@ -18,13 +18,15 @@ from ..methods import Modality
 from ..models.denoiser import PackedHead
 from ..models.kl import decode_tokens, downsample_factor
 from ..models.mar import MarTransformer
-from ..models.mar_iterations import GuidanceSchedule, MarBackbone, MarPlan
+from ..models.mar_iterations import GuidanceSchedule, MarBackbone, MarPlan, Prediction
 from ..models.published_mar import load_kl, load_mar
 from ..models.text import encode_captions
 from .base import SpeculativePipeline, owned, row_seeds
 from .continuous_parts import make_gaussian_rule, make_step_length
 from .continuous_speculation import Speculation, check_plan
 from .continuous_stats import ContinuousStats
+from .costs import StepCosts
+from .notices import Notices
 from .output import ContinuousOutput
 from .prompts import check_count, check_prompts, classes, negatives
 
@@ -74,6 +76,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         drafter: MarTransformer | None = None,
     ) -> None:
         super().__init__()
+        self._costs, self._notices = StepCosts(), Notices()
         self.register_modules(
             transformer=transformer,
             vae=vae,
@@ -231,12 +234,14 @@ class ContinuousImagePipeline(SpeculativePipeline):
         plan, weight, stats = backbone.plan, backbone.head.weight, speculation.stats
         shape = (rows, plan.length, self.transformer.config.token_dim)
         tokens = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
-        spans = speculation.spans
-        predictions = backbone.predictions(tokens, spans)
+        predictions = backbone.predictions(tokens, speculation.spans())
+        prediction: Prediction | None = None
         with self.progress_bar(total=plan.length * rows) as bar:
-            for _ in spans:
+            while True:
                 with stats.phase("backbone"):
-                    prediction = next(predictions)
+                    last, prediction = prediction, next(predictions, None)
+                if prediction is None:
+                    break
                 if not speculation.config.drafter_only:
                     stats.observe_backbone(len(backbone.buffer))
                 drawn = speculation.draw(prediction).to(tokens)
@@ -250,8 +255,15 @@ class ContinuousImagePipeline(SpeculativePipeline):
                     told |= {"drafted": drafted, "stats": stats}
                     callback(self, prediction.iterations.stop, done, told)
                 if self._interrupt:
-                    break
+                    return tokens
+        if last is not None and speculation.config.drafter != "null":
+            self._notices.check(stats, self._plain_seconds(last, stats, plan))
         return tokens
+
+    def _plain_seconds(self, last: Prediction, stats: ContinuousStats, plan: MarPlan) -> float:
+        """What plain generation of the same pictures takes in head and backbone."""
+        head = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
+        return head + plan.iterations * stats.seconds["backbone"] / stats.backbone_calls
 
     def _backbone(
         self, model: MarTransformer, features: list[Tensor | None], plan: MarPlan, seeds: list[int]

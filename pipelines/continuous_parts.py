@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from ..config import SpecConfig
 from ..draft.denoising import DenoisingDrafter
 from ..draft.frozen import FrozenDrafter
-from ..draft.null import NullDrafter
 from ..engine.accept.gamma_maximal import GammaMaximalRule
 from ..engine.accept.gaussian_block import GaussianBlockRule
 from ..engine.accept.independent import IndependentRule
@@ -65,21 +66,19 @@ def make_step_drafter(
     temperature: float = 1.0,
     learned_variance: bool = True,
     small: Denoiser | None = None,
-    condition: Tensor | None = None,
+    condition: Tensor | Callable[[], Tensor] | None = None,
 ) -> Drafter:
     """The drafter of denoising steps of a configuration.
 
     Args:
         schedule, temperature, learned_variance: of the target's head.
-        small: the smaller head of those that need one, and what it is told of every token, its
-            `condition [B, D]`.
+        small, condition: the smaller head of those that need one, and what it is told of every
+            token, see `DenoisingDrafter`.
 
     Raises:
         InputError: the drafter drafts no denoising steps, or needs a smaller head.
     """
     drafter = config.resolved().drafter
-    if drafter == "null":
-        return NullDrafter()
     if drafter == "frozen":
         return FrozenDrafter(schedule, temperature, learned_variance)
     if drafter != "denoiser":

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..config import SpecConfig
-from ..draft.iterations import IterationDrafter
+from ..draft.aligned import AlignedDrafter
+from ..draft.guarded import GuardedDrafter
 from ..engine.loop import run
-from ..engine.types import Drafter, Engine
+from ..engine.types import Drafter, Engine, TargetError
 from ..errors import InputError
 from ..models.denoising import CountedDenoiser, DenoisingTarget, walk
 from ..models.mar_iterations import MarBackbone, MarPlan, Prediction, plainly
@@ -52,25 +54,23 @@ class Speculation:
         self.stats.method = self.config.method
         self.stats.contract = "lossy" if self.config.drafter_only else self.rule.contract
 
-    @property
-    def spans(self) -> list[int]:
-        """Iterations of every prediction.
+    def spans(self) -> Iterator[int]:
+        """Iterations of every prediction, each said when it is asked for.
 
         Under rule "cspd-independent" several are scored behind one set of known tokens, once the
-        first few are drawn.
+        first few are drawn and while there is a drafter.
         """
-        iterations = self.plan.iterations
-        if self.config.rule != "cspd-independent":
-            return [1] * iterations
-        known = [self.plan.length - left for left in self.plan.masked]
-        alone = sum(count < PREFILLED * self.plan.length for count in known)
-        step = self.config.extent.first_drafted
-        whole, rest = divmod(iterations - alone, step)
-        return [1] * alone + [step] * whole + [rest] * (rest > 0)
+        done = 0
+        while done < self.plan.iterations:
+            known, span = self.plan.length - self.plan.masked[done], 1
+            if self.config.rule == "cspd-independent" and not self._alone(known):
+                span = min(self.config.extent.first_drafted, self.plan.iterations - done)
+            done += span
+            yield span
 
     def draw(self, prediction: Prediction) -> Tensor:
         """Tokens `[R, C]`."""
-        if self.config.drafter == "null" or self._prefilled(prediction):
+        if self._alone(prediction.known.shape[1]):
             return self._plainly(prediction)
         if self.config.drafter == "aligned":
             return self._aligned(prediction)
@@ -78,8 +78,7 @@ class Speculation:
         small = condition = None
         if self.small is not None:
             small = CountedDenoiser(self.small.denoiser(target.steps))
-            with self.stats.phase("draft"):
-                condition = self.small.told(*prediction.asked, target.steps)
+            condition = partial(self.small.told, *prediction.asked, target.steps)
         drafter = make_step_drafter(
             self.config,
             prediction.denoiser.schedule,
@@ -97,6 +96,7 @@ class Speculation:
         return tokens
 
     def _plainly(self, prediction: Prediction) -> Tensor:
+        """All steps one after the other, without the loop, which would draft and judge nothing."""
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
         self.drafted = torch.full((tokens,), float(self.config.drafter_only))
         if self.config.drafter_only:
@@ -107,6 +107,14 @@ class Speculation:
             with self.stats.phase("target"):
                 drawn = plainly(prediction)
             self.stats.observe_plain(tokens, steps, self.groups)
+        wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
+        if wrong:
+            picture, number = divmod(wrong[0], prediction.places.shape[1])
+            raise TargetError(
+                f"token {int(prediction.places[picture, number])} of picture {picture} is no "
+                "numbers: the diffusion head overflows; load the model in float32, or check its "
+                "weights"
+            )
         return drawn
 
     def _aligned(self, prediction: Prediction) -> Tensor:
@@ -116,7 +124,7 @@ class Speculation:
         noise = _wide(prediction, target.steps - 1)
         with self.stats.phase("target"):
             reached = walk(target, noise, prediction.condition)
-        drafter = IterationDrafter(self.small, prediction, noise)
+        drafter = AlignedDrafter(self.small, prediction, noise)
         judge = DenoisingTarget(target, prediction.condition, left=2)
         tokens = self._run(prediction, judge, drafter, reached[:, None], target)
         self.stats.drafter_backbone_calls += drafter.backbone_calls
@@ -134,20 +142,23 @@ class Speculation:
     ) -> Tensor:
         """The last of the judge's steps from `first [R, 1, C]` on, `[R, C]`."""
         length = make_step_length(self.config)
-        engine = Engine(judge, drafter, self.rule, length, prediction.coins)
+        guarded = GuardedDrafter(drafter, None, self.config.extent.deepest)
+        engine = Engine(judge, guarded, self.rule, length, prediction.coins)
         if self.on_engine is not None:
             self.on_engine(engine)
         counts = ContinuousStats(self.stats.method, self.stats.contract)
         rows, limit = len(first), judge.left
         context = run(engine, rows, limit, counts, device=first.device, first=first)
+        counts.fault = guarded.fault
         counts.head_calls, counts.head_rows = target.calls, target.rows * self.groups
         self.drafted = torch.tensor(counts.accepted) / max(1, limit - 1)
         self.stats.observe_loop(counts, walked=target.steps - limit)
         return context.tokens[:, limit - 1]
 
-    def _prefilled(self, prediction: Prediction) -> bool:
-        known = prediction.known.shape[1]
-        return self.config.rule == "cspd-independent" and known < PREFILLED * self.plan.length
+    def _alone(self, known: int) -> bool:
+        """Whether the target draws without drafts, where so many tokens are known."""
+        prefilled = self.config.rule == "cspd-independent" and known < PREFILLED * self.plan.length
+        return self.config.drafter == "null" or self.stats.fault is not None or prefilled
 
 
 def check_plan(config: SpecConfig, plan: MarPlan) -> None:

@@ -51,6 +51,7 @@ class ContinuousStats(SpecStats):
         calls: int = 1,
         again: Sequence[int] = (),
     ) -> None:
+        reach = nodes  # drafts are chains, whose reach is not told where nodes stand each by itself
         for done, depth, kept, count in zip(self.emitted, reach, accepted, counts, strict=True):
             judged = min(count, depth)
             grow = done + judged - len(self.judged_by_step)
@@ -73,7 +74,6 @@ class ContinuousStats(SpecStats):
         for counts in (self.drafted, self.accepted):
             counts += [0] * tokens
         self.rounds += [0] * steps
-        self.alone += steps
         self.head_calls += steps
         self.head_rows += steps * tokens * groups
 
@@ -87,8 +87,10 @@ class ContinuousStats(SpecStats):
         self.drafter_head_rows += steps * tokens * groups
 
     def observe_loop(self, other: ContinuousStats, walked: int = 0) -> None:
-        """Count what a run of the loop took, in front of which so many steps were walked."""
-        other.emitted = [steps + walked for steps in other.emitted]
+        """Count what a run of the loop took, in front of which the target walked so many steps."""
+        for name in ("calls", "emitted", "target_tokens"):
+            setattr(other, name, [steps + walked for steps in getattr(other, name)])
+        other.rounds = [0] * walked + other.rounds
         for name in _STEPS:
             setattr(other, name, [0] * walked + getattr(other, name))
         self._add(other)

@@ -294,5 +294,6 @@ class Speculation:
             if guard.fault is None:
                 self.drafting.tell(stats)
             assert isinstance(target, ProcessedTarget)
-            if whole:
-                self._notices.check(stats, self._costs.call(target.model))
+            if whole and stats.emitted:
+                call = self._costs.call(target.model)
+                self._notices.check(stats, max(stats.emitted) * call)

@@ -15,17 +15,18 @@ class Notices:
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def check(self, stats: SpecStats, plain_call: float) -> None:
+    def check(self, stats: SpecStats, plain: float, spent: float | None = None) -> None:
         """Say so when speculation took longer than plain decoding would have, or was given up.
 
         Args:
-            stats: of a generation that speculated.
-            plain_call: seconds of a call of the target with one token a row.
+            stats: of a generation that speculated, and of which something came out.
+            plain: seconds that plain decoding takes for as much.
+            spent: seconds that this took; None: those of the loop.
         """
-        if not stats.emitted or stats.fault is not None or stats.method in self._told:
+        if stats.fault is not None or stats.method in self._told:
             return
         alone, calls = stats.alone, len(stats.rounds)
-        plain = max(stats.emitted) * plain_call
+        spent = stats.loop_seconds if spent is None else spent
         if alone > calls / 2:
             logger.warning(
                 "speculation (%s) does not pay here: %d of %d calls fell back to plain decoding",
@@ -33,11 +34,11 @@ class Notices:
                 alone,
                 calls,
             )
-        elif stats.loop_seconds > plain:
+        elif spent > plain:
             logger.warning(
                 "speculation (%s) took %.2f s where plain decoding takes about %.2f s here",
                 stats.method,
-                stats.loop_seconds,
+                spent,
                 plain,
             )
         else:

@@ -5,6 +5,7 @@ A pipeline that is loaded knows better (`check_speculation`); this is for lists 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ..config import SpecConfig
@@ -36,8 +37,15 @@ def runnable_in(folder: Path, modality: Modality) -> list[str]:
 
 def first_method(folder: Path, modality: Modality) -> str:
     """The default method: of those that are meant to be, the first that a folder can run."""
-    able = runnable_in(folder, modality)
-    return next((name for name in FIRST[modality] if name in able), FIRST[modality][0])
+    return first_of(modality, runnable_in(folder, modality).__contains__)
+
+
+def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
+    """Of the methods that are meant to be a modality's default, the first that is `able` to run.
+
+    Of none the first of all: whoever runs it is told what it lacks.
+    """
+    return next(filter(able, FIRST[modality]), FIRST[modality][0])
 
 
 def _needs(method: str, modality: Modality) -> set[str]:

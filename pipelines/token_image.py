@@ -181,7 +181,8 @@ class TokenImagePipeline(SpeculativePipeline):
             if isinstance(engine.drafter.drafter, SelfDrafter):
                 stats.own_drafts = engine.drafter.drafter.share
             if isinstance(engine.target, TokenTarget) and all(context.finished):
-                self._notices.check(stats, self._costs.call(engine.target.model))
+                call = self._costs.call(engine.target.model)
+                self._notices.check(stats, max(stats.emitted) * call)
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn
         with stats.phase("decode"):

@@ -28,6 +28,7 @@ from ..rewards.frames import FrameJudge
 from ..rewards.registry import REWARDS, check_threshold, load_reward
 from ..rewards.router import RouterReward
 from .base import SpeculativePipeline, owned
+from .notices import Notices
 from .output import VideoBlock, VideoOutput
 from .prompts import check_prompts, negatives
 from .video_frames import OutputType, ShownFrames, emitted
@@ -82,6 +83,7 @@ class VideoPipeline(SpeculativePipeline):
         router: FrameRouter | None = None,
     ) -> None:
         super().__init__()
+        self._notices = Notices()
         self.register_modules(
             transformer=transformer,
             vae=vae,
@@ -191,6 +193,8 @@ class VideoPipeline(SpeculativePipeline):
                 return self._interrupt
 
             work.run(blocks - done, on_block)
+        if drafter is not None and not self._interrupt and work.pace.plain is not None:
+            self._notices.check(stats, work.pace.plain, work.pace.spent)
         frames = shown.frames()
         if not return_dict:
             return frames, stats

@@ -23,13 +23,14 @@ class Pace:
     Seconds are medians over the last rounds, and plain's those of their time.
 
     Args:
-        wish: seconds of plain generation over those of this one.
+        wish: seconds of plain generation over those of this one; None: there is none, and what is
+            wanted are the seconds.
         blocks: N, of all clips together.
         share: what it is until both models were seen.
         fixed: seconds that both ways take, such as for reading the prompt.
     """
 
-    def __init__(self, wish: float, blocks: int, share: float, fixed: float = 0.0) -> None:
+    def __init__(self, wish: float | None, blocks: int, share: float, fixed: float = 0.0) -> None:
         self.wish, self.blocks, self.share, self.fixed = wish, blocks, share, fixed
         self._done = self._unpriced = 0
         self._spent = self._plain = 0.0  # and what plain generation would have
@@ -59,7 +60,7 @@ class Pace:
             plain = statistics.median(self._make) + show
             self._plain, self._unpriced = self._plain + self._unpriced * plain, 0
             left = self.blocks - self._done
-            if left > 0 and self._try and plain > 0:
+            if self.wish is not None and left > 0 and self._try and plain > 0:
                 budget = (self.fixed + self._plain + left * plain) / self.wish - self.fixed
                 each = statistics.median(self._try) + show
                 falls = ((budget - self._spent) / left - each) / plain
@@ -67,16 +68,27 @@ class Pace:
         return self.share
 
     @property
+    def plain(self) -> float | None:
+        """Seconds of plain generation of what was emitted; None: the target made no block."""
+        return self.fixed + self._plain if self._make else None
+
+    @property
+    def spent(self) -> float:
+        """Seconds that this generation took."""
+        return self.fixed + self._spent
+
+    @property
     def speedup(self) -> float | None:
         """What was reached until now; None: the target made no block, or nothing took time."""
-        if not self._make or not self._spent:
-            return None
-        return (self.fixed + self._plain) / (self.fixed + self._spent)
+        plain = self.plain
+        return None if plain is None or not self._spent else plain / self.spent
 
     def close(self) -> None:
         """Say so if the wish was missed, by clips that were not stopped."""
         found = self.speedup
-        if self._done >= self.blocks and found is not None and found < NEAR * self.wish:
+        if self.wish is None or found is None or self._done < self.blocks:
+            return
+        if found < NEAR * self.wish:
             logger.warning(
                 "the wished speed-up of %.2f was missed: %.2f, with %.0f %% of the "
                 "drafts to stand at the end",

@@ -65,6 +65,9 @@ class VideoRun:
         seeds: one a clip.
         stats: counters to fill.
         on_engine: is given the engine before it runs.
+
+    Attributes:
+        pace: what blocks are seen to take, and plainly would.
     """
 
     config: SpecConfig
@@ -118,15 +121,13 @@ class VideoRun:
         )
         if self.on_engine is not None:
             self.on_engine(engine)
-        pace, wish = None, self.config.wished_speedup
-        if wish is not None:
-            fixed = self.stats.seconds.get("encode", 0.0)
-            pace = Pace(wish, clips.rows * blocks, self.config.draft_share, fixed)
+        fixed = self.stats.seconds.get("encode", 0.0)
+        share, wish = self.config.draft_share, self.config.wished_speedup
+        self.pace = Pace(wish, clips.rows * blocks, share, fixed)
 
         def observed(context: Context) -> bool:
             self._observe()
-            if pace is not None:
-                self._keep(pace)
+            self._keep(self.pace)
             self._whole = True
             stop = on_block(context)
             self._whole = stop
@@ -140,8 +141,7 @@ class VideoRun:
                 self._ahead.close()
                 self.stats.wasted = self._ahead.wasted
         self._whole = True
-        if pace is not None:
-            pace.close()
+        self.pace.close()
 
     def _observe(self) -> None:
         small = self.config.drafter_only
@@ -159,12 +159,13 @@ class VideoRun:
             self.stats.unjudged, self.stats.reason = self.judge.failures, self.judge.reason
 
     def _keep(self, pace: Pace) -> None:
-        """As many drafts as a wished speed-up needs stand in the next round."""
-        assert isinstance(self.rule, RewardRankRule)
+        """Look at a round; as many drafts as a wished speed-up needs stand in the next."""
         emitted = self.target.emitted
         tried = sum(len(block.rewards) > 0 for block in emitted)
         made = sum(not block.drafted for block in emitted)
-        self.rule.draft_share = pace.observe(self.stats.parts, tried, made, len(emitted))
+        share = pace.observe(self.stats.parts, tried, made, len(emitted))
+        if isinstance(self.rule, RewardRankRule) and pace.wish is not None:
+            self.rule.draft_share = share
 
     def snapshot(self) -> Snapshot:
         """All that `restore` needs, as tensors of their own that a safetensors file can hold.

@@ -59,6 +59,8 @@ def test_compared_clips_and_their_files(video, tmp_path):
     assert set(sdvg["parts"]) == {"draft", "decode", "reward", "commit", "regenerate"}
     assert set(plain["parts"]) == {"decode", "commit", "regenerate"}
     assert sdvg["speedup_median"] > 0
+    for row in (plain, sdvg):  # blocks are shown as they are made: all seconds count
+        assert row["decode_seconds_median"] == row["seconds_median"]
     names = ("plain-4", "plain-5", "sdvg-tau=20.0-4", "sdvg-tau=20.0-5")
     files = {"stats.json", *(f"{name}.{kind}" for name in names for kind in ("gif", "png"))}
     assert {path.name for path in (tmp_path / "out").iterdir()} - mp4(record) == files
@@ -97,6 +99,15 @@ def test_gif_is_played_at_the_clips_pace():
 
 def frames_of(film):
     return ImageSequence.Iterator(film)
+
+
+def test_seconds_and_speedup_are_of_the_same(video):
+    code, out, _ = video("--compare", "--blocks", 2)
+    assert code == 0
+    head, plain, fast = out.splitlines()[:3]
+    spent = [float(line[head.index("seconds") :].split()[0]) for line in (plain, fast)]
+    ratio = float(fast[head.index("speed-up") :].split("×")[0])
+    assert ratio == pytest.approx(spent[0] / spent[1], rel=0.1)
 
 
 def test_table_says_who_made_what(video):

@@ -8,10 +8,13 @@ from typing import Any
 from ...config import SpecConfig
 from ...errors import InputError
 from ...pipelines.continuous import ContinuousImagePipeline
+from ...pipelines.prompts import classes
 from ..arms import arm
+from ..metrics.table import METRICS
 from ..run.job import Job, Unit
 from .base import runnable
 from .drawing import DrawingBench, DrawingModality
+from .image_sets import OF_SETS
 
 FIXED = {
     *("self", "prompt", "class_labels", "num_images_per_prompt", "generator"),
@@ -47,13 +50,24 @@ class ContinuousModality(DrawingModality):
     def check_rows(self, job: Job, pipe: Any) -> None:
         """See `DrawingModality.check_rows`."""
         if not pipe.captioned:
-            raise InputError("this model is told classes, and suites hold captions")
+            self._check_classes(job, pipe)
         for name in self.rows(job):
             drawn_by = arm(job, name)
             try:
                 pipe.check_call(drawn_by.config, **drawn_by.call)
             except InputError as error:
                 raise InputError(f"{name}: {error}") from error
+
+    def _check_classes(self, job: Job, pipe: Any) -> None:
+        """A model that is told classes takes their numbers for prompts, which no judge can read."""
+        read = [m for m in job.suite.metrics if m not in METRICS or METRICS[m].kind not in OF_SETS]
+        if read or job.suite.reference is not None:
+            asked = " and ".join(read) or f"reference {job.suite.reference}"
+            raise InputError(
+                f"this model is told classes, and {asked} needs captions; use a suite of speed, or "
+                "of distances between sets, such as continuous-classes"
+            )
+        classes([item.prompt for item in job.prompts], None, pipe.transformer.config.class_num)
 
     def first(self, job: Job) -> list[Unit]:
         """See `Modality.first`: the machine."""

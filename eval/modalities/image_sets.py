@@ -62,7 +62,22 @@ def compare_sets(job: Job, folder: RunFolder, rows: dict[str, MethodResult]) -> 
                     plain = None if method == "plain" else of_method["plain"][:count]
                     mine = of_method[method][:count]
                     row.quality[metric] = set_quality(distance, mine, plain, rounds)
+            if AGAIN in rows:
+                notes += _over_the_floor(name, rows)
     return notes
+
+
+def _over_the_floor(metric: str, rows: dict[str, MethodResult]) -> list[str]:
+    """What distances differ from plain's, over what other seeds of plain make of it."""
+    changes = {
+        name: row.quality[metric].difference_to_plain or 0.0
+        for name, row in rows.items()
+        if name != "plain"
+    }
+    if not (floor := abs(changes.pop(AGAIN))):
+        return []
+    told = ", ".join(f"{name} {change / floor:+.1f}" for name, change in changes.items())
+    return [f"{metric}: differences to plain's over that of other seeds ({floor:.3g}): {told}"]
 
 
 def _features(extractor: Any, folder: Path, lines: list[dict[str, Any]], batch: int = 64) -> Any:

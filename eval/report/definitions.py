@@ -95,7 +95,8 @@ CONTINUOUS_DEFINITIONS = {
         "alone: what its reader waits for. Tokens that are denoised together share them. Rows are "
         "what those calls computed, a token at one step each, twice under guidance: drafts that "
         "are judged together take fewer calls and not fewer rows. They carry over to other "
-        "machines; seconds do not."
+        "machines; seconds do not. Those of a drafter's head come on top: it "
+        "denoises step by step, too."
     ),
     "Backbone calls": "The same of the network that tells the head about a token's neighbours.",
     "Steps per call": (

@@ -191,6 +191,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 _LOOP = ("seconds of the token loop", "speed-up end to end")
 _SELDOM = (
     *("same output", "total variation", "drafted", "sibling's calls", "ideal", "efficiency"),
+    "drafter's head calls",
 )
 
 
@@ -228,10 +229,16 @@ def _calls(report: Report) -> list[Column]:
         ]
     return [
         ("head calls", lambda r: Cell(f.fixed(r.head_calls_per_sample, 1))),
+        ("drafter's head calls", lambda r: Cell(f.fixed(_drafted(r), 1))),
         ("head rows", lambda r: Cell(f.fixed(r.head_rows_per_sample, 0))),
         ("backbone calls", lambda r: Cell(f.fixed(r.backbone_calls_per_sample, 1))),
         ("steps per call", tokens_per_call),
     ]
+
+
+def _drafted(row: MethodResult) -> float | None:
+    """Calls of the drafter's head; None: there are none."""
+    return row.drafter_head_calls_per_sample or None
 
 
 def _n(row: MethodResult) -> Cell:
@@ -246,8 +253,17 @@ def tokens_per_call(row: MethodResult) -> Cell:
 
 
 def fewer_calls(report: Report, row: MethodResult, digits: int = 1) -> Cell:
-    """Of the target, and beside it with those of a sibling: a call of it may cost as much."""
+    """Of the target, and beside it with those of a sibling: a call of it may cost as much.
+
+    Of continuous tokens the calls of a drafter's head stand beside it: how large it is, and what a
+    call of it costs, no count tells.
+    """
     alone = f.fixed(calls_saved(report, row), digits, unit="×")
+    if row.drafter_head_calls_per_sample:  # one after the other, and not the target's
+        drafted = f.fixed(row.drafter_head_calls_per_sample, 0)
+        if alone == f.MISSING:
+            return Cell(alone, notes=(f"the drafter's {drafted} head calls alone",))
+        return Cell(alone, notes=(f"and {drafted} head calls of the drafter",))
     if not f.known(row.sibling_calls_per_sample):
         return Cell(alone)
     both = f.fixed(calls_saved(report, row, sibling=True), digits, unit="×")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -48,18 +49,20 @@ class DenoisingDrafter(StepDrafter):
 
     Args:
         denoiser: the smaller head, of as many steps as the target's.
-        condition: what it is told of every token `[B, D]`.
+        condition: what it is told of every token `[B, D]`, or who says so when first asked.
     """
 
-    def __init__(self, denoiser: Denoiser, condition: Tensor) -> None:
+    def __init__(self, denoiser: Denoiser, condition: Tensor | Callable[[], Tensor]) -> None:
         super().__init__(denoiser.steps)
-        self.denoiser, self.condition = denoiser, condition
+        self.denoiser, self._told = denoiser, condition
 
     def start(self, context: Context) -> None:
         """There is nothing to forget."""
 
     def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        return self.denoiser.step(x, t, self.condition)
+        if not isinstance(self._told, Tensor):
+            self._told = self._told()
+        return self.denoiser.step(x, t, self._told)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """There is nothing to learn."""

@@ -26,8 +26,8 @@ class QuadratureCoins:
 
     Args:
         script: choices to take; behind its end the first that is possible for any row.
-        normals: for every call of `normal`, the numbers `[R, k]` that it gives; further calls get
-            zeros.
+        normals: for every call of `normal`, the numbers `[R, k]` that it gives; further calls, and
+            those behind a cut, get zeros.
         most: choices to follow; later ones are the first of their options, see `cut`.
 
     Attributes:
@@ -64,7 +64,7 @@ class QuadratureCoins:
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         rows, size = len(self.probability), torch.Size(shape).numel()
-        if not self._normals:
+        if self.cut or not self._normals:
             return torch.zeros(rows, *shape, dtype=torch.float64)
         numbers = self._normals.pop(0)
         if numbers.shape != (rows, size):

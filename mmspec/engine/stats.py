@@ -171,8 +171,12 @@ class SpecStats:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """Mean tokens emitted per target call, the recovered or bonus token included."""
-        return sum(self.emitted) / max(1, sum(self.calls))
+        """Mean tokens emitted per target call, the recovered or bonus token included.
+
+        0 where the target was not called.
+        """
+        calls = sum(self.calls)
+        return sum(self.emitted) / calls if calls else 0.0
 
     @property
     def acceptance_by_position(self) -> list[float]:

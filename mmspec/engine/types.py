@@ -311,7 +311,7 @@ class Scores:
             frames = self.laws.frames
             return torch.zeros(len(frames), dtype=torch.bool, device=frames.device)
         if isinstance(self.laws, Gaussian):
-            return (self.laws.mean + self.laws.std).sum((1, 2)).isnan()
+            return ~(self.laws.mean + self.laws.std).sum((1, 2)).isfinite()
         return self.laws[..., 0].sum(1).isnan()  # such a law has no numbers at all
 
     def at_nodes(self, draft: Draft) -> Tensor:

@@ -1,4 +1,4 @@
-"""Diffusion heads under speculation, over denoising steps and over whole tokens."""
+"""Diffusion heads under speculation."""
 
 from __future__ import annotations
 
@@ -32,21 +32,8 @@ def steps_ahead(steps: int, context: Context, nodes: int) -> Tensor:
     return (steps - 1 - done).clamp_min(0)
 
 
-class VectorTarget:
-    """A target of vectors, that keeps no cache: whatever falls is drawn by the rule."""
-
-    def sample_next(
-        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
-    ) -> Verdict:
-        """Nothing is drawn again: the rule has drawn what fell."""
-        return verdict
-
-    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
-        """There is nothing to keep."""
-
-
-class DenoisingTarget(VectorTarget):
-    """Scores several denoising steps of every token in one call of the head.
+class DenoisingTarget:
+    """Scores several denoising steps of every token in one call of the head; it keeps no cache.
 
     A row of the loop is a token, position n of its output is x after step T − 1 − n, and what
     stands in front of the first is the noise x_T (`loop.run`, `first`). Run to the limit T: the
@@ -77,6 +64,15 @@ class DenoisingTarget(VectorTarget):
         laws = self.denoiser.step(x[asked], t[asked], self.condition[asked[0]])
         mean[asked], std[asked] = laws
         return Scores(Gaussian(mean, std))
+
+    def sample_next(
+        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
+    ) -> Verdict:
+        """Nothing is drawn again: the rule has drawn what fell."""
+        return verdict
+
+    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        """There is nothing to keep."""
 
 
 class CountedDenoiser:
@@ -129,38 +125,3 @@ def last_noisy_law(denoiser: Denoiser, noise: Tensor, condition: Tensor) -> tupl
     """
     x = walk(denoiser, noise, condition)
     return denoiser.step(x, torch.ones(len(x), dtype=torch.long, device=x.device), condition)
-
-
-class Backbone(Protocol):
-    """What tells a head of every token to come."""
-
-    def start(self, rows: int) -> None:
-        """A new batch begins."""
-
-    def conditions(self, context: Context, tokens: Tensor) -> Tensor:
-        """Conditions `[B, n + 1, D]` of the next token, and behind each of `tokens [B, n, C]`."""
-
-
-class AlignedTarget(VectorTarget):
-    """Scores whole tokens at the last step that adds noise, behind the noises of the draft.
-
-    A row of the loop is a sample, a position is a token. Given the noises of the steps before, the
-    tokens of drafter and target are plainly normal there, and what is left of the chain adds none.
-
-    Args:
-        denoiser, backbone: the target's own.
-    """
-
-    def __init__(self, denoiser: Denoiser, backbone: Backbone) -> None:
-        self.denoiser, self.backbone = denoiser, backbone
-
-    def start(self, rows: int) -> None:
-        self.backbone.start(rows)
-
-    def score(self, context: Context, draft: Draft) -> Scores:
-        """Laws behind `draft.noise [B, N + 1, T − 1, C]`."""
-        assert draft.noise is not None
-        condition = self.backbone.conditions(context, draft.tokens).flatten(0, 1)
-        laws = last_noisy_law(self.denoiser, draft.noise.flatten(0, 1), condition)
-        mean, std = (each.view(len(draft.noise), draft.nodes + 1, -1) for each in laws)
-        return Scores(Gaussian(mean, std))

@@ -7,7 +7,7 @@ of how many tokens are still masked, guidance that grows with the part that is k
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -214,7 +214,7 @@ class MarBackbone:
         return self.denoiser(steps).condition(z, scale)
 
     def predictions(
-        self, tokens: Tensor, spans: Sequence[int] | None = None
+        self, tokens: Tensor, spans: Iterable[int] | None = None
     ) -> Iterator[Prediction]:
         """What is to be drawn, in turn; its caller puts the draws into `tokens [B, L, C]`.
 
@@ -222,7 +222,7 @@ class MarBackbone:
 
         Args:
             spans: iterations whose tokens are drawn together, from one set of known ones, in each
-                of the predictions; None: one.
+                of the predictions, which asks for its own when its turn comes; None: one.
         """
         plan, masked = self.plan, self.plan.masked
         coins = ProductionCoins(self.seeds, tokens.device)

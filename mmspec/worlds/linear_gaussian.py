@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..engine.types import Context
 from ..models.diffusion import DiffusionSchedule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class LinearGaussian:
     @classmethod
     def of_data(
         cls, spread: Tensor, schedule: DiffusionSchedule, share: float | Tensor = 0.0
-    ) -> LinearGaussian:
+    ) -> Self:
         """The best denoiser of data N(μ, diag spread²), `spread [C]`.
 
         Args:
@@ -79,18 +82,3 @@ class LinearGaussian:
                 out[:i, i] = out[i, :i]
             out[i, i] = std[i].square() + (gain[i].square() * out[i - 1, i - 1] if i else 0)
         return out
-
-
-@dataclass
-class MarkovBackbone:
-    """Every token's condition is `offset + slope` times the token before it; it is a `Backbone`."""
-
-    offset: float
-    slope: float
-
-    def start(self, rows: int) -> None:
-        """There is nothing to prepare."""
-
-    def conditions(self, context: Context, tokens: Tensor) -> Tensor:
-        """See `Backbone.conditions`."""
-        return self.offset + self.slope * torch.cat([context.last, tokens], dim=1)

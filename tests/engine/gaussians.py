@@ -71,6 +71,14 @@ def noise_rule(size, count, pace=1):
     return product(*[normal_rule(count, 0.0)] * size, uniform_rule(pace))
 
 
+def graded(count):
+    """N(0, 1) by the square of a number: a gain's point leaves the border like a root."""
+    nodes, weights = normal_rule(count, 0.0)
+    scaled = nodes.sign() * nodes.square() / 6
+    density = (-scaled.square() / 2 + nodes.square() / 2).exp()
+    return scaled, weights * density * nodes.abs() / 3
+
+
 def crossings(p, q, r=1.0):
     """Where r p = q in one dimension, in deviations of q from its mean."""
     d, a = ((p.mean - q.mean) / q.std).item(), (p.std / q.std).item()

@@ -7,13 +7,13 @@ import math
 
 import pytest
 import torch
-from gaussians import EXACT
+from gaussians import EXACT, graded
 from scipy.integrate import quad
 
 from mmspec.engine.accept import naive_gaussian as naive
 from mmspec.engine.accept.excess import Gains, race
 from mmspec.engine.coins import ProductionCoins
-from mmspec.engine.quadrature import QuadratureCoins, normal_rule, product, uniform_rule
+from mmspec.engine.quadrature import QuadratureCoins, product, uniform_rule
 from mmspec.engine.types import Gaussian
 
 LAWS = {  # p and q: a mean and a deviation a coordinate
@@ -90,14 +90,6 @@ def mass_and_wave(which, p, q, r):
         integral(lambda x: math.cos(1.3 * x)),
         integral(lambda x: math.sin(1.3 * x)),
     )
-
-
-def graded(count):
-    """N(0, 1) by the square of a number: a gain's point leaves the border like a root."""
-    nodes, weights = normal_rule(count, 0.0)
-    scaled = nodes.sign() * nodes.square() / 6
-    density = (-scaled.square() / 2 + nodes.square() / 2).exp()
-    return scaled, weights * density * nodes.abs() / 3
 
 
 @pytest.mark.parametrize("r", [1.0, 0.8])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from gaussians import EXACT, wave_means, waves
@@ -166,6 +168,47 @@ def test_moments_in_several_dimensions(name):
     moments = torch.cat([z, z.square() - 1, (z[:, :1] * z[:, 1:])], 1)
     errors = moments.mean(0) / (moments.std(0) / rows**0.5)
     assert errors.abs().max() < 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ratio", "equal"),
+    [
+        (torch.float64, 1 + 5e-6, False),
+        (torch.float64, 1 + 1e-12, False),
+        (torch.float64, 1 - 1e-15, True),
+        (torch.float32, 1 + 5e-6, False),
+        (torch.float32, 1 - 5e-7, True),
+    ],
+)
+def test_deviations_are_equal_up_to_rounding_alone(dtype, ratio, equal):
+    """Of the laws as they were given: in double precision 5e-6 is a difference."""
+    x = torch.tensor([[[0.3]], [[2.9]]], dtype=dtype)
+    p, q = (
+        Gaussian(torch.full((2, n, 1), 0.2, dtype=dtype), torch.full((2, n, 1), std, dtype=dtype))
+        for n, std in ((2, 0.7), (1, 0.7 * ratio))
+    )
+    coins = Asked(ProductionCoins([1, 2]).round(0)[1])
+    ReflectionRule().verify(Draft(x, torch.ones(2).long(), q), Scores(p), coins)
+    mine, other = ([(law.mean[0, 0].item(), law.std[0, 0].item())] for law in (p, q))
+    for row in range(2):
+        value = x[row, 0].tolist()
+        wanted = 0.0 if equal else math.log(naive.density(value, mine))
+        wanted -= 0.0 if equal else math.log(naive.density(value, other))
+        assert coins.asked[row, 0].log().item() == pytest.approx(wanted, rel=1e-3, abs=1e-15)
+
+
+class Asked:
+    """Verification coins that note the ratios that they are asked for."""
+
+    def __init__(self, coins):
+        self.coins = coins
+
+    def accept(self, prob, lengths):
+        self.asked = prob
+        return self.coins.accept(prob, lengths)
+
+    def __getattr__(self, name):
+        return getattr(self.coins, name)
 
 
 def test_what_has_no_noise_or_no_numbers_ends():

@@ -65,11 +65,19 @@ def test_difference_is_taken_in_pairs():
     assert 0 <= low <= found.difference_to_plain <= high < 0.03
     assert found.verdict == "no loss"
     assert found.ci95[0] < theirs_mean(plain) < found.ci95[1]
+    assert found.share_of_plain == pytest.approx(better.mean() / plain.mean())
+    assert 1 <= found.share_ci95[0] < found.share_of_plain < found.share_ci95[1] < 1.06
+    assert compare_scores("clip_score", renamed(mine), renamed(theirs), 0.02).share_ci95 is None
     worse = compare_scores("geneval", theirs, mine, 0.001)
     assert worse.difference_ci95 == pytest.approx((-high, -low), abs=1e-3)
     assert worse.verdict == "worse"
     noise = lines_of("sjd", np.roll(plain, 6).tolist())  # the same score, on other prompts
     assert compare_scores("geneval", noise, theirs, 0.02).verdict == "undecided"
+
+
+def renamed(lines: list[dict]) -> list[dict]:
+    """Scores of another metric, whose zero means nothing."""
+    return [{**x, "scores": {"clip_score": x["scores"]["geneval"]}} for x in lines]
 
 
 def theirs_mean(values) -> float:

@@ -8,7 +8,6 @@ import torch
 from mmspec.config import SpecConfig
 from mmspec.draft.denoising import DenoisingDrafter
 from mmspec.draft.frozen import FrozenDrafter
-from mmspec.draft.null import NullDrafter
 from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.gaussian_block import GaussianBlockRule
 from mmspec.engine.accept.independent import IndependentRule
@@ -28,7 +27,6 @@ SMALL = LinearGaussian.of_data(torch.ones(2, dtype=torch.float64), SCHEDULE)
         ("frozen", "gamma-maximal", (FrozenDrafter, GammaMaximalRule)),
         ("denoiser", "reflection", (DenoisingDrafter, ReflectionRule)),
         ("denoiser", "gaussian-block", (DenoisingDrafter, GaussianBlockRule)),
-        ("null", "token", (NullDrafter, GammaMaximalRule)),
     ],
 )
 def test_parts_by_name(drafter, rule, kinds):
@@ -36,6 +34,10 @@ def test_parts_by_name(drafter, rule, kinds):
     made = make_step_drafter(config, SCHEDULE, 0.9, True, SMALL, torch.zeros(3, 2))
     assert isinstance(made, kinds[0])
     assert isinstance(make_gaussian_rule(config), kinds[1])
+
+
+def test_plain_sampling_is_exact():
+    assert make_gaussian_rule(SpecConfig("plain")).contract == "exact"
 
 
 def test_softening_is_a_knob():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+from copy import deepcopy
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -15,7 +18,10 @@ from mmspec.cli import main
 from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.independent import IndependentRule
 from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.stats import SpecStats
+from mmspec.engine.types import TargetError
 from mmspec.errors import InputError
+from mmspec.eval.showcase import called
 from mmspec.methods import serving
 from mmspec.models.denoiser import HeadDenoiser, PackedHead
 from mmspec.models.denoising import last_noisy_law
@@ -23,6 +29,8 @@ from mmspec.models.diffusion import DiffusionSchedule
 from mmspec.models.mar_iterations import MarBackbone, MarPlan, Prediction, plainly
 from mmspec.pipelines.continuous_speculation import Speculation
 from mmspec.pipelines.continuous_stats import ContinuousStats
+from mmspec.pipelines.costs import StepCosts
+from mmspec.registry import resolve
 from mmspec.worlds.linear_gaussian import LinearGaussian
 
 T = 9
@@ -105,6 +113,32 @@ def test_the_target_as_its_own_drafter_drafts_everything(pipe):
         **CALL,
     )
     assert torch.cat(shares, 1).tolist() == [[1] * 16]
+
+
+@pytest.mark.parametrize("method", ["cspd", "cspd-independent"])
+def test_aligned_drafts_are_judged_at_the_last_noisy_step(pipe, method):
+    """Per step, what is judged and what stands; a drafter equal to the target stands."""
+    twins = ContinuousImagePipeline(pipe.transformer, pipe.vae, drafter=pipe.transformer)
+    twins.set_progress_bar_config(disable=True)
+    # of an iteration behind drafts the two have read other pictures: one span, as wide as it takes
+    settings = {"num_draft_tokens": 1} if method == "cspd-independent" else {}
+    twins.enable_speculation(SpecConfig(method, **settings))
+    stats = twins(class_labels=[1, 2], generator=seeds(1, 2), **CALL).stats
+    first = 0 if method == "cspd" else 2 * MarPlan(16, 6).drawn(0)  # prefilled by the target
+    assert sum(stats.accepted) == 32 - first
+    assert stats.judged_by_step == stats.stood_by_step == [0] * (T - 2) + [32 - first]
+    assert stats.acceptance_by_position == [1.0]
+
+
+def test_iterations_behind_drafts_fall(pipe):
+    """Of drafts of several iterations: what stood is counted where it stood."""
+    twins = ContinuousImagePipeline(pipe.transformer, pipe.vae, drafter=pipe.transformer)
+    twins.set_progress_bar_config(disable=True)
+    twins.enable_speculation(SpecConfig("cspd-independent"))
+    stats = twins(class_labels=[1, 2], generator=seeds(1, 2), **CALL).stats
+    assert 0 < sum(stats.accepted) < sum(stats.drafted)
+    assert stats.judged_by_step == [0] * (T - 2) + [sum(stats.drafted)]
+    assert stats.stood_by_step == [0] * (T - 2) + [sum(stats.accepted)]
 
 
 def speculation(config, small=None, plan=PLAN, **more) -> Speculation:
@@ -270,6 +304,22 @@ def test_independent_iterations_share_what_is_known(pipe):
     assert (spec.stats.drafter_backbone_calls, spec.stats.head_calls) == (3, T)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", [float("nan"), 1e300])
+def test_a_head_that_overflows_draws_nothing(pipe, method, value):
+    """Whoever denoises, in the loop or without it: no picture without numbers."""
+    parts = {"transformer": pipe.transformer, "drafter": pipe.drafter}
+    component = "drafter" if method == "drafter-only" else "transformer"
+    parts[component] = deepcopy(parts[component])
+    with torch.no_grad():
+        parts[component].head.final_layer.linear.bias.fill_(value)
+    broken = ContinuousImagePipeline(vae=pipe.vae, **parts)
+    broken.set_progress_bar_config(disable=True)
+    broken.enable_speculation(SpecConfig(method=method))
+    with pytest.raises(TargetError, match="no numbers"):
+        broken(class_labels=[1, 2], generator=seeds(1, 2), **CALL)
+
+
 # --- calls ----------------------------------------------------------------------------------------
 
 
@@ -325,6 +375,9 @@ def test_calls_are_those_that_were_made(pipe, method, monkeypatch):
     assert (stats.method, stats.pictures) == (method, 2)
     lossy = method in ("drafter-only", "cspd-independent")
     assert stats.contract == ("lossy" if lossy else "exact")
+    assert stats.mean_acceptance_length == (
+        0 if method == "drafter-only" else 32 * T / sum(stats.calls)
+    )
 
 
 def test_backbone_calls(pipe):
@@ -342,6 +395,106 @@ def test_backbone_calls(pipe):
         "cspd": (6, 6),
         "cspd-independent": (2, 5),  # one alone, and the others at once
     }
+
+
+# --- what does not pay, and what fails ------------------------------------------------------------
+
+
+def clocked(pipe, monkeypatch, step: float) -> ContinuousImagePipeline:
+    """The same with notices of its own, whose plain steps take `step` seconds by declaration."""
+    made = ContinuousImagePipeline(pipe.transformer, pipe.vae, drafter=pipe.drafter)
+    made.set_progress_bar_config(disable=True)
+    monkeypatch.setattr(StepCosts, "_step", lambda *_: step)
+    return made
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_slowness_is_said_once(pipe, method, monkeypatch, caplog):
+    slow = clocked(pipe, monkeypatch, 0.0)
+    slow.enable_speculation(SpecConfig(method=method))
+    silent = method in ("plain", "drafter-only")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            stats = slow(class_labels=1, generator=seeds(1), **CALL).stats
+    pattern = rf"speculation \({method}\) took .* s where plain decoding takes about"
+    found = [record.message for record in caplog.records]
+    assert len(found) == (0 if silent else 1)
+    assert all(re.match(pattern, line) for line in found)
+    assert stats.fault is None
+
+
+@pytest.mark.parametrize("method", ["reflection", "cspd-independent"])
+def test_what_pays_is_not_spoken_of(pipe, method, monkeypatch, caplog):
+    fast = clocked(pipe, monkeypatch, 100.0)
+    fast.enable_speculation(SpecConfig(method=method))
+
+    def stop(pipe, *_) -> None:
+        pipe.interrupt = True
+
+    with caplog.at_level(logging.WARNING):
+        fast(class_labels=1, generator=seeds(1), **CALL)
+        slow = clocked(pipe, monkeypatch, 0.0)  # what is cut short has no plain seconds
+        slow.enable_speculation(SpecConfig(method=method))
+        slow(class_labels=1, generator=seeds(1), callback_on_step_end=stop, **CALL)
+    assert not caplog.records
+
+
+def test_plain_steps_are_timed_once_a_size(pipe, monkeypatch):
+    """Of every number of tokens that iterations draw, for so many pictures."""
+    prediction, sizes = predicted(pipe.transformer), []
+    sample = HeadDenoiser.sample
+
+    def watched(self, condition, noise):
+        sizes.append(tuple(noise.shape))
+        return sample(self, condition, noise)
+
+    monkeypatch.setattr(HeadDenoiser, "sample", watched)
+    costs, given = StepCosts(), (prediction.denoiser, prediction.condition, PLAN, 3)
+    seconds = costs.plain(*given)
+    assert costs.plain(*given) == seconds > 0
+    drawn = {PLAN.drawn(k) for k in range(PLAN.iterations)}
+    assert sorted({size[0] for size in sizes}) == sorted(3 * count for count in drawn)
+    assert len(sizes) == 3 * len(drawn)
+    monkeypatch.setattr(costs, "_step", lambda denoiser, condition, rows: float(rows))
+    assert costs.plain(*given) == 3 * 16 * T
+
+
+@pytest.mark.parametrize(
+    ("method", "drafter", "where"),
+    [
+        ("reflection", "frozen", "mmspec.draft.frozen.FrozenDrafter.law"),
+        ("gamma-maximal", "denoiser", "mmspec.draft.denoising.DenoisingDrafter.law"),
+        ("gaussian-block", "denoiser", "mmspec.models.mar_iterations.MarBackbone.told"),
+        ("cspd", None, "mmspec.draft.aligned.AlignedDrafter._draw"),
+        ("cspd-independent", None, "mmspec.draft.aligned.AlignedDrafter._draw"),
+    ],
+)
+def test_a_drafter_that_raises_is_left_alone(pipe, method, drafter, where, monkeypatch, caplog):
+    """One warning, then plain denoising, one iteration at a time, and the counters add up."""
+    holder, name = where.rsplit(".", 1)
+    kind = resolve(":".join(holder.rsplit(".", 1)))
+    own = getattr(kind, name)
+
+    def fails(self, *given):
+        if isinstance(self, MarBackbone) and self.model is not pipe.drafter:
+            return own(self, *given)
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(kind, name, fails)
+    pipe.enable_speculation(SpecConfig(method, drafter=drafter))
+    with caplog.at_level(logging.WARNING):
+        out = pipe(class_labels=[1, 2], generator=seeds(1, 2), **CALL)
+    assert out.images.isfinite().all()
+    stats = out.stats
+    assert stats.fault == "RuntimeError: out of order"
+    assert [record.message for record in caplog.records] == [
+        "the drafter failed (RuntimeError: out of order); decoding goes on without it"
+    ]
+    assert (sum(stats.drafted), sum(stats.accepted), stats.emitted) == (0, 0, [T] * 32)
+    assert stats.calls == stats.target_tokens == [T] * 32
+    assert stats.head_rows == 2 * sum(stats.calls)
+    # of "cspd-independent" the span in which it failed is drawn at once, as it was scored
+    assert stats.backbone_calls == (2 if method == "cspd-independent" else 6)
 
 
 # --- the pipeline ---------------------------------------------------------------------------------
@@ -442,6 +595,15 @@ def test_vectors_are_no_ids():
 # --- the command ----------------------------------------------------------------------------------
 
 
+def test_calls_of_networks_are_told_apart():
+    """Where pictures are drawn alone, not those of their tokens."""
+    drawn = ContinuousStats(calls=[100] * 9, pictures=1, head_calls=300, backbone_calls=3)
+    assert called([drawn, drawn]) == "300 head calls, 3 backbone calls"
+    small = ContinuousStats(calls=[0] * 9, pictures=1, drafter_head_calls=300)
+    assert called([small]) == "300 drafter's head calls"
+    assert called([SpecStats(calls=[16])]) == "16 target calls"
+
+
 def test_generate(tmp_path, capsys):
     captioned_pipeline().save_pretrained(tmp_path / "model")
     words = ["generate", "a red circle", "-o", str(tmp_path / "out")]
@@ -455,7 +617,16 @@ def test_generate(tmp_path, capsys):
     record = json.loads((tmp_path / "out" / "stats.json").read_text())["methods"]
     assert record["plain"]["head_calls"] == 2 * 3 * 4
     assert record["reflection"]["backbone_calls"] == 2 * 3
-    capsys.readouterr()
+    head, plain, fast = capsys.readouterr().out.splitlines()[:3]
+    assert "drafter's" not in head
+
+    def printed(line: str, title: str) -> str:
+        return line[head.index(title) :].split()[0]
+
+    # of a picture: 3 iterations of 4 steps, one after the other, however many tokens they draw
+    assert (printed(plain, "head calls"), printed(plain, "backbone calls")) == ("12.0", "3.0")
+    assert float(printed(fast, "head calls")) == record["reflection"]["head_calls"] / 2
+    assert printed(fast, "backbone calls") == "3.0"
     for more, said in (
         (["--top-k", "5"], "--top-k and --top-p choose among token ids"),
         (["--method", "sjd"], "method 'sjd' is for a model that draws pictures"),

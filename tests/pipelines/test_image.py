@@ -517,7 +517,7 @@ def test_speculation_on_and_off(pipe):
     plain = draw(pipe)
     assert method() == "plain"
     pipe.enable_speculation()
-    assert method() == "draft"
+    assert method() == "scd"
     speculate(pipe, "sjd")
     assert method() == "sjd"
     assert not torch.equal(draw(pipe), plain)

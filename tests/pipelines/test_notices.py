@@ -35,7 +35,7 @@ def test_notices(stats, said, caplog):
     notices = Notices()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            notices.check(stats, plain_call=0.1)
+            notices.check(stats, plain=1.0)
     assert [said in record.message for record in caplog.records] == ([True] if said else [])
 
 
@@ -44,7 +44,7 @@ def test_calls_of_one_token_are_no_plain_decoding(caplog):
     stats = stats_of("mulo-sd", [16, 0, 0, 0], 0.5)
     stats.alone = 0
     with caplog.at_level(logging.WARNING):
-        Notices().check(stats, plain_call=0.1)
+        Notices().check(stats, plain=1.0)
     assert not caplog.records
 
 
@@ -52,5 +52,5 @@ def test_every_method_is_spoken_of_once(caplog):
     notices = Notices()
     with caplog.at_level(logging.WARNING):
         for method in ("draft", "sjd", "draft"):
-            notices.check(stats_of(method, [4], 2.0), plain_call=0.1)
+            notices.check(stats_of(method, [4], 2.0), plain=1.0)
     assert len(caplog.records) == 2

@@ -123,6 +123,23 @@ def test_what_both_ways_take_counts():
     assert shares[0] < shares[1]
 
 
+@pytest.mark.parametrize(("draft", "said"), [(2.0, True), (0.125, False)])
+def test_drafts_that_take_longer_than_they_save_are_said(pipe, draft, said, caplog, monkeypatch):
+    """Once a method, without a wish too; where half of the drafts stand."""
+    monkeypatch.setitem(COSTS, "draft", draft)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            out = clip(pipe, draft_share=0.5)
+    (line,) = [record.message for record in caplog.records] or [None]
+    spent = sum(out.stats.parts.values())
+    plain = f"speculation (sdvg-adaptive) took {spent:.2f} s where plain decoding takes about"
+    assert line == (f"{plain} {BLOCKS * PLAIN:.2f} s here" if said else None)
+    caplog.clear()
+    pipe.disable_speculation()
+    pipe(PROMPT, num_frames=21, num_inference_steps=1)
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("wish", [0.15, 0.3])
 def test_a_wished_mean_reward_is_reached(pipe, wish, tmp_path):
     """Of the drafts that stand, at every moment; a clip that goes on remembers."""

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ..coins import RoundCoins
-from ..types import Contract, Draft, Gaussian, Scores, Verdict
+from ..types import Contract, Draft, Gaussian, Law, Scores, Verdict
 from .chain import accepted_prefix, pick, prefix_verdict
 from .gaussian import law_at, log_ratio, normal_laws, own_draw
 
 TRIES = 32  # draws from p at a time
-_SAME = 1e-5  # deviations that differ by less are the same, in single precision
+_ROUNDED = 32  # ulp of the laws: a deviation is the exp of some 20, and is rounded as often
 _SURE = 1 - 1e-9  # a chance above is 1 but for rounding
 
 
@@ -36,7 +36,9 @@ class ReflectionRule:
             return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
         p, q = normal_laws(draft, scores, "reflection")
         x, std = draft.tokens.double(), q.std
-        q.std = torch.where((p.std - std).abs() <= _SAME * p.std, p.std, std)
+        # deviations that differ by rounding alone are the same: what they lack is hardly ever drawn
+        same = _ROUNDED * max(_precision(scores.gaussian), _precision(draft.law))
+        q.std = torch.where((p.std - std).abs() <= same * p.std, p.std, std)
         ok = coins.accept(log_ratio(p, q, x).exp(), draft.lengths)
         accepted = accepted_prefix(ok, draft)
         own = own_draw(law_at(scores.gaussian, accepted), coins)
@@ -44,6 +46,11 @@ class ReflectionRule:
         fell, mirror = accepted < draft.lengths, Mirror(law_at(p, at), law_at(q, at))
         token = torch.where(fell[:, None], mirror.draw(pick(x, at), fell, coins), own)
         return prefix_verdict(draft, accepted, token.to(draft.tokens))
+
+
+def _precision(law: Law) -> float:
+    assert isinstance(law, Gaussian)
+    return torch.finfo(law.std.dtype).eps
 
 
 @dataclass

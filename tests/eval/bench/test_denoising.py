@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.engine.coins import ProductionCoins
 from mmspec.eval.bench import denoising
-from mmspec.models.denoising import last_noisy_law
 from mmspec.models.diffusion import DiffusionSchedule
-from mmspec.worlds.linear_gaussian import LinearGaussian
+from mmspec.models.mar_iterations import MarPlan, plainly
+from mmspec.worlds.markov_tokens import MarkovHead, MarkovTokens
 
 
 @pytest.fixture(autouse=True)
@@ -21,37 +20,48 @@ def few_steps(monkeypatch):
 
 def test_bias():
     found = denoising.cspd_bias(samples=20)
-    assert list(found) == ["exact", "softening 1", "softening 42"]
-    error = 5 * found["exact"]["error"]
-    assert all(abs(found["exact"][key]) < error for key in ("mean", "deviation", "correlation"))
-    assert found["softening 42"]["mean"] < -0.5
-    assert found["softening 42"]["accepted"] > 0.9 > found["softening 1"]["accepted"]
+    cases = ("exact", "softening 1", "softening 42")
+    assert list(found) == [
+        "together",
+        *(f"{gap}, {name}" for gap in denoising.GAPS for name in cases),
+    ]
+    figures = ("mean", "deviation", "correlation")
+    for gap in denoising.GAPS:
+        exact = found[f"{gap}, exact"]
+        assert all(abs(exact[key]) < 5 * exact["error"] for key in figures)
+        # what does not know of its neighbours does not follow them
+        assert found[f"{gap}, softening 1"]["correlation"] < -0.3
+        assert found[f"{gap}, softening 42"]["correlation"] < -10 * exact["error"]
+    kept = [found[f"near, {name}"]["accepted"] for name in cases]
+    assert 0.3 < kept[0] < 0.95
+    assert kept[1] < kept[2]
+    for key in figures:
+        assert found["together"][key] == pytest.approx(found["far, softening 1"][key], abs=0.02)
 
 
 def test_law_of_the_tokens_against_one_that_is_drawn():
     """The closed form of the second token, from draws of both; five standard errors."""
     rows = 4000
-    target = LinearGaussian.of_data(
+    head = MarkovHead.of_data(
         torch.full((16,), 0.3).double(), DiffusionSchedule.trained("cosine").respaced(8), 0.3
     )
-    coins, before, drawn = ProductionCoins(list(range(rows))), torch.zeros(rows, 16).double(), []
-    for n in range(2):
-        noise = coins.round(n)[0].normal((8, 16))
-        mean, std = last_noisy_law(target, noise[:, :-1], 1 + denoising.SLOPE * before)
-        before = mean + std * noise[:, -1]
-        drawn.append(before.flatten())
-    mean, deviation, correlation = denoising.token_law(target, 2)
-    error = 5 * len(drawn[1]) ** -0.5
-    assert abs(drawn[1].mean().item() - mean) / deviation < error
-    assert abs(drawn[1].std().item() / deviation - 1) < error
-    assert abs(torch.corrcoef(torch.stack(drawn))[0, 1].item() - correlation) < error
+    tokens = MarkovTokens(head, MarPlan(2, 2, diffusion_steps=8), range(rows), 1.0, 0.6)
+    drawn = torch.zeros(rows, 2, 16, dtype=torch.float64)
+    for n, prediction in enumerate(tokens.predictions(drawn, [1, 1])):
+        drawn[:, n] = plainly(prediction)
+    one, two = drawn.transpose(0, 1).flatten(1)
+    mean, deviation, correlation = (law[0].item() for law in tokens.law(2))
+    error = 5 * len(two) ** -0.5
+    assert abs(two.mean().item() - mean) / deviation < error
+    assert abs(two.std().item() / deviation - 1) < error
+    assert abs(torch.corrcoef(torch.stack([one, two]))[0, 1].item() - correlation) < error
+    assert correlation > 0.3
 
 
 def test_calls():
     found = denoising.denoising_calls(samples=5)
-    assert set(found) == {
-        f"{d}, {r}, 3" for d in ("frozen", "denoiser") for r in ("gamma-maximal", "block")
-    }
+    rules = ("reflection", "gamma-maximal", "block")
+    assert set(found) == {f"{d}, {r}, 3" for d in ("frozen", "denoiser") for r in rules}
     for row in found.values():
         assert 2 <= row["calls"] <= row["most"] < 8
         assert row["mean_acceptance_length"] == pytest.approx(8 / row["calls"], rel=0.05)

@@ -197,6 +197,22 @@ def test_pictures_are_those_of_direct_calls(pipe, finished):
     assert told["plain:again", 2] == 2 + SHIFT
 
 
+def test_differences_of_distances_stand_over_those_of_other_seeds(report):
+    (note,) = [note for note in report.notes if "over that of other seeds" in note]
+    rows = report.methods
+    changes = {n: r.quality["frechet_shapes_clip"].difference_to_plain for n, r in rows.items()}
+    floor = abs(changes["plain:again"])
+    assert note.startswith("frechet_shapes_clip: differences to plain's over that of other seeds")
+    assert f"({floor:.3g})" in note
+    for name in ("cspd", "plain:few"):
+        assert f"{name} {changes[name] / floor:+.1f}" in note
+    assert "plain:again" not in note.split(": ", 2)[-1]
+    quality = {name: row.quality["geneval"] for name, row in rows.items()}
+    for name, found in quality.items():
+        share = found.value / quality["plain"].value if quality["plain"].value else None
+        assert found.share_of_plain == (None if name == "plain" else share)
+
+
 def test_distances_to_what_plain_draws_with_other_seeds(finished, report):
     extractor = load_features("shapes_clip", None, "cpu")
 
@@ -316,11 +332,79 @@ def test_refused_in_one_line(folder, tmp_path, capsys, change, more, said):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_that_is_told_classes_is_refused(tmp_path, capsys):
+@pytest.fixture(scope="module")
+def of_classes(tmp_path_factory) -> Path:
+    """A tiny model of five classes."""
+    path = tmp_path_factory.mktemp("classes")
     with torch.random.fork_rng():
         torch.manual_seed(1)
         told = tiny_mar(condition="class", class_num=5)
-        ContinuousImagePipeline(told, tiny_vae()).save_pretrained(tmp_path / "classes")
-    assert main(command(tmp_path / "classes", tmp_path, tmp_path / "out")) == 2
-    assert "told classes, and suites hold captions" in capsys.readouterr().err
+        ContinuousImagePipeline(told, tiny_vae()).save_pretrained(path)
+    return path
+
+
+CLASSES = """
+summary: s
+source: prompts
+pipeline: continuous
+metrics: [frechet_shapes_clip]
+speed: 2
+quality: 3
+call: {diffusion_steps: 4, num_iterations: 5}
+sceptics: {iterations-3: {num_iterations: 3}}
+"""
+
+
+TIMED = CLASSES.replace("metrics: [frechet_shapes_clip]\n", "").replace("quality: 3\n", "")
+
+
+def test_a_model_that_is_told_classes(of_classes, tmp_path):
+    """Prompts are class numbers: speed, and distances between sets, by the same counters."""
+    (tmp_path / "classes.txt").write_text("3\n0\n4\n")
+    (tmp_path / "truth").mkdir()
+    for n in range(3):
+        picture = np.random.default_rng(n).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(picture).save(tmp_path / "truth" / f"{n}.png")
+    words = command(of_classes, tmp_path, tmp_path / "out", CLASSES)
+    words += ["--prompts", str(tmp_path / "classes.txt"), "--methods", "reflection"]
+    assert main([*words, "--reference", str(tmp_path / "truth")]) == 0
+    report = Report.read(tmp_path / "out")
+    assert list(report.methods) == ["plain", "reflection", "plain:iterations-3"]
+    heads = [row.head_calls_per_sample for row in report.methods.values()]
+    assert (heads[0], heads[2]) == (20, 12)
+    assert all(row.quality["frechet_shapes_clip"].value > 0 for row in report.methods.values())
+    pipe = ContinuousImagePipeline.from_pretrained(of_classes)
+    pipe.set_progress_bar_config(disable=True)
+    call = {"num_iterations": 5, "diffusion_steps": 4}
+    images = pipe(class_labels=[3, 0, 4], generator=seeds(0, 1, 2), **call).images
+    kept = np.asarray(Image.open(tmp_path / "out/pictures/plain/00002.png"))
+    assert np.array_equal(kept, np.asarray(images[2]))
+
+
+@pytest.mark.parametrize(
+    ("suite", "prompts", "said"),
+    [
+        (SUITE, None, "told classes, and geneval needs captions"),
+        (TIMED, "3\n5\n", "told classes, numbers from 0 to 4, not ['3', '5']"),
+        (TIMED, "a dog\n", "told classes, numbers from 0 to 4, not ['a dog']"),
+        (CLASSES + "reference: shapes\n", None, "prompts"),
+    ],
+)
+def test_what_a_model_of_classes_can_not_be_asked(
+    of_classes, suite, prompts, said, tmp_path, capsys
+):
+    words = command(of_classes, tmp_path, tmp_path / "out", suite)
+    if prompts is not None:
+        (tmp_path / "classes.txt").write_text(prompts)
+        words += ["--prompts", str(tmp_path / "classes.txt")]
+    assert main([*words, "--methods", "plain"]) == 2
+    assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_suite_of_classes_is_of_the_released_models():
+    suite = load_suite("continuous-classes")
+    told = [int(item.prompt) for item in load_prompts(suite, None)]
+    assert len(set(told)) == len(told) == suite.speed
+    assert 0 <= min(told) <= max(told) < 1000
+    assert {own["num_iterations"] for own in suite.sceptics.values()} == {64, 32}

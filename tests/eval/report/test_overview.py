@@ -91,6 +91,26 @@ def test_a_siblings_calls_stand_beside_the_targets(tmp_path):
     assert "Sibling's calls" not in definitions(made())
 
 
+def test_a_drafters_head_calls_stand_beside_the_targets(tmp_path):
+    """Of continuous tokens: fewer calls of the target are no fewer in sequence."""
+    report = made()
+    report.methods["plain"].head_calls_per_sample = 6400.0
+    for name, calls, drafted in (("bold", 800.0, 6336.0), ("alone", 0.0, 6400.0)):
+        report.methods[name].head_calls_per_sample = calls
+        report.methods[name].drafter_head_calls_per_sample = drafted
+    report.write(tmp_path)
+    rows = {
+        line.split(" | ")[1]: line for line in overview([tmp_path]).splitlines() if " | " in line
+    }
+    assert "| 8.0×, and 6,336 head calls of the drafter |" in rows["bold"]
+    alone = rows["alone (the sceptic's row)"]
+    assert "the drafter's 6,400 head calls alone" in alone
+    assert ("head calls", "drafter's head calls") in pairwise(headline(report).columns)
+    report.methods["bold"].drafter_head_calls_per_sample = 0.0
+    report.methods["alone"].drafter_head_calls_per_sample = 0.0
+    assert "drafter's head calls" not in headline(report).columns
+
+
 def test_few_timed_prompts_and_cut_runs_are_not_told(tmp_path, capsys):
     many, few = tmp_path / "many", tmp_path / "few"
     made().write(many)
