@@ -35,6 +35,8 @@ class AutoencoderRecipe(ABC):
         init: component whose weights to start from; None: from nothing.
         rate: learning rate.
         divergence: weight of the latents' divergence from the normal law, in nats a number.
+        squared: weight of the squared error; the other errors are absolute, and heed a faint grain
+            everywhere more than what is lost of a small shape.
 
     Attributes:
         kind: class of the pipeline that the folder is of.
@@ -51,11 +53,12 @@ class AutoencoderRecipe(ABC):
         init: str | None = None,
         rate: float = 2e-3,
         divergence: float = 1e-3,
+        squared: float = 1.0,
     ) -> None:
         check_pipeline(pipeline, self.kind)
         self.model, self.draw = model, draw
         self.config, self.pipeline = config, pipeline
-        self.rate, self.divergence = rate, divergence
+        self.rate, self.divergence, self.squared = rate, divergence, squared
         self.origin = init and pipeline / init
         if self.origin:
             start_from(self.model, self.origin)
@@ -97,7 +100,7 @@ class AutoencoderRecipe(ABC):
         edges = F.l1_loss(out.diff(dim=-1), pixels.diff(dim=-1))
         edges = edges + F.l1_loss(out.diff(dim=-2), pixels.diff(dim=-2))
         nats = law.kl().sum() / law.mean.numel()
-        loss = F.l1_loss(out, pixels) + error + edges + self.divergence * nats
+        loss = F.l1_loss(out, pixels) + self.squared * error + edges + self.divergence * nats
         return loss, {"psnr": psnr(error), "nats": float(nats.detach())}
 
     @torch.no_grad()

@@ -130,7 +130,8 @@ STAGES: dict[str, dict[str, Stage]] = {
             "mmspec.train.video_autoencoder:VideoAutoencoderRecipe",
             {"steps": 12000, "batch_size": 3, "ema": 0.995},
             {"init": "init", "rate": "rate"},
-            {"divergence": 2e-4},  # a number tells of 64, not of 12 as those of `kl-autoencoder`
+            # a number tells of 64, not of 12 as those of `kl-autoencoder`
+            {"divergence": 2e-4, "squared": 8.0},
         )
     },
     "video": {
