@@ -47,7 +47,9 @@ class Processes:
                 "several processes need accelerate; pip install 'mmspec[multi-gpu]'"
             ) from error
         state = PartialState(cpu=torch.device(device).type == "cpu")
-        return cls(state.process_index, state.num_processes, str(state.device))
+        # accelerate numbers even processors, which checkpoints cannot be mapped to
+        own = "cpu" if state.device.type == "cpu" else str(state.device)
+        return cls(state.process_index, state.num_processes, own)
 
     @property
     def first(self) -> bool:

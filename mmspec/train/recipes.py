@@ -50,7 +50,8 @@ def _moving(name: str) -> Stage:
     """Of a block-causal video model."""
     config = {"steps": 4000, "batch_size": 4, "ema": 0.995}
     options = {"init": "init", "rate": "rate"}
-    return Stage("mmspec.train.video_model:VideoModelRecipe", config, options, {"name": name})
+    reference = "mmspec.train.video_model:VideoModelRecipe"
+    return Stage(reference, config, options, {"name": name}, parallel=True)
 
 
 def _answering(name: str, arguments: Mapping[str, Any] | None = None, **config: Any) -> Stage:
@@ -111,6 +112,7 @@ STAGES: dict[str, dict[str, Stage]] = {
             "mmspec.train.kl_autoencoder:KlAutoencoderRecipe",
             {"steps": 2500, "batch_size": 32, "ema": 0.995},
             {"init": "init", "rate": "rate"},
+            parallel=True,
         )
     },
     "mar": {
@@ -118,11 +120,13 @@ STAGES: dict[str, dict[str, Stage]] = {
             "mmspec.train.mar_target:MarTargetRecipe",
             {"steps": 4000, "batch_size": 64, "ema": 0.995},
             {"init": "init", "rate": "rate"},
+            parallel=True,
         ),
         "drafter": Stage(
             "mmspec.train.mar_drafter:MarDrafterRecipe",
             {"steps": 3000, "batch_size": 64, "ema": 0.995},
             {"init": "init", "rate": "rate"},
+            parallel=True,
         ),
     },
     "video-autoencoder": {
@@ -132,6 +136,7 @@ STAGES: dict[str, dict[str, Stage]] = {
             {"init": "init", "rate": "rate"},
             # a number tells of 64, not of 12 as those of `kl-autoencoder`
             {"divergence": 2e-4, "squared": 8.0},
+            parallel=True,
         )
     },
     "video": {

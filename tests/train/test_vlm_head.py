@@ -425,6 +425,8 @@ config = TrainConfig(Path(sys.argv[1]), 5, 4, seed=processes.seed(7), warmup=1, 
 record = Trainer(Both(0), config, None, processes).run()
 assert processes.count == record["processes"] == 2
 assert processes.first == bool(record["held_out"])
+if processes.first:
+    Trainer(Both(0), config, None, processes).load()  # what it saved can be gone on from
 """
 
 
