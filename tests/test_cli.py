@@ -210,7 +210,7 @@ def test_defaults_are_methods_that_gain(generate, run, tiny_folder, tmp_path):
 @pytest.mark.parametrize(
     ("command", "listed"),
     [
-        (["ls", "models"], ["embedded-image", "embedded-vlm"]),
+        (["ls", "models"], ["embedded-image", "embedded-mar", "embedded-vlm"]),
         (["eval", "ls"], suite_names()),
     ],
     ids=str,
@@ -440,8 +440,8 @@ def test_unreadable_models(run, tmp_path):
     [
         (["generate", PROMPT, "--model", "empty"], ["can't read empty", "model_index.json"]),
         (["generate", PROMPT, "--model", "a-file"], ["can't read a-file", "no folder"]),
-        (["generate", PROMPT, "--model", "embedded-none"], ["embedded-image, embedded-vlm"]),
-        (["generate", PROMPT, "--model", "image"], ["image;", "embedded-image, embedded-vlm"]),
+        (["generate", PROMPT, "--model", "embedded-none"], ["embedded-image, embedded-mar, embedded-vlm"]),
+        (["generate", PROMPT, "--model", "image"], ["image;", "embedded-image, embedded-mar"]),
         (["generate", PROMPT, "--model", "embedded-vlm"], ["'llava' is no model that draws here"]),
         (["generate", PROMPT, "--method", "hydra"], ["a model that writes text", "ls methods"]),
         (["generate", PROMPT, "--method", "scd[window"], ["NAME[SETTING=VALUE"]),

@@ -21,6 +21,10 @@ PROMISED = {
         r"plain: 256 calls.*\nscd: \d\d calls.*\nmulo-sd: \d+ calls .* and \d+ of its sibling",
         ["compare.png"],
     ),
+    "continuous_picture": (
+        rf"plain: 3200 calls.*\nreflection: \d{{3}} calls.*\n{SPEEDUP}",
+        ["plain.png", "reflection.png"],
+    ),
     "draw_picture": (SPEEDUP, ["plain.png", "scd.png"]),
     "run_evaluation": (r"scd exact speed-up \d", ["report/report.html"]),
     "speculate_transformers": ("the same tokens: True", []),

@@ -18,6 +18,7 @@ from mmspec.app.server import _example
 from mmspec.app.shelf import Shelf
 from mmspec.app.tabs import TABS, Tab
 from mmspec.config import SpecConfig
+from mmspec.pipelines.base import embedded_name
 from mmspec.registry import resolve
 
 LIMITS = Limits(upload_bytes=200_000, prompt=200)
@@ -374,14 +375,14 @@ def test_folders_of_one_name_are_told_apart():
 
 def test_what_is_offered_runs_on_the_embedded_models():
     shelf = Shelf({})
-    for modality in ("image", "vlm"):
+    for modality in ("image", "vlm", "continuous"):
         pipe = shelf.load(modality, None).pipe
-        for method in shelf.methods(modality, f"embedded-{modality}"):
+        for method in shelf.methods(modality, embedded_name(modality)):
             if method != "verdict":
                 pipe.check_speculation(SpecConfig(method))
 
 
-@pytest.mark.parametrize("modality", ["image", "vlm"])
+@pytest.mark.parametrize("modality", ["image", "vlm", "continuous"])
 def test_the_page_as_it_opens_generates(modality, tmp_path):
     """The fields as they stand when nobody has touched them, read from the page itself."""
     page = Page(Shelf({}), Folders(), Limits(), _example(tmp_path))
