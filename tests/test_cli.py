@@ -440,7 +440,7 @@ def test_unreadable_models(run, tmp_path):
     [
         (["generate", PROMPT, "--model", "empty"], ["can't read empty", "model_index.json"]),
         (["generate", PROMPT, "--model", "a-file"], ["can't read a-file", "no folder"]),
-        (["generate", PROMPT, "--model", "embedded-none"], ["embedded-image, embedded-mar, embedded-vlm"]),
+        (["generate", PROMPT, "--model", "embedded-none"], ["embedded-image, embedded-mar"]),
         (["generate", PROMPT, "--model", "image"], ["image;", "embedded-image, embedded-mar"]),
         (["generate", PROMPT, "--model", "embedded-vlm"], ["'llava' is no model that draws here"]),
         (["generate", PROMPT, "--method", "hydra"], ["a model that writes text", "ls methods"]),

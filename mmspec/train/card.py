@@ -88,11 +88,14 @@ def _runs(record: dict[str, Any] | None) -> str:
     """A line for every run that led to these weights, the first one first."""
     lines: list[str] = []
     while record:
-        config = record["config"]
+        config, processes = record["config"], record.get("processes", 1)
+        hands = f"{record['threads']} threads"
+        if processes > 1:  # each with a batch of its own
+            hands = f"{processes} processes of {hands}"
         lines.append(
             f"- trained as `{record['component']}`: {record['step']} of {config['steps']} steps, "
             f"batch {config['batch_size']}, {config['precision']}, seed {config['seed']}, "
-            f"{record['minutes']} minutes on {record['device']} ({record['threads']} threads), "
+            f"{record['minutes']} minutes on {record['device']} ({hands}), "
             f"torch {record['torch']}"
         )
         record = record.get("before")

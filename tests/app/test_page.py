@@ -377,7 +377,7 @@ def test_what_is_offered_runs_on_the_embedded_models():
     shelf = Shelf({})
     for modality in ("image", "vlm", "continuous"):
         pipe = shelf.load(modality, None).pipe
-        for method in shelf.methods(modality, embedded_name(modality)):
+        for method in shelf.methods(modality, f"embedded-{embedded_name(modality)}"):
             if method != "verdict":
                 pipe.check_speculation(SpecConfig(method))
 
