@@ -1,6 +1,7 @@
 """Clips of moving shapes, captioned in plain words, and their judge.
 
-The shapes, colours, backgrounds and detector are the shapes world's.
+The shapes, colours, the tones behind them and the detector are the shapes world's. Its textures are
+not: they would take more of a small autoencoder than all that moves.
 """
 
 from .clip import Clip, Mover, sample, sample_clip

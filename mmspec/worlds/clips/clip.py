@@ -82,7 +82,10 @@ class Clip:
 
 
 def sample_clip(rng: np.random.Generator, prompt: ClipPrompt) -> Clip:
-    """A clip of which `prompt` is true. In frame 0 all objects are whole and apart."""
+    """A clip of which `prompt` is true, in front of two tones that flow into each other.
+
+    In frame 0 all objects are whole and apart.
+    """
     wanted = [clause for clause in prompt.include for _ in range(clause["count"])]
     sizes = rng.uniform(*_SIZES[len(wanted)], len(wanted))
     if prompt.tag == "count":
@@ -95,7 +98,7 @@ def sample_clip(rng: np.random.Generator, prompt: ClipPrompt) -> Clip:
         movers = [replace(mover, velocity=movers[0].velocity) for mover in movers]
     if prompt.tag == "behind":  # clauses name first what stands
         movers.reverse()
-    return Clip(tuple(movers), draw_background(rng))
+    return Clip(tuple(movers), replace(draw_background(rng), texture="plain"))
 
 
 def sample(rng: np.random.Generator, kind: Kind, split: Split = "train") -> tuple[ClipPrompt, Clip]:
