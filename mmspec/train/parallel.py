@@ -5,6 +5,7 @@ Every process draws data of its own, and all of them take the same step: that of
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ class Processes:
                 "several processes need accelerate; pip install 'mmspec[multi-gpu]'"
             ) from error
         state = PartialState(cpu=torch.device(device).type == "cpu")
+        # threads that wait for the others would abort a process that ends with them
+        atexit.register(state.destroy_process_group)
         # accelerate numbers even processors, which checkpoints cannot be mapped to
         own = "cpu" if state.device.type == "cpu" else str(state.device)
         return cls(state.process_index, state.num_processes, own)
@@ -81,6 +84,14 @@ class Processes:
         from accelerate.utils import broadcast
 
         return float(broadcast(torch.tensor([value], device=self.device)))
+
+    def wait(self) -> None:
+        """Until all are here: what the first one has written is then there for every one."""
+        if self.count == 1:
+            return
+        from accelerate import PartialState
+
+        PartialState().wait_for_everyone()
 
     @staticmethod
     def _mean(tensor: Tensor) -> Tensor:

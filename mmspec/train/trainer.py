@@ -182,6 +182,7 @@ class Trainer:
             self.save()
             record["held_out"] = figures or self.recipe.evaluate(self.average.module.eval())
             self.recipe.export(self.average.module.eval(), record)
+        self.processes.wait()  # the next stage of every process starts from what was written
         return record
 
     def _batches(self) -> Iterator[Any]:

@@ -397,6 +397,7 @@ def test_folders_without_a_model(tmp_path):
 
 PAIR = """
 import sys
+import time
 from pathlib import Path
 import torch
 from torch import nn
@@ -418,6 +419,7 @@ class Both:
     def evaluate(self, model):
         return {"held_out": 0.0}
     def export(self, model, record):
+        time.sleep(1)  # the others wait for what it writes
         torch.save(self.model.weight.detach(), Path(sys.argv[1]) / "weight.pt")
 
 processes = Processes.launched("cpu")
@@ -425,6 +427,7 @@ config = TrainConfig(Path(sys.argv[1]), 5, 4, seed=processes.seed(7), warmup=1, 
 record = Trainer(Both(0), config, None, processes).run()
 assert processes.count == record["processes"] == 2
 assert processes.first == bool(record["held_out"])
+assert (Path(sys.argv[1]) / "weight.pt").exists()
 if processes.first:
     Trainer(Both(0), config, None, processes).load()  # what it saved can be gone on from
 """
