@@ -1,12 +1,14 @@
 """Recipe of MAR's drafter: the target's Gaussians, distilled into a far cheaper model.
 
 Both models see the same known tokens and the same noisy one; the drafter learns the target's noise
-and variance in place of the true ones, whose chance no drafter can foresee.
+and variance in place of the true ones, whose chance no drafter can foresee. It learns them under
+guidance as well, which widens what the two differ by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,6 @@ from .diffusion_loss import NoisyTokens, divergence
 from .image_target import hybrid_optimizers
 from .kl_autoencoder import PIPELINE, RESOLUTION
 from .mar_target import (
-    REPEATS,
     TRANSFORMER,
     caption_buffer,
     held_out_scenes,
@@ -50,8 +51,28 @@ DRAFTER = {
     "diffloss_d": 1,
     "diffloss_w": 192,
 }
-CAPTION_DROPOUT = 0.25  # under guidance half of the rows have none
+GUIDANCE = 5.0  # at the last tokens; it grows to there as pictures are drawn
 SAMPLER_STEPS = 100  # whose laws the figures of an evaluation compare
+
+
+@dataclass
+class Guess:
+    """What a model takes noisy tokens for, with captions in the first half and without after it.
+
+    Attributes:
+        noise, log_variance: `[2 N, C]`.
+        guidance: how far the noise is moved from the one without a caption.
+    """
+
+    noise: Tensor
+    log_variance: Tensor
+    guidance: float
+
+    @property
+    def guided(self) -> Tensor:
+        """The noise under guidance, `[N, C]`."""
+        told, untold = self.noise.chunk(2)
+        return untold + self.guidance * (told - untold)
 
 
 class MarDrafterRecipe:
@@ -85,58 +106,66 @@ class MarDrafterRecipe:
     def loss(
         self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
     ) -> tuple[Tensor, dict[str, float]]:
-        keep = rng.random(len(batch[0])) >= CAPTION_DROPOUT
         schedule = self.teacher.schedule
-        noisy, taught, learnt = self._pair(self.model, *batch, keep, rng, schedule)
-        error = F.mse_loss(learnt[0], taught[0])
+        _, taught, learnt = self._pair(self.model, *batch, rng, schedule)
+        error = F.mse_loss(learnt.noise, taught.noise)
+        guided = F.mse_loss(learnt.guided, taught.guided)
         # the variances alone: at equal means
-        mean = torch.zeros_like(learnt[1])
-        logs = [schedule.log_variance(between, noisy.t) for between in (taught[1], learnt[1])]
-        nats = divergence(mean, logs[0], mean, logs[1]).mean()
-        return error + nats, {"error": float(error.detach()), "nats": float(nats.detach())}
+        mean = torch.zeros_like(learnt.log_variance)
+        nats = divergence(mean, taught.log_variance, mean, learnt.log_variance).mean()
+        figures = {"error": error, "guided_error": guided, "nats": nats}
+        return error + guided + nats, {name: float(x.detach()) for name, x in figures.items()}
 
     def _pair(
         self,
         student: MarTransformer,
         captions: list[str],
         pixels: Tensor,
-        keep: np.ndarray[Any, Any],
         rng: np.random.Generator,
         schedule: DiffusionSchedule,
         first: int = 0,
-    ) -> tuple[NoisyTokens, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Noisy tokens, and what the target and the drafter make of them."""
+    ) -> tuple[NoisyTokens, Guess, Guess]:
+        """Noisy tokens `[N, C]`, and what the target and the drafter make of them.
+
+        Both see every token with its caption and without, as guidance has it.
+        """
         tokens = scene_tokens(self.vae, pixels.to(self.config.device), rng)
         known, masked = random_masks(rng, *tokens.shape[:2])
+        guidance = 1 + (GUIDANCE - 1) * known.shape[1] / tokens.shape[1]
+        keep = np.arange(2 * len(captions)) < len(captions)
+        twice = tokens.repeat(2, 1, 1), known.repeat(2, 1), masked.repeat(2, 1)
 
         def conditions(model: MarTransformer) -> tuple[Tensor, Tensor]:
-            buffer = caption_buffer(model, self.encoder, self.words, captions, keep)
-            return masked_conditions(model, tokens, known, masked, buffer)
+            buffer = caption_buffer(model, self.encoder, self.words, [*captions, *captions], keep)
+            return masked_conditions(model, *twice, buffer)
+
+        def guess(model: MarTransformer, noisy: NoisyTokens, z: Tensor) -> Guess:
+            rows, steps = noisy.noisy.repeat(2, 1), noisy.timesteps.repeat(2)
+            noise, between = model.head(rows, steps, z)
+            return Guess(noise, schedule.log_variance(between, noisy.t.repeat(2)), guidance)
 
         with torch.no_grad():
             z, clean = conditions(self.teacher)
-            noisy = NoisyTokens.draw(schedule, clean.repeat(REPEATS, 1), rng, first)
-            taught = self.teacher.head(noisy.noisy, noisy.timesteps, z.repeat(REPEATS, 1))
-        z, _ = conditions(student)
-        return noisy, taught, student.head(noisy.noisy, noisy.timesteps, z.repeat(REPEATS, 1))
+            noisy = NoisyTokens.draw(schedule, clean[: len(clean) // 2], rng, first)
+            taught = guess(self.teacher, noisy, z)
+        return noisy, taught, guess(student, noisy, conditions(student)[0])
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, MarTransformer)
         rng, captions, pixels = held_out_scenes(self.config)
         schedule = self.teacher.schedule.respaced(SAMPLER_STEPS)
-        keep = np.ones(len(captions), dtype=bool)
         # from 1 on: the last step has no chance in it
-        noisy, taught, learnt = self._pair(model, captions, pixels, keep, rng, schedule, first=1)
-        means = [schedule.mean(noisy.noisy, noise, noisy.t) for noise, _ in (taught, learnt)]
-        logs = [schedule.log_variance(between, noisy.t) for _, between in (taught, learnt)]
+        noisy, taught, learnt = self._pair(model, captions, pixels, rng, schedule, first=1)
+        means = [schedule.mean(noisy.noisy, guess.guided, noisy.t) for guess in (taught, learnt)]
+        logs = [guess.log_variance.chunk(2)[0] for guess in (taught, learnt)]
         gap = ((means[0] - means[1]) / (0.5 * logs[0]).exp()).norm(dim=-1)
         return {
-            "held_out_error": float(F.mse_loss(learnt[0], taught[0])),
+            "held_out_error": float(F.mse_loss(learnt.noise, taught.noise)),
+            "held_out_guided_error": float(F.mse_loss(learnt.guided, taught.guided)),
             "held_out_deviation_ratio": float((0.5 * (logs[1] - logs[0])).exp().mean()),
-            # of a maximal coupling, were the deviations the target's: 2Φ(-gap / 2). The laws are
-            # those of captions alone: guidance pulls drafter and target further apart
-            "held_out_unguided_acceptance": float(2 * torch.special.ndtr(-gap / 2).mean()),
+            # of a maximal coupling, were the deviations the target's: 2Φ(-gap / 2)
+            "held_out_acceptance": float(2 * torch.special.ndtr(-gap / 2).mean()),
         }
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:

@@ -80,7 +80,7 @@ def test_trained_folder_is_shippable(trained):
         assert {value.dtype for value in load_file(weights).values()} == {torch.float16}
     figures = {name: value for record in records for name, value in record["held_out"].items()}
     assert all(np.isfinite(value) for value in figures.values())
-    assert 0 < figures["held_out_unguided_acceptance"] <= 1
+    assert 0 < figures["held_out_acceptance"] <= 1
 
 
 def test_latents_are_brought_to_unit_deviation(trained, tiny, tmp_path):
@@ -171,13 +171,20 @@ def test_drafter_is_distilled_from_the_target_itself(trained, tiny, tmp_path):
             nn.init.normal_(weight, std=0.2)
     figures = recipe.evaluate(recipe.model)
     assert figures["held_out_error"] > 1e-3
-    assert figures["held_out_unguided_acceptance"] < 0.999
+    assert figures["held_out_acceptance"] < 0.999
     recipe.model = recipe.teacher
     loss, _ = recipe.loss(recipe.draw(rng, 0), rng, 0)
     assert float(loss.detach()) == pytest.approx(0, abs=1e-6)
     same = recipe.evaluate(recipe.teacher)
-    assert same["held_out_unguided_acceptance"] == pytest.approx(1, abs=1e-6)
+    assert same["held_out_acceptance"] == pytest.approx(1, abs=1e-6)
     assert same["held_out_deviation_ratio"] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_drafters_guess_is_guided_as_pictures_are():
+    told, untold = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    guess = mar_drafter.Guess(torch.cat([told, untold]), torch.zeros(10, 3), guidance=5.0)
+    assert torch.allclose(guess.guided, 5 * told - 4 * untold, atol=1e-6)
+    assert MarPlan(64, 64, guidance_scale=5.0).guidance(16) == 1 + 4 * 48 / 64
 
 
 # --- what is learned ------------------------------------------------------------------------------
