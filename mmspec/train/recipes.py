@@ -124,7 +124,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         ),
         "drafter": Stage(
             "mmspec.train.mar_drafter:MarDrafterRecipe",
-            {"steps": 3000, "batch_size": 64, "ema": 0.995},
+            {"steps": 6000, "batch_size": 32, "ema": 0.995},
             {"init": "init", "rate": "rate"},
             parallel=True,
         ),

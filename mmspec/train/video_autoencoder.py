@@ -31,10 +31,11 @@ SHORT, LONG = 1 + 5 * TIMING.factor, 1 + 24 * TIMING.factor
 MEASURED = 160  # clips by which latents are brought to unit deviation
 LATE = 100  # frames that a training clip may begin after
 CHANNELS = 48
-# decoding takes as long with a drafted block as without, so the decoder is small
+# decoding takes as long with a drafted block as without, so the decoder is small; its last channels
+# are as many as the numbers of a patch, or shapes come out blurred
 EMBEDDED: dict[str, Any] = dict(
     base_dim=32,
-    decoder_base_dim=24,
+    decoder_base_dim=48,
     z_dim=CHANNELS,
     dim_mult=[1, 2, 2],
     num_res_blocks=1,
