@@ -247,7 +247,8 @@ def _generate(args: argparse.Namespace) -> int:
 def _of_ids(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The image pipeline, and its own options of a call."""
     for option in ("iterations", "diffusion_steps", "guidance_schedule", "least_variance"):
-        if getattr(args, option):
+        given = getattr(args, option)
+        if given is not None and given is not False:  # 0 is given
             name = option.replace("_", "-")
             raise InputError(f"--{name} is of --pipeline continuous, and this model draws ids")
     pipe = open_pipeline(args)

@@ -28,7 +28,7 @@ from .continuous_stats import ContinuousStats
 from .costs import StepCosts
 from .notices import Notices
 from .output import ContinuousOutput
-from .prompts import check_count, check_prompts, classes, negatives
+from .prompts import captions_of, check_count, classes, negatives
 
 OutputType = Literal["pil", "np", "pt", "latent"]
 _SAME = (
@@ -93,6 +93,12 @@ class ContinuousImagePipeline(SpeculativePipeline):
             raise InputError(
                 "this target is told captions: it needs a text encoder and a tokenizer"
             )
+        wide = transformer.config.caption_dim
+        if self.captioned and text_encoder and text_encoder.config.d_model != wide:
+            raise InputError(
+                f"the text encoder's features have {text_encoder.config.d_model} channels, the "
+                f"target reads {wide}"
+            )
         for name in _SAME:
             wanted = transformer.config[name]
             own = wanted if drafter is None else drafter.config[name]
@@ -153,9 +159,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
             callback_on_step_end: called as `callback(pipe, iteration, tokens so far, {"latents":
                 …, "places": …, "drafted": …, "stats": …})` after every iteration, or several that
                 are drawn together: all tokens `[B, L, C]`, the places `[B, K]` of those just drawn,
-                the share `[B, K]` of their denoising steps that were drafted and stood, and the
-                stats so far. Set `pipe.interrupt = True` in it to stop: tokens that are not drawn
-                then are 0.
+                of their denoising steps that may be drafted the share `[B, K]` that was and stood
+                (`cspd` drafts one, the last noisy step, for all before it), and the stats so far.
+                Set `pipe.interrupt = True` in it to stop: tokens that are not drawn then are 0.
 
         Raises:
             InputError: an argument is out of range, or does not fit the model or the method.
@@ -282,9 +288,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         if self.captioned:
             if labels is not None or prompt is None:
                 raise InputError("this model is told captions: give prompt, not class_labels")
-            captions = [prompt] if isinstance(prompt, str) else list(prompt)
-            check_prompts(captions)
-            return captions
+            return captions_of(prompt)
         return classes(prompt, labels, self.transformer.config.class_num)
 
     def _features(

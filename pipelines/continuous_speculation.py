@@ -100,14 +100,14 @@ class Speculation:
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
         self.drafted = torch.full((tokens,), float(self.config.drafter_only))
         if self.config.drafter_only:
-            with self.stats.phase("draft"):
-                drawn = plainly(prediction)
-            self.stats.observe_drafter_only(tokens, steps, self.groups)
+            observe, phase = self.stats.observe_drafter_only, "draft"
         else:
-            with self.stats.phase("target"):
-                drawn = plainly(prediction)
-            self.stats.observe_plain(tokens, steps, self.groups)
-        wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
+            observe, phase = self.stats.observe_plain, "target"
+        with self.stats.phase(phase):
+            drawn = plainly(prediction)
+            # waits for the device, so that the phase has all its seconds
+            wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
+        observe(tokens, steps, self.groups)
         if wrong:
             picture, number = divmod(wrong[0], prediction.places.shape[1])
             raise TargetError(

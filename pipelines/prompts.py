@@ -9,10 +9,21 @@ from typing import Any
 from ..errors import InputError
 
 
-def check_prompts(captions: list[str]) -> None:
-    """Raise an `InputError` if there is nothing to draw."""
+def captions_of(prompt: str | Sequence[str]) -> list[str]:
+    """What to draw, one caption or several.
+
+    Raises:
+        InputError: there is nothing to draw, or what is given is no text.
+    """
+    captions = (
+        [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else [*prompt]
+    )
+    for caption in captions:
+        if not isinstance(caption, str):
+            raise InputError(f"the prompt must be text, or a list of texts, not {caption!r}")
     if not captions or not all(c.strip() for c in captions):
         raise InputError("the prompt is empty; say what to draw")
+    return captions
 
 
 def classes(
@@ -39,9 +50,9 @@ def classes(
     return found
 
 
-def check_count(num_images_per_prompt: int) -> None:
-    """Raise an `InputError` for a number of pictures that is out of range."""
-    if not 1 <= num_images_per_prompt <= 1024:
+def check_count(num_images_per_prompt: Any) -> None:
+    """Raise an `InputError` for a number of pictures that is none, or out of range."""
+    if not isinstance(num_images_per_prompt, int) or not 1 <= num_images_per_prompt <= 1024:
         raise InputError(
             f"num_images_per_prompt must be from 1 to 1024, not {num_images_per_prompt}"
         )

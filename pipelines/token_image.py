@@ -36,7 +36,7 @@ from .costs import Costs
 from .notices import Notices
 from .output import ImageOutput
 from .parts import check_layers, make_drafter, make_length, make_rule
-from .prompts import check_count, check_prompts, negatives
+from .prompts import captions_of, check_count, negatives
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
@@ -130,7 +130,7 @@ class TokenImagePipeline(SpeculativePipeline):
         Raises:
             InputError: an argument is out of range or does not fit the model.
         """
-        captions = [prompt] if isinstance(prompt, str) else list(prompt)
+        captions = captions_of(prompt)
         network, grid = self.network(height, width)
         family = self.image_model(network)
         guidance_scale = family.guidance_scale if guidance_scale is None else guidance_scale
@@ -199,7 +199,6 @@ class TokenImagePipeline(SpeculativePipeline):
         num_images_per_prompt: int,
     ) -> None:
         """One clear line for every argument out of range."""
-        check_prompts(captions)
         check_count(num_images_per_prompt)
         for name, value, low, high in (
             ("guidance_scale", guidance_scale, 0, 100),

@@ -30,7 +30,7 @@ from ..rewards.router import RouterReward
 from .base import SpeculativePipeline, owned
 from .notices import Notices
 from .output import VideoBlock, VideoOutput
-from .prompts import check_prompts, negatives
+from .prompts import captions_of, negatives
 from .video_frames import OutputType, ShownFrames, emitted
 from .video_parts import check_parts, released_parts, text_encoder_class, told
 from .video_sizes import VideoSizes
@@ -145,8 +145,7 @@ class VideoPipeline(SpeculativePipeline):
         Raises:
             InputError: an argument is out of range, or does not fit the model or the method.
         """
-        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        check_prompts(prompts)
+        prompts = captions_of(prompt)
         shown = ShownFrames(output_type, len(prompts), self.pictures)
         sampler = self._sampler(num_inference_steps, timesteps, shift, guidance_scale)
         untold = negatives(negative_prompt or "", prompts) if sampler.guided else None

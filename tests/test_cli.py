@@ -443,6 +443,7 @@ def test_unreadable_models(run, tmp_path):
         (["generate", PROMPT, "--model", "embedded-none"], ["embedded-image, embedded-mar"]),
         (["generate", PROMPT, "--model", "image"], ["image;", "embedded-image, embedded-mar"]),
         (["generate", PROMPT, "--model", "embedded-vlm"], ["'llava' is no model that draws here"]),
+        (["generate", PROMPT, "--iterations", "0"], ["--iterations is of --pipeline continuous"]),
         (["generate", PROMPT, "--method", "hydra"], ["a model that writes text", "ls methods"]),
         (["generate", PROMPT, "--method", "scd[window"], ["NAME[SETTING=VALUE"]),
         (["generate", PROMPT, "--rule", "no_module:Rule"], ["can't import rule", "PYTHONPATH"]),

@@ -156,6 +156,11 @@ def definitions(report: Report) -> dict[str, str]:
     if counted(report):
         found = {n: text for n, text in found.items() if n not in ("NFE", "Tokens per call")}
         found |= CONTINUOUS_DEFINITIONS
+    elif report.pipeline == "continuous":
+        found["NFE"] = (
+            "Calls of the target's diffusion head that generate a token, one after the other; a "
+            "picture's are counted where it is timed."
+        )
     if any(known(row.sibling_calls_per_sample) for row in report.methods.values()):
         found |= SIBLING_DEFINITIONS
     if report.pipeline == "video":

@@ -46,8 +46,10 @@ class AlignedDrafter:
             return Draft(none, torch.zeros_like(lengths), Gaussian(none, none))
         own = coins.normal((self.noise.shape[-1],)).to(self.noise)
         x, mean, std = (each.flatten(0, 1)[:, None] for each in self._draw(own))
-        sound = (x.isfinite() & std.isfinite()).all(-1)[:, 0]  # what is no numbers is not drafted
-        return Draft(x, lengths * sound, Gaussian(mean, std))
+        law = Gaussian(mean, std)
+        # what is no numbers, or of no noise, is not drafted
+        sound = (x.isfinite() & law.noisy()).all(-1)[:, 0]
+        return Draft(x, lengths * sound, law)
 
     def _draw(self, own: Tensor) -> tuple[Tensor, ...]:
         """Tokens at the last noisy step, and their laws there, all `[B, m, C]`."""

@@ -39,8 +39,8 @@ class StepDrafter(ABC):
             means.append(mean)
             stds.append(std)
         drafted, law = torch.stack(tokens, 1), Gaussian(torch.stack(means, 1), torch.stack(stds, 1))
-        # a vector that is no numbers is not drafted: the one in front of it is the last
-        sound = (drafted.isfinite() & law.std.isfinite()).all(-1).cumprod(1).sum(1)
+        # a vector that is no numbers, or of no noise, is not drafted: the one in front is the last
+        sound = (drafted.isfinite() & law.noisy()).all(-1).cumprod(1).sum(1)
         return Draft(drafted, torch.minimum(lengths, sound), law)
 
 

@@ -48,6 +48,10 @@ class Gaussian:
     mean: Tensor
     std: Tensor
 
+    def noisy(self) -> Tensor:
+        """Where a law has noise `[B, N, C]`: a deviation that is no number has none."""
+        return (self.std > 0) & self.std.isfinite()
+
 
 @dataclass
 class Opaque:

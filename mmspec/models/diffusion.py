@@ -95,5 +95,7 @@ class DiffusionSchedule:
 
     def log_variance(self, between: Tensor, t: Tensor) -> Tensor:
         """Of the step back at step `t [N]`: `between [N, C]` is -1 for the least, 1 for most."""
-        low, high = (x.to(between)[t, None] for x in (self.low, self.high))
-        return low + (between + 1) / 2 * (high - low)
+        # they lie closer together than half precision tells apart
+        between = between.to(torch.promote_types(between.dtype, torch.float32))
+        low, apart = (x.to(between)[t, None] for x in (self.low, self.high - self.low))
+        return low + (between + 1) / 2 * apart

@@ -8,7 +8,7 @@ the token. Attention is bidirectional: nothing is cached from one iteration to t
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +16,12 @@ from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
+from ..registry import check_name
 from .diffusion import DiffusionSchedule, NoiseSchedule
 from .diffusion_head import DiffusionHead
 from .llamagen import Projection
 
+Condition = Literal["class", "caption"]
 EPS = 1e-6  # of the layer norms
 
 
@@ -57,11 +59,13 @@ class MarTransformer(ModelMixin, ConfigMixin):
         diffloss_d: int = 6,
         diffloss_w: int = 1024,
         noise_schedule: NoiseSchedule = "cosine",
-        condition: Literal["class", "caption"] = "class",
+        condition: Condition = "class",
         class_num: int = 1000,
         caption_dim: int = 2048,
     ) -> None:
         super().__init__()
+        check_name("condition", condition, get_args(Condition))
+        check_name("noise schedule", noise_schedule, get_args(NoiseSchedule))
         self.length, self.prefix_length = grid**2, buffer_size
         width, inner = encoder_embed_dim, decoder_embed_dim
         if condition == "class":

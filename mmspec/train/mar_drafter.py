@@ -71,7 +71,7 @@ class Guess:
     @property
     def guided(self) -> Tensor:
         """The noise under guidance, `[N, C]`."""
-        told, untold = self.noise.chunk(2)
+        told, untold = self.noise.float().chunk(2)
         return untold + self.guidance * (told - untold)
 
 
@@ -93,7 +93,8 @@ class MarDrafterRecipe:
         self.vae = load_model(AutoencoderKL, pipeline / "vae").to(config.device)
         self.teacher = load_model(MarTransformer, pipeline / "transformer").to(config.device)
         encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
-        self.encoder, self.words = encoder.to(config.device), caption_tokenizer()
+        self.encoder = encoder.requires_grad_(False).to(config.device)
+        self.words = caption_tokenizer()
         self.model = MarTransformer(**DRAFTER)
         self.model.init_weights()
         self.origin = init and pipeline / init

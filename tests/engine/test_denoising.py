@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -151,11 +152,11 @@ def test_a_head_that_breaks_is_named(name, part):
         generate(*CASES[name], range(2), target=broken)
 
 
-@pytest.mark.parametrize("rule", [GammaMaximalRule(), GaussianBlockRule()])
-@pytest.mark.parametrize("part", ["gain", "std"])
-def test_a_small_head_that_breaks_drafts_nothing(rule, part):
-    """Decoding goes on as if there were none."""
-    broken = replace(SMALL, **{part: getattr(SMALL, part) * float("nan")})
+@pytest.mark.parametrize("rule", [GammaMaximalRule(), GaussianBlockRule(), ReflectionRule()])
+@pytest.mark.parametrize(("part", "by"), [("gain", math.nan), ("std", math.nan), ("std", 0.0)])
+def test_a_small_head_that_breaks_drafts_nothing(rule, part, by):
+    """Decoding goes on as if there were none; a step without noise, too, is no draft."""
+    broken = replace(SMALL, **{part: getattr(SMALL, part) * by})
     context, stats, *_ = generate(lambda c: DenoisingDrafter(broken, c), rule, range(2))
     assert context.tokens[:, :T].isfinite().all()
     assert stats.drafted == stats.accepted == [0, 0]

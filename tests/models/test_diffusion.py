@@ -77,6 +77,19 @@ def test_laws_are_the_published_ones(name, count):
         np.testing.assert_allclose(logs, log, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["cosine", "linear"])
+def test_variances_of_half_precision_heads(name):
+    """The least and the largest lie closer than half precision tells apart, and a head has both."""
+    schedule, steps = DiffusionSchedule.trained(name), torch.tensor([900, 900])
+    between = torch.tensor([[-1.0], [1.0]], dtype=torch.bfloat16, requires_grad=True)
+    low, high = schedule.log_variance(between, steps)
+    assert float(high.detach()) > float(low.detach())
+    assert float(low.detach()) == pytest.approx(float(schedule.low[900]), rel=1e-6)
+    high.sum().backward()
+    half = float(schedule.high[900] - schedule.low[900]) / 2
+    assert between.grad[1].item() == pytest.approx(half, rel=1e-2)
+
+
 def test_all_steps_agree_with_diffusers():
     """Its scheduler of the same name, on the unspaced chain."""
     scheduler = DDPMScheduler(

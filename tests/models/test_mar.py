@@ -136,6 +136,12 @@ def test_buffers(mar):
     assert not hasattr(captioned, "class_emb")
 
 
+@pytest.mark.parametrize("name", ["condition", "noise_schedule"])
+def test_names_that_nobody_knows(name):
+    with pytest.raises(InputError, match=f"unknown {name.replace('_', ' ')} 'clas'"):
+        random_mar(**{name: "clas"})
+
+
 # --- iterations -----------------------------------------------------------------------------------
 
 

@@ -179,6 +179,8 @@ def test_half_precision_and_double(pipe, tmp_path):
     ("options", "message"),
     [
         (dict(prompt=""), "the prompt is empty"),
+        (dict(prompt=["a star", 5]), "the prompt must be text, or a list of texts, not 5"),
+        (dict(prompt=5), "the prompt must be text, or a list of texts, not 5"),
         (dict(), "told captions: give prompt"),
         (dict(prompt="a star", class_labels=1), "told captions: give prompt"),
         (dict(prompt="a star", height=32), r"this model draws 16×16 px, not 32×None"),
@@ -192,6 +194,7 @@ def test_half_precision_and_double(pipe, tmp_path):
         (dict(prompt="a star", guidance_scale=-1), "guidance_scale must be from 0"),
         (dict(prompt="a star", guidance_schedule="cosine"), "unknown guidance schedule"),
         (dict(prompt="a star", num_images_per_prompt=0), "num_images_per_prompt must be"),
+        (dict(prompt="a star", num_images_per_prompt=1.5), "num_images_per_prompt must be"),
         (dict(prompt=["a star"], negative_prompt=["a", "b"]), "2 negative prompts for 1 prompts"),
         (dict(prompt="a star", generator=[]), "0 generators for 1 samples"),
     ],
@@ -231,6 +234,10 @@ def test_parts_that_do_not_fit(pipe):
         ContinuousImagePipeline(tiny_mar(token_dim=6), pipe.vae, pipe.text_encoder, pipe.tokenizer)
     with pytest.raises(InputError, match="needs a text encoder and a tokenizer"):
         ContinuousImagePipeline(pipe.transformer, pipe.vae)
+    with pytest.raises(InputError, match="features have 32 channels, the target reads 24"):
+        ContinuousImagePipeline(
+            tiny_mar(caption_dim=24), pipe.vae, pipe.text_encoder, pipe.tokenizer
+        )
     with pytest.raises(InputError, match=r"the drafter's grid \(3\) is not the target's \(4\)"):
         ContinuousImagePipeline(
             pipe.transformer, pipe.vae, pipe.text_encoder, pipe.tokenizer, tiny_mar(grid=3)
