@@ -25,9 +25,10 @@ RESOLUTION = 64  # px
 FACTOR = 16  # px of a latent along a side: patches of 4, and two halvings
 SIDE = RESOLUTION // FACTOR  # of the latents
 PIPELINE = "VideoPipeline"
-# frames of a training clip, in turn: many short ones teach what shapes look like, a long one how
-# the layers go on once they remember as much as ever
-SHORT, LONG = 1 + 5 * TIMING.factor, 1 + 24 * TIMING.factor
+# frames of a training clip, in turn: many pictures and short clips teach what shapes look like, a
+# long one how the layers go on once they remember as much as ever
+PICTURE, BRIEF, SHORT, LONG = (1 + frames * TIMING.factor for frames in (0, 1, 5, 24))
+TURNS = (PICTURE, SHORT, BRIEF, LONG)
 MEASURED = 160  # clips by which latents are brought to unit deviation
 LATE = 100  # frames that a training clip may begin after
 CHANNELS = 48
@@ -51,10 +52,10 @@ EMBEDDED: dict[str, Any] = dict(
 )
 
 
-def draw_short_or_long(size: int, rng: np.random.Generator, step: int) -> tuple[list[str], Tensor]:
-    """Captions and clips of a step: `size` short ones, or about as many frames of long ones."""
-    clips, frames = (size, SHORT) if step % 2 == 0 else (max(1, size * SHORT // LONG), LONG)
-    return clip_batch(rng, clips, frames, RESOLUTION, late=LATE)
+def draw_in_turn(size: int, rng: np.random.Generator, step: int) -> tuple[list[str], Tensor]:
+    """Captions and clips of a step: `size` short ones, or about as many frames of others."""
+    frames = TURNS[step % len(TURNS)]
+    return clip_batch(rng, max(1, size * SHORT // frames), frames, RESOLUTION, late=LATE)
 
 
 class VideoAutoencoderRecipe(AutoencoderRecipe):
@@ -67,7 +68,7 @@ class VideoAutoencoderRecipe(AutoencoderRecipe):
     kind = PIPELINE
 
     def __init__(self, config: TrainConfig, pipeline: Path, **options: Any) -> None:
-        draw = partial(draw_short_or_long, config.batch_size)
+        draw = partial(draw_in_turn, config.batch_size)
         super().__init__(AutoencoderKLWan(**EMBEDDED), draw, config, pipeline, **options)
 
     def law(self, model: nn.Module, pixels: Tensor) -> Any:

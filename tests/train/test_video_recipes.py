@@ -116,10 +116,10 @@ def test_latents_are_brought_to_unit_deviation(trained):
     assert torch.allclose(of_mean + chance / scale**2, torch.ones(48), atol=0.1)
 
 
-def test_autoencoders_see_short_clips_and_long_ones_in_turn():
+def test_autoencoders_see_pictures_short_clips_and_long_ones_in_turn():
     rng = np.random.default_rng(0)
-    shapes = [video_autoencoder.draw_short_or_long(3, rng, step)[1].shape for step in range(2)]
-    assert shapes == [(3, 21, 3, 64, 64), (1, 97, 3, 64, 64)]
+    shapes = [video_autoencoder.draw_in_turn(3, rng, step)[1].shape[:2] for step in range(5)]
+    assert shapes == [(63, 1), (3, 21), (12, 5), (1, 97), (63, 1)]
 
 
 def test_gradients_reach_pixels_out_of_range(trained):
@@ -148,8 +148,8 @@ def test_gradient_reaches_every_weight(trained, tiny, tmp_path, name):
             recipe = video_model.VideoModelRecipe(config, trained[0], name)
             # zero at first, which hides what is behind
             nn.init.normal_(recipe.model.transformer.head.head.weight, std=0.1)
-    rng = np.random.default_rng(5)
-    loss, _ = recipe.loss(recipe.draw(rng, 0), rng, 0)
+    rng, step = np.random.default_rng(5), int(name == "vae")  # at first the VAE sees pictures alone
+    loss, _ = recipe.loss(recipe.draw(rng, step), rng, step)
     loss.backward()
     moved = [p for o in recipe.optimizers() for group in o.param_groups for p in group["params"]]
     wanted = {key: p for key, p in recipe.model.named_parameters() if p.requires_grad}
