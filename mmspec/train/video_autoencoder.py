@@ -22,7 +22,7 @@ from .clips import clip_batch
 from .trainer import TrainConfig
 
 RESOLUTION = 64  # px
-FACTOR = 16  # px of a latent along a side: patches of 4, and two halvings
+FACTOR = 8  # px of a latent along a side: patches of 2, and two halvings
 SIDE = RESOLUTION // FACTOR  # of the latents
 PIPELINE = "VideoPipeline"
 # frames of a training clip, in turn: many pictures and short clips teach what shapes look like, a
@@ -31,12 +31,12 @@ PICTURE, BRIEF, SHORT, LONG = (1 + frames * TIMING.factor for frames in (0, 1, 5
 TURNS = (PICTURE, SHORT, BRIEF, LONG)
 MEASURED = 160  # clips by which latents are brought to unit deviation
 LATE = 100  # frames that a training clip may begin after
-CHANNELS = 48
-# decoding takes as long with a drafted block as without, so the decoder is small; its last channels
-# are as many as the numbers of a patch, or shapes come out blurred
+CHANNELS = 16
+# decoding takes as long with a drafted block as without, so the decoder is small. Patches are small
+# too: of 4 px, on a quarter of the latents, shapes stayed blurred at three times the weights
 EMBEDDED: dict[str, Any] = dict(
-    base_dim=32,
-    decoder_base_dim=48,
+    base_dim=24,
+    decoder_base_dim=24,
     z_dim=CHANNELS,
     dim_mult=[1, 2, 2],
     num_res_blocks=1,
@@ -44,9 +44,9 @@ EMBEDDED: dict[str, Any] = dict(
     latents_mean=[0.0] * CHANNELS,
     latents_std=[1.0] * CHANNELS,
     is_residual=True,
-    in_channels=48,
-    out_channels=48,
-    patch_size=4,  # folded into channels
+    in_channels=12,
+    out_channels=12,
+    patch_size=2,  # folded into channels
     scale_factor_temporal=TIMING.factor,
     scale_factor_spatial=FACTOR,
 )
