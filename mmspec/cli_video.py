@@ -40,7 +40,7 @@ def add_command(commands: Any) -> None:
     video.add_argument("--width", type=int, help="pixels (default: the model's own)")
     video.add_argument("--steps", type=int, help="from noise to a block (default: the model's own)")
     video.add_argument("--shift", type=float, help="warps the steps (default: the model's own)")
-    video.add_argument("--guidance", type=float, default=1.0, help="guidance scale (default: none)")
+    video.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
     video.add_argument(
         "--seed", type=seed, default=0, help="of the first clip; each further one has the next"
     )

@@ -107,7 +107,7 @@ class VideoPipeline(SpeculativePipeline):
         num_inference_steps: int | None = None,
         timesteps: Sequence[float] | None = None,
         shift: float | None = None,
-        guidance_scale: float = 1.0,
+        guidance_scale: float | None = None,
         window: ContextWindow | None = None,
         generator: torch.Generator | list[torch.Generator] | None = None,
         resume: Snapshot | None = None,
@@ -127,7 +127,8 @@ class VideoPipeline(SpeculativePipeline):
                 was made for).
             timesteps: these steps in their place, falling from 1000.
             shift: warps the steps, see `FewStepSampler` (default: what the model was made for).
-            guidance_scale: classifier-free guidance s; 1: none, as few-step models want it.
+            guidance_scale: classifier-free guidance s; 1: none (default: what the model was made
+                for, which of few-step models is none).
             window: which earlier blocks are read (default: the model's own); with a rolling one
                 memory does not grow with the clip.
             generator: one for all clips, or a list with one each; the same seed gives the same
@@ -148,7 +149,6 @@ class VideoPipeline(SpeculativePipeline):
         prompts = captions_of(prompt)
         shown = ShownFrames(output_type, len(prompts), self.pictures)
         sampler = self._sampler(num_inference_steps, timesteps, shift, guidance_scale)
-        untold = negatives(negative_prompt or "", prompts) if sampler.guided else None
         sizes = VideoSizes(self.transformer, self.vae)
         size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
         seeds, done = begun(len(prompts), generator, resume)
@@ -160,21 +160,26 @@ class VideoPipeline(SpeculativePipeline):
         self._at_work, self._interrupt = None, False  # the last call's caches go
 
         config, stats = self.speculation.serving(self.modality), VideoStats()
-        made_by, drafter = self._models(config)
-
-        def begin(model: WanTransformer) -> WanClips:
-            quick = sampler if model is self.transformer else self._quick(sampler, config)
-            return WanClips(model, texts, *size, quick, blocks, window)
-
+        models = [model for model in self._models(config) if model is not None]
+        samplers = [
+            sampler if model is self.transformer else self._quick(sampler, config)
+            for model in models
+        ]
+        guided = any(each.guided for each in samplers)
+        untold = negatives(negative_prompt or "", prompts) if guided else None
         reward = self._reward(config) if judged(config) else None
         with stats.phase("encode"):
             length = self.transformer.config.text_len
             texts = told(self.tokenizer, self.text_encoder, prompts, untold, length)
-            clips, small = begin(made_by), None if drafter is None else begin(drafter)
+            clips, *small = (
+                WanClips(model, [t[: 1 + own.guided] for t in texts], *size, own, blocks, window)
+                for model, own in zip(models, samplers, strict=True)
+            )
         judge = None if reward is None else FrameJudge(reward, prompts)
         making = "draft" if config.drafter_only else "regenerate"
         target = VideoTarget(clips, self.vae, judge, stats.part, making)
-        work = VideoRun(config, target, small, judge, seeds, stats, self.on_engine)
+        drafter = small[0] if small else None
+        work = VideoRun(config, target, drafter, judge, seeds, stats, self.on_engine)
         if resume is not None:
             work.restore(resume)
         self._at_work = work
@@ -293,22 +298,23 @@ class VideoPipeline(SpeculativePipeline):
         num_inference_steps: int | None,
         timesteps: Sequence[float] | None,
         shift: float | None,
-        guidance_scale: float,
+        guidance_scale: float | None,
     ) -> FewStepSampler:
         """From noise to the target's blocks; the arguments are those of a call."""
-        made_for = self.transformer.config
-        shift = made_for.sample_shift if shift is None else shift
+        made_for, usual = self.transformer.config, FewStepSampler.usual(self.transformer)
+        shift = usual.shift if shift is None else shift
+        guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
         most = len(timesteps or ()) or num_inference_steps or 0
         if most > MOST_STEPS:
             raise InputError(f"a block is made in at most {MOST_STEPS} steps, not {most}")
         if timesteps:
-            return FewStepSampler(tuple(timesteps), shift, guidance_scale, made_for.sample_renoise)
+            return FewStepSampler(tuple(timesteps), shift, guidance_scale, usual.renoise)
         count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
-        return FewStepSampler.even(count, shift, guidance_scale, made_for.sample_renoise)
+        return FewStepSampler.even(count, shift, guidance_scale, usual.renoise)
 
     def _quick(self, sampler: FewStepSampler, config: SpecConfig) -> FewStepSampler:
-        """From noise to the drafter's blocks: in as many steps as it was made for or
-        `draft_steps` says, and in no more than the target's.
+        """From noise to the drafter's blocks: under the guidance and in as many steps as it was
+        made for, or as `draft_steps` says, and in no more than the target's.
 
         Raises:
             InputError: `draft_steps` are more.
@@ -317,11 +323,17 @@ class VideoPipeline(SpeculativePipeline):
             raise InputError(
                 f"draft_steps {config.draft_steps} is more than the target's {len(sampler.steps)}"
             )
-        count = config.draft_steps or self.drafter.config.sample_steps
-        steps = sampler.steps
+        made_for, steps = self.drafter.config, sampler.steps
+        count = config.draft_steps or made_for.sample_steps
         if count < len(steps):
             steps = FewStepSampler.even(count, sampler.shift).steps
-        return replace(sampler, steps=steps, renoise=self.drafter.config.sample_renoise)
+        guidance = made_for.sample_guidance
+        return replace(
+            sampler,
+            steps=steps,
+            guidance_scale=sampler.guidance_scale if guidance is None else guidance,
+            renoise=made_for.sample_renoise,
+        )
 
     def _models(self, config: SpecConfig) -> tuple[WanTransformer, WanTransformer | None]:
         """What makes blocks in the target's place, and what drafts."""

@@ -54,6 +54,8 @@ class WanTransformer(ModelMixin, ConfigMixin):
             longer one, made block by block, a sink is no farther away than in these.
         sample_steps, sample_shift, sample_renoise: steps from noise to a block that it was made
             for, how they are warped and whether their noise is fresh, see `FewStepSampler`.
+        sample_guidance: classifier-free guidance that it was made for; 1: none, such as of a model
+            that was distilled from a guided one; None: none, or as the model for which it drafts.
     """
 
     @register_to_config
@@ -82,6 +84,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
         sample_steps: int = 4,
         sample_shift: float = 5.0,
         sample_renoise: float = 1.0,
+        sample_guidance: float | None = None,
     ) -> None:
         super().__init__()
         if patch_size[0] != 1:

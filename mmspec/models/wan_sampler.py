@@ -59,6 +59,8 @@ class FewStepSampler:
         cls, count: int, shift: float, guidance_scale: float = 1.0, renoise: float = 1.0
     ) -> FewStepSampler:
         """So many steps, evenly from 1000."""
+        if not isinstance(count, int):
+            raise InputError(f"steps are counted: a whole number, not {count!r}")
         steps = tuple(TIMESTEPS * (1 - n / count) for n in range(count))
         return cls(steps, shift, guidance_scale, renoise)
 
@@ -66,7 +68,8 @@ class FewStepSampler:
     def usual(cls, model: WanTransformer) -> FewStepSampler:
         """What a model was made for."""
         config = model.config
-        return cls.even(config.sample_steps, config.sample_shift, renoise=config.sample_renoise)
+        guidance = 1.0 if config.sample_guidance is None else config.sample_guidance
+        return cls.even(config.sample_steps, config.sample_shift, guidance, config.sample_renoise)
 
     @property
     def guided(self) -> bool:
@@ -85,6 +88,14 @@ def warp(part: Part, shift: float) -> Part:
     σ = shift · s / (1 + (shift − 1) · s).
     """
     return shift * part / (1 + (shift - 1) * part)
+
+
+def guided(velocity: Tensor, scale: float) -> Tensor:
+    """Velocities `[B, …]` under classifier-free guidance, of those `[2 B, …]` that are told what to
+    show and behind them those that are not.
+    """
+    told, untold = velocity.chunk(2)
+    return untold + scale * (told - untold)
 
 
 def denoise_block(
@@ -127,7 +138,6 @@ def denoise_block(
             x = (1 - sigma) * block + sigma * added
         velocity = model.denoise(grouped(x), TIMESTEPS * sigma, cache, context)
         if sampler.guided:
-            told, untold = velocity.chunk(2)
-            velocity = untold + sampler.guidance_scale * (told - untold)
+            velocity = guided(velocity, sampler.guidance_scale)
         block, seen, context = x - sigma * velocity, x + (1 - sigma) * velocity, None
     return block

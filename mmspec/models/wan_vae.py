@@ -18,6 +18,7 @@ from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from torch import Tensor
 
 from ..errors import InputError
+from .wan_layers import quick_layers
 
 State = dict[str, Tensor]
 BEGUN = "Rep"  # diffusers' mark of a layer that has only seen the clip's first frame
@@ -44,12 +45,13 @@ def decode_block(
     """
     memory, start = _memory(state, vae.decoder), 0 if state else 1
     mean, deviation = _moments(vae, latents)
-    z = vae.post_quant_conv((latents * deviation + mean).transpose(1, 2))
-    pieces = [
-        vae.decoder(piece, feat_cache=memory, feat_idx=[0], first_chunk=first)
-        for piece, first in ((z[:, :, :start], True), (z[:, :, start:], False))
-        if piece.shape[2]
-    ]
+    with quick_layers(vae):
+        z = vae.post_quant_conv((latents * deviation + mean).transpose(1, 2))
+        pieces = [
+            vae.decoder(piece, feat_cache=memory, feat_idx=[0], first_chunk=first)
+            for piece, first in ((z[:, :, :start], True), (z[:, :, start:], False))
+            if piece.shape[2]
+        ]
     pixels = torch.cat(pieces, dim=2)
     if vae.config.patch_size is not None:
         pixels = unpatchify(pixels, vae.config.patch_size)
@@ -91,12 +93,13 @@ def posterior_block(
     memory, pixels = _memory(state, vae.encoder), frames.transpose(1, 2)
     if vae.config.patch_size is not None:
         pixels = patchify(pixels, vae.config.patch_size)
-    pieces = [
-        vae.encoder(piece, feat_cache=memory, feat_idx=[0])
-        for piece in (pixels[:, :, :start], pixels[:, :, start:])
-        if piece.shape[2]
-    ]
-    moments = vae.quant_conv(torch.cat(pieces, dim=2))
+    with quick_layers(vae):
+        pieces = [
+            vae.encoder(piece, feat_cache=memory, feat_idx=[0])
+            for piece in (pixels[:, :, :start], pixels[:, :, start:])
+            if piece.shape[2]
+        ]
+        moments = vae.quant_conv(torch.cat(pieces, dim=2))
     return DiagonalGaussianDistribution(moments), _state(memory)
 
 

@@ -26,9 +26,9 @@ FACTOR = 8  # px of a latent along a side: patches of 2, and two halvings
 SIDE = RESOLUTION // FACTOR  # of the latents
 PIPELINE = "VideoPipeline"
 # frames of a training clip, in turn: many pictures and short clips teach what shapes look like, a
-# long one how the layers go on once they remember as much as ever
+# long one, now and then, how the layers go on once they remember as much as ever
 PICTURE, BRIEF, SHORT, LONG = (1 + frames * TIMING.factor for frames in (0, 1, 5, 24))
-TURNS = (PICTURE, SHORT, BRIEF, LONG)
+TURNS = (PICTURE, SHORT, BRIEF) * 3 + (PICTURE, LONG)
 MEASURED = 160  # clips by which latents are brought to unit deviation
 LATE = 100  # frames that a training clip may begin after
 CHANNELS = 16

@@ -2,15 +2,18 @@
 
 Every block of a clip gets a noise of its own and reads the clean ones before it (teacher forcing),
 so a clip is as many examples as it has blocks; late in training it reads what the model itself
-makes of those, as it does in use. The target learns with the caption encoder, a small T5; its
-drafter, with the encoder as the target left it, learns the target's velocities in place of the true
-ones, whose chance no drafter can foresee. Clips come again, with another noise.
+makes of those, as it does in use. The target learns with the caption encoder, a small T5, and
+without captions too, for guidance. Its drafter, with the encoder as the target left it, learns
+where two of the guided target's steps lead, as one step and without guidance (Salimans and Ho 2022;
+Meng et al. 2023): not the true velocities, whose chance no drafter can foresee. Clips come again,
+with another noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from transformers import T5EncoderModel
 from ..errors import InputError
 from ..models.loading import load_component, load_model
 from ..models.wan import TIMESTEPS, WanTransformer
-from ..models.wan_sampler import FewStepSampler, denoise_block, warp
+from ..models.wan_sampler import FewStepSampler, denoise_block, guided, warp
 from ..models.wan_vae import decode_block, encode_block, to_bytes
 from ..worlds.clips import KINDS, judge, sample_prompt
 from ..worlds.clips.timing import TIMING
@@ -40,6 +43,7 @@ from .words import PREFIX, clip_tokenizer
 BLOCKS = 12  # of a training clip
 FRAMES = TIMING.frames(BLOCKS)
 SHIFT = 3.0  # of the noise that training asks for, and of the steps; see `warp`
+GUIDANCE = 2.0  # of the target; its drafter learns what that gives
 SHARED: dict[str, Any] = dict(
     text_len=PREFIX,
     in_dim=CHANNELS,
@@ -57,18 +61,35 @@ SHARED: dict[str, Any] = dict(
     sample_renoise=0.0,  # the flow is learned, and nothing distilled
 )
 SIZES: dict[str, dict[str, Any]] = {
-    "transformer": dict(SHARED, dim=256, ffn_dim=896, num_heads=4, num_layers=8, sample_steps=8),
-    # a tenth of the work a call, and half of the calls
-    "drafter": dict(SHARED, dim=128, ffn_dim=384, num_heads=2, num_layers=3, sample_steps=4),
+    "transformer": dict(
+        SHARED,
+        dim=256,
+        ffn_dim=896,
+        num_heads=4,
+        num_layers=8,
+        sample_steps=8,
+        sample_guidance=GUIDANCE,
+    ),
+    # a tenth of the work of a row of a call, one row in place of two, and half of the calls
+    "drafter": dict(
+        SHARED,
+        dim=128,
+        ffn_dim=384,
+        num_heads=2,
+        num_layers=3,
+        sample_steps=4,
+        sample_guidance=1.0,
+    ),
 }
 # clips of a batch in turn: at first most are a first block alone, where all is drawn from the
 # caption, while in whole clips eleven of twelve blocks have only to go on; whole clips come later
 PARTS = (BLOCKS, BLOCKS, 4, BLOCKS, BLOCKS, 1)
-PARTS_LATE = (1, BLOCKS, 4)
-LATE = 0.6  # of a run, where they begin, and the model reads its own blocks in half of them
+TURNS_LATE = (5, 0, 2)  # of those above
+LATE = 0.6  # of a run's steps, where they begin, and the model reads its own blocks in half of them
 KEPT = 600  # batches, after which they come again
 BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
-CAPTION_DROPOUT = 0.05
+GUESSED = 0.7  # at most so much noise in what the model makes its own blocks of, by one step
+CAPTION_DROPOUT = 0.1
 ROLLOUTS = 10  # clips of an evaluation
 
 
@@ -76,10 +97,12 @@ def draw_whole_or_begun(
     folder: Path, seed: int, size: int, steps: int, rng: np.random.Generator, step: int
 ) -> ClipBatch:
     """Clips of a step: whole ones, or about as many frames of the beginnings of more, in turn."""
-    turns = PARTS if step < LATE * steps else PARTS_LATE
-    parts = turns[step % len(turns)]
+    number = step
+    if step >= LATE * steps:
+        number = len(PARTS) * (step // len(TURNS_LATE)) + TURNS_LATE[step % len(TURNS_LATE)]
+    parts = PARTS[number % len(PARTS)]
     frames = TIMING.frames(BLOCKS // parts)
-    return draw_kept(folder, seed, step % KEPT, size * parts, frames, RESOLUTION)
+    return draw_kept(folder, seed, number % KEPT, size * parts, frames, RESOLUTION)
 
 
 class CaptionedVideo(nn.Module):
@@ -95,7 +118,8 @@ class VideoModelRecipe:
     """Trains `WanTransformer`, the target or its drafter.
 
     Args:
-        config: length, batch (clips) and device of the run.
+        config: length, batch (clips) and device of the run; late is late by its steps, so they
+            should be those that the time allows.
         pipeline: folder that holds `vae`, and for a drafter `transformer` and `text_encoder`; it
             receives the component, and from a target that starts from nothing `text_encoder` and
             `tokenizer`.
@@ -104,8 +128,6 @@ class VideoModelRecipe:
             nothing.
         rate: learning rate.
     """
-
-    done = 0.0
 
     def __init__(
         self,
@@ -152,11 +174,11 @@ class VideoModelRecipe:
     def loss(
         self, batch: ClipBatch, rng: np.random.Generator, step: int
     ) -> tuple[Tensor, dict[str, float]]:
-        keep = rng.random(len(batch.captions)) >= CAPTION_DROPOUT
-        own = self.done >= LATE and rng.random() < 0.5
+        untold = CAPTION_DROPOUT if self.teacher is None else 0.0
+        asked = ["" if rng.random() < untold else caption for caption in batch.captions]
+        own = step >= LATE * self.config.steps and rng.random() < 0.5
         clean = latents_of(self.vae, batch, self.config.device)
-        told = self.model, batch.captions, clean, keep, rng, own
-        error = self._error(*told, self.teacher).mean()
+        error = self._error(self.model, asked, clean, rng, own).mean()
         return error, {"error": float(error.detach())}
 
     def _error(
@@ -164,71 +186,102 @@ class VideoModelRecipe:
         model: CaptionedVideo,
         captions: list[str],
         clean: Tensor,
-        keep: np.ndarray[Any, Any],
         rng: np.random.Generator,
         own: bool = False,
-        teacher: WanTransformer | None = None,
     ) -> Tensor:
         """Squared errors of the velocity, by clip and frame `[R, F]`.
 
         Args:
+            captions: of each clip; an empty one tells nothing.
             clean: latents `[R, F, C, h, w]`.
-            keep: of captions `[R]`.
             own: blocks read what the model makes of those before them, not those themselves.
-            teacher: whose velocities are wanted; None: the true ones.
         """
         rows, frames = clean.shape[:2]
-        asked = [c if k else "" for c, k in zip(captions, keep, strict=True)]
-        told = self._features(model, asked)
-        sigma = warp(
-            self._parts(rows, frames // TIMING.latents, rng).to(clean), SHIFT
-        ).repeat_interleave(TIMING.latents, 1)
+        told, untold = self._features(model, captions)
+        parts = self._parts(rows, frames // TIMING.latents, rng).to(clean)
+        parts = parts.repeat_interleave(TIMING.latents, 1)
         blur = torch.from_numpy(BLUR * rng.random((rows, 1))).to(clean)
         noise, other = (
             torch.from_numpy(rng.standard_normal(tuple(clean.shape))).to(clean) for _ in range(2)
         )
         read = _mixed(clean, other, blur) if frames > TIMING.latents else None  # nobody reads it
         if own and read is not None:
-            part = torch.from_numpy(rng.random((rows, 1))).to(clean)
+            guessed = torch.from_numpy(GUESSED * rng.random((rows, 1))).to(clean)
             with torch.no_grad():
-                noisy = _mixed(clean, other, part)
-                times = (TIMESTEPS * part).expand(-1, frames)
-                guess = model.transformer(noisy, times, told, read).float()
-            read = noisy - part[:, :, None, None, None] * guess
-        given = _mixed(clean, noise, sigma), TIMESTEPS * sigma, told, read
-        wanted = noise - clean
-        if teacher is not None:
-            with torch.no_grad():
-                wanted = teacher(*given).float()
-        velocity = model.transformer(*given)
+                noisy, times = _mixed(clean, other, guessed), (TIMESTEPS * guessed)
+                guess = model.transformer(noisy, times.expand(-1, frames), told, read).float()
+            made = noisy - guessed[:, :, None, None, None] * guess
+            # of a first block much noise leaves the mean of many pictures, which is none in use
+            read = torch.cat([read[:, : TIMING.latents], made[:, TIMING.latents :]], dim=1)
+        sigma = warp(parts, SHIFT)
+        noisy, wanted = _mixed(clean, noise, sigma), noise - clean
+        if self.teacher is not None:
+            wanted = self._taught(self.teacher, noisy, parts, told, untold, read)
+        velocity = model.transformer(noisy, TIMESTEPS * sigma, told, read)
         return F.mse_loss(velocity.float(), wanted, reduction="none").mean((2, 3, 4))
 
+    @torch.no_grad()
+    def _taught(
+        self,
+        teacher: WanTransformer,
+        noisy: Tensor,
+        parts: Tensor,
+        told: Tensor,
+        untold: Tensor,
+        read: Tensor | None,
+    ) -> Tensor:
+        """The velocity by which one step `[R, F, C, h, w]` leads where the teacher's steps do.
+
+        Args:
+            noisy: frames before the step, of the clip and its noise.
+            parts: how far back in time each is `[R, F]`, where one of the sampler's steps begins.
+        """
+        steps = SIZES[self.name]["sample_steps"]
+        usual = FewStepSampler.usual(teacher)
+        count = max(1, round(len(usual.steps) / steps))
+        x, text = noisy, torch.cat([told, untold]) if usual.guided else told
+        groups = 1 + usual.guided
+        sigmas = [warp(parts - n / (count * steps), SHIFT).clamp_min(0) for n in range(count + 1)]
+        for before, after in pairwise(sigmas):
+            times = (TIMESTEPS * before).repeat(groups, 1)
+            clean = None if read is None else read.repeat(groups, 1, 1, 1, 1)
+            velocity = teacher(x.repeat(groups, 1, 1, 1, 1), times, text, clean).float()
+            if usual.guided:
+                velocity = guided(velocity, usual.guidance_scale)
+            x = x + (after - before)[:, :, None, None, None] * velocity
+        led: Tensor = (noisy - x) / (sigmas[0] - sigmas[-1])[:, :, None, None, None]
+        return led
+
     def _parts(self, rows: int, blocks: int, rng: np.random.Generator) -> Tensor:
-        """How far back in time blocks are, `[R, K]` in (0, 1]: one half anywhere, the other where
-        the sampler's few steps begin.
+        """How far back in time blocks are, `[R, K]` in (0, 1]: where the sampler's few steps begin;
+        of what learns from clips, and not from a teacher, one half anywhere.
         """
         steps = SIZES[self.name]["sample_steps"]
         anywhere, coin = rng.random((2, rows, blocks))
-        return torch.from_numpy(np.where(coin < 0.5, np.ceil(anywhere * steps) / steps, anywhere))
+        here = np.ceil(anywhere * steps) / steps
+        return torch.from_numpy(
+            here if self.teacher is not None else np.where(coin < 0.5, here, anywhere)
+        )
 
-    def _features(self, model: CaptionedVideo, captions: list[str]) -> Tensor:
-        """Features `[R, T, D]` of captions, as the pipeline has them; zero where padded."""
+    def _features(self, model: CaptionedVideo, captions: list[str]) -> tuple[Tensor, Tensor]:
+        """Features `[R, T, D]` of captions, as the pipeline has them, and as many of none; zero
+        where padded.
+        """
         batch = self.words(
-            captions, max_length=PREFIX, padding=True, truncation=True, return_tensors="pt"
+            [*captions, ""], max_length=PREFIX, padding=True, truncation=True, return_tensors="pt"
         ).to(self.config.device)
         ids, mask = batch["input_ids"], batch["attention_mask"]
-        features = model.text_encoder(input_ids=ids, attention_mask=mask)[0]
-        told: Tensor = features * mask[..., None]
-        return told
+        features = model.text_encoder(input_ids=ids, attention_mask=mask)[0] * mask[..., None]
+        told, untold = features[:-1], features[-1:]
+        return told, untold.expand_as(told)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, CaptionedVideo)
         rng = np.random.default_rng([self.config.seed, 10**6])
         captions, pixels = clip_batch(rng, self.config.batch_size, FRAMES, RESOLUTION, "held_out")
-        keep = np.ones(len(captions), dtype=bool)
         clean, _ = encode_block(self.vae, pixels.to(self.config.device))
-        error = self._error(model, captions, clean, keep, rng)
+        error = self._error(model, captions, clean, rng)
         asked = [sample_prompt(rng, KINDS[i % len(KINDS)], "held_out") for i in range(ROLLOUTS)]
         clips = self._rollout(model, [prompt.prompt for prompt in asked])
         scores = [judge(clip, each).score for clip, each in zip(clips, asked, strict=True)]
@@ -247,8 +300,9 @@ class VideoModelRecipe:
             return torch.randn(shape, generator=generator).to(self.config.device)
 
         sampler = FewStepSampler.usual(model.transformer)
-        told = self._features(model, captions)
-        cache = model.transformer.start(told, SIDE, SIDE, BLOCKS)
+        told, untold = self._features(model, captions)
+        text = torch.cat([told, untold]) if sampler.guided else told
+        cache = model.transformer.start(text, SIDE, SIDE, BLOCKS)
         pieces, state, block = [], None, None
         for _ in range(BLOCKS):
             block = denoise_block(model.transformer, cache, draw(0), sampler, draw, block)

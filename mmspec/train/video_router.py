@@ -45,6 +45,7 @@ ROUTER: dict[str, Any] = dict(
     frames=TIMING.latents * TIMING.factor,
 )
 LEAST, MOST = 5.0, 45.0  # decibels that are told apart
+FIRST = 0.2  # how likely a first block is the drafter's, of how likely others are
 SHARP = 10.0 * np.log10(4)  # of values in [-1, 1]: the decibels of an error of 1
 
 
@@ -120,15 +121,20 @@ class VideoRouterRecipe:
         """The blocks of clips that both models make together.
 
         Of each clip another share of the drafts stands, so that all mixtures occur; the first block
-        is the target's, as in use.
+        is mostly the target's, as in use.
         """
         told = pad_sequence(
-            [encode_prompt(self.words, self.encoder, c, PREFIX) for c in captions],
+            [encode_prompt(self.words, self.encoder, c, PREFIX) for c in [*captions, ""]],
             batch_first=True,
         )
+        told, untold = told[:-1], told[-1:].expand_as(told[:-1])
         config, device = self.makers[1].config, self.config.device
         size = config.sample_height, config.sample_width
-        caches = [model.start(told, *size, BLOCKS) for model in self.makers]
+        samplers = [FewStepSampler.usual(model) for model in self.makers]
+        caches = [
+            model.start(torch.cat([told, untold]) if own.guided else told, *size, BLOCKS)
+            for model, own in zip(self.makers, samplers, strict=True)
+        ]
         steps = max(model.config.sample_steps for model in self.makers)
         shape = (steps, len(captions), config.num_frame_per_block, config.in_dim, *size)
         shares = rng.random(len(captions))
@@ -138,10 +144,8 @@ class VideoRouterRecipe:
         for number in range(BLOCKS):
             noise = torch.from_numpy(rng.standard_normal(shape)).float().to(device)
             blocks = [
-                denoise_block(
-                    model, cache, noise[0], FewStepSampler.usual(model), noise.__getitem__, last
-                )
-                for model, cache in zip(self.makers, caches, strict=True)
+                denoise_block(model, cache, noise[0], own, noise.__getitem__, last)
+                for model, cache, own in zip(self.makers, caches, samplers, strict=True)
             ]
             (drafted, after), (own, afterwards) = (
                 decode_block(self.vae, block, state) for block in blocks
@@ -153,7 +157,8 @@ class VideoRouterRecipe:
                 _shown(drafted),
                 (SHARP - 10 * error.log10()).clamp(LEAST, MOST),
             )
-            stands = torch.from_numpy(rng.random(len(captions)) < shares * (number > 0)).to(device)
+            likely = shares if number else FIRST * shares
+            stands = torch.from_numpy(rng.random(len(captions)) < likely).to(device)
 
             def chosen(draft: Tensor, own: Tensor, stands: Tensor = stands) -> Tensor:
                 return torch.where(stands.view(-1, *[1] * (own.ndim - 1)), draft, own)

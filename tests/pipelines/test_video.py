@@ -143,6 +143,7 @@ def test_released_text_encoder_is_found_by_its_config(pipe, tmp_path):
         ({"num_frames": 14}, "num_frames must be of whole blocks"),
         ({"height": 20}, "height must be a multiple of 8"),
         ({"num_inference_steps": 0}, "steps must fall from 1000"),
+        ({"num_inference_steps": 2.5}, "a whole number, not 2.5"),
         ({"timesteps": (1000, 1000)}, "steps must fall from 1000"),
         ({"guidance_scale": -1}, "guidance_scale must be"),
     ],
@@ -279,10 +280,10 @@ def test_steps_are_those_that_a_model_was_made_for(pipe):
         made.register_to_config(**changes)
         return made
 
-    target = made_for(pipe.transformer, sample_steps=3, sample_shift=2.0)
+    target = made_for(pipe.transformer, sample_steps=3, sample_shift=2.0, sample_guidance=2.0)
     drafter = made_for(pipe.drafter, sample_steps=2)
     other = VideoPipeline(**{**pipe.components, "transformer": target, "drafter": drafter})
-    asked = latents(pipe, num_inference_steps=3, shift=2.0)
+    asked = latents(pipe, num_inference_steps=3, shift=2.0, guidance_scale=2.0)
     assert torch.equal(latents(other, num_inference_steps=None), asked)
     other.enable_speculation(SpecConfig("drafter-only"))
     drawn = latents(other, num_inference_steps=None)
@@ -290,6 +291,15 @@ def test_steps_are_those_that_a_model_was_made_for(pipe):
     assert torch.equal(latents(other, num_inference_steps=None), drawn)
     other.enable_speculation(SpecConfig("drafter-only", draft_steps=3))
     assert not torch.allclose(latents(other, num_inference_steps=None), drawn, atol=1e-3)
+    unguided = made_for(drafter, sample_guidance=1.0)  # distilled from the guided one
+    other = VideoPipeline(**{**pipe.components, "transformer": target, "drafter": unguided})
+    other.enable_speculation(SpecConfig("drafter-only"))
+    alone = VideoPipeline(**{**pipe.components, "transformer": unguided, "drafter": None})
+    quick = latents(alone, num_inference_steps=None, shift=2.0)
+    assert torch.equal(latents(other, num_inference_steps=None), quick)
+    other.enable_speculation(SpecConfig("sdvg", tau=-math.inf, forced_blocks=0))
+    assert torch.equal(latents(other, num_inference_steps=None), quick)
+    assert not torch.allclose(drawn, quick, atol=1e-3)
     for part, method in (("transformer", "plain"), ("drafter", "drafter-only")):
         flow = made_for(pipe.components[part], sample_renoise=0.0)
         other = VideoPipeline(**{**pipe.components, part: flow})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -43,7 +44,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(video_model, "BLOCKS", BLOCKS)
     patch.setattr(video_model, "FRAMES", TIMING.frames(BLOCKS))
     patch.setattr(video_model, "PARTS", (1, 2))
-    patch.setattr(video_model, "PARTS_LATE", (1,))
+    patch.setattr(video_model, "TURNS_LATE", (0,))
     patch.setattr(video_model, "ROLLOUTS", 2)
     router = {**video_router.ROUTER, "widths": (8, 8)}
     patch.setattr(video_router, "ROUTER", router)
@@ -118,8 +119,8 @@ def test_latents_are_brought_to_unit_deviation(trained):
 
 def test_autoencoders_see_pictures_short_clips_and_long_ones_in_turn():
     rng = np.random.default_rng(0)
-    shapes = [video_autoencoder.draw_in_turn(3, rng, step)[1].shape[:2] for step in range(5)]
-    assert shapes == [(63, 1), (3, 21), (12, 5), (1, 97), (63, 1)]
+    shapes = [video_autoencoder.draw_in_turn(3, rng, step)[1].shape[:2] for step in range(12)]
+    assert shapes == [(63, 1), (3, 21), (12, 5)] * 3 + [(63, 1), (1, 97), (63, 1)]
 
 
 def test_gradients_reach_pixels_out_of_range(trained):
@@ -173,8 +174,16 @@ def by_hand(recipe, captions, seed):
     clips = [torch.zeros(1, 0, *shape[3:]) for _ in captions]
     caches = []
     for caption in captions:
-        told = encode_prompt(recipe.words, recipe.encoder, caption, PREFIX)[None]
-        caches.append([m.start(told, *shape[4:], blocks) for m in recipe.makers])
+        both = [encode_prompt(recipe.words, recipe.encoder, c, PREFIX) for c in (caption, "")]
+        text = nn.utils.rnn.pad_sequence(both, batch_first=True)
+        rows_of = [1 + FewStepSampler.usual(m).guided for m in recipe.makers]
+        assert rows_of == [1, 2]  # the drafter's, and the target's under guidance
+        caches.append(
+            [
+                m.start(text[:own], *shape[4:], blocks)
+                for m, own in zip(recipe.makers, rows_of, strict=True)
+            ]
+        )
     for number in range(blocks):
         noise = torch.from_numpy(rng.standard_normal(shape)).float()
         coins, shown = rng.random(rows), []
@@ -190,10 +199,11 @@ def by_hand(recipe, captions, seed):
             drafted, wanted = (frames[start:] for frames in both)
             error = (drafted - wanted).square().mean((1, 2, 3))
             shown.append((before, drafted, 10 * torch.log10(4 / error)))
-            stands = bool(number and coins[row] < shares[row])
+            likely = shares[row] if number else video_router.FIRST * shares[row]
+            stands = bool(coins[row] < likely)
             clips[row] = torch.cat([clip, pair[1 - stands]], dim=1)
             for m, cache in zip(recipe.makers, caches[row], strict=True):
-                m.commit(pair[1 - stands], cache)
+                m.commit(pair[1 - stands].repeat(cache.rows, 1, 1, 1, 1), cache)
         yield [torch.stack(of) for of in zip(*shown, strict=True)]
 
 
@@ -257,12 +267,18 @@ def test_captions_of_a_step_take_turns():
 
 
 def test_steps_are_of_whole_clips_and_beginnings(tmp_path):
-    rng = np.random.default_rng(0)
+    """Late ones take batches that early ones kept, if there were as many."""
+    rng, files = np.random.default_rng(0), []
     early = [(12, 1), (12, 1), (4, 3), (12, 1), (12, 1), (1, 12)]
     for step, (clips, blocks) in enumerate([*early, (1, 12), (12, 1), (4, 3)]):
         batch = video_model.draw_whole_or_begun(tmp_path, 0, 1, 10, rng, step)
         assert len(set(batch.captions)) == clips
         assert batch.frames.shape == (clips, TIMING.frames(blocks), 3, 64, 64)
+        files.append(batch.file.name.rsplit("-", 1)[0])
+    for step in (600, 601, 602):
+        late = video_model.draw_whole_or_begun(tmp_path, 0, 1, 1000, rng, step)
+        number = int(late.file.stem.rsplit("-", 1)[1])
+        assert late.file.name.rsplit("-", 1)[0] == files[number % 6] == files[6 + step % 3]
 
 
 def test_captions_together_are_what_they_are_alone(trained, tiny, tmp_path):
@@ -270,7 +286,8 @@ def test_captions_together_are_what_they_are_alone(trained, tiny, tmp_path):
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
     captions = ["a red circle", "a blue square stands still behind a green heart", ""]
     with torch.no_grad():
-        together = recipe._features(recipe.model.eval(), captions)
+        together, none = recipe._features(recipe.model.eval(), captions)
+        assert torch.equal(none, together[2:].expand_as(together))
         for row, caption in zip(together, captions, strict=True):
             alone = encode_prompt(recipe.words, recipe.model.text_encoder, caption, PREFIX)
             assert torch.allclose(row[: len(alone)], alone, atol=1e-5)
@@ -291,9 +308,8 @@ def test_a_perfect_model_has_no_error(trained, tiny, tmp_path, monkeypatch):
         return (noisy - truth) / sigma  # x = (1 - σ) x0 + σ noise
 
     monkeypatch.setattr(recipe.model.transformer, "forward", velocity)
-    keep = np.array([True, False])
     with torch.no_grad():
-        error = recipe._error(recipe.model, batch.captions, truth, keep, rng)
+        error = recipe._error(recipe.model, [batch.captions[0], ""], truth, rng)
     assert error.shape == (2, 3 * BLOCKS)
     assert float(error.max()) < 1e-4
     blocks = seen["times"].view(2, BLOCKS, 3)
@@ -301,43 +317,83 @@ def test_a_perfect_model_has_no_error(trained, tiny, tmp_path, monkeypatch):
     assert len(blocks[:, :, 0].unique()) == 2 * BLOCKS
     assert 0 < float(seen["off"]) < 1
     with torch.no_grad():
-        (nothing,) = recipe._features(recipe.model, [""])
+        (nothing,), _ = recipe._features(recipe.model, [""])
     assert torch.allclose(seen["text"][1, :1], nothing, atol=1e-5)
     assert not seen["text"][1, 1:].any()
     assert not torch.equal(seen["text"][0, :1], nothing)
 
 
 def test_late_in_training_blocks_read_the_models_own(trained, tiny, tmp_path, monkeypatch):
-    """A network that knows its clip makes the clip itself of it; one that says nothing, noise."""
+    """A network that knows its clip makes the clip itself of it; one that says nothing, noise.
+
+    The first block is the clip's own.
+    """
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
-    truth, keep = torch.randn(2, 6, 16, 8, 8), np.array([True, True])
+    truth = torch.randn(2, 6, 16, 8, 8)
     for knows in (True, False):
         read = []
 
         def velocity(noisy, timesteps, text, clean, knows=knows, read=read):
             read.append(clean)
+            assert read[1:] or timesteps.max() <= 700
             sigma = timesteps[:, :, None, None, None] / 1000
             return (noisy - truth) / sigma if knows else torch.zeros_like(noisy)
 
         monkeypatch.setattr(recipe.model.transformer, "forward", velocity)
         captions = ["a red circle moves right"] * 2
-        recipe._error(recipe.model, captions, truth, keep, np.random.default_rng(0), own=True)
+        recipe._error(recipe.model, captions, truth, np.random.default_rng(0), own=True)
         before, own = read
         assert (before - truth).abs().max() > 0.01
-        assert bool(torch.allclose(own, truth, atol=1e-4)) == knows
+        assert torch.equal(own[:, :3], before[:, :3])
+        assert bool(torch.allclose(own[:, 3:], truth[:, 3:], atol=1e-4)) == knows
 
 
-def test_a_drafter_learns_what_the_target_says(trained, tiny, tmp_path):
+@pytest.mark.parametrize("guidance", [1.0, 2.0])
+def test_a_drafter_learns_where_two_steps_of_the_target_lead(trained, tiny, tmp_path, guidance):
+    """Its steps, if it has learned all, end where the target's eight do, without guidance."""
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0], "drafter")
-    rng, (one, other) = np.random.default_rng(3), np.random.default_rng(4).spawn(2)
-    batch = recipe.draw(rng, 0)
-    before, _ = recipe.loss(batch, one, 0)
-    recipe.model.transformer = recipe.teacher
+    teacher = recipe.teacher
+    teacher.register_to_config(sample_guidance=guidance)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        torch.nn.init.normal_(teacher.head.head.weight, std=0.3)
+        noise = torch.randn(1, 3, 16, 8, 8)
     with torch.no_grad():
-        after, _ = recipe.loss(batch, other, 0)
+        told, untold = recipe._features(recipe.model, ["a red circle moves right"])
+        sampler = FewStepSampler.usual(teacher)
+        text = torch.cat([told, untold]) if guidance > 1 else told
+        cache = teacher.start(text, 8, 8, BLOCKS)
+        wanted = denoise_block(teacher, cache, noise, sampler, lambda step: noise)
+        own = FewStepSampler.usual(recipe.model.transformer)
+        x, sigmas = noise, [*own.sigmas, 0.0]
+        assert (len(sampler.steps), len(own.steps), own.guided) == (8, 4, False)
+        for step, (before, after) in enumerate(itertools.pairwise(sigmas)):
+            parts = torch.full((1, 3), own.steps[step] / 1000)
+            velocity = recipe._taught(teacher, x, parts, told, untold, None)
+            x = x + (after - before) * velocity
+    assert (wanted - noise).abs().max() > 0.1
+    assert torch.allclose(x, wanted, atol=1e-4)
+
+
+def test_a_drafter_s_loss_is_what_it_lacks_of_that(trained, tiny, tmp_path, monkeypatch):
+    recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0], "drafter")
+    batch = recipe.draw(np.random.default_rng(3), 0)
+    before, _ = recipe.loss(batch, np.random.default_rng(4), 0)
+    own = FewStepSampler.usual(recipe.model.transformer)
+    taught, asked = recipe._taught, []
+
+    def kept(teacher, noisy, parts, *told):
+        assert {round(1000 * part) for part in parts.unique().tolist()} <= {*own.steps}
+        asked.append(taught(teacher, noisy, parts, *told))
+        return asked[-1]
+
+    monkeypatch.setattr(recipe, "_taught", kept)
+    monkeypatch.setattr(recipe.model.transformer, "forward", lambda *given: asked[-1])
+    after, _ = recipe.loss(batch, np.random.default_rng(4), 0)
     assert float(before.detach()) > float(after) == 0
 
 
+@torch.no_grad()
 def test_latents_are_kept_and_come_again(trained, tmp_path, monkeypatch):
     vae = load_model(AutoencoderKLWan, trained[0] / "vae")
     asked = dict(seed=3, number=1, size=2, frames=9, resolution=64)

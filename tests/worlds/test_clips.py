@@ -29,6 +29,7 @@ from mmspec.worlds.shapes.vocabulary import held_out_color, held_out_count, held
 
 PLAIN = Background((140, 140, 140), (140, 140, 140), 0.0, "plain", 0.0, 1.0, 0.0, 0)
 LIST = Path(mmspec.assets.__file__).parent / "prompts" / "clips.jsonl"
+TUNING = LIST.with_name("clips-tuning.jsonl")
 LONG = 600  # frames: fifty blocks
 SPLITS = ("train", "held_out")
 
@@ -282,7 +283,12 @@ def test_the_list_is_what_the_function_makes():
     assert lines == list(held_out_clips(100))
     assert Counter(line.prompt.tag for line in lines) == dict.fromkeys(KINDS, 10)
     assert len({line.id for line in lines}) == len({line.prompt.prompt for line in lines}) == 100
-    assert list(held_out_clips(5)) != list(held_out_clips(5, seed=1))
+
+
+def test_thresholds_are_chosen_on_other_prompts():
+    lines, others = (read_held_out_clips(path) for path in (LIST, TUNING))
+    assert others == list(held_out_clips(20, seed=7))
+    assert {line.prompt.prompt for line in lines}.isdisjoint(line.prompt.prompt for line in others)
 
 
 def test_a_line_gives_its_clip_again():

@@ -52,7 +52,8 @@ def held_out_clips(number: int, seed: int = 0) -> Iterator[HeldOutClip]:
     """Prompts with what training never shows, the kinds in turn, none twice while a kind has more.
 
     A hundred of them, written by the shapes world's `write_held_out`, are
-    `assets/prompts/clips.jsonl`.
+    `assets/prompts/clips.jsonl`; 20 of seed 7, none of them the same, are
+    `clips-tuning.jsonl`, by which thresholds are chosen.
     """
     told: set[str] = set()
     for place in range(number):

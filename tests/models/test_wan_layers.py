@@ -1,0 +1,78 @@
+"""The quick layers of the video autoencoder are diffusers' own, and are gone afterwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from diffusers.models.autoencoders.autoencoder_kl_wan import WanRMS_norm
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from wans import rand, tiny_vae
+
+from mmspec.models.wan_layers import quick_layers
+from mmspec.models.wan_vae import decode_block
+
+
+def swapped(part: nn.Module) -> int:
+    names = ("forward", "_conv_forward")
+    return sum(name in vars(module) for module in part.modules() for name in names)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("learned", [False, True])
+def test_outputs_and_gradients_are_the_library_s(dtype, bound, learned):
+    vae = tiny_vae().to(dtype)
+    latents = rand(1, 3, 4, 4, 4).to(dtype)
+    found = []
+    for quick in (False, True):
+        given = latents.clone().requires_grad_(learned)
+        with torch.set_grad_enabled(learned):
+            if quick:
+                with quick_layers(vae.decoder):
+                    assert swapped(vae.decoder) > 0
+                    out = vae.decode(given).sample
+            else:
+                out = vae.decode(given).sample
+        if learned:
+            out.square().sum().backward()
+        found.append((out.detach(), given.grad))
+    (own, slope), (out, quick_slope) = found
+    assert own.abs().max() > 0.1
+    assert torch.allclose(out, own, rtol=bound, atol=bound)
+    assert swapped(vae) == 0
+    if learned:
+        assert torch.allclose(
+            quick_slope, slope, rtol=0, atol=100 * bound * float(slope.abs().max())
+        )
+
+
+def test_channels_of_zeros_stay_zeros():
+    vae = tiny_vae()
+    norms = (m for m in vae.decoder.modules() if isinstance(m, WanRMS_norm))
+    norm = next(m for m in norms if m.gamma.ndim == 4)
+    with torch.no_grad(), quick_layers(vae.decoder):
+        assert norm(torch.zeros(1, len(norm.gamma), 2, 3, 3).double()).eq(0).all()
+
+
+def test_an_error_leaves_the_layers_as_they_were():
+    vae = tiny_vae()
+    with pytest.raises(KeyError), quick_layers(vae):
+        raise KeyError
+    assert swapped(vae) == 0
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch lacks oneDNN")
+@torch.no_grad()
+def test_decoding_a_block_takes_no_slow_convolution():
+    """Which PyTorch itself would choose for one small clip."""
+    vae = tiny_vae().float()
+    latents = rand(1, 2, 3, 2, 2).float()
+    _, state = decode_block(vae, latents)
+
+    def slow(run) -> bool:
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            run()
+        return any("slow_conv3d" in event.key for event in seen.key_averages())
+
+    assert slow(lambda: vae.decode(latents.transpose(1, 2)))
+    assert not slow(lambda: decode_block(vae, latents, state))
