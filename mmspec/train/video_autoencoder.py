@@ -36,7 +36,7 @@ CHANNELS = 16
 # too: of 4 px, on a quarter of the latents, shapes stayed blurred at three times the weights
 EMBEDDED: dict[str, Any] = dict(
     base_dim=24,
-    decoder_base_dim=24,
+    decoder_base_dim=16,
     z_dim=CHANNELS,
     dim_mult=[1, 2, 2],
     num_res_blocks=1,
