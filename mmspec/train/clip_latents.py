@@ -1,11 +1,7 @@
-"""Clips of the clip world as latents, kept on disk: to render and encode them takes as long as to
-learn from them.
-"""
+"""Clips of the clip world as latents, which are kept and come again."""
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ from torch import Tensor
 
 from ..models.wan_vae import encode_block
 from .clips import clip_batch
+from .kept import keep, read
 
 
 @dataclass(frozen=True)
@@ -41,16 +38,15 @@ def draw_kept(
     """Batch `number` of `size` clips, always the same; rendered unless its latents are kept.
 
     Args:
-        folder: of an autoencoder's latents, see `home`.
+        folder: of an autoencoder's latents, see `kept.home`.
     """
     file = folder / f"{seed}-{resolution}px-{size}x{frames}-{number}.pt"
-    try:
-        kept = torch.load(file, weights_only=True)
+    kept = read(file)
+    if kept is not None:
         return ClipBatch(kept["captions"], None, kept["latents"].float(), file)
-    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):  # not there, or not whole
-        rng = np.random.default_rng([seed, number])
-        captions, pixels = clip_batch(rng, size, frames, resolution)
-        return ClipBatch(captions, pixels, None, file)
+    rng = np.random.default_rng([seed, number])
+    captions, pixels = clip_batch(rng, size, frames, resolution)
+    return ClipBatch(captions, pixels, None, file)
 
 
 @torch.no_grad()
@@ -60,17 +56,5 @@ def latents_of(vae: Any, batch: ClipBatch, device: str) -> Tensor:
         assert batch.latents is not None
         return batch.latents.to(device)
     found, _ = encode_block(vae, batch.frames.to(device))
-    batch.file.parent.mkdir(parents=True, exist_ok=True)
-    part = batch.file.with_suffix(".part")
-    torch.save({"captions": batch.captions, "latents": found.half().cpu()}, part)
-    part.replace(batch.file)
+    keep(batch.file, {"captions": batch.captions, "latents": found.half().cpu()})
     return found.float()
-
-
-def home(pipeline: Path) -> Path:
-    """Where a pipeline folder keeps the latents of its autoencoder; of another one they are not."""
-    digest = hashlib.sha256()
-    for file in sorted((pipeline / "vae").glob("*.*")):
-        if file.suffix in (".safetensors", ".json"):
-            digest.update(file.read_bytes())
-    return pipeline / "training" / "latents" / digest.hexdigest()[:12]

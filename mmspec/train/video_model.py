@@ -33,9 +33,10 @@ from ..worlds.clips import KINDS, judge, sample_prompt
 from ..worlds.clips.timing import TIMING
 from .caption_encoder import caption_encoder
 from .card import ship, start_from, write_card
-from .clip_latents import ClipBatch, draw_kept, home, latents_of
+from .clip_latents import ClipBatch, draw_kept, latents_of
 from .clips import clip_batch
 from .image_target import TEXT_ENCODER, hybrid_optimizers
+from .kept import home
 from .trainer import TrainConfig
 from .video_autoencoder import CHANNELS, PIPELINE, RESOLUTION, SIDE
 from .words import PREFIX, clip_tokenizer
@@ -138,8 +139,9 @@ class VideoModelRecipe:
         rate: float = 2e-3,
     ) -> None:
         self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
+        folder = home(pipeline, "latents", ["vae"])
         self.draw = partial(
-            draw_whole_or_begun, home(pipeline), config.seed, config.batch_size, config.steps
+            draw_whole_or_begun, folder, config.seed, config.batch_size, config.steps
         )
         self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
         if self.vae.config.z_dim != CHANNELS:

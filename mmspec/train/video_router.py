@@ -3,6 +3,7 @@
 Clips are made as in use: both models make every block from the same noise, behind blocks of which
 some were drafted and some are the target's, and one of the two joins the clip. What is learned is
 the PSNR between their frames: it takes no labels and no judge, and it is what a rejection changes.
+Clips come again, as to make them takes far longer than to learn from them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ..worlds.clips import KINDS, sample_prompt
 from ..worlds.clips.timing import TIMING
 from ..worlds.shapes.vocabulary import Split
 from .card import ship, start_from, write_card
+from .kept import home, keep, read
 from .trainer import TrainConfig
 from .video_autoencoder import PIPELINE
 from .video_model import BLOCKS
@@ -45,6 +47,7 @@ ROUTER: dict[str, Any] = dict(
     frames=TIMING.latents * TIMING.factor,
 )
 LEAST, MOST = 5.0, 45.0  # decibels that are told apart
+KEPT = 100  # batches, after which they come again
 FIRST = 0.2  # how likely a first block is the drafter's, of how likely others are
 SHARP = 10.0 * np.log10(4)  # of values in [-1, 1]: the decibels of an error of 1
 
@@ -55,7 +58,8 @@ class Drafts:
 
     Attributes:
         number: of the block.
-        before: last frames before it `[B, 3, H, W]`, as 8 bits show them; zeros before the first.
+        before: last frames before it `[B, 3, H, W]` in 8 bits; anything before the first, as a
+            network has zeros there.
         frames: drafted ones `[B, N, 3, H, W]`, as well.
         decibels: against the target's own `[B, N]`.
     """
@@ -66,13 +70,44 @@ class Drafts:
     decibels: Tensor
 
 
-def draw_captions(
-    size: int, rng: np.random.Generator, step: int = 0, split: Split = "train"
-) -> list[str]:
+@dataclass(frozen=True)
+class DraftedClips:
+    """Clips of a training step, which are still to be made or are there.
+
+    Attributes:
+        captions: of each.
+        drafts: by block; None: they are to be made.
+        seed: what they are made with.
+        file: where they are kept.
+    """
+
+    captions: list[str]
+    drafts: list[Drafts] | None
+    seed: tuple[int, ...]
+    file: Path
+
+
+def draw_captions(size: int, rng: np.random.Generator, split: Split = "train") -> list[str]:
     """Captions of a step, whose kinds take turns."""
     turn = int(rng.integers(len(KINDS)))
     kinds = (KINDS[(turn + i) % len(KINDS)] for i in range(size))
     return [sample_prompt(rng, kind, split).prompt for kind in kinds]
+
+
+def draw_kept_drafts(
+    folder: Path, seed: int, size: int, rng: np.random.Generator, step: int
+) -> DraftedClips:
+    """Clips of a step, whose blocks are there unless it is the first time.
+
+    Args:
+        folder: of the drafts of a pipeline, see `kept.home`.
+    """
+    number = step % KEPT
+    file = folder / f"{seed}-{size}-{number}.pt"
+    captions = draw_captions(size, np.random.default_rng([seed, number]))
+    kept = read(file)
+    drafts = None if kept is None else [Drafts(n, *tensors) for n, tensors in enumerate(kept)]
+    return DraftedClips(captions, drafts, (seed, number, 1), file)
 
 
 class VideoRouterRecipe:
@@ -90,7 +125,8 @@ class VideoRouterRecipe:
         self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
     ) -> None:
         self.config, self.pipeline, self.rate = config, pipeline, rate
-        self.draw = partial(draw_captions, config.batch_size)
+        folder = home(pipeline, "drafts", ["vae", "transformer", "drafter", "text_encoder"])
+        self.draw = partial(draw_kept_drafts, folder, config.seed, config.batch_size)
         self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
         self.makers = [
             load_model(WanTransformer, pipeline / name).to(config.device)
@@ -108,11 +144,15 @@ class VideoRouterRecipe:
         return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=0.01)]
 
     def loss(
-        self, batch: list[str], rng: np.random.Generator, step: int
+        self, batch: DraftedClips, rng: np.random.Generator, step: int
     ) -> tuple[Tensor, dict[str, float]]:
-        drafts = list(self.drafts(batch, rng))
-        decibels = torch.cat([block.decibels for block in drafts], dim=1)
-        guess = torch.cat(self._guess(self.model, batch, drafts), dim=1)
+        drafts = batch.drafts
+        if drafts is None:
+            drafts = list(self.drafts(batch.captions, np.random.default_rng(batch.seed)))
+            kept = [(block.before, block.frames, block.decibels) for block in drafts]
+            keep(batch.file, [[tensor.cpu() for tensor in tensors] for tensors in kept])
+        decibels = torch.cat([block.decibels for block in drafts], dim=1).to(self.config.device)
+        guess = torch.cat(self._guess(self.model, batch.captions, drafts), dim=1)
         loss = F.smooth_l1_loss(guess / DECIBELS, decibels / DECIBELS)
         return loss, {"decibels": float(decibels.mean()), "spread": float(decibels.std())}
 
@@ -153,8 +193,8 @@ class VideoRouterRecipe:
             error = (drafted - own).square().mean((2, 3, 4)).clamp_min(1e-6)
             yield Drafts(
                 number,
-                torch.zeros_like(own[:, 0]) if before is None else _shown(before),
-                _shown(drafted),
+                to_bytes(torch.zeros_like(own[:, 0]) if before is None else before),
+                to_bytes(drafted),
                 (SHARP - 10 * error.log10()).clamp(LEAST, MOST),
             )
             likely = shares if number else FIRST * shares
@@ -173,8 +213,15 @@ class VideoRouterRecipe:
         ids = self.words(
             captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
         ).input_ids
-        read = model.read(ids.to(self.config.device))
-        return [model(of.frames, of.before, read, of.number).float() for of in drafts]
+        told = model.read(ids.to(self.config.device))
+
+        def shown(pixels: Tensor) -> Tensor:
+            return pixels.to(self.config.device).float().div(127.5).sub(1)
+
+        return [
+            model(shown(of.frames), shown(of.before) * bool(of.number), told, of.number).float()
+            for of in drafts
+        ]
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
@@ -205,11 +252,6 @@ class VideoRouterRecipe:
             data="blocks that both models make of clips of moving shapes, from the same noise, "
             "behind blocks of both",
         )
-
-
-def _shown(pixels: Tensor) -> Tensor:
-    """Pixels as 8 bits show them."""
-    return to_bytes(pixels).float().div_(127.5).sub_(1)
 
 
 def _rank_correlation(one: Tensor, other: Tensor) -> float:

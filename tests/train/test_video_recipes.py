@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ from mmspec.models.wan_sampler import FewStepSampler, denoise_block
 from mmspec.models.wan_vae import decode_block, encode_block, posterior_block
 from mmspec.rewards.router import RouterReward
 from mmspec.train import recipes, video_autoencoder, video_model, video_router
-from mmspec.train.clip_latents import draw_kept, home, latents_of
+from mmspec.train.clip_latents import draw_kept, latents_of
 from mmspec.train.clips import clip_batch
+from mmspec.train.kept import home
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.words import PREFIX, clip_tokenizer
 from mmspec.worlds.clips import KINDS, render_clip, sample, sample_prompt
@@ -214,12 +216,12 @@ def test_a_router_learns_from_clips_as_they_are_made(trained, tiny, tmp_path):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         nn.init.normal_(recipe.makers[0].head.head.weight, std=0.1)
-    captions = recipe.draw(np.random.default_rng(0), 0)
+    captions = video_router.draw_captions(2, np.random.default_rng(0))
     found = list(recipe.drafts(captions, np.random.default_rng(2)))
     assert [block.number for block in found] == [0, 1, 2]
     for block, (before, drafted, decibels) in zip(found, by_hand(recipe, captions, 2), strict=True):
-        assert torch.allclose(block.before, before, atol=0.51 / 127.5 + 1e-4)
-        assert torch.allclose(block.frames, drafted, atol=0.51 / 127.5 + 1e-4)
+        for bytes_, pixels in ((block.before, before), (block.frames, drafted)):
+            assert torch.allclose(bytes_ / 127.5 - 1, pixels, atol=0.51 / 127.5 + 1e-4)
         wanted = decibels.clamp(video_router.LEAST, video_router.MOST)
         assert torch.allclose(block.decibels, wanted, atol=0.01)
     assert float(found[1].decibels.mean()) < video_router.MOST - 5
@@ -227,7 +229,7 @@ def test_a_router_learns_from_clips_as_they_are_made(trained, tiny, tmp_path):
 
 def test_a_target_that_is_its_drafter_is_not_told_apart(trained, tiny, tmp_path):
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
-    captions = recipe.draw(np.random.default_rng(0), 0)
+    captions = video_router.draw_captions(2, np.random.default_rng(0))
     recipe.makers[1] = recipe.makers[0]
     for block in recipe.drafts(captions, np.random.default_rng(1)):
         assert torch.equal(block.decibels, torch.full_like(block.decibels, video_router.MOST))
@@ -236,21 +238,35 @@ def test_a_target_that_is_its_drafter_is_not_told_apart(trained, tiny, tmp_path)
 def test_a_router_is_asked_as_in_use(trained, tiny, tmp_path):
     """What it guesses in training is what the reward gives of the same block."""
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
-    captions = recipe.draw(np.random.default_rng(0), 0)
+    captions = video_router.draw_captions(2, np.random.default_rng(0))
     drafts = list(recipe.drafts(captions, np.random.default_rng(1)))
     model = recipe.model.eval()
     reward = RouterReward(model, recipe.words)
     with torch.no_grad():
         guesses = recipe._guess(model, captions, drafts)
     for block, guess in zip(drafts, guesses, strict=True):
-        shown, last = (
-            ((pixels + 1) * 127.5).round().to(torch.uint8)
-            for pixels in (block.frames, block.before)
-        )
         for row, caption in enumerate(captions):
-            before = last[row] if block.number else None
-            found = reward.score_block(caption, shown[row], before, block.number)
+            before = block.before[row] if block.number else None
+            found = reward.score_block(caption, block.frames[row], before, block.number)
             assert torch.allclose(found, guess[row], atol=1e-3)
+
+
+def test_drafts_are_kept_and_come_again(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(video_router, "KEPT", 2)
+    recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
+    recipe.draw = partial(video_router.draw_kept_drafts, tmp_path / "drafts", 0, 2)
+    rng = np.random.default_rng(0)
+    first, other = recipe.draw(rng, 0), recipe.draw(rng, 1)
+    assert first.drafts is other.drafts is None
+    losses = [float(recipe.loss(batch, rng, 0)[0].detach()) for batch in (first, other)]
+    assert losses[0] != losses[1]
+    monkeypatch.setattr(recipe, "makers", [])  # nothing is made
+    for step, batch, loss in ((2, first, losses[0]), (3, other, losses[1])):
+        again = recipe.draw(rng, step)
+        assert again.captions == batch.captions
+        assert float(recipe.loss(again, rng, step)[0].detach()) == loss
+    first.file.write_bytes(first.file.read_bytes()[:100])  # cut short
+    assert recipe.draw(rng, 0).drafts is None
 
 
 def test_captions_of_a_step_take_turns():
@@ -416,7 +432,7 @@ def test_latents_of_another_autoencoder_are_not_taken(tmp_path):
     for text in ("one", "other"):
         (tmp_path / "vae").mkdir(exist_ok=True)
         (tmp_path / "vae" / "weights.safetensors").write_text(text)
-        places.add(home(tmp_path))
+        places.add(home(tmp_path, "latents", ["vae"]))
     assert len(places) == 2
 
 

@@ -1,0 +1,44 @@
+"""What a recipe has other models make of its data, kept on disk: to make it takes as long as to
+learn from it, or longer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def home(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
+    """Where a pipeline folder keeps what its components made; of others it is not.
+
+    Args:
+        kind: names what is kept.
+        components: of the folder, by which it was made.
+    """
+    digest = hashlib.sha256()
+    for name in components:
+        for file in sorted((pipeline / name).glob("*.*")):
+            if file.suffix in (".safetensors", ".json"):
+                digest.update(file.read_bytes())
+    return pipeline / "training" / kind / digest.hexdigest()[:12]
+
+
+def read(file: Path) -> Any:
+    """What was kept there; None: nothing is, or not the whole."""
+    try:
+        return torch.load(file, weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
+        return None
+
+
+def keep(file: Path, content: Any) -> None:
+    """Keep tensors, and what holds them; whoever reads sees the whole or nothing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    torch.save(content, part)
+    part.replace(file)
