@@ -15,12 +15,13 @@ NEAR = 0.95  # of the wish: what is less is said
 class Pace:
     """The share of the drafts that is to stand from here on.
 
-    With m seconds for a block that the target makes, d for decoding it and t for drafting one and
-    judging it, plain generation takes m + d a block, and a draft that falls m + d beside its own
-    t + d. Of k blocks to come, a share f has to fall if what was spent until now and
-    k · (t + d + f · (m + d)) are together plain's seconds for all N blocks, over the wish. Every
-    round it is found anew, so that blocks which take longer or stand by chance are made up for.
-    Seconds are medians over the last rounds, and plain's those of their time.
+    With m seconds for a block that the target makes behind one of its own, M behind drafts that it
+    has to read first, d for decoding it and t for drafting one and judging it, plain generation
+    takes m + d a block, and a draft that falls M + d beside its own t + d. Of k blocks to come, a
+    share f has to fall if what was spent until now and k · (t + d + f · (M + d)) are together
+    plain's seconds for all N blocks, over the wish. Every round it is found anew, so that blocks
+    which take longer or stand by chance are made up for. Seconds are medians over the last rounds,
+    and plain's those of their time.
 
     Args:
         wish: seconds of plain generation over those of this one; None: there is none, and what is
@@ -36,8 +37,16 @@ class Pace:
         self._spent = self._plain = 0.0  # and what plain generation would have
         self._before: dict[str, float] = {}
         self._make, self._show, self._try = (deque[float](maxlen=LATEST) for _ in range(3))
+        self._behind = deque[float](maxlen=LATEST)
 
-    def observe(self, parts: Mapping[str, float], tried: int, made: int, emitted: int) -> float:
+    def observe(
+        self,
+        parts: Mapping[str, float],
+        tried: int,
+        made: int,
+        emitted: int,
+        surplus: float = 0.0,
+    ) -> float:
         """Look at a round; returns the share.
 
         Args:
@@ -45,12 +54,15 @@ class Pace:
             tried: blocks that were drafted and judged in it.
             made: blocks that the target made.
             emitted: blocks that joined clips.
+            surplus: the part of the target's work for which plain generation has no need: reading
+                drafts that stood before.
         """
         took = {name: spent - self._before.get(name, 0.0) for name, spent in parts.items()}
         self._before, self._spent = dict(parts), sum(parts.values())
         self._done, self._unpriced = self._done + emitted, self._unpriced + emitted
         if made:
-            self._make.append(took.get("regenerate", 0.0) / made)
+            self._behind.append(took.get("regenerate", 0.0) / made)
+            self._make.append((1 - surplus) * self._behind[-1])
         if tried:
             self._try.append((took.get("draft", 0.0) + took.get("reward", 0.0)) / tried)
         if tried + made:
@@ -62,8 +74,8 @@ class Pace:
             left = self.blocks - self._done
             if self.wish is not None and left > 0 and self._try and plain > 0:
                 budget = (self.fixed + self._plain + left * plain) / self.wish - self.fixed
-                each = statistics.median(self._try) + show
-                falls = ((budget - self._spent) / left - each) / plain
+                each, fall = (statistics.median(of) + show for of in (self._try, self._behind))
+                falls = ((budget - self._spent) / left - each) / fall
                 self.share = min(1.0, max(0.0, 1 - falls))
         return self.share
 

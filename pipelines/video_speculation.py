@@ -163,7 +163,9 @@ class VideoRun:
         emitted = self.target.emitted
         tried = sum(len(block.rewards) > 0 for block in emitted)
         made = sum(not block.drafted for block in emitted)
-        share = pace.observe(self.stats.parts, tried, made, len(emitted))
+        usual = made * (self.target.clips.steps + 1)  # each block, and the one before it
+        surplus = self.target.surplus / (usual + self.target.surplus) if made else 0.0
+        share = pace.observe(self.stats.parts, tried, made, len(emitted), surplus)
         if isinstance(self.rule, RewardRankRule) and pace.wish is not None:
             self.rule.draft_share = share
 

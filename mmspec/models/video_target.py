@@ -57,6 +57,8 @@ class VideoTarget:
 
     Attributes:
         emitted: of the last round, a block a clip.
+        surplus: blocks that were read in the last round to make others, beside the one before each:
+            drafts that stood, all at once.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class VideoTarget:
         self.clips, self.vae, self.judge = clips, vae, judge
         self.part, self.making = part, making
         self.emitted: list[EmittedBlock] = []
+        self.surplus = 0
         self._states: list[State] = [{} for _ in range(clips.rows)]
         self._shown: list[Tensor | None] = [None] * clips.rows  # the last frame of each
         self._decoded: list[tuple[Tensor, State] | None] = [None] * clips.rows
@@ -106,9 +109,10 @@ class VideoTarget:
         """
         steps = self.clips.steps
         noise = self.clips.noise(coins, steps) if draft.noise is None else draft.noise[:, 0]
-        blocks = list(verdict.emitted[:, 0])
+        blocks, self.surplus = list(verdict.emitted[:, 0]), 0
         for row, kept in enumerate(verdict.accepted.tolist()):
             if not kept:
+                self.surplus += max(0, self.clips.waiting(row) - 1)
                 with self.part(self.making):
                     blocks[row] = self.clips.make(row, noise[row])
                 if not blocks[row].isfinite().all():

@@ -88,6 +88,10 @@ class WanClips:
         """Blocks of a clip so far."""
         return self._caches[row].blocks + len(self._waiting[row])
 
+    def waiting(self, row: int) -> int:
+        """Blocks of a clip whose keys and values are not written yet."""
+        return len(self._waiting[row])
+
     def noise(self, coins: RoundCoins, steps: int, behind: int = 0) -> Tensor:
         """The noise of every clip's next block `[B, S, F, C, h, w]`: the initial one, then that of
         each further step.
