@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
 
 
 def encode_captions(
@@ -18,13 +22,15 @@ def encode_captions(
         where a caption token stands. Captions longer than `length` are cut, as T5's tokenizer does.
     """
     device = next(encoder.parameters()).device
+    captions = [caption.strip().lower() for caption in captions]
     batch = tokenizer(
-        [caption.strip().lower() for caption in captions],
+        captions,
         max_length=length,
         padding="max_length",
         truncation=True,
         return_tensors="pt",
     )
+    name_unknown(tokenizer, captions, batch["input_ids"])
     ids, mask = batch["input_ids"].to(device), batch["attention_mask"].to(device).bool()
     features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
     shift = length - mask.sum(-1)  # right-padded to left-padded: roll each row by its own padding
@@ -41,8 +47,24 @@ def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Ten
     """
     words = " ".join(prompt.split())
     ids = tokenizer(words, max_length=length, truncation=True, return_tensors="pt")["input_ids"]
+    name_unknown(tokenizer, [words], ids)
     weight: Tensor = next(encoder.parameters())
     features: Tensor = weight.new_zeros(0, encoder.config.d_model)
     if ids.shape[1]:  # none: nothing said, by a tokenizer that marks no end
         features = encoder(input_ids=ids.long().to(weight.device)).last_hidden_state[0]
     return features
+
+
+def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
+    """Warn of words in prompts that the model can't know, as its tokenizer has one id for all.
+
+    Args:
+        ids: of the prompts.
+    """
+    unknown = tokenizer.unk_token_id
+    if unknown is None or not bool((ids == unknown).any()):
+        return
+    words = dict.fromkeys(word for prompt in prompts for word in re.findall(r"[\w'-]+", prompt))
+    strange = [w for w in words if unknown in tokenizer(w, add_special_tokens=False)["input_ids"]]
+    if strange:
+        logger.warning("the model does not know %s", ", ".join(map(repr, strange)))

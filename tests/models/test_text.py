@@ -1,0 +1,24 @@
+"""Captions on their way to the model."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import T5Config, T5EncoderModel
+
+from mmspec.models.text import encode_captions, encode_prompt
+from mmspec.train.words import PREFIX, clip_tokenizer
+
+
+@pytest.mark.parametrize("encode", [encode_prompt, encode_captions])
+def test_words_that_the_model_can_not_know_are_named(encode, caplog):
+    words = clip_tokenizer()
+    config = T5Config(vocab_size=len(words), d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    encoder = T5EncoderModel(config)
+
+    def told(prompt: str) -> list[str]:
+        caplog.clear()
+        encode(words, encoder, [prompt] if encode is encode_captions else prompt, PREFIX)
+        return [record.message for record in caplog.records]
+
+    assert told("a red circle moves right") == []
+    assert told("a red  wombat moves right, twice") == ["the model does not know 'wombat', 'twice'"]
