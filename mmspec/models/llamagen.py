@@ -232,14 +232,15 @@ class Attention(nn.Module):
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Attention of `[B, heads, S, head_dim]`; `mask [B, 1, S, S]` is added, None means causal."""
+    grouped = q.shape[1] != k.shape[1]
     if mask is not None:
         mask = mask.to(q.dtype)
-    if mask is not None and q.device.type == "cpu" and q.requires_grad and q.shape == k.shape:
+    if mask is not None and q.device.type == "cpu" and q.requires_grad and not grouped:
         # training on a CPU: the fused kernel's backward costs more than these products
         scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-1, -2)) + mask
         return scores.softmax(-1) @ v
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=q.shape != k.shape
+        q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
     )
 
 

@@ -19,11 +19,10 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
 from ..errors import InputError
-from .llamagen import attend
 from .wan_attention import later, rotary_3d
 from .wan_block import Block, Head, mlp, sinusoids
 from .wan_cache import WanCache
-from .wan_window import ContextWindow, block_causal_mask
+from .wan_window import ContextWindow, attend_blocks
 
 TIMESTEPS = 1000.0  # that the network counts; t / 1000 of a noisy latent is noise
 Reader = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, queries, keys, values
@@ -149,24 +148,23 @@ class WanTransformer(ModelMixin, ConfigMixin):
             text: features `[B, T, text_dim]`, zero where padded, T at most `text_len`.
             clean: the same frames without noise, which blocks then read of those before them, as
                 behind `commit`; None: they read the noisy ones.
+
+        Raises:
+            InputError: the frames are no whole blocks.
         """
-        frames = noisy.shape[1]
+        frames, size = noisy.shape[1], self.config.num_frame_per_block
+        if frames % size:
+            raise InputError(f"{frames} frames are no blocks of {size}")
         places, mixed, times = tuple(range(frames)), noisy, timesteps
         if clean is not None:
             known = torch.full_like(timesteps, self.config.context_noise)
             places, mixed = places * 2, torch.cat([clean, noisy], dim=1)
             times = torch.cat([known, timesteps], dim=1)
-        mask = block_causal_mask(
-            frames,
-            self.config.num_frame_per_block,
-            self.tokens(*noisy.shape[-2:]),
-            self.window,
-            clean is not None,
-            noisy.device,
-        )
+        tokens = size * self.tokens(*noisy.shape[-2:])
+        copies = 1 if clean is None else 2
 
         def read(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return attend(q, k, v, mask[:, :, -q.shape[2] :])
+            return attend_blocks(q, k, v, tokens, self.window, copies)
 
         return self._run(mixed, times, places, self.read_text(text), read, frames)
 

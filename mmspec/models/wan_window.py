@@ -1,4 +1,4 @@
-"""Which blocks of a clip read which: the context window, and its mask over a whole clip."""
+"""Which blocks of a clip read which: the context window, and attention over a whole clip."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .llamagen import attend
 
 
 @dataclass(frozen=True)
@@ -69,33 +70,50 @@ class ContextWindow:
         return before & ((other < self.sink) | (other >= block - self.blocks))
 
 
-@lru_cache(maxsize=4)
-def block_causal_mask(
-    frames: int,
-    block_frames: int,
-    tokens: int,
-    window: ContextWindow,
-    clean: bool,
-    device: torch.device,
+def attend_blocks(
+    q: Tensor, k: Tensor, v: Tensor, tokens: int, window: ContextWindow, copies: int
 ) -> Tensor:
-    """What is added to the scores `[1, 1, n, n]` of a whole clip: 0 where one reads, else -inf.
+    """Self-attention of a whole clip, every block over what it reads and itself: shaped like `q`.
+
+    The clip stands there once, or twice: clean and then noisy. Blocks read those before them of the
+    first copy, and themselves in their own.
 
     Args:
-        frames: of the clip; n = frames · tokens.
-        block_frames: frames of a block.
-        tokens: of a frame.
-        clean: the clip stands there twice, clean and then noisy, n twice as large: noisy blocks
-            read clean ones and themselves.
+        q: of all copies, or of the last alone, `[B, heads, copies · K · tokens, head_dim]`.
+        k, v: of all.
+        tokens: of a block.
+        copies: of the clip.
+    """
+    k, v = (x.unflatten(2, (copies, -1, tokens)) for x in (k, v))
+    blocks = k.shape[3]
+    asked = q.unflatten(2, (-1, blocks, tokens)).transpose(2, 3)  # [B, heads, K, R, S, head_dim]
+    rows = asked.shape[3]
+    context, mask = _contexts(blocks, tokens, window, rows, q.device)
+
+    def around(x: Tensor) -> Tensor:
+        before = x[:, :, 0].index_select(2, context.flatten()).unflatten(2, context.shape)
+        own = x[:, :, -rows:].transpose(2, 3)
+        return torch.cat([before, own], dim=3).flatten(3, 4).flatten(0, 1)
+
+    found = attend(asked.flatten(3, 4).flatten(0, 1), around(k), around(v), mask)
+    return found.view(*asked.shape).transpose(2, 3).reshape(q.shape)
+
+
+@lru_cache(maxsize=8)
+def _contexts(
+    blocks: int, tokens: int, window: ContextWindow, rows: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The earlier blocks that each reads `[K, W]`, filled up with any, and what is added to scores.
+
+    Returns:
+        and the mask `[1, K, rows · S, (W + rows) · S]`: 0 where one reads, else -inf.
     """
     with torch.inference_mode(False):  # a later call may train with it
-        block = torch.arange(frames, device=device) // block_frames
-        earlier = window.reads(block[:, None], block)
-        own = block[:, None] == block
-        reads = earlier | own
-        if clean:
-            nothing = torch.zeros_like(own)
-            reads = torch.cat(
-                [torch.cat([reads, nothing], dim=1), torch.cat([earlier, own], dim=1)]
-            )
-        reads = reads.repeat_interleave(tokens, 0).repeat_interleave(tokens, 1)
-        return torch.zeros(reads.shape, device=device).masked_fill(~reads, -torch.inf)[None, None]
+        numbers = torch.arange(blocks, device=device)
+        reads = window.reads(numbers[:, None], numbers)
+        width = int(reads.sum(1).max())
+        context = reads.int().argsort(dim=1, descending=True, stable=True)[:, :width]
+        own = torch.eye(rows, dtype=torch.bool, device=device).expand(blocks, -1, -1)
+        seen = torch.cat([reads.gather(1, context)[:, None].expand(-1, rows, -1), own], dim=2)
+        seen = seen.repeat_interleave(tokens, 1).repeat_interleave(tokens, 2)
+        return context, torch.zeros(seen.shape, device=device).masked_fill(~seen, -torch.inf)[None]

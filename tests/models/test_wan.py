@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
@@ -14,7 +13,7 @@ from wans import SIZE, TINY, begin, latents, rand, tiny_wan
 from mmspec.errors import InputError
 from mmspec.models.wan import WanTransformer
 from mmspec.models.wan_attention import rotary_3d
-from mmspec.models.wan_window import ContextWindow, block_causal_mask
+from mmspec.models.wan_window import ContextWindow, attend_blocks
 
 WINDOWS = [ContextWindow(), ContextWindow(1), ContextWindow(2, sink=1), ContextWindow(1, sink=2)]
 NAMES = {
@@ -93,20 +92,33 @@ def test_frames_stand_where_the_clip_has_them(head_dim):
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("clean", [False, True])
-def test_masks(window, clean):
-    """Entry by entry, from what is said of blocks; 7 frames in blocks of 2, the last one short."""
-    tokens, frames = 3, 7
-    mask = block_causal_mask(frames, 2, tokens, window, clean, torch.device("cpu"))
-    places = [(noisy, token // tokens // 2) for noisy in (False, True) for token in range(21)]
-    if not clean:
-        places = places[21:]
-    for i, (asks_noisy, asks) in enumerate(places):
-        for j, (told_noisy, told) in enumerate(places):
+@pytest.mark.parametrize("whole", [False, True])
+def test_attention_of_a_whole_clip(window, clean, whole):
+    """Row by row, from what is said of blocks: 5 of 3 tokens, of all copies or the last."""
+    copies, tokens, blocks = 1 + clean, 3, 5
+    places = [(copy, n // tokens) for copy in range(copies) for n in range(blocks * tokens)]
+    draw = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, 2, len(places), 4, generator=draw) for _ in range(3))
+    wanted = []
+    for i, (copy, block) in enumerate(places):
+        reads = []
+        for other, told in places:
             far = window.blocks is not None and told >= window.sink
-            known = told < asks and not (far and told < asks - (window.blocks or 0))
-            same = asks == told and asks_noisy == told_noisy
-            reads = same or (known and told_noisy != clean)
-            assert mask[0, 0, i, j] == (0 if reads else -math.inf), (i, j)
+            known = told < block and not (far and told < block - (window.blocks or 0))
+            reads.append((told == block and other == copy) or (known and other == 0))
+        weights = (k[:, :, reads] @ q[:, :, i, :, None] / 2).softmax(2)
+        wanted.append((weights * v[:, :, reads]).sum(2))
+    first = 0 if whole else (copies - 1) * blocks * tokens
+    expected = torch.stack(wanted, dim=2)[:, :, first:]
+    for learns in (False, True):
+        asked = q[:, :, first:].requires_grad_(learns)
+        found = attend_blocks(asked, k, v, tokens, window, copies)
+        assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_a_whole_clip_is_of_whole_blocks():
+    with pytest.raises(InputError, match="3 frames are no blocks of 2"):
+        tiny_wan()(latents(1, 3), torch.zeros(1, 3), rand(1, 4, 10))
 
 
 def by_blocks(model, noisy, steps, clean, rows, **options):
