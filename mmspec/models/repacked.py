@@ -6,14 +6,15 @@ one row alone is as fast without. The model's own weights and classes stay as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .linear import RowLinear
+from .swapped import swapped
 
 MOST = 2**30  # bytes of weights: larger models keep no copy
 
@@ -24,24 +25,14 @@ class Repacked:
     def __init__(self) -> None:
         self._kept: dict[nn.Linear, tuple[tuple[int, int], RowLinear]] = {}
 
-    @contextmanager
-    def running(self, parts: Iterable[nn.Module]) -> Iterator[None]:
+    def running(self, parts: Iterable[nn.Module]) -> AbstractContextManager[None]:
         """The linear layers in `parts` run on packed copies meanwhile; in inference mode."""
         layers = {m for part in parts for m in part.modules() if type(m) is nn.Linear}
         if sum(layer.weight.nbytes for layer in layers) > MOST:
             layers = set()
         self._kept = {layer: kept for layer, kept in self._kept.items() if layer in layers}
-        swapped = []
-        for layer in layers:
-            packed = self._packed(layer)
-            if packed.packed and "forward" not in vars(layer):
-                vars(layer)["forward"] = partial(_forward, layer, packed)
-                swapped.append(layer)
-        try:
-            yield
-        finally:
-            for layer in swapped:
-                del vars(layer)["forward"]
+        copies = [(layer, packed) for layer in layers if (packed := self._packed(layer)).packed]
+        return swapped((one, "forward", partial(_forward, one, packed)) for one, packed in copies)
 
     def _packed(self, layer: nn.Linear) -> RowLinear:
         state = layer.weight.data_ptr(), layer.weight._version

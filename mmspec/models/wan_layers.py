@@ -7,19 +7,20 @@ apart in memory, is quicker as a sum of squares than by the library's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, WanRMS_norm
 from torch import Tensor, nn
 
+from .swapped import swapped
+
 TINY = 1e-24  # what a norm's squares sum up to at least, as in `F.normalize`
 
 
-@contextmanager
-def quick_layers(part: nn.Module) -> Iterator[None]:
+def quick_layers(part: nn.Module) -> AbstractContextManager[None]:
     """The norms in `part` run the quick way meanwhile; its convolutions too, if they are float32
     and on a processor and nothing is learned.
     """
@@ -30,19 +31,8 @@ def quick_layers(part: nn.Module) -> Iterator[None]:
     known = weight.device.type == "cpu" and weight.dtype == torch.float32
     if alone and known and torch.backends.mkldnn.is_available():
         quick[WanCausalConv3d] = "_conv_forward", _convolved
-    swapped = []
-    for layer in part.modules():
-        if type(layer) not in quick:
-            continue
-        name, way = quick[type(layer)]
-        if name not in vars(layer):
-            vars(layer)[name] = partial(way, layer)
-            swapped.append((layer, name))
-    try:
-        yield
-    finally:
-        for layer, name in swapped:
-            del vars(layer)[name]
+    found = [(layer, *quick[type(layer)]) for layer in part.modules() if type(layer) in quick]
+    return swapped((layer, name, partial(way, layer)) for layer, name, way in found)
 
 
 def _normalized(layer: WanRMS_norm, x: Tensor) -> Tensor:
