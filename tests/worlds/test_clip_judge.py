@@ -78,6 +78,12 @@ def test_true_clips(cases, kind):
         assert np.mean([np.isfinite(score.order).any() for score in scores]) > 0.9
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_true_clips(kind):
+    prompt, clip = sample(np.random.default_rng([43, KINDS.index(kind)]), kind, "held_out")
+    assert judge(render_clip(clip, range(TIMING.frames(12))), prompt).score >= 0.97
+
+
 # --- faults: a false caption of a true clip, or what is seen of a faulty one ----------------------
 
 
@@ -215,6 +221,18 @@ def test_scores_say_where_the_fault_is(cases):
         assert score.attributes.shape == score.motion.shape == score.order.shape == (len(broken),)
         assert score.score == pytest.approx(score.blocks.mean())
         assert np.isnan(score.order).all()
+
+
+@pytest.mark.parametrize("kind", ["cross", "count"])
+def test_what_is_gone_moves_no_more(cases, kind):
+    """Six frames after it was last seen; as if it had never been there."""
+    case, there = cases[kind][0], cases[kind][0].clip.movers
+    fewer = Clip(there[1:], case.clip.background)
+    empty = look(render_clip(fewer, case.frames))
+    gone, never = case.score(views=case.views[:6] + empty[6:]), case.score(views=empty)
+    assert gone.motion[:6].mean() > 0.9
+    assert (gone.motion[12:] <= 1 - 1 / len(there) + 1e-9).all()
+    assert gone.blocks[1] == pytest.approx(never.blocks[1], abs=0.05)
 
 
 def test_pixels_and_detections_agree(cases):

@@ -57,6 +57,7 @@ class Actor:
     Attributes:
         seen: its sightings in each frame.
         extent: of a whole object, `[2]`.
+        there: in which frames each of its objects is seen, `[count, T]` bool.
         paths: of its objects, `[count, T, 2]`, and where they jump, `[count, T]`.
     """
 
@@ -80,16 +81,24 @@ class Actor:
             if pair:
                 parts = partial(pair[index], role, self.extent, covers=pair[1 - index])
             else:
-                cut = [hit.box for hit in view.hits if is_piece(hit, role, frame)]
+                cut = [hit.box for hit in view.hits if is_piece(hit, role, frame, self.extent)]
                 parts = partial(cut, role, self.extent)
             self.seen.append(seen + parts[: max(role.count - len(seen), 0)])
-        paths, jumps = zip(*(unrolled(t, role) for t in link(self.seen, role)), strict=True)
+        tracks, self.there = link(self.seen, role)
+        paths, jumps = zip(*(unrolled(track, role) for track in tracks), strict=True)
         self.paths, self.jumps = np.stack(paths), np.stack(jumps)
 
-    def motion(self) -> Array:
-        """Whether each object moves as it should, `[count, T]`, 0 or 1."""
+    def motion(self, hidden: Array) -> Array:
+        """Whether each object moves as it should, `[count, T]`, 0 or 1; one that is gone does not.
+
+        Args:
+            hidden: where another object is in front of it, `[T]` bool.
+        """
         rows = [self._moves(*each) for each in zip(self.paths, self.jumps, strict=True)]
-        return np.stack(rows).astype(float)
+        known = np.cumsum(self.there | hidden, axis=1)
+        start, end = _window(known.shape[1], _WINDOW)
+        lately = known[:, end] > np.where(start > 0, known[:, start - 1], 0)
+        return (np.stack(rows) & lately).astype(float)
 
     def apart(self, other: Actor) -> Array:
         """From its first object to that of another, `[T, 2]`, the shorter way round the picture."""

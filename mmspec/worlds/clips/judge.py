@@ -89,8 +89,10 @@ def judge_views(
     roles = roles_of(prompt.include)
     bodies = [view.bodies(roles) for view in views]
     actors = [Actor(roles, index, views, bodies, first) for index in range(len(roles))]
-    attributes = _attributes(actors, views, bodies, first)
-    motion = np.concatenate([actor.motion() for actor in actors]).mean(0)
+    hidden = [_hidden(actor, actors) for actor in actors]
+    attributes = _attributes(actors, views, bodies, hidden, first)
+    moves = [actor.motion(each) for actor, each in zip(actors, hidden, strict=True)]
+    motion = np.concatenate(moves).mean(0)
     order = _order(actors, views, prompt)
     block_of = np.array([timing.block_of(first + time) for time in range(len(views))])
     blocks = []
@@ -103,34 +105,42 @@ def judge_views(
 
 
 def _attributes(
-    actors: Sequence[Actor], views: Sequence[View], bodies: Sequence[Bodies | None], first: int
+    actors: Sequence[Actor],
+    views: Sequence[View],
+    bodies: Sequence[Bodies | None],
+    hidden: Sequence[Array],
+    first: int,
 ) -> Array:
     """Jaccard's index of the wanted objects and those seen, `[T]`."""
-    roles = [actor.role for actor in actors]
-    wanted = sum(role.count for role in roles)
+    wanted = sum(actor.role.count for actor in actors)
     scores = []
     for time, (view, pair) in enumerate(zip(views, bodies, strict=True)):
         frame = first + time
         there = excess = 0
-        for actor in actors:
+        for actor, out_of_sight in zip(actors, hidden, strict=True):
             seen = len(actor.seen[time])
-            there += min(actor.role.count, seen)
+            there += min(actor.role.count, seen) + out_of_sight[time]
             excess += max(seen - actor.role.count, 0)
-            if not seen and actor.role.overlaps:
-                there += any(_hides(other, actor, time) for other in actors if other is not actor)
         for hit in view.hits:
             if hit.confidence <= SURE or (pair and any(touch([hit.box], body) for body in pair)):
                 continue  # the detector takes two objects for one
-            excess += not any(is_whole(hit, r, frame) or is_piece(hit, r, frame) for r in roles)
+            excess += not any(
+                is_whole(hit, actor.role, frame) or is_piece(hit, actor.role, frame, actor.extent)
+                for actor in actors
+            )
         scores.append(there / (wanted + excess))
     return np.array(scores)
 
 
-def _hides(front: Actor, back: Actor, time: int) -> bool:
-    """Whether one object should now be where the other one is."""
-    if not front.seen[time]:
-        return False
-    return bool(np.all(np.abs(front.apart(back)[time]) < front.extent / 2))
+def _hidden(actor: Actor, actors: Sequence[Actor]) -> Array:
+    """Where an object that is not seen should now be where another one is, `[T]` bool."""
+    found = np.zeros(len(actor.seen), bool)
+    for front in actors:
+        if front is actor or not actor.role.overlaps:
+            continue
+        near = (np.abs(front.apart(actor)) < front.extent / 2).all(1)
+        found |= near & np.array([bool(seen) for seen in front.seen])
+    return np.asarray(found & ~np.array([bool(seen) for seen in actor.seen]))
 
 
 def _order(actors: Sequence[Actor], views: Sequence[View], prompt: ClipPrompt) -> Array:

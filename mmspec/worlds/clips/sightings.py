@@ -22,6 +22,7 @@ Array = npt.NDArray[Any]
 
 SURE = 0.3  # the confidence from which a detection counts, GenEval's
 _EDGE = 0.012  # of the picture's side: a pixel and a half of the detector's
+_MORE = 0.03  # sides by which a box may be larger than the object
 _SAME_LANE = 0.12  # between two pieces of one object, across its motion
 
 
@@ -46,9 +47,15 @@ def is_whole(hit: Detection, role: Role, frame: int) -> bool:
     return fits and hit.confidence > SURE and not _crosses(hit.box, role)
 
 
-def is_piece(hit: Detection, role: Role, frame: int) -> bool:
-    """Whether a detection may be what is in the picture of an object that crosses its edge."""
-    return hit.color in role.colors(frame) and _crosses(hit.box, role)
+def is_piece(hit: Detection, role: Role, frame: int, extent: Array) -> bool:
+    """Whether a detection may be what is in the picture of an object that crosses its edge.
+
+    Args:
+        extent: of a whole object, `[2]`, NaN if none was ever seen; no piece is larger.
+    """
+    corners = np.array(hit.box).reshape(2, 2)
+    small = not (corners[1] - corners[0] > extent + _MORE).any()
+    return hit.color in role.colors(frame) and _crosses(hit.box, role) and small
 
 
 def whole(box: Box) -> Sighting:

@@ -16,27 +16,31 @@ Array = npt.NDArray[Any]
 _JUMP, _FASTEST = 0.06, 0.03  # sides: what a place may be off, and what an object moves a frame
 
 
-def link(frames: Sequence[Sequence[Sighting]], role: Role) -> Array:
-    """Known places `[count, T, 2]` of a role's objects, NaN where one is not seen.
+def link(frames: Sequence[Sequence[Sighting]], role: Role) -> tuple[Array, Array]:
+    """Known places `[count, T, 2]` of a role's objects, NaN where one has none, and in which frames
+    each is seen, `[count, T]` bool.
 
     Each sighting goes to the object that was last seen nearest to it, the nearest pair first; one
     not seen yet takes the most confident of those left.
     """
     tracks = np.full((role.count, len(frames), 2), np.nan)
+    seen = np.zeros(tracks.shape[:2], bool)
     last: list[Array | None] = [None] * role.count
-    for time, seen in enumerate(frames):
+    for time, sightings in enumerate(frames):
         pairs = [
             (np.inf if place is None else _distance(place, sighting.centre, role), index, number)
-            for index, sighting in enumerate(seen)
+            for index, sighting in enumerate(sightings)
             for number, place in enumerate(last)
         ]
-        left, waiting = set(range(len(seen))), set(range(role.count))
+        left, waiting = set(range(len(sightings))), set(range(role.count))
         for _, index, number in sorted(pairs):
             if index in left and number in waiting:
                 left.remove(index)
                 waiting.remove(number)
-                tracks[number, time], last[number] = seen[index].known, seen[index].centre
-    return tracks
+                found = sightings[index]
+                tracks[number, time], last[number] = found.known, found.centre
+                seen[number, time] = True
+    return tracks, seen
 
 
 def unrolled(track: Array, role: Role) -> tuple[Array, Array]:
