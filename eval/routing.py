@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..pipelines.video_stats import VideoStats
-from .bootstrap import known_interval
+from .bootstrap import FEWEST_PAIRS, known_interval, quotient_interval
 from .counters import merged_stats, phase_seconds
 from .equal_share import Routed, at_equal_share
 from .run.samples import Line, SampleLog
@@ -17,19 +17,22 @@ from .schema_parts import Quality
 
 
 def routed_rows(rows: Mapping[str, MethodResult], log: SampleLog, plain: str = "plain") -> None:
-    """Fill in of rows that are labelled: drafted shares, seconds by part, quality as a share of
-    plain's, and differences at equal drafted shares.
+    """Fill in of rows that are labelled: drafted shares, seconds by part, the speed-up of all clips
+    together, quality as a share of plain's, and differences at equal drafted shares.
 
     Only samples that every row has are compared.
     """
+    clocked = {n: [line for line in log.of("speed") if line["method"] == n] for n in rows}
     for name, row in rows.items():
-        timed = [line for line in log.of("speed") if line["method"] == name]
+        timed = clocked[name]
         total = _total(log, name)
         row.drafted_share = total.drafted_share
         row.phase_seconds = phase_seconds(merged_stats(timed) if timed else total)
         if timed:
             whole = statistics.fmean(line["seconds"] for line in timed)
             row.phase_seconds["rest"] = whole - sum(row.phase_seconds.values())
+            if name != plain:
+                _speedup_of_all(row, clocked[plain], timed)
     clips = _clips(log.of("quality"), list(rows))
     metrics = list(next(iter(rows.values())).quality)
     for metric in metrics:
@@ -83,6 +86,15 @@ def _scores(metric: str, clips: Sequence[Sequence[Line]]) -> list[float]:
     return [sum(values) for values in having if values]
 
 
+def _speedup_of_all(row: MethodResult, plain: Sequence[Line], timed: Sequence[Line]) -> None:
+    """Plain's seconds for all clips over the row's: how many drafts stand may differ by clip, so
+    that the median of clips is no mean of them."""
+    above, below = ([float(line["seconds"]) for line in lines] for lines in (plain, timed))
+    row.speedup_of_all = sum(above) / sum(below)
+    if len(below) >= FEWEST_PAIRS:
+        row.speedup_of_all_ci95 = quotient_interval(above, below)
+
+
 def _share_of_plain(quality: Quality, mine: Sequence[float], plain: Sequence[float]) -> None:
     """The ratio of the means, with the interval of paired resamples."""
     if not sum(plain) > 0:
@@ -111,23 +123,23 @@ def _routed(name: str, metric: str, clips: Sequence[Sequence[Line]]) -> Routed:
 def _compare(
     rows: Mapping[str, MethodResult], routed: Mapping[str, Routed], plain: str = "plain"
 ) -> None:
-    """Every method against each family of rows after it, and against those of the sceptic."""
+    """Every method against each other family of rows: the sceptic's only as the others' yardstick.
+
+    A mixture of rows that lie far apart is worse than the rows between them would be, so of two
+    ways to route each is held against the other.
+    """
     families: dict[str, list[str]] = {}
     for name, row in rows.items():
         if row.knob is not None:
             families.setdefault(row.family, []).append(name)
-    order = list(families)
-    for place, family in enumerate(order):
-        if _sceptic(rows, families[family]):
+    for family, own in families.items():
+        if rows[own[0]].role == "sceptic":
             continue
-        against = order[place + 1 :] + [n for n in order[:place] if _sceptic(rows, families[n])]
-        for name in families[family]:
-            for other in against:
+        for name in own:
+            for other in families:
+                if other == family:
+                    continue
                 rungs = [routed[n] for n in (plain, *families[other])]
                 found = at_equal_share(routed[name], rungs)
                 if found is not None:
                     rows[name].at_equal_share[other] = found
-
-
-def _sceptic(rows: Mapping[str, MethodResult], names: Sequence[str]) -> bool:
-    return rows[names[0]].role == "sceptic"

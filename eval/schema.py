@@ -18,7 +18,7 @@ LATER = {
     *("speedup_end_to_end_ci95", "same_output", "choices", "members", "head_calls"),
     *("share_of_plain", "share_ci95", "drafted_share", "at_equal_share", "against"),
     *("head_rows_per_sample", "drafter_head_calls_per_sample", "drafter_backbone_calls_per_sample"),
-    "sibling_calls_per_sample",
+    *("sibling_calls_per_sample", "speedup_of_all", "speedup_of_all_ci95"),
 }
 
 
@@ -51,6 +51,7 @@ class MethodResult:
             bootstrap interval; None for the baseline itself. Of video, whose blocks are seen as
             they are made, and shown, all seconds of a call are decode time.
         speedup_end_to_end_median, speedup_end_to_end_ci95: the same for whole calls.
+        speedup_of_all, speedup_of_all_ci95: of video, plain's seconds for all clips over the row's.
         ideal_speedup: plain decode time over the bare forward passes that this method needed.
         engine_efficiency: measured over ideal.
         peak_memory_bytes: most memory in use during its calls, by the device if it has its own,
@@ -122,6 +123,8 @@ class MethodResult:
     members: dict[str, Member] = field(default_factory=dict)
     drafted_share: float | None = None
     at_equal_share: dict[str, EqualShare] = field(default_factory=dict)
+    speedup_of_all: float | None = None
+    speedup_of_all_ci95: tuple[float, float] | None = None
 
 
 @dataclass

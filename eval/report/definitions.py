@@ -111,6 +111,10 @@ VIDEO_DEFINITIONS = {
         "clip at a time, methods in turn; the median over prompts. Judging is left out: it is no "
         "part of making a clip."
     ),
+    "Of all clips": (
+        "Plain's seconds for all clips together over the method's: drafts may stand in some clips "
+        "and fall in others, so that the median says less than a long run would show."
+    ),
     "NFE": (
         "Calls of the target that make a clip: one a denoising step of a block that it makes, and "
         "one where drafted blocks wait to be written to its cache."
@@ -120,9 +124,9 @@ VIDEO_DEFINITIONS = {
     "Correctness, attributes, motion, order": (
         "By a detector that looks at the frames and shares nothing with the reward. Attributes: of "
         "each frame, the right shapes and colours, none too many. Motion: of each frame, the share "
-        "of objects that have moved as they should. Order: of clips in which two objects pass, "
-        "whether they pass the stated way. Correctness: the mean over blocks of the product of the "
-        "three."
+        "of objects that are there and have moved as they should. Order: of clips in which two "
+        "objects pass, whether they pass the stated way. Correctness: the mean over blocks of the "
+        "product of the three."
     ),
     "Of plain's": (
         "A mean over plain's, with the interval of the ratio when prompts are resampled, both "
@@ -131,14 +135,17 @@ VIDEO_DEFINITIONS = {
     "At equal drafted shares": (
         "A method's mean less that of a mixture of two rows of another way to route, which drafts "
         "just as much: some clips as in the one, the others as in the other. Anybody could route "
-        "so, and nothing is assumed of what lies between the two. A row that drafts more than all "
+        "so, and nothing is assumed of what lies between the two; where they lie far apart, a row "
+        "between them would be better than the mixture, so two methods stand each against the "
+        "other. A row that drafts more than all "
         "of the other way is itself mixed, with plain. Prompts are resampled and the "
         "mixture is found anew each time. Each interval is 95 % by itself, not all together."
     ),
     "The parts of a clip's time": (
         "Draft: denoising by the drafter. Decode: latents to frames, of drafts that fall too. "
-        "Reward: judging drafted frames. Regenerate: denoising by the target. Commit: what blocks "
-        "that stand cost its cache. Rest: turning frames into pictures, and the loop itself."
+        "Reward: judging drafted frames. Regenerate: denoising by the target. Commit: writing "
+        "blocks to the caches by a call of its own, where many wait; else the next call of the "
+        "model writes them along the way. Rest: turning frames into pictures, and the loop itself."
     ),
 }
 AGAIN_DEFINITIONS = {

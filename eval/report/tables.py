@@ -34,6 +34,12 @@ def headline(report: Report) -> Table:
         *_calls(report),
         ("seconds", lambda r: Cell(f.significant(r.seconds_median))),
         ("speed-up", speedup),
+        (
+            "of all clips",
+            lambda r: Cell(
+                f.fixed(r.speedup_of_all, 2, unit="×"), f.interval(r.speedup_of_all_ci95, 2)
+            ),
+        ),
         ("ideal", lambda r: Cell(f.fixed(r.ideal_speedup, 2, unit="×"))),
         ("efficiency", lambda r: Cell(f.share(r.engine_efficiency))),
         ("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
@@ -191,7 +197,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 _LOOP = ("seconds of the token loop", "speed-up end to end")
 _SELDOM = (
     *("same output", "total variation", "drafted", "sibling's calls", "ideal", "efficiency"),
-    "drafter's head calls",
+    *("drafter's head calls", "of all clips"),
 )
 
 

@@ -11,8 +11,9 @@ import pytest
 from mmspec.eval.bootstrap import ROUNDS
 from mmspec.eval.equal_share import Routed, at_equal_share
 from mmspec.eval.quality import quality_rows
-from mmspec.eval.routing import routed_rows, routing_notes
+from mmspec.eval.routing import _speedup_of_all, routed_rows, routing_notes
 from mmspec.eval.run.samples import SampleLog
+from mmspec.eval.schema import MethodResult
 from mmspec.pipelines.video_stats import VideoStats
 
 # name: family, knob, role, probability that a block is drafted, what a drafted block costs
@@ -96,18 +97,37 @@ def test_who_made_the_blocks_and_what_took_the_time(log, rows):
         assert row.phase_seconds == pytest.approx({"encode": 0.25, "draft": 2.0, "rest": 4.25})
 
 
-def test_methods_against_those_after_them_and_against_chance(log, rows):
+def test_the_speedup_of_all_clips_is_no_median():
+    """Two of eight clips take as long as by plain decoding, and a half of all the time."""
+    lines = {"plain": [2.0] * 8, "sdvg": [0.5] * 6 + [2.0] * 2}
+    of = {n: [{"seconds": s} for s in seconds] for n, seconds in lines.items()}
+    row = MethodResult("lossy", 8, 1.0, 1.0, 1.0, [], {})
+    _speedup_of_all(row, of["plain"], of["sdvg"])
+    assert row.speedup_of_all == pytest.approx(16 / 7)
+    low, high = row.speedup_of_all_ci95
+    assert 1 < low < 16 / 7 < high <= 4
+    _speedup_of_all(
+        few := MethodResult("lossy", 2, 1.0, 1.0, 1.0, [], {}), of["plain"][:2], of["sdvg"][:2]
+    )
+    assert (few.speedup_of_all, few.speedup_of_all_ci95) == (4.0, None)
+
+
+def test_methods_against_each_other_and_against_chance(log, rows):
     def routed(name):
         return Routed(name, by_prompt(log, name, drafted), by_prompt(log, name, score))
 
-    families = {"mean": ["mean[tau=1]"], "random": ["random[0.5]", "random[1]"]}
-    for name in ("sdvg[tau=2]", "sdvg[tau=1]"):
-        assert list(rows[name].at_equal_share) == list(families)
-        for family, others in families.items():
-            rungs = [routed(other) for other in ("plain", *others)]
-            assert rows[name].at_equal_share[family] == at_equal_share(routed(name), rungs)
+    families = {
+        "sdvg": ["sdvg[tau=2]", "sdvg[tau=1]"],
+        "mean": ["mean[tau=1]"],
+        "random": ["random[0.5]", "random[1]"],
+    }
+    for own in ("sdvg", "mean"):
+        for name in families[own]:
+            assert list(rows[name].at_equal_share) == [f for f in families if f != own]
+            for family, found in rows[name].at_equal_share.items():
+                rungs = [routed(other) for other in ("plain", *families[family])]
+                assert found == at_equal_share(routed(name), rungs)
     assert rows["sdvg[tau=1]"].at_equal_share["random"].ci95[0] > 0
-    assert list(rows["mean[tau=1]"].at_equal_share) == ["random"]
     for name in ("plain", "drafter-only", "random[1]"):
         assert not rows[name].at_equal_share
 

@@ -32,7 +32,8 @@ class ClipScore:
     Attributes:
         attributes: of each frame, `[T]`: the objects that are there in the right shape and colour,
             over those wanted and those too many (Jaccard's index).
-        motion: of each frame, `[T]`: the share of the objects that have moved as they should.
+        motion: of each frame, `[T]`: the share of the objects that are there and have moved as they
+            should.
         order: of each frame, `[T]`: whether two objects pass the stated way; NaN where none pass.
         blocks: of each block, `[B]`: the product of the means of the three over its frames.
         score: of the clip, the mean over its blocks.
