@@ -1,7 +1,8 @@
-"""Memory of a streamed clip: does a rolling window hold it, however long the clip gets?"""
+"""Memory and time of a streamed clip: does a rolling window hold them, however long it gets?"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,11 +27,13 @@ class Stream:
         held: bytes of caches and decoder states, after each block.
         peak: most bytes in use while each block was made, by the device if it has its own memory,
             else by the process; empty where the platform doesn't tell.
+        seconds: that each block took; the first one's begin with the call.
         drafted: how many of its blocks are the drafter's.
     """
 
     held: list[int] = field(default_factory=list)
     peak: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     drafted: int = 0
 
 
@@ -144,8 +147,11 @@ def stream(
 ) -> Stream:
     """A clip whose frames nobody keeps, and the memory of each of its blocks."""
     found, meters = Stream(), [PeakMemory(pipe.device)]
+    shown = [time.perf_counter()]
 
     def on_block(pipe: Any, block: Any) -> None:
+        shown.append(time.perf_counter())
+        found.seconds.append(shown[-1] - shown[-2])
         found.held.append(pipe.nbytes)
         found.drafted += block.made_by == "drafter"
         if (peak := meters.pop().read()) is not None:

@@ -43,6 +43,7 @@ def test_a_rolling_window_holds_the_memory(pipe):
         assert len(set(row.long.held[2:])) == 1
         assert row.kept == 6 * block_bytes(pipe, drafts=name == "half")
         assert min(row.short.peak + row.long.peak) > 0
+        assert (len(row.long.seconds), min(row.long.seconds) > 0) == (9, True)
     pipe.enable_speculation(METHODS["half"])
     out = pipe(
         "a red circle",
