@@ -16,6 +16,10 @@ from .words import MARKS, first_metric, held
 
 LEAST = 20  # prompts timed; of a report with fewer speed-ups say little
 _UNITS = {"image": "tokens", "vlm": "tokens", "continuous": "steps", "video": "blocks"}
+TOLD = {  # of a report's notes those that the table must not be read without
+    "the machine was noisy": "a noisy machine, see its notes",
+    "weights in half precision": "weights in half precision, which ship in eight bits since",
+}
 RULE = (
     "Rows: of every report and way to call, the fastest method that is exact, the fastest whose "
     "quality held, the fastest and the slowest of all, another library's fastest, and the fastest "
@@ -133,8 +137,7 @@ def _ran(path: Path, report: Report) -> str:
     facts += [f"{judged:,} judged"] if judged else []
     if f.known(report.target_entropy):
         facts.append(f"target's entropy {f.fixed(report.target_entropy, 2)} nats a token")
-    if any("the machine was noisy" in note for note in report.notes):
-        facts.append("a noisy machine, see its notes")
+    facts += [said for phrase, said in TOLD.items() if any(phrase in n for n in report.notes)]
     return f"[{_title(report)}]({page.as_posix()}): {escape('; '.join(facts))}"
 
 

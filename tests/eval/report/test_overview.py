@@ -71,6 +71,17 @@ def test_the_table_and_its_conditions(tmp_path):
     )
 
 
+def test_notes_that_change_what_a_figure_means_stand_in_the_table(tmp_path):
+    report = made()
+    report.notes = ["quick: few samples", "measured with the model's weights in half precision; …"]
+    report.write(tmp_path)
+    assert (
+        overview([tmp_path])
+        .rstrip()
+        .endswith("nats a token; weights in half precision, which ship in eight bits since")
+    )
+
+
 def test_a_siblings_calls_stand_beside_the_targets(tmp_path):
     report = made()
     report.methods["bold"].nfe_per_sample = 5.0
