@@ -45,7 +45,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 def commit() -> str | None:
     """The commit of the checkout that runs, marked if files differ from it; None: no checkout."""
     root = Path(__file__).resolve().parents[1]
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--match="]
+    # a checkout may belong to somebody else, as in a container
+    command = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
+    command += ["describe", "--always", "--dirty", "--abbrev=12", "--match="]
     if not (root / ".git").exists():
         return None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import glob
 import importlib
+import json
 import os
 import re
 import shlex
@@ -32,6 +33,7 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MADE = re.compile(
     r"<!-- (mmspec eval \w+ [^>]*) --into README.md -->\n\n(.*?)\n<!-- end -->", re.DOTALL
 )
+REPORTS = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("assets/reports/*/*.json")]
 LIGHT = ["mmspec ls methods", "mmspec eval table assets/reports/*/report.json"]
 
 
@@ -159,6 +161,29 @@ def test_reports_name_what_they_ran_on():
         machine = Report.read(path).environment
         wanted = ("processor", "threads", "device", "dtype", "resolution")
         assert all(machine.get(name) for name in wanted), path
+
+
+def known(commit: str) -> bool:
+    """Whether it is in the history here; a copy with none, or with a part, can't deny it."""
+    git = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
+    part = [*git, "rev-parse", "--is-shallow-repository"]
+    if not (ROOT / ".git").exists():
+        return True
+    if subprocess.run(part, check=True, capture_output=True, text=True).stdout.strip() == "true":
+        return True
+    asked = [*git, "merge-base", "--is-ancestor", commit, "HEAD"]
+    return subprocess.run(asked, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS))
+def test_reports_name_the_commit_that_they_were_measured_at(path):
+    """One of the history here, and nothing beside it; else a note says what is wrong with it."""
+    report = json.loads((ROOT / path).read_text())
+    commit, notes = report["environment"]["commit"], report["notes"]
+    if commit is None:
+        assert any(note.startswith("no commit was recorded") for note in notes)
+    elif not re.fullmatch("[0-9a-f]{12,}", commit) or not known(commit):
+        assert any(note.startswith(f"commit {commit} ") for note in notes)
 
 
 def anchors(text: str) -> set[str]:
