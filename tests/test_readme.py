@@ -17,6 +17,7 @@ import pytest
 
 from mmspec.cli import build_parser, main
 from mmspec.eval.methods import parse_methods
+from mmspec.eval.report.matrix import measured
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import suite_names
 from mmspec.methods import FIRST, METHODS
@@ -34,6 +35,7 @@ MADE = re.compile(
     r"<!-- (mmspec eval \w+ [^>]*) --into README.md -->\n\n(.*?)\n<!-- end -->", re.DOTALL
 )
 REPORTS = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("assets/reports/*/*.json")]
+SPEEDUP = r"\d\.\d\d(?:×|–\d\.\d\d)"  # or the ends of its interval
 LIGHT = ["mmspec ls methods", "mmspec eval table assets/reports/*/report.json"]
 
 
@@ -124,12 +126,32 @@ def test_snippets_import_what_is_there(page):
 
 
 def test_the_first_screen_tells_what_the_table_says():
+    """All figures behind a method's name in one of its rows, that of the settings they name."""
     first, table = README.split("## Quick start")[0], dict(MADE.findall(README))
-    methods = [name for name, method in METHODS.items() if method.role == "method"]
-    assert f"by {len(methods)} methods" in " ".join(first.split())
-    figures = re.findall(r"\d\.\d\d×|\d\.\d\d–\d\.\d\d", first)
-    assert len(figures) >= 4
-    assert [figure for figure in figures if figure not in next(iter(table.values()))] == []
+    rows = [line.split(" | ") for line in next(iter(table.values())).splitlines()]
+    _, *parts = re.split(r"`([\w+-]+)`", first)
+    told = []
+    for method, said in zip(parts[::2], parts[1::2], strict=True):
+        found = re.findall(SPEEDUP, said)
+        knobs = [f"={n}\\]" for n in re.findall(r"(?:window|drafts) of (\d+)", said)]
+        own = [
+            " ".join(cells)
+            for _, name, *cells in (row for row in rows if len(row) > 2)
+            if re.split(r"[\\@ ]", name)[0] == method and all(knob in name for knob in knobs)
+        ]
+        assert not found or any(all(figure in row for figure in found) for row in own), method
+        told += found
+    assert len(told) >= 4
+    assert told == re.findall(SPEEDUP, first)
+
+
+def test_the_first_screen_counts_methods_and_those_measured():
+    first = " ".join(README.split("## Quick start")[0].split())
+    methods = {name for name, method in METHODS.items() if method.role == "method"}
+    reports = [Report.read(path) for path in ROOT.glob("assets/reports/*/report.json")]
+    rows = {name for names in measured(reports).values() for name in names}
+    assert f"by {len(methods)} methods" in first
+    assert f"For {len(methods & rows)} of them [stored reports]" in first
 
 
 def test_quick_start_begins_with_a_clone():
