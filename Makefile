@@ -35,15 +35,24 @@ else
 endif
 	@echo "Done: all checks passed"
 
+# what they need beside the package
+demo: .venv/.with-demo
+test: .venv/.with-eval,train,demo,dev
+
+.venv/.with-%: $(READY)
+	@$(BIN)/python -m pip install --editable '.[$*]'
+	@touch '$@'
+
 # Some systems ship Python without the pip that a new environment needs; the system's pip then
 # puts one in.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("mmspec needs Python 3.10 or newer, and $(PYTHON) is %d.%d; \
 	name another one: make PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
-	@echo "Setting up .venv; the first time this downloads PyTorch, which takes some minutes ..."
+	@echo "Setting up .venv; the first time this downloads PyTorch, which takes some minutes"
+	@echo "(on Linux it brings CUDA along: some 6 GB of disk) ..."
 	@$(PYTHON) -m venv .venv >/dev/null 2>&1 || \
 		{ $(PYTHON) -m venv --clear --without-pip .venv && \
 		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	@$(BIN)/python -m pip install --quiet 'pip>=21.3' # the first that knows editable pyproject.toml
-	@$(BIN)/python -m pip install --editable '.[eval,train,demo,dev]'
+	@$(BIN)/python -m pip install --editable .
 	@touch $@

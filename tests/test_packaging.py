@@ -65,6 +65,15 @@ page.desk.close()
 """
 
 
+QUICK_START = """
+from mmspec.cli import main
+
+assert main(["generate", "a photo of a red circle", "-n", "1", "--compare"]) == 0
+assert main(["ask", "out/scd-0.png", "What is it?", "--compare"]) == 0
+assert main(["ls", "methods"]) == 0
+"""
+
+
 @dataclass
 class Built:
     """A copy of the project, its wheel, and the files in wheel and sdist with their sizes."""
@@ -261,14 +270,27 @@ for package in {["mmspec", *LINKED]}:
     assert [Path(path).resolve() for path in found] == [path.resolve() for path in expected]
 
 
-@pytest.mark.slow
-def test_the_demo_needs_its_extra_alone():
-    """It opens, and draws every report of the project, where nothing else is installed."""
-    there = brought("demo")
-    hidden = {
+def all_but(*extras: str) -> set[str]:
+    """The modules that the project and these extras do without."""
+    there = brought(*extras)
+    return {
         module
         for module, owners in packages_distributions().items()
         if not there & set(map(canonicalize_name, owners)) and module != "mmspec"
     }
+
+
+@pytest.mark.slow
+def test_the_demo_needs_its_extra_alone():
+    """It opens, and draws every report of the project, where nothing else is installed."""
+    hidden = all_but("demo")
     assert {"open_clip", "pyarrow", "torch_fidelity"} <= hidden
     call("-c", f"hidden = {hidden}\n{HIDE}{DEMO}", cwd=ROOT)
+
+
+@pytest.mark.slow
+def test_the_quick_start_needs_no_extra(tmp_path):
+    """`make picture` installs none; what README has typed after it then runs."""
+    hidden = all_but()
+    assert {"matplotlib", "scipy", "torchvision"} <= hidden
+    call("-c", f"hidden = {hidden}\n{HIDE}{QUICK_START}", cwd=tmp_path, PYTHONPATH=str(ROOT))

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,11 +64,43 @@ COMMANDS = [(name, command) for name, text in TEXTS.items() for command in comma
 COMMANDS = [(name, command) for name, command in COMMANDS if not command.endswith(" --help")]
 
 
+def recipe(*arguments: str, **environment: str) -> list[str]:
+    """The commands of a target of the Makefile, as a shell gets them; none is run."""
+    make = [shutil.which("make") or "make", "--dry-run", "--always-make", *arguments]
+    done = subprocess.run(
+        make,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.replace("\\\n", " ").splitlines()
+
+
 def test_make_knows_the_commands():
+    """All that README names, and the command line takes what they run."""
     wanted = re.findall(r"^make (\w+)", README, re.MULTILINE)
     assert wanted == ["picture", "demo", "test"]
-    makefile = (ROOT / "Makefile").read_text()
-    assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in wanted)
+    for target, command in (("picture", "generate"), ("demo", "demo")):
+        (line,) = (line for line in recipe(target) if line.startswith(".venv/bin/mmspec "))
+        typed = shlex.split(line)[1:]
+        assert typed[0] == command
+        build_parser().parse_args(typed)
+    assert any("pytest" in line for line in recipe("test"))
+
+
+@pytest.mark.parametrize(
+    ("target", "installed"),
+    [
+        ("picture", ["."]),
+        ("demo", [".", ".[demo]"]),
+        ("test", [".", ".[eval,train,demo,dev]"]),
+    ],
+)
+def test_make_installs_what_is_needed_alone(target, installed):
+    found = [shlex.split(line) for line in recipe(target) if "--editable" in line]
+    assert [words[-1] for words in found] == installed
 
 
 @pytest.mark.parametrize("command", LIGHT)
