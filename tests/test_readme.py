@@ -70,7 +70,7 @@ def recipe(*arguments: str, **environment: str) -> list[str]:
     done = subprocess.run(
         make,
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "MAKEFLAGS": "", **environment},  # none of a make that runs the tests
         capture_output=True,
         text=True,
         check=True,
@@ -101,6 +101,15 @@ def test_make_knows_the_commands():
 def test_make_installs_what_is_needed_alone(target, installed):
     found = [shlex.split(line) for line in recipe(target) if "--editable" in line]
     assert [words[-1] for words in found] == installed
+
+
+def test_ci_leaves_out_no_test_where_there_is_no_browser():
+    """A developer's run does, and says so."""
+    bare = {"PATH": "/nonexistent"}
+    _, *typed = shlex.split((ROOT / ".ci/run").read_text().splitlines()[-1], comments=True)
+    assert typed[0] == "make"
+    assert any(line.endswith('pytest -m "not gpu"') for line in recipe(*typed[1:], **bare))
+    assert any("left out" in line for line in recipe("test", **bare))
 
 
 @pytest.mark.parametrize("command", LIGHT)
