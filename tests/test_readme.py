@@ -130,6 +130,26 @@ def test_the_quick_start_runs_as_it_is_typed(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "out" / "side-by-side.png").stat().st_size
 
 
+@pytest.mark.slow
+def test_the_evaluation_runs_as_it_is_typed(tmp_path):
+    """On two samples. The other run is a copy of the first, so no row may differ."""
+    run, compare, _ = commands(README.split("## Evaluate")[1].split("\n## ")[0])
+    for command, more in ((run, ["--limit", "2"]), (compare, [])):
+        ran = subprocess.run(
+            [sys.executable, "-m", "mmspec", *words(command), *more],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        if command == run:
+            shutil.copytree(tmp_path / "report", tmp_path / "other")
+    assert (tmp_path / "report" / "report.html").stat().st_size
+    for method in build_parser().parse_args(words(run)).methods:
+        assert re.search(rf"^{method} +geneval +2 .* 0\.000 \(", ran.stdout, re.MULTILINE)
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_the_parser_takes_every_command(page, command):
     """Its methods, suites and recipes are known, too; "…" and "NAME" stand for what a user has."""
