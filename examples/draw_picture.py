@@ -6,10 +6,11 @@ from mmspec import ImagePipeline, SpecConfig
 
 pipe = ImagePipeline.from_pretrained()  # the embedded model; or a folder, or a name on the hub
 seconds = {}
-for method in ("plain", "scd", "plain", "scd"):  # the first calls of a process are slow
-    pipe.enable_speculation(SpecConfig(method))
+for config in 2 * (SpecConfig("plain"), SpecConfig("scd", window=32)):  # first calls are slow
+    pipe.enable_speculation(config)
     generator = torch.Generator().manual_seed(0)
     out = pipe("a photo of a red circle left of a blue square", generator=generator)
+    method = config.method
     seconds[method] = out.stats.loop_seconds
     print(f"{method}: {out.stats.nfe:.0f} calls of the target, {seconds[method]:.2f} s")
     out.images[0].save(f"{method}.png")
