@@ -21,7 +21,7 @@ from mmspec.eval.methods import parse_methods
 from mmspec.eval.report.matrix import measured
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import suite_names
-from mmspec.methods import FIRST, METHODS
+from mmspec.methods import DRAFTERS, FIRST, METHODS
 from mmspec.train.recipes import STAGES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -349,6 +349,14 @@ def test_figures_of_measured_are_in_the_reports_that_their_section_links():
         assert figures
         missing = [figure for figure in figures if not stands(figure, found)]
         assert missing == [], section.splitlines()[0]
+
+
+def test_every_drafter_is_explained():
+    """On the page of methods, with the method that it is of."""
+    told = (
+        TEXTS["pipelines/README.md"].split("Drafters have names too")[1].split("\n\n`mmspec ls")[0]
+    )
+    assert {name for name in DRAFTERS if f"`{name}`" not in told} == set()
 
 
 def test_every_paper_is_listed_once_and_every_number_points_at_one():
