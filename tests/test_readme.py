@@ -37,6 +37,10 @@ MADE = re.compile(
 )
 REPORTS = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("assets/reports/*/*.json")]
 SPEEDUP = r"\d\.\d\d(?:×|–\d\.\d\d)"  # or the ends of its interval
+CITED = re.compile(
+    r"([A-Z][\w’-]+)(?: et al\.| and [A-Z][\w-]+) ((?:19|20)\d\d)"
+    r"(?: \([\w-]+\))?(?:, \"([^\"]+)\")?"
+)
 LIGHT = ["mmspec ls methods", "mmspec eval table assets/reports/*/report.json"]
 
 
@@ -369,3 +373,34 @@ def test_every_paper_is_listed_once_and_every_number_points_at_one():
         for group in re.findall(r"\[(\d+(?:, \d+)*)\](?!\()", re.sub(r"`[^`]*`", "", prose)):
             cited |= {int(n) for n in group.split(", ")}
     assert cited == set(numbers)
+
+
+def cited() -> set[tuple[str, str, str]]:
+    """First author, year and, where it is quoted, title of all papers in docstrings."""
+    found = set()
+    for room in ("mmspec", "eval", "pipelines", "examples"):
+        for path in ROOT.glob(f"{room}/**/*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                    found |= set(CITED.findall(" ".join((ast.get_docstring(node) or "").split())))
+    return found
+
+
+def test_every_paper_of_a_docstring_is_listed():
+    """By its first author, its year and, where it is quoted, its title or the title's beginning."""
+    entry = re.compile(r"^(?:\d+\.|-) ([^*]*)\*(.+)\*(.*)$", re.MULTILINE)
+    listed = [
+        (set(re.findall(r"[\w’-]+", authors)), title.lower(), where)
+        for authors, title, where in entry.findall(README.split("## References")[1])
+    ]
+    papers = cited()
+    assert len(papers) > 50
+    missing = [
+        (author, year, title)
+        for author, year, title in papers
+        if not any(
+            author in authors and title.lower() in name and year in where
+            for authors, name, where in listed
+        )
+    ]
+    assert missing == []
