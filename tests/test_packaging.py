@@ -60,7 +60,8 @@ page.build()
 for tab in tabs.TABS:
     tabs.resolve(tab.side)
 for name in frontier.shipped_reports():
-    assert "mm-plot" in page.report("shipped", name, None)
+    drawn = 'class="mm-plot"' in page.report("shipped", name, None)
+    assert drawn == (name != "vlm-questions")  # which measured no speed
 page.desk.close()
 """
 
