@@ -84,6 +84,11 @@ def panel(title: str, note: str, *parts: str) -> str:
     )
 
 
+def hint(text: str) -> str:
+    """A line under a field."""
+    return f'<p class="mm-hint">{escape(text)}</p>'
+
+
 def message(text: str, kind: str = "info") -> str:
     """A line above the results: "info" or "error"; empty text: none."""
     role = "alert" if kind == "error" else "status"

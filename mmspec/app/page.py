@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ class Page:
         inputs["prompt"] = gr.Textbox(
             tab.example, label=tab.asks, lines=2, max_length=self.limits.prompt
         )
+        hint = gr.HTML(self._hint(tab, self.shelf.names(tab.modality)[0]), elem_classes="mm-hints")
         if tab.pictured:
             inputs["picture"] = self._picture()
         names = self.shelf.names(tab.modality)
@@ -118,7 +120,15 @@ class Page:
                 inputs[setting.name] = gr.Slider(
                     setting.low, setting.high, setting.value, step=setting.step, label=setting.label
                 )
+        fields = [inputs[name] for name in ("model", "path") if name in inputs]
+        for event in (field.change for field in fields):
+            event(partial(self._hint, tab), fields, hint, **_QUIET)
         return inputs
+
+    def _hint(self, tab: Tab, model: str, typed: str = "") -> str:
+        """What to ask the embedded model for, if that is the one."""
+        own = not typed.strip() and self.shelf.embedded(tab.modality, model)
+        return markup.hint(f"{tab.knows} Such as: {tab.also}") if own else ""
 
     def _picture(self) -> Any:
         """A field for an upload; beside it the picture that is asked about."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import SpecConfig
 from ..pipelines.base import PLAIN
-from . import markup
+from . import markup, words
 from .desk import Job
 from .shelf import Model
 from .side import Side, Wish
@@ -49,6 +49,7 @@ class Race:
         self.make, self.model, self.wish, self.job = make, model, wish, job
         self.sides: dict[str, Side] = {}
         self.state = State()
+        self._unknown = ""
         self._shown = self._took = 0.0
 
     def run(self) -> None:
@@ -65,22 +66,23 @@ class Race:
         finally:
             pipe.enable_speculation(before)
         ended = "stopped" if self.job.cancelled else "done"
-        self._tell(markup.message(self._result(ended)))
+        self._tell(self._result(ended))
 
     def _warm(self, config: SpecConfig) -> None:
         kind = config, tuple(sorted(self.wish.call.items()))
         if kind not in self.model.warm:
-            self._tell(markup.message("Warming up …"))
+            self._tell("Warming up …")
             self.make(self.model.pipe, self.wish).run(lambda: True)
             self.model.warm.add(kind)
 
     def _run(self, place: str) -> None:
         side = self.sides[place] = self.make(self.model.pipe, self.wish)
+        self._unknown = words.unknown(side.unknown)
 
         def on_round() -> bool:
             if not self.job.cancelled and self._due():
                 self._show(place, side)
-                self._tell(markup.message(self._progress(place)))
+                self._tell(self._progress(place))
             return self.job.cancelled
 
         side.run(on_round)
@@ -99,7 +101,8 @@ class Race:
         self._shown = time.monotonic()
         self._took = self._shown - begun
 
-    def _tell(self, headline: str) -> None:
+    def _tell(self, text: str) -> None:
+        headline = markup.message(text) + markup.message(self._unknown)
         self.state = replace(self.state, headline=headline)
         self.job.tell(self.state)
 

@@ -55,6 +55,10 @@ class Shelf:
             raise InputError(f"there is no model {name!r} here; choose one of the list")
         return self._folders[modality][name]
 
+    def embedded(self, modality: Modality, name: str) -> bool:
+        """Whether a name is that of a model that ships."""
+        return self._folders[modality].get(name, Path()) is None and name in shipped()
+
     def methods(self, modality: Modality, name: str) -> list[str]:
         """The methods that a model of the list has the parts for; of one that is missing all.
 

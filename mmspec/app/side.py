@@ -12,6 +12,7 @@ from PIL import Image
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from ..models.text import unknown_words
 from . import markup
 
 
@@ -60,6 +61,16 @@ class Side(ABC):
         self.total = 0
         self.stats: SpecStats | None = None
         self.over = False
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of the prompt; None: it is told no words."""
+        return self.pipe.tokenizer
+
+    @property
+    def unknown(self) -> list[str]:
+        """Words of the prompt that the model can't know."""
+        return unknown_words(self.tokenizer, self.wish.prompt) if self.tokenizer else []
 
     def run(self, on_round: Callable[[], bool]) -> None:
         """Generate; `on_round` is called after every round, and True stops."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..methods import FIRST, Modality, serving
 from ..registry import resolve
+from ..worlds.shapes.vocabulary import COLORS, PLURALS
 from .limits import checked_number
 from .side import Side, Wish
 
@@ -42,6 +43,8 @@ class Tab:
     Attributes:
         asks: what the prompt is called.
         example: a prompt to begin with.
+        knows: what the embedded model was taught, and nothing else, in a sentence.
+        also: another prompt that it understands.
         settings: beside seed and method.
         pictured: whether a prompt is about an uploaded picture.
         side: the class of its sides, `"module:Class"`: it imports models.
@@ -54,6 +57,8 @@ class Tab:
     example: str
     settings: tuple[Setting, ...]
     side: str
+    knows: str
+    also: str
     legend: tuple[str, str] = ("drafted, and it stood", "made by the target")
     pictured: bool = False
 
@@ -73,6 +78,8 @@ class Tab:
         return made
 
 
+_SHAPES = f"{', '.join(PLURALS.values())}, in {', '.join(COLORS)}"
+_DRAWN = f"The embedded model knows nothing but coloured shapes, one to four: {_SHAPES}."
 _GUIDANCE = "Guidance scale; 1 is none"
 TABS = (
     Tab(
@@ -85,6 +92,8 @@ TABS = (
             Setting("guidance_scale", _GUIDANCE, 2.0, 1, 10, 0.1),
         ),
         "mmspec.app.image:ImageSide",
+        _DRAWN,
+        "a photo of three yellow stars",
     ),
     Tab(
         "vlm",
@@ -96,6 +105,9 @@ TABS = (
             Setting("temperature", "Temperature; 0 is greedy", 0.0, 0, 2, 0.05),
         ),
         "mmspec.app.vlm:VlmSide",
+        "The embedded model knows nothing but pictures of coloured shapes and of bar, line and pie "
+        "charts, and answers in English.",
+        "How many stars are there?",
         pictured=True,
     ),
     Tab(
@@ -109,6 +121,8 @@ TABS = (
             Setting("guidance_scale", _GUIDANCE, 3.0, 1, 10, 0.1),
         ),
         "mmspec.app.continuous:ContinuousSide",
+        _DRAWN,
+        "a photo of a star above a ring",
         ("all of a token's steps were drafted", "none was; the target made them"),
     ),
     Tab(
@@ -121,6 +135,9 @@ TABS = (
             Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),
         ),
         "mmspec.app.video:VideoSide",
+        "The embedded model knows nothing but coloured shapes that move, bounce, stand, pass each "
+        f"other or turn another colour: {_SHAPES}.",
+        "a green triangle moves up and turns yellow",
         ("a block of the small model", "made by the target"),
     ),
 )

@@ -16,6 +16,10 @@ class VlmSide(Side):
         super().__init__(pipe, wish)
         self.tokens: list[int] = []
 
+    @property
+    def tokenizer(self) -> Any:
+        return self.pipe.processor.tokenizer
+
     def generate(self, **call: Any) -> Any:
         return self.pipe(self.wish.prompt, self.wish.picture, **call)
 
@@ -41,7 +45,7 @@ class VlmSide(Side):
         return [piece for piece in found if piece[0]]
 
     def _text(self, tokens: list[int]) -> str:
-        text: str = self.pipe.processor.tokenizer.decode(
+        text: str = self.tokenizer.decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return text

@@ -139,6 +139,12 @@ def about(method: str | None, modality: Modality) -> str:
     )
 
 
+def unknown(words: list[str]) -> str:
+    """That a model does not know some words, in a sentence; nothing of none."""
+    told = ", ".join(f"“{word}”" for word in words)
+    return f"The model does not know {told}." if words else ""
+
+
 def sentence(text: str) -> str:
     """What is said in one line elsewhere, as a sentence."""
     return f"{text[0].upper()}{text[1:]}."

@@ -64,7 +64,22 @@ def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
     unknown = tokenizer.unk_token_id
     if unknown is None or not bool((ids == unknown).any()):
         return
-    words = dict.fromkeys(word for prompt in prompts for word in re.findall(r"[\w'-]+", prompt))
-    strange = [w for w in words if unknown in tokenizer(w, add_special_tokens=False)["input_ids"]]
-    if strange:
-        logger.warning("the model does not know %s", ", ".join(map(repr, strange)))
+    if words := unknown_words(tokenizer, " ".join(prompts)):
+        logger.warning("the model does not know %s", ", ".join(map(repr, words)))
+
+
+def unknown_words(tokenizer: Any, text: str) -> list[str]:
+    """Words of a text that a model can't know, as its tokenizer has one id for all such words.
+
+    A word is known if it is at the start of a text or behind a space.
+    """
+    unknown = tokenizer.unk_token_id
+    if unknown is None:
+        return []
+
+    def known(word: str) -> bool:
+        forms = [tokenizer(form, add_special_tokens=False) for form in (word, f" {word}")]
+        return any(unknown not in form["input_ids"] for form in forms)
+
+    words = dict.fromkeys(re.findall(r"[\w'-]+", text))
+    return [word for word in words if not known(word)]

@@ -18,8 +18,10 @@ from mmspec.app.server import _example
 from mmspec.app.shelf import Shelf
 from mmspec.app.tabs import TABS, Tab
 from mmspec.config import SpecConfig
-from mmspec.pipelines.base import embedded_name
+from mmspec.models.text import unknown_words
+from mmspec.pipelines.base import embedded_name, shipped
 from mmspec.registry import resolve
+from mmspec.train.words import caption_tokenizer, clip_tokenizer, exchange_tokenizer
 
 LIMITS = Limits(upload_bytes=200_000, prompt=200)
 
@@ -150,6 +152,28 @@ def test_prompts_are_escaped(page):
         assert "{{" not in panel
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in panel
         assert "&quot;&#x27;" in panel
+
+
+def test_words_that_a_model_does_not_know_are_named(page):
+    """Of no other run's prompt, and escaped."""
+    told = one(page, prompt="a photo of a <wombat> and a red circle")
+    assert told.startswith("Done: ")
+    assert told.endswith("The model does not know “wombat”.")
+    assert "does not know" not in one(page, prompt="a photo of a red circle")
+
+
+def test_a_tab_says_what_the_embedded_model_knows(page):
+    """Of no other model; what it is said to know it does."""
+    tokenizers = {"image": caption_tokenizer, "vlm": exchange_tokenizer}
+    tokenizers |= {"continuous": caption_tokenizer, "video": clip_tokenizer}
+    for modality, tab in TAB.items():
+        tokenizer = tokenizers[modality]()
+        assert unknown_words(tokenizer, tab.example) == unknown_words(tokenizer, tab.also) == []
+        assert page._hint(tab, page.shelf.names(modality)[0]) == ""
+        own = f"embedded-{embedded_name(modality)}"
+        hint = page._hint(tab, own)
+        assert (tab.also in hint and "nothing but" in hint) == (own in shipped())
+        assert page._hint(tab, own, "a/path") == ""
 
 
 def test_both_sides_have_the_seed(page, monkeypatch):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from transformers import T5Config, T5EncoderModel
 
-from mmspec.models.text import encode_captions, encode_prompt
-from mmspec.train.words import PREFIX, clip_tokenizer
+from mmspec.models.text import encode_captions, encode_prompt, unknown_words
+from mmspec.train.words import PREFIX, clip_tokenizer, exchange_tokenizer
 
 
 @pytest.mark.parametrize("encode", [encode_prompt, encode_captions])
@@ -22,3 +22,9 @@ def test_words_that_the_model_can_not_know_are_named(encode, caplog):
 
     assert told("a red circle moves right") == []
     assert told("a red  wombat moves right, twice") == ["the model does not know 'wombat', 'twice'"]
+
+
+def test_a_word_is_known_in_either_place():
+    """Where a token is a word with the space in front of it."""
+    assert unknown_words(exchange_tokenizer(), "How many stars are there, Wombat?") == ["Wombat"]
+    assert unknown_words(exchange_tokenizer(), "stars? How many") == []
