@@ -1,10 +1,13 @@
-"""What never reaches the page's server: bodies without an end, and addresses for it to fetch."""
+"""What never reaches the page's server: bodies without an end, more files than it may hold, and
+addresses for it to fetch."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -20,40 +23,55 @@ _ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 class Gate:
     """ASGI middleware in front of Gradio, which fetches an address that stands where a file's path
-    should, and bounds each file of an upload but neither their number nor other requests.
+    should, and bounds each file of an upload but neither their number, nor what is held of them,
+    nor other requests.
 
     Args:
         app: what is behind it.
         limits: of a visitor's request.
+        scratch: the folder that uploads are written to.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self.app, self.limits = app, limits
+    def __init__(self, app: ASGIApp, limits: Limits, scratch: Path) -> None:
+        self.app, self.limits, self.scratch = app, limits, scratch
+        self._coming = 0  # bytes of uploads that are on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with a line that says why not."""
+        upload = 0
         if scope["type"] == "http":
             try:
-                receive = await self._checked(scope, receive)
+                receive, upload = await self._checked(scope, receive)
             except _Refused as refusal:
                 await PlainTextResponse(refusal.message, refusal.code)(scope, receive, send)
                 return
-        await self.app(scope, receive, send)
+        self._coming += upload
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._coming -= upload
 
-    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        """What the app receives in place of a request's body: the same, as far as it may be."""
+    async def _checked(self, scope: Scope, receive: Receive) -> tuple[Receive, int]:
+        """What the app receives in place of a request's body: the same, as far as it may be; and
+        the bytes of an upload, at most."""
         if _ADDRESS.search(scope["path"]):
             raise _Refused(403, "this server fetches no addresses")
         upload = scope["path"].endswith("/upload")
         most = self.limits.upload_bytes + ENVELOPE if upload else self.limits.request_bytes
-        if int(Headers(scope=scope).get("content-length", 0)) > most:
+        declared = Headers(scope=scope).get("content-length")
+        if int(declared or 0) > most:
             raise _TooLarge(most)
         bounded = _bounded(receive, most)
-        if upload or scope["method"] in ("GET", "HEAD"):  # an upload is not held in memory
-            return bounded
+        if upload:  # is not held in memory
+            size = most if declared is None else int(declared)
+            if _held(self.scratch) + self._coming + size > self.limits.uploads_bytes:
+                raise _Refused(503, "the server holds too many uploads; try again in an hour")
+            return bounded, size
+        if scope["method"] in ("GET", "HEAD"):
+            return bounded, 0
         body = await _read(bounded)
         _check(body)
-        return _again(body, receive)
+        return _again(body, receive), 0
 
 
 class _Refused(MultiPartException):
@@ -69,6 +87,15 @@ class _TooLarge(_Refused):
 
     def __init__(self, most: int) -> None:
         super().__init__(413, f"the request exceeds the maximum allowed size of {most:,} bytes")
+
+
+def _held(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    size = 0
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # it was removed since
+            size += file.stat().st_size
+    return size
 
 
 def _bounded(receive: Receive, most: int) -> Receive:

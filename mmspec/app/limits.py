@@ -16,10 +16,11 @@ FORMATS = ("PNG", "JPEG", "WEBP")  # other parsers never see what a visitor uplo
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one visitor's request, and of how many may wait.
+    """Of one visitor's request, and of all visitors together.
 
     Attributes:
         upload_bytes: of a picture or a report.
+        uploads_bytes: of all that are kept, each for an hour or so.
         request_bytes: of any other request's body.
         pixels: of a picture.
         prompt: characters.
@@ -31,6 +32,7 @@ class Limits:
     """
 
     upload_bytes: int = 10_000_000
+    uploads_bytes: int = 200_000_000
     request_bytes: int = 100_000
     pixels: int = 16_000_000
     prompt: int = 500

@@ -28,6 +28,7 @@ INTRO = """# mmspec
 One model, one prompt, one seed: speculatively on the left, plainly on the right, as they are made.
 """
 _QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+PICTURES = [".png", ".jpg", ".jpeg", ".webp"]
 _QUICK = 4  # events at a time that are done at once; a picture to be shown takes memory
 
 
@@ -133,7 +134,9 @@ class Page:
     def _picture(self) -> Any:
         """A field for an upload; beside it the picture that is asked about."""
         with gr.Row():
-            upload = gr.File(label="Picture (PNG, JPEG or WebP)", height=110, scale=3)
+            upload = gr.File(
+                label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
+            )
             shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
         upload.change(self._thumbnail, upload, shown, **_QUIET)
         return upload
@@ -289,7 +292,7 @@ class Page:
         with gr.Row():
             first = next(iter(known), "")
             chosen = gr.Dropdown(["", *known], value=first, label="A report of this project")
-            upload = gr.File(label="Your report.json", height=110)
+            upload = gr.File(label="Your report.json", file_types=[".json"], height=110)
             path = gr.Textbox(
                 "", label="Or its path", visible=self.folders.offered, placeholder="path/to/report"
             )

@@ -68,7 +68,7 @@ def served(
                 show_error=False,
                 allowed_paths=[],
                 max_file_size=limits.upload_bytes,
-                app_kwargs={"middleware": [Middleware(Gate, limits=limits)]},
+                app_kwargs={"middleware": [Middleware(Gate, limits=limits, scratch=Path(scratch))]},
                 enable_monitoring=False,
                 run_history=False,
                 footer_links=[],

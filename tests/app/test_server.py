@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.app.limits import Limits
 from mmspec.app.server import served
 from mmspec.cli import main
 
@@ -119,6 +120,18 @@ def test_requests_have_a_size(address, tmp_path, declared, route, kind, body, co
     connection.close()
     if code != 200:
         assert set(scratch.rglob("*")) == before
+
+
+def test_uploads_have_a_size_together(address):
+    """Nothing more is taken while the folder is full."""
+    kind = "multipart/form-data; boundary=b"
+    full = Path(os.environ["GRADIO_TEMP_DIR"]) / "full"
+    with full.open("wb") as file:
+        file.truncate(Limits().uploads_bytes)
+    found = answer(f"{address}/gradio_api/upload", parts(1000), Content_Type=kind)
+    assert found == (503, "the server holds too many uploads; try again in an hour")
+    full.unlink()
+    assert status(f"{address}/gradio_api/upload", parts(1000), Content_Type=kind) == 200
 
 
 def test_what_is_not_offered(address):
