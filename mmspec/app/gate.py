@@ -1,5 +1,5 @@
-"""What never reaches the page's server: bodies without an end, more files than it may hold, and
-addresses for it to fetch."""
+"""What never reaches the page's server: bodies without an end, more files than it may hold,
+addresses for it to fetch, and pages of other hosts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .folders import is_loopback
 from .limits import Limits
 
 ENVELOPE = 10_000  # bytes of an upload's request around its file
@@ -30,10 +32,12 @@ class Gate:
         app: what is behind it.
         limits: of a visitor's request.
         scratch: the folder that uploads are written to.
+        local: whether to answer only requests that name this machine as their host. A page of
+            another host that leads here (DNS rebinding) would else have what its visitor has.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, scratch: Path) -> None:
-        self.app, self.limits, self.scratch = app, limits, scratch
+    def __init__(self, app: ASGIApp, limits: Limits, scratch: Path, local: bool) -> None:
+        self.app, self.limits, self.scratch, self.local = app, limits, scratch, local
         self._coming = 0  # bytes of uploads that are on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,6 +58,8 @@ class Gate:
     async def _checked(self, scope: Scope, receive: Receive) -> tuple[Receive, int]:
         """What the app receives in place of a request's body: the same, as far as it may be; and
         the bytes of an upload, at most."""
+        if self.local and not is_loopback(_host(scope)):
+            raise _Refused(403, "this server answers to localhost and 127.0.0.1 alone")
         if _ADDRESS.search(scope["path"]):
             raise _Refused(403, "this server fetches no addresses")
         upload = scope["path"].endswith("/upload")
@@ -87,6 +93,14 @@ class _TooLarge(_Refused):
 
     def __init__(self, most: int) -> None:
         super().__init__(413, f"the request exceeds the maximum allowed size of {most:,} bytes")
+
+
+def _host(scope: Scope) -> str:
+    """The host that a request names, without its port; "": none."""
+    try:
+        return urlsplit(f"//{Headers(scope=scope).get('host', '')}").hostname or ""
+    except ValueError:  # half of an IPv6 address
+        return ""
 
 
 def _held(folder: Path) -> int:

@@ -49,7 +49,8 @@ def served(
         from .page import Page
 
         limits = limits or Limits()
-        folders = Folders(models_root, anywhere=is_loopback(host))
+        local = is_loopback(host)
+        folders = Folders(models_root, anywhere=local)
         shelf = Shelf(models, device)
         for modality in MODALITIES:
             for name in shelf.names(modality):  # what can't be read is said before anybody visits
@@ -58,6 +59,7 @@ def served(
         blocks = page.build()
         fonts = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
         theme = gr.themes.Base(primary_hue="blue", font=fonts[0], font_mono=fonts[1])
+        gate = Middleware(Gate, limits=limits, scratch=Path(scratch), local=local)
         try:
             _, address, _ = blocks.launch(
                 server_name=host,
@@ -68,7 +70,7 @@ def served(
                 show_error=False,
                 allowed_paths=[],
                 max_file_size=limits.upload_bytes,
-                app_kwargs={"middleware": [Middleware(Gate, limits=limits, scratch=Path(scratch))]},
+                app_kwargs={"middleware": [gate]},
                 enable_monitoring=False,
                 run_history=False,
                 footer_links=[],

@@ -22,7 +22,7 @@ def test_uploads_on_their_way_have_a_size_together(tmp_path):
             inside.append(int(dict(scope["headers"]).get(b"content-length", -1)))
             await go.wait()
 
-        gate = Gate(app, Limits(upload_bytes=60_000, uploads_bytes=100_000), tmp_path)
+        gate = Gate(app, Limits(upload_bytes=60_000, uploads_bytes=100_000), tmp_path, False)
 
         async def upload(size: int | None) -> None:
             headers = [] if size is None else [(b"content-length", str(size).encode())]

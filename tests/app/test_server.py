@@ -68,6 +68,28 @@ def test_no_address_is_fetched(address, route, scheme):
     assert found == (403, "this server fetches no addresses")
 
 
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("evil.example", 403),
+        ("evil.example:{port}", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost@evil.example", 403),
+        ("[::1", 403),
+        ("", 403),
+        ("localhost:{port}", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1:{port}", 200),
+        ("[::1]:{port}", 200),
+    ],
+)
+def test_other_hosts_are_not_answered(address, host, code):
+    """A page of theirs would reach the demo through its visitor's browser."""
+    host = host.format(port=address.rpartition(":")[2])
+    for path in ("", "/config"):
+        assert status(address + path, Host=host) == code
+
+
 def join(address: str, path: str) -> tuple[int, str]:
     """Ask for a picture's thumbnail, as the page does for an upload at a path."""
     with urllib.request.urlopen(f"{address}/config", timeout=120) as config:
