@@ -158,7 +158,7 @@ class Page:
         modality = tab.modality
         offered, first = self._offered(tab, self.shelf.names(modality)[0])
         method = gr.Dropdown(offered, value=first, label="Method")
-        about = gr.HTML(words.about(first, modality))
+        about = gr.HTML(self._about(tab, first))
         knob = self._knob(words.knob(first, modality))
         more = gr.Textbox(
             "",
@@ -167,16 +167,17 @@ class Page:
             max_length=self.limits.settings,
         )
 
-        def change(name: str | None) -> tuple[str, Any]:
-            if name is not None and name not in tab.methods:
-                return "", self._knob(None)
-            return words.about(name, modality), self._knob(words.knob(name, modality))
+        def change(name: str | None, settings: str) -> tuple[str, Any]:
+            known = words.knob(name, modality) if name in tab.methods else None
+            return self._about(tab, name, None, settings), self._knob(known)
 
         def offer(request: gr.Request, chosen: str | None, name: str, typed: str = "") -> Any:
             offered, first = self._offered(tab, name, typed.strip(), request)
             return gr.Dropdown(offered, value=chosen if chosen in offered else first)
 
-        method.change(change, method, [about, knob], **_QUIET)
+        method.change(change, [method, more], [about, knob], **_QUIET)
+        for event in (knob.change, more.blur):
+            event(partial(self._about, tab), [method, knob, more], about, **_QUIET)
         fields = [method, model] if path is None else [method, model, path]
         model.change(offer, fields, method, **_QUIET)
         if path is not None:
@@ -194,6 +195,18 @@ class Page:
                 able = runnable_in(self.folders.find(typed, request), tab.modality)
         offered = [name for name in tab.methods if name in able]
         return offered, next((name for name in (*tab.first, *offered) if name in offered), None)
+
+    def _about(self, tab: Tab, method: str | None, value: Any = None, more: str = "") -> str:
+        """What a method is with its knob and further settings, or what is wrong with them."""
+
+        def told() -> str:
+            if method is None:
+                return words.about(None, tab.modality)
+            settings = checked_text(more, "the settings", self.limits.settings)
+            _, config = words.configured(method, tab.modality, value, settings)
+            return words.about(config, tab.modality)
+
+        return _told(told)
 
     def _knob(self, knob: words.Knob | None) -> Any:
         if knob is None:

@@ -10,20 +10,21 @@ from ..config import REAL, WHOLE, SpecConfig
 from ..engine.types import Contract
 from ..errors import InputError
 from ..eval.methods import parse_method
-from ..methods import METHODS, WINDOWED, Modality
+from ..methods import METHODS, OF_IDS, WINDOWED, Modality
 from ..pipelines.contracts import contract
 from ..registry import check_name
 from . import markup
 
 CONTRACTS: dict[Contract, str] = {
-    "exact": "Exact: what comes out has the same law as without speculation. Two draws of one law "
-    "still differ; at temperature 0 they are the same.",
-    "exact-greedy": "Exact: the very tokens that decoding without speculation picks.",
-    "bounded": "Bounded: the law of what comes out is not the target's, but no further from it "
-    "than the knob allows.",
-    "lossy": "Lossy: what comes out follows another law than the target's. Look at both, and at a "
+    "exact": "Exact: every result is as likely as from plain decoding. Both sides are drawn by "
+    "chance, so one seed may still give two results.",
+    "exact-greedy": "Exact: the very tokens that plain decoding picks.",
+    "bounded": "Bounded: results are more or less likely than from plain decoding, but only as far "
+    "as the knob allows.",
+    "lossy": "Lossy: what comes out may be worse than plain decoding's. Look at both, and at a "
     "report that measured many.",
 }
+_GREEDY = " At temperature 0 they are the same."  # where the contract is exact, of token ids
 KNOBS = {
     "num_draft_tokens": "how many are drafted before the target checks",
     "window": "positions that are drafted at a time",
@@ -122,13 +123,13 @@ def configured(method: str, modality: Modality, value: Any, more: str) -> tuple[
     return name, config
 
 
-def about(method: str | None, modality: Modality) -> str:
-    """A method in a few sentences, as HTML; None: why a model has none."""
-    if method is None:
+def about(config: SpecConfig | None, modality: Modality) -> str:
+    """A configuration in a few sentences, as HTML; None: why a model has none."""
+    if config is None:
         return f'<div class="mm-about"><p>{markup.escape(sentence(NOTHING))}</p></div>'
-    config = SpecConfig(method)
-    summary = METHODS[method].of(modality).summary
-    promise = CONTRACTS[contract(config, modality)]
+    summary = METHODS[config.method].of(modality).summary
+    kind = contract(config, modality)
+    promise = CONTRACTS[kind] + (_GREEDY if kind == "exact" and modality in OF_IDS else "")
     parts = config.serving(modality)
     made_of = f"Drafter {parts.drafter}, acceptance rule {parts.rule}, length {parts.length}."
     if parts.head is not None:

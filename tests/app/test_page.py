@@ -350,6 +350,18 @@ def test_methods_are_those_that_a_model_can_run(page):
         assert page._offered(TAB[modality], page.shelf.names(modality)[0])[1] == wanted
 
 
+def test_the_contract_follows_knob_and_settings(page):
+    tab = TAB["image"]
+    assert "Exact: " in page._about(tab, "scd")
+    assert "Exact: " in page._about(tab, "scd", 2)
+    moved = page._about(tab, "scd", 2, " rule=lantern, lantern_delta=0.1 ")
+    assert "Lossy: " in moved
+    assert "acceptance rule lantern," in moved
+    for wrong in ({"value": 9999}, {"more": "windw=3"}, {"more": "rule=antigravity:Rule"}):
+        assert 'role="alert"' in page._about(tab, "scd", **wrong)
+    assert "no drafter" in page._about(tab, None)
+
+
 def test_a_model_without_a_drafter(page, undrafted):
     """Nothing is offered, and the page says why wherever a method would be."""
     tab, nothing = TAB["video"], "this model has no drafter: there is nothing to speculate with"

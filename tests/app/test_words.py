@@ -8,14 +8,19 @@ from mmspec.app import words
 from mmspec.app.tabs import TABS
 from mmspec.config import REAL, WHOLE
 
+GREEDY = {
+    tab.modality for tab in TABS for s in tab.settings if (s.name, s.low) == ("temperature", 0)
+}
 OFFERED = [(tab.modality, method) for tab in TABS for method in tab.methods]
 
 
 @pytest.mark.parametrize(("modality", "method"), OFFERED)
 def test_a_method_in_words(modality, method):
-    html = words.about(method, modality)
     config = words.SpecConfig(method)
-    assert words.CONTRACTS[words.contract(config, modality)].replace("'", "&#x27;") in html
+    html = words.about(config, modality)
+    contract = words.contract(config, modality)
+    assert words.CONTRACTS[contract].replace("'", "&#x27;") in html
+    assert ("temperature 0" in html) == (contract == "exact" and modality in GREEDY)
     knob = words.knob(method, modality)
     assert words.configured(method, modality, knob and knob.value, "") == (method, config)
     if knob is not None:
