@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from ..config import SpecConfig
@@ -36,7 +37,8 @@ class Race:
 
     One after the other, since two at once would slow each other down; each is shown in its panel
     while it goes. Seconds are those of the loop, which does not know that somebody watches: drawing
-    a view is in no phase of it. The first run of a kind is slow, so each has a round of warm-up.
+    a view is in no phase of it. The first run of a kind is slow, so each has a round of warm-up, or
+    as many as it takes to draft.
 
     Args:
         make: a side of the modality.
@@ -72,8 +74,11 @@ class Race:
         kind = config, tuple(sorted(self.wish.call.items()))
         if kind not in self.model.warm:
             self._tell("Warming up …")
-            self.make(self.model.pipe, self.wish).run(lambda: True)
-            self.model.warm.add(kind)
+            side = self.make(self.model.pipe, self.wish)
+            rounds = count(1)
+            side.run(lambda: self.job.cancelled or next(rounds) >= side.first_rounds)
+            if not self.job.cancelled:
+                self.model.warm.add(kind)
 
     def _run(self, place: str) -> None:
         side = self.sides[place] = self.make(self.model.pipe, self.wish)

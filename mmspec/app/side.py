@@ -72,6 +72,11 @@ class Side(ABC):
         """Words of the prompt that the model can't know."""
         return unknown_words(self.tokenizer, self.wish.prompt) if self.tokenizer else []
 
+    @property
+    def first_rounds(self) -> int:
+        """Rounds in which all that it does is done once."""
+        return 1
+
     def run(self, on_round: Callable[[], bool]) -> None:
         """Generate; `on_round` is called after every round, and True stops."""
 

@@ -36,6 +36,12 @@ class VideoSide(Side):
         self.newest = 0  # frames of the last block
         self.blocks: list[str] = []
 
+    @property
+    def first_rounds(self) -> int:
+        """The first blocks have no draft."""
+        parts = self.pipe.speculation.serving("video")
+        return 1 if parts.drafter == "null" else parts.forced_blocks + 1
+
     def generate(self, **call: Any) -> Any:
         del call["blocks"]
         call["num_inference_steps"] = call["num_inference_steps"] or None

@@ -238,6 +238,24 @@ def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, chan
     assert rounds[-1] < most
 
 
+def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
+    """The first block has none."""
+    from mmspec.app.video import VideoSide
+
+    observe, drafted = VideoSide.observe, {}
+
+    def seen(side, state):
+        observe(side, state)
+        drafted.setdefault(side, []).append(sum(state["stats"].drafted))
+
+    monkeypatch.setattr(VideoSide, "observe", seen)
+    assert "Done: sdvg" in one(page, "video")
+    warm_up, speculative, *plain = drafted.values()
+    assert warm_up == [0, 1]
+    assert len(speculative) == 7
+    assert [len(rounds) for rounds in plain] == [1, 7]
+
+
 def test_a_stopped_run_leaves_the_next_alone(page, slow):
     _, go = slow
     tab = TAB["image"]
