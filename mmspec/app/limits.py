@@ -28,6 +28,7 @@ class Limits:
         rows: methods of a report.
         waiting: runs in the queue, the one at work included.
         waiting_of_host: those of visitors at one machine that is not this one.
+        seconds: of a run, from the loaded model on.
         most_seed: largest seed; browsers are exact below 2**53.
     """
 
@@ -40,6 +41,7 @@ class Limits:
     rows: int = 200
     waiting: int = 8
     waiting_of_host: int = 2
+    seconds: float = 1800
     most_seed: int = 2**32 - 1
 
 

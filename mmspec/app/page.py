@@ -266,7 +266,7 @@ class Page:
             job.tell(State(markup.message("Loading the model …")))
             with told_as(called, folder):
                 model = self.shelf.load(tab.modality, folder)
-            Race(tab.make, model, wish, job).run()
+            Race(tab.make, model, wish, job, self.limits.seconds).run()
 
         return work
 

@@ -45,10 +45,16 @@ class Race:
         model: what draws.
         wish: what to draw.
         job: stops at the end of a round once it is cancelled.
+        seconds: after so many it stops as well.
     """
 
-    def __init__(self, make: Make, model: Model, wish: Wish, job: Job[State]) -> None:
+    def __init__(
+        self, make: Make, model: Model, wish: Wish, job: Job[State], seconds: float
+    ) -> None:
         self.make, self.model, self.wish, self.job = make, model, wish, job
+        self.seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._late = False  # it stopped for that
         self.sides: dict[str, Side] = {}
         self.state = State()
         self._unknown = ""
@@ -60,15 +66,19 @@ class Race:
         before = pipe.speculation
         try:
             for place, config in (("speculative", self.wish.config), ("plain", PLAIN)):
-                if self.job.cancelled:
-                    break
                 pipe.enable_speculation(config)
-                self._warm(config)
-                self._run(place)
+                if not self._stops():
+                    self._warm(config)
+                if not self._stops():
+                    self._run(place)
         finally:
             pipe.enable_speculation(before)
-        ended = "stopped" if self.job.cancelled else "done"
-        self._tell(self._result(ended))
+        self._tell(self._result())
+
+    def _stops(self) -> bool:
+        """Whether it is to go no further."""
+        self._late = self._late or time.monotonic() > self._until
+        return self.job.cancelled or self._late
 
     def _warm(self, config: SpecConfig) -> None:
         kind = config, tuple(sorted(self.wish.call.items()))
@@ -76,8 +86,8 @@ class Race:
             self._tell("Warming up …")
             side = self.make(self.model.pipe, self.wish)
             rounds = count(1)
-            side.run(lambda: self.job.cancelled or next(rounds) >= side.first_rounds)
-            if not self.job.cancelled:
+            side.run(lambda: self._stops() or next(rounds) >= side.first_rounds)
+            if not self._stops():
                 self.model.warm.add(kind)
 
     def _run(self, place: str) -> None:
@@ -85,10 +95,10 @@ class Race:
         self._unknown = words.unknown(side.unknown)
 
         def on_round() -> bool:
-            if not self.job.cancelled and self._due():
+            if not (stops := self._stops()) and self._due():
                 self._show(place, side)
                 self._tell(self._progress(place))
-            return self.job.cancelled
+            return stops
 
         side.run(on_round)
         self._show(place, side)
@@ -116,11 +126,12 @@ class Race:
             return f"{self.wish.name} is at work; plain decoding follows, with the same seed."
         return f"Plain decoding is at work. So far: {self._ratio()} (an estimate; {HERE})."
 
-    def _result(self, ended: str) -> str:
+    def _result(self) -> str:
         ratio = self._ratio()
-        if ended == "stopped":
+        if self.job.cancelled or self._late:
+            why = "" if self.job.cancelled else f": a run has at most {self.seconds:,g} seconds"
             told = f" Of what ran: {ratio} (an estimate; {HERE})." if ratio else ""
-            return f"Stopped.{told}"
+            return f"Stopped{why}.{told}"
         return f"Done: {self.wish.name} is {ratio} ({HERE}; a report says more)."
 
     def _ratio(self) -> str:

@@ -107,7 +107,7 @@ def side(seconds: float, units: int) -> SimpleNamespace:
     ],
 )
 def test_ratio(speculative, plain, told):
-    race = Race(lambda pipe, wish: plain, Model(None), Wish("", SpecConfig(), ""), Job("one"))
+    race = Race(lambda pipe, wish: plain, Model(None), Wish("", SpecConfig(), ""), Job("one"), 60)
     race.sides["speculative"] = speculative
     assert race._ratio() == ""
     race.sides["plain"] = plain
@@ -125,7 +125,7 @@ def test_views_rest(monkeypatch):
             now += self.takes
             return ""
 
-    race = Race(lambda pipe, wish: None, Model(None), Wish("", SpecConfig(), ""), Job("one"))
+    race = Race(lambda pipe, wish: None, Model(None), Wish("", SpecConfig(), ""), Job("one"), 60)
     assert race._due()
     for takes, rest in ((0.01, 0.25), (0.5, 2.0)):
         race._show("plain", Slow(takes=takes, stats=None, meters=list))

@@ -256,6 +256,19 @@ def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
     assert [len(rounds) for rounds in plain] == [1, 7]
 
 
+def test_a_run_has_an_end(folders, slow):
+    """After its seconds it stops within a round, and the page says why; the next may begin."""
+    rounds, go = slow
+    page = Page(Shelf({"image": [folders["image"]]}), Folders(), Limits(seconds=0.1))
+    told = one(page, knob=1)
+    assert told == "Stopped: a run has at most 0.1 seconds."
+    assert rounds == [1]  # of the warm-up
+    go.set()
+    page.limits = Limits()
+    assert one(page).startswith("Done: ")
+    page.desk.close()
+
+
 def test_a_stopped_run_leaves_the_next_alone(page, slow):
     _, go = slow
     tab = TAB["image"]
