@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..models.embedded import cache
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,15 @@ class Folders:
 
 @contextmanager
 def told_as(text: str, path: Path | None) -> Iterator[None]:
-    """Errors name what a visitor typed or chose in place of the path that it stands for."""
+    """Errors name what a visitor typed or chose in place of the path that it stands for, or of its
+    unpacked copy."""
     try:
         yield
     except InputError as error:
-        if path is None:
-            raise
-        raise InputError(str(error).replace(str(path), text)) from error
+        told = str(error) if path is None else str(error).replace(str(path), text)
+        kept = re.escape(str(cache()))
+        told = re.sub(rf"{kept}/\S*?-[0-9a-f]{{16}}\b", lambda _: text, told)
+        raise InputError(re.sub(kept, "the cache", told)) from error
 
 
 def is_loopback(host: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from ..errors import InputError
+from ..pipelines.base import shipped
 from ..pipelines.present import runnable_in
 from . import markup, words
 from .desk import BROKEN, Desk, Job, visitor_of
@@ -264,7 +265,7 @@ class Page:
     ) -> Callable[[Job[State]], None]:
         def work(job: Job[State]) -> None:
             job.tell(State(markup.message("Loading the model …")))
-            with told_as(called, folder):
+            with told_as(called, folder or shipped().get(called)):
                 model = self.shelf.load(tab.modality, folder)
             Race(tab.make, model, wish, job, self.limits.seconds).run()
 

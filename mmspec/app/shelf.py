@@ -35,9 +35,7 @@ class Shelf:
         self._folders: dict[Modality, dict[str, Path | None]] = {}
         for modality in PIPELINES:
             own, given = f"embedded-{embedded_name(modality)}", list(folders.get(modality, ()))
-            short = ["", own, *(path.name for path in given)]  # names that are taken
-            named = {p.name if short.count(p.name) == 1 else str(p): p.resolve() for p in given}
-            self._folders[modality] = {**named, own: None}
+            self._folders[modality] = {**_named(given, own), own: None}
         self._kept: dict[tuple[Modality, Path | None], Model] = {}
         self._typed: dict[Modality, Path] = {}
 
@@ -99,3 +97,16 @@ class Shelf:
         except InputError as error:
             return str(error)
         return None
+
+
+def _named(folders: Sequence[Path], taken: str) -> dict[str, Path]:
+    """Folders by the shortest ends of their paths that tell them apart, and from a name that is
+    taken: where a server has its models is nobody's business."""
+    paths, named = [folder.absolute() for folder in folders], {}
+    for path in paths:
+        others = [other.parts for other in (*paths, Path(taken)) if other != path]
+        count = 1
+        while any(other[-count:] == path.parts[-count:] for other in others):
+            count += 1
+        named[str(Path(*path.parts[-count:]))] = path.resolve()
+    return named

@@ -39,7 +39,7 @@ def readable(folder: Path) -> Path:
     """
     if not is_packed(folder):
         return folder
-    copy = _cache() / f"{folder.resolve().name}-{_digest(folder)}"
+    copy = cache() / f"{folder.resolve().name}-{_digest(folder)}"
     if copy.is_dir():
         return copy
     try:
@@ -61,7 +61,8 @@ def readable(folder: Path) -> Path:
     return copy
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """The folder of unpacked copies."""
     if own := os.environ.get("MMSPEC_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mmspec"

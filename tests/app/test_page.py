@@ -18,6 +18,7 @@ from mmspec.app.server import _example
 from mmspec.app.shelf import Shelf
 from mmspec.app.tabs import TABS, Tab
 from mmspec.config import SpecConfig
+from mmspec.models.embedded import readable
 from mmspec.models.text import unknown_words
 from mmspec.pipelines.base import embedded_name, shipped
 from mmspec.registry import resolve
@@ -434,10 +435,33 @@ def test_a_path_is_told_as_it_was_typed(page, tmp_path):
     assert str(tmp_path) not in one(page, model="mine")
 
 
+def test_the_cache_is_not_named(page, tmp_path, monkeypatch):
+    """Neither that of an unpacked model, nor why it can't be unpacked."""
+    monkeypatch.setenv("MMSPEC_CACHE", str(tmp_path / "cache"))
+    page.shelf = Shelf({})
+    (tmp_path / "cache").write_text("no folder")
+    told = one(page, model="embedded-image")
+    assert "can't unpack" in told.replace("&#x27;", "'")
+    assert "into the cache: " in told
+    assert str(tmp_path) not in told
+    (tmp_path / "cache").unlink()
+    broken = readable(shipped()["embedded-image"]) / "transformer" / "config.json"
+    broken.write_text("[]")
+    told = one(page, model="embedded-image")
+    assert told.startswith("embedded-image/transformer/config.json "), told
+
+
 def test_folders_of_one_name_are_told_apart():
-    given = [Path("a/model"), Path("b/model"), Path("c/other"), Path("d/embedded-image")]
+    """By no more of their paths than it takes."""
+    given = [Path("a/model"), Path("/secret/b/model"), Path("c/other"), Path("d/embedded-image")]
     names = Shelf({"image": given}).names("image")
     assert names == ["a/model", "b/model", "other", "d/embedded-image", "embedded-image"]
+    given = [Path("/secret/a/model"), Path("/secret/a/b/model"), Path("/c/b/model")]
+    names = Shelf({"image": given}).names("image")
+    assert names[:-1] == ["a/model", "a/b/model", "c/b/model"]
+    shelf = Shelf({"image": [Path("/model"), Path("/a/model")]})
+    assert shelf.names("image") == ["/model", "a/model", "embedded-image"]
+    assert shelf.folder("image", "a/model") == Path("/a/model")
 
 
 def test_what_is_offered_runs_on_the_embedded_models():
