@@ -1,10 +1,11 @@
 # make picture   makes a picture from a prompt twice, plainly and speculatively, into out/
-# make demo      serves the demo on this machine, until Ctrl-C
+# make demo      serves the demo on this machine, until Ctrl-C; with PORT=7861 at another port
 # make test      runs every check: style, types, tests
 #
 # Each sets up .venv first if need be. PYTHON=python3.12 chooses another Python.
 
 PYTHON ?= python3
+PORT ?= 7860
 BIN := .venv/bin
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 READY := .venv/.ready
@@ -18,7 +19,8 @@ picture: $(READY)
 	@echo "Done: the pictures, both side by side, and stats.json are in out/"
 
 demo: $(READY)
-	@$(BIN)/mmspec demo
+	@echo "Starting the demo at port $(PORT); make demo PORT=... takes another"
+	@$(BIN)/mmspec demo --port $(PORT)
 
 test: $(READY)
 	@echo "Checking style ..."
