@@ -178,7 +178,7 @@ class SpeculativePipeline(DiffusionPipeline):
 
     @property
     def interrupt(self) -> bool:
-        """True after a callback set it: generation stops at the end of the round."""
+        """True after a callback set it: generation stops at the end of the round, or sooner."""
         return self._interrupt
 
     @interrupt.setter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from diffusers import AutoencoderKLWan
 from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
 
 from ..config import SpecConfig
-from ..engine.types import Context
+from ..engine.types import Context, Interrupted
 from ..errors import InputError
 from ..methods import Modality
 from ..models.frame_router import FrameRouter
@@ -139,7 +140,9 @@ class VideoPipeline(SpeculativePipeline):
             return_dict: a `VideoOutput`, else the tuple (frames, stats).
             callback_on_step_end: called as `callback(pipe, round, blocks so far, {"latents": …,
                 "stats": …})` after every block, with its latents `[B, F, C, h, w]` and the stats so
-                far, such as who made it; set `pipe.interrupt = True` in it to stop.
+                far, such as who made it; set `pipe.interrupt = True` in it to stop. From another
+                thread this ends the call before the target's next step: what is returned are the
+                blocks that stand, and there is no `snapshot`.
             callback_on_block: called as `callback(pipe, block)` for every clip's block as soon as
                 it stands, see `VideoBlock`.
 
@@ -183,6 +186,7 @@ class VideoPipeline(SpeculativePipeline):
         if resume is not None:
             work.restore(resume)
         self._at_work = work
+        clips.before_step = self._check_interrupt
         with self.progress_bar(total=blocks - done) as bar:
 
             def on_block(context: Context) -> bool:
@@ -196,13 +200,19 @@ class VideoPipeline(SpeculativePipeline):
                     callback_on_step_end(self, context.round, work.blocks, told)
                 return self._interrupt
 
-            work.run(blocks - done, on_block)
+            with suppress(Interrupted):
+                work.run(blocks - done, on_block)
         if drafter is not None and not self._interrupt and work.pace.plain is not None:
             self._notices.check(stats, work.pace.plain, work.pace.spent)
         frames = shown.frames()
         if not return_dict:
             return frames, stats
         return VideoOutput(frames=frames, stats=stats, made_by=stats.made_by, rewards=stats.rewards)
+
+    def _check_interrupt(self) -> None:
+        """Raise `Interrupted` if somebody stopped the call."""
+        if self._interrupt:
+            raise Interrupted
 
     def snapshot(self) -> Snapshot:
         """What `resume` needs to go on with the clips of the last call, or of the one that a

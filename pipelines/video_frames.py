@@ -53,10 +53,10 @@ class ShownFrames:
             self._kept[block.row].append(self.pictures(pixels, self.output_type))
 
     def frames(self) -> Any:
-        """All clips, see `VideoOutput.frames`."""
+        """All clips, see `VideoOutput.frames`; lists of nothing as long as there is no block."""
         if self.output_type == "none":
             return None
-        if self.output_type == "pil":
+        if self.output_type == "pil" or not any(self._kept):
             return [[frame for block in clip for frame in block] for clip in self._kept]
         if self.output_type == "np":
             return np.stack([np.concatenate(clip) for clip in self._kept])

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from ..errors import InputError
@@ -31,6 +32,7 @@ class Job(Generic[State]):
         self._news = threading.Condition()
         self._state: State | None = None
         self._over = False
+        self._stop: Callable[[], None] | None = None
         self._asked = False  # to stop, and whoever watches does not know yet
 
     @property
@@ -42,7 +44,20 @@ class Job(Generic[State]):
         """Ask it to stop; whoever watches is woken."""
         with self._news:
             self.cancelled = self._asked = True
+            if self._stop is not None:
+                self._stop()
             self._news.notify_all()
+
+    @contextmanager
+    def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
+        """While the block runs, whoever asks the job to stop calls this as well."""
+        with self._news:
+            self._stop = stop
+        try:
+            yield
+        finally:
+            with self._news:
+                self._stop = None
 
     def tell(self, state: State) -> None:
         """Put a state in the place of the one before."""

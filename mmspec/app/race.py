@@ -44,7 +44,7 @@ class Race:
         make: a side of the modality.
         model: what draws.
         wish: what to draw.
-        job: stops at the end of a round once it is cancelled.
+        job: stops at the end of a round once it is cancelled, or as soon as the pipeline can.
         seconds: after so many it stops as well.
     """
 
@@ -64,13 +64,18 @@ class Race:
         """Both runs, and the result."""
         pipe = self.model.pipe
         before = pipe.speculation
+
+        def interrupt() -> None:
+            pipe.interrupt = True
+
         try:
-            for place, config in (("speculative", self.wish.config), ("plain", PLAIN)):
-                pipe.enable_speculation(config)
-                if not self._stops():
-                    self._warm(config)
-                if not self._stops():
-                    self._run(place)
+            with self.job.stopped_by(interrupt):
+                for place, config in (("speculative", self.wish.config), ("plain", PLAIN)):
+                    pipe.enable_speculation(config)
+                    if not self._stops():
+                        self._warm(config)
+                    if not self._stops():
+                        self._run(place)
         finally:
             pipe.enable_speculation(before)
         self._tell(self._result())

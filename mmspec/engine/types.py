@@ -430,6 +430,10 @@ class TargetError(FloatingPointError):
     """The target's laws are no numbers: there is nothing to sample from."""
 
 
+class Interrupted(Exception):  # noqa: N818
+    """Somebody stopped a generation within a round."""
+
+
 Stop = Callable[[Context, Tensor], Tensor]
 
 

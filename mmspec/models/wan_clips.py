@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,10 @@ class WanClips:
         limit: blocks of a clip at most; a rolling window needs none.
         window: another than the model's own.
 
+    Attributes:
+        before_step: called before every denoising step; what it raises breaks a block off, and
+            clips can't go on from there.
+
     Raises:
         InputError: the latents can't be cut into tokens, or a global window has no limit.
     """
@@ -54,6 +58,7 @@ class WanClips:
     ) -> None:
         self.model, self.sampler = model, sampler
         self.shape = (model.config.num_frame_per_block, model.config.in_dim, height, width)
+        self.before_step: Callable[[], None] = lambda: None
         self._caches = [model.start(text, height, width, limit, window) for text in texts]
         self._waiting: list[list[Tensor]] = [[] for _ in texts]
         self._calls, self._read = [0] * len(texts), [0] * len(texts)
@@ -123,6 +128,7 @@ class WanClips:
             self.sampler,
             lambda step: noise[step][None],
             known,
+            self.before_step,
         )
         self._count(row, self.steps, self.steps + len(self._waiting[row]))
         self._waiting[row] = []

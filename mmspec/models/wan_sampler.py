@@ -105,6 +105,7 @@ def denoise_block(
     sampler: FewStepSampler,
     draw: Draw,
     clean: Tensor | None = None,
+    before_step: Callable[[], None] = lambda: None,
 ) -> Tensor:
     """The clean latents `[B, F, C, H, W]` of the block that comes next; it is not committed.
 
@@ -116,6 +117,7 @@ def denoise_block(
         draw: gives the fresh noise like `noise` before step 1, 2, …
         clean: frames of the blocks before it that are not committed yet, `[B, n · F, C, H, W]`: the
             first step does it along the way.
+        before_step: what it raises breaks the block off.
 
     Raises:
         InputError: rows do not fit, or the cache has no room.
@@ -136,6 +138,7 @@ def denoise_block(
         if step:
             added = seen if not fresh else math.sqrt(1 - fresh**2) * seen + fresh * draw(step)
             x = (1 - sigma) * block + sigma * added
+        before_step()
         velocity = model.denoise(grouped(x), TIMESTEPS * sigma, cache, context)
         if sampler.guided:
             velocity = guided(velocity, sampler.guidance_scale)

@@ -239,6 +239,24 @@ def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, chan
     assert rounds[-1] < most
 
 
+def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
+    """No step is taken behind the one at which a visitor stops it; the next run is whole."""
+    from mmspec.models.wan import WanTransformer
+
+    denoise, steps = WanTransformer.denoise, []
+
+    def stopped(*given, **named):
+        steps.append(1)
+        if len(steps) == 3:
+            assert page.desk.cancel("one")
+        return denoise(*given, **named)
+
+    monkeypatch.setattr(WanTransformer, "denoise", stopped)
+    assert one(page, "video", num_inference_steps=8) == "Stopped."
+    assert len(steps) == 3
+    assert one(page, "video", num_inference_steps=2).startswith("Done: ")
+
+
 def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
     """The first block has none."""
     from mmspec.app.video import VideoSide

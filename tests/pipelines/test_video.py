@@ -428,6 +428,34 @@ def test_what_broke_off_within_a_block_does_not_go_on(pipe, monkeypatch):
         pipe.snapshot()
 
 
+@pytest.mark.parametrize(("last", "frames"), [(1, 0), (3, 5)])
+@pytest.mark.parametrize("output_type", ["pil", "pt"])
+def test_interrupted_within_a_block(pipe, monkeypatch, last, frames, output_type):
+    """As from another thread: no further step is taken, what stands is there, and no more."""
+    denoise, steps = pipe.transformer.denoise, []
+
+    def stopped(*given, **named):
+        steps.append(1)
+        if len(steps) == last:
+            pipe.interrupt = True
+        return denoise(*given, **named)
+
+    asked = dict(num_frames=21, num_inference_steps=2, output_type=output_type)
+    whole = pipe(PROMPTS[0], generator=seeds(5), **asked)
+    monkeypatch.setattr(pipe.transformer, "denoise", stopped)
+    begun = pipe(PROMPTS[0], generator=seeds(5), **asked)
+    assert len(steps) == last
+    assert [len(clip) for clip in begun.frames] == [frames]
+    assert [len(clip) for clip in begun.made_by] == [last // 2]
+    with pytest.raises(InputError, match="broke off within a block"):
+        pipe.snapshot()
+    again = pipe(PROMPTS[0], generator=seeds(5), **asked)
+    assert again.made_by == whole.made_by
+    for clip, wanted, short in zip(again.frames, whole.frames, begun.frames, strict=True):
+        assert all(map(np.array_equal, clip, wanted))
+        assert all(map(np.array_equal, clip, short))
+
+
 def living() -> int:
     """Bytes of all tensors that somebody holds."""
     gc.collect()
