@@ -152,6 +152,41 @@ def test_generate(visitor, tab, width, method, tmp_path):
     look(page, tmp_path)
 
 
+def test_another_model(visitor, folders, tmp_path):
+    """From the list and by its path: hint, methods and what is drawn are those of that model."""
+    bare = tmp_path / "bare"
+    shutil.copytree(folders["image"], bare)
+    index = json.loads((bare / "model_index.json").read_text())
+    (bare / "model_index.json").write_text(json.dumps({**index, "eagle": [None, None]}))
+    page = visitor()
+    hint, about = page.locator(".mm-hint:visible"), page.locator(".mm-about:visible")
+    assert hint.count() == 0
+    page.get_by_role("button", name="Model, seed and sampling").locator("visible=true").click()
+    choose(page, "Model", "embedded-image")
+    hint.get_by_text("nothing but coloured shapes").wait_for()
+    choose(page, "Method", "eagle")
+    about.get_by_text("Exact: ").wait_for()
+    more = page.get_by_label("Further settings").locator("visible=true")
+    more.fill("rule=lantern")
+    more.blur()
+    about.get_by_text("Lossy: ").wait_for()
+    page.get_by_label("Prompt").locator("visible=true").fill("a photo of a red wombat")
+    press(page, "go")
+    told = says(page, "^(Done|Stopped|there|can|some)")
+    assert re.search(r"^Done: eagle\[rule=lantern\] is .*“wombat”", told, re.DOTALL), told
+    assert "256 of 256" in panel(page, "plain").inner_text()
+    more.fill("")
+    path = page.get_by_label("Checkpoint folder in its place").locator("visible=true")
+    path.fill(str(bare))
+    path.blur()
+    hint.wait_for(state="detached")
+    about.get_by_text(METHODS["scd"].summary[1:]).wait_for()  # it has no head
+    press(page, "go")
+    assert says(page, "^(Done: scd|Stopped|there|can|some)").startswith("Done: scd is ")
+    assert "16 of 16" in panel(page, "plain").inner_text()
+    look(page, tmp_path)
+
+
 def test_stop(visitor, slow, tmp_path):
     page = visitor()
     page.get_by_label("window").fill("1")
