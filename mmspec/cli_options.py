@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from .devices import check_device
@@ -130,18 +130,14 @@ def print_names(rows: dict[str, str], as_json: bool) -> int:
 
 
 def folder(path: Path) -> Path:
-    """The path of a folder that can be written to: tried before any long work, leaving no trace."""
-    made: list[Path] = []
+    """The path of a folder that can be written to: tried before any long work, leaving no trace.
+
+    Processes that train together may try it at the same time.
+    """
     try:
-        made = [folder for folder in (path, *path.parents) if not folder.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".mmspec-write-test"
-        probe.touch()
-        probe.unlink()
+        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        with TemporaryFile(dir=there):
+            pass
     except OSError as error:
         raise InputError(f"can't write to {path}: {error.strerror}") from error
-    finally:
-        for folder in made:
-            with suppress(OSError):
-                folder.rmdir()
     return path
