@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .parallel import Processes
+
 
 class Muon(torch.optim.Optimizer):
     """Nesterov momentum on weight matrices, orthogonalized, scaled to AdamW's usual step size.
@@ -22,6 +24,10 @@ class Muon(torch.optim.Optimizer):
         momentum: decay of the running gradient.
         weight_decay: decoupled.
         dtype: of the iteration that orthogonalizes; None: the weights' own.
+
+    Attributes:
+        processes: those that train together, with equal gradients: each orthogonalizes a part of
+            the matrices, and tells the others.
     """
 
     def __init__(
@@ -32,7 +38,7 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.dtype = dtype
+        self.dtype, self.processes = dtype, Processes()
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -40,18 +46,30 @@ class Muon(torch.optim.Optimizer):
         if closure is not None:
             raise ValueError("Muon takes no closure")
         for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
+            given = [p for p in group["params"] if p.grad is not None]
+            for p, turn in zip(given, _turns(given, self.processes.count), strict=True):
                 state = self.state[p]
                 if not state:
                     state["momentum"] = torch.zeros_like(p)
                 buffer: Tensor = state["momentum"]
                 buffer.lerp_(p.grad, 1 - group["momentum"])
                 nesterov = p.grad.lerp(buffer, group["momentum"]).flatten(1)
-                update = orthogonalize(nesterov.to(self.dtype or p.dtype)).view_as(p)
+                update = nesterov.to(self.dtype or p.dtype)
+                if turn == self.processes.index:
+                    update = orthogonalize(update)
+                update = self.processes.told(update.to(p.dtype), turn).view_as(p)
                 p.mul_(1 - group["lr"] * group["weight_decay"])
                 p.add_(update, alpha=-group["lr"] * 0.2 * max(nesterov.shape) ** 0.5)
+
+
+def _turns(matrices: list[nn.Parameter], count: int) -> list[int]:
+    """Which of `count` processes orthogonalizes each matrix, so that all have as much to do."""
+    turns, busy = [0] * len(matrices), [0] * count
+    work = [p.numel() * min(len(p), p[0].numel()) for p in matrices]
+    for index in sorted(range(len(matrices)), key=lambda i: -work[i]):
+        turns[index] = busy.index(min(busy))
+        busy[turns[index]] += work[index]
+    return turns
 
 
 def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:

@@ -77,6 +77,15 @@ class Processes:
                 own = torch.zeros_like(weight) if weight.grad is None else weight.grad
                 weight.grad = self._mean(own)
 
+    def told(self, tensor: Tensor, index: int) -> Tensor:
+        """The tensor of process `index`, in all of them."""
+        if self.count == 1:
+            return tensor
+        from accelerate.utils import broadcast
+
+        found: Tensor = broadcast(tensor.contiguous(), from_process=index)
+        return found
+
     def agreed(self, value: float) -> float:
         """The first process's value: clocks differ, and all must end at the same step."""
         if self.count == 1:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
+from .muon import Muon
 from .parallel import Processes
 
 
@@ -112,6 +113,9 @@ class Trainer:
         self.processes = processes or Processes(device=config.device)
         self.model = recipe.model.to(config.device)
         self.optimizers = list(recipe.optimizers())
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, Muon):
+                optimizer.processes = self.processes
         self.rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.average = torch.optim.swa_utils.AveragedModel(
             self.model,

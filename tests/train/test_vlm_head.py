@@ -430,6 +430,30 @@ assert processes.first == bool(record["held_out"])
 assert (Path(sys.argv[1]) / "weight.pt").exists()
 if processes.first:
     Trainer(Both(0), config, None, processes).load()  # what it saved can be gone on from
+
+# Muon's work is shared out, and its weights are those of one process
+from mmspec.train import muon
+orthogonalize, mine = muon.orthogonalize, []
+
+def counted(g):
+    mine.append(g)
+    return orthogonalize(g)
+
+muon.orthogonalize = counted
+torch.manual_seed(1)
+alone = [nn.Parameter(torch.randn(4 + n, 6)) for n in range(5)]
+shared = [nn.Parameter(p.detach().clone()) for p in alone]
+ours, theirs = muon.Muon(shared, 0.1), muon.Muon(alone, 0.1)
+ours.processes = processes
+for step in range(3):
+    for one, other in zip(alone, shared):
+        one.grad = torch.randn_like(one)
+        other.grad = one.grad.clone()
+    mine.clear()
+    ours.step()
+    assert len(mine) in (2, 3)
+    theirs.step()
+assert all(torch.equal(one, other) for one, other in zip(alone, shared))
 """
 
 
