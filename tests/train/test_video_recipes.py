@@ -295,6 +295,11 @@ def test_steps_are_of_whole_clips_and_beginnings(tmp_path):
         late = video_model.draw_whole_or_begun(tmp_path, 0, 1, 1000, rng, step)
         number = int(late.file.stem.rsplit("-", 1)[1])
         assert late.file.name.rsplit("-", 1)[0] == files[number % 6] == files[6 + step % 3]
+    first, again = (
+        video_model.draw_whole_or_begun(tmp_path, 0, 1, 10**6, rng, step).file
+        for step in (4, 4 + video_model.KEPT)
+    )
+    assert first == again
 
 
 def test_captions_together_are_what_they_are_alone(trained, tiny, tmp_path):
