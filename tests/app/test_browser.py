@@ -170,7 +170,7 @@ def test_another_model(visitor, folders, tmp_path):
     more.fill("rule=lantern")
     more.blur()
     about.get_by_text("Lossy: ").wait_for()
-    page.get_by_label("Prompt").locator("visible=true").fill("a photo of a red wombat")
+    page.get_by_role("textbox", name="Prompt").locator("visible=true").fill("a photo of a red wombat")
     press(page, "go")
     told = says(page, "^(Done|Stopped|there|can|some)")
     assert re.search(r"^Done: eagle\[rule=lantern\] is .*“wombat”", told, re.DOTALL), told
@@ -204,7 +204,7 @@ def test_two_visitors_at_once(visitor, slow):
     pages = visitor(), visitor()
     prompts = "a photo of a red circle", "<b>two</b> ${blue} {{stars}}"
     for page, prompt in zip(pages, prompts, strict=True):
-        page.get_by_label("Prompt").locator("visible=true").fill(prompt)
+        page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
         press(page, "go")
     says(pages[1], "before yours")
     together = []
@@ -214,7 +214,7 @@ def test_two_visitors_at_once(visitor, slow):
         together.append([picture_of(page, side) for side in ("speculative", "plain")])
     assert together[0] != together[1]
     alone = visitor()
-    alone.get_by_label("Prompt").locator("visible=true").fill(prompts[1])
+    alone.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompts[1])
     press(alone, "go")
     says(alone, "^Done")
     assert [picture_of(alone, side) for side in ("speculative", "plain")] == together[1]
