@@ -4,9 +4,9 @@ Every block of a clip gets a noise of its own and reads the clean ones before it
 so a clip is as many examples as it has blocks; late in training it reads what the model itself
 makes of those, as it does in use. The target learns with the caption encoder, a small T5, and
 without captions too, for guidance. Its drafter, with the encoder as the target left it, learns
-where two of the guided target's steps lead, as one step and without guidance (Salimans and Ho 2022;
-Meng et al. 2023): not the true velocities, whose chance no drafter can foresee. Clips come again,
-with another noise.
+late where two of the guided target's steps lead, as one step and without guidance (Salimans and Ho
+2022; Meng et al. 2023): not the true velocities, whose chance no drafter can foresee. Until then it
+learns those, at a tenth of the time a step. Clips come again, with another noise.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ SIZES: dict[str, dict[str, Any]] = {
 # caption, while in whole clips eleven of twelve blocks have only to go on; whole clips come later
 PARTS = (BLOCKS, BLOCKS, 4, BLOCKS, BLOCKS, 1)
 TURNS_LATE = (5, 0, 2)  # of those above
-LATE = 0.6  # of a run's steps, where they begin, and the model reads its own blocks in half of them
+# of a run's steps, where they begin, the model reads its own blocks in half of them, and a drafter
+# is taught
+LATE = 0.6
 KEPT = 167 * len(PARTS)  # batches, after which they come again, cut into as many parts
 BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
 GUESSED = 0.7  # at most so much noise in what the model makes its own blocks of, by one step
@@ -178,9 +180,11 @@ class VideoModelRecipe:
     ) -> tuple[Tensor, dict[str, float]]:
         untold = CAPTION_DROPOUT if self.teacher is None else 0.0
         asked = ["" if rng.random() < untold else caption for caption in batch.captions]
-        own = step >= LATE * self.config.steps and rng.random() < 0.5
+        late = step >= LATE * self.config.steps
+        own = late and rng.random() < 0.5
         clean = latents_of(self.vae, batch, self.config.device)
-        error = self._error(self.model, asked, clean, rng, own).mean()
+        teacher = self.teacher if late else None
+        error = self._error(self.model, asked, clean, rng, teacher, own).mean()
         return error, {"error": float(error.detach())}
 
     def _error(
@@ -189,6 +193,7 @@ class VideoModelRecipe:
         captions: list[str],
         clean: Tensor,
         rng: np.random.Generator,
+        teacher: WanTransformer | None,
         own: bool = False,
     ) -> Tensor:
         """Squared errors of the velocity, by clip and frame `[R, F]`.
@@ -196,11 +201,13 @@ class VideoModelRecipe:
         Args:
             captions: of each clip; an empty one tells nothing.
             clean: latents `[R, F, C, h, w]`.
+            teacher: whose steps are wanted; None: the true velocities.
             own: blocks read what the model makes of those before them, not those themselves.
         """
         rows, frames = clean.shape[:2]
         told, untold = self._features(model, captions)
-        parts = self._parts(rows, frames // TIMING.latents, rng).to(clean)
+        anywhere = 0.5 if teacher is None else 0.0
+        parts = self._parts(rows, frames // TIMING.latents, rng, anywhere).to(clean)
         parts = parts.repeat_interleave(TIMING.latents, 1)
         blur = torch.from_numpy(BLUR * rng.random((rows, 1))).to(clean)
         noise, other = (
@@ -217,8 +224,8 @@ class VideoModelRecipe:
             read = torch.cat([read[:, : TIMING.latents], made[:, TIMING.latents :]], dim=1)
         sigma = warp(parts, SHIFT)
         noisy, wanted = _mixed(clean, noise, sigma), noise - clean
-        if self.teacher is not None:
-            wanted = self._taught(self.teacher, noisy, parts, told, untold, read)
+        if teacher is not None:
+            wanted = self._taught(teacher, noisy, parts, told, untold, read)
         velocity = model.transformer(noisy, TIMESTEPS * sigma, told, read)
         return F.mse_loss(velocity.float(), wanted, reduction="none").mean((2, 3, 4))
 
@@ -254,16 +261,14 @@ class VideoModelRecipe:
         led: Tensor = (noisy - x) / (sigmas[0] - sigmas[-1])[:, :, None, None, None]
         return led
 
-    def _parts(self, rows: int, blocks: int, rng: np.random.Generator) -> Tensor:
-        """How far back in time blocks are, `[R, K]` in (0, 1]: where the sampler's few steps begin;
-        of what learns from clips, and not from a teacher, one half anywhere.
+    def _parts(self, rows: int, blocks: int, rng: np.random.Generator, anywhere: float) -> Tensor:
+        """How far back in time blocks are, `[R, K]` in (0, 1]: where the sampler's few steps begin,
+        but for the share `anywhere`.
         """
         steps = SIZES[self.name]["sample_steps"]
-        anywhere, coin = rng.random((2, rows, blocks))
-        here = np.ceil(anywhere * steps) / steps
-        return torch.from_numpy(
-            here if self.teacher is not None else np.where(coin < 0.5, here, anywhere)
-        )
+        part, coin = rng.random((2, rows, blocks))
+        here = np.ceil(part * steps) / steps
+        return torch.from_numpy(np.where(coin < anywhere, part, here))
 
     def _features(self, model: CaptionedVideo, captions: list[str]) -> tuple[Tensor, Tensor]:
         """Features `[R, T, D]` of captions, as the pipeline has them, and as many of none; zero
@@ -283,7 +288,7 @@ class VideoModelRecipe:
         rng = np.random.default_rng([self.config.seed, 10**6])
         captions, pixels = clip_batch(rng, self.config.batch_size, FRAMES, RESOLUTION, "held_out")
         clean, _ = encode_block(self.vae, pixels.to(self.config.device))
-        error = self._error(model, captions, clean, rng)
+        error = self._error(model, captions, clean, rng, self.teacher)
         asked = [sample_prompt(rng, KINDS[i % len(KINDS)], "held_out") for i in range(ROLLOUTS)]
         clips = self._rollout(model, [prompt.prompt for prompt in asked])
         scores = [judge(clip, each).score for clip, each in zip(clips, asked, strict=True)]

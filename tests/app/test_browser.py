@@ -170,7 +170,9 @@ def test_another_model(visitor, folders, tmp_path):
     more.fill("rule=lantern")
     more.blur()
     about.get_by_text("Lossy: ").wait_for()
-    page.get_by_role("textbox", name="Prompt").locator("visible=true").fill("a photo of a red wombat")
+    page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(
+        "a photo of a red wombat"
+    )
     press(page, "go")
     told = says(page, "^(Done|Stopped|there|can|some)")
     assert re.search(r"^Done: eagle\[rule=lantern\] is .*“wombat”", told, re.DOTALL), told

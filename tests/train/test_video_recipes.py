@@ -330,7 +330,7 @@ def test_a_perfect_model_has_no_error(trained, tiny, tmp_path, monkeypatch):
 
     monkeypatch.setattr(recipe.model.transformer, "forward", velocity)
     with torch.no_grad():
-        error = recipe._error(recipe.model, [batch.captions[0], ""], truth, rng)
+        error = recipe._error(recipe.model, [batch.captions[0], ""], truth, rng, None)
     assert error.shape == (2, 3 * BLOCKS)
     assert float(error.max()) < 1e-4
     blocks = seen["times"].view(2, BLOCKS, 3)
@@ -362,7 +362,7 @@ def test_late_in_training_blocks_read_the_models_own(trained, tiny, tmp_path, mo
 
         monkeypatch.setattr(recipe.model.transformer, "forward", velocity)
         captions = ["a red circle moves right"] * 2
-        recipe._error(recipe.model, captions, truth, np.random.default_rng(0), own=True)
+        recipe._error(recipe.model, captions, truth, np.random.default_rng(0), None, own=True)
         before, own = read
         assert (before - truth).abs().max() > 0.01
         assert torch.equal(own[:, :3], before[:, :3])
@@ -397,9 +397,14 @@ def test_a_drafter_learns_where_two_steps_of_the_target_lead(trained, tiny, tmp_
 
 
 def test_a_drafter_s_loss_is_what_it_lacks_of_that(trained, tiny, tmp_path, monkeypatch):
+    """Late in training; before, its teacher is not asked."""
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0], "drafter")
-    batch = recipe.draw(np.random.default_rng(3), 0)
-    before, _ = recipe.loss(batch, np.random.default_rng(4), 0)
+    batch = recipe.draw(np.random.default_rng(3), 3)
+    assert len(batch.captions) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "_taught", None)
+        assert float(recipe.loss(batch, np.random.default_rng(4), 2)[0].detach()) > 0
+    before, _ = recipe.loss(batch, np.random.default_rng(4), 3)
     own = FewStepSampler.usual(recipe.model.transformer)
     taught, asked = recipe._taught, []
 
@@ -410,7 +415,7 @@ def test_a_drafter_s_loss_is_what_it_lacks_of_that(trained, tiny, tmp_path, monk
 
     monkeypatch.setattr(recipe, "_taught", kept)
     monkeypatch.setattr(recipe.model.transformer, "forward", lambda *given: asked[-1])
-    after, _ = recipe.loss(batch, np.random.default_rng(4), 0)
+    after, _ = recipe.loss(batch, np.random.default_rng(4), 3)
     assert float(before.detach()) > float(after) == 0
 
 
