@@ -32,7 +32,7 @@ from .video_pace import Pace
 from .video_stats import VideoStats
 
 RoutingRule = RewardThresholdRule | RewardRankRule | RewardMeanRule | RandomRoutingRule
-MEMORIES = {RewardRankRule: "seen", RewardMeanRule: "stood"}  # rewards that rules remember
+MEMORIES = {RewardRankRule: ("seen", "owed"), RewardMeanRule: ("stood",)}  # of rules, of a clip
 Snapshot = dict[str, Tensor]
 
 
@@ -178,8 +178,9 @@ class VideoRun:
         if not self._whole:
             raise InputError("the last call broke off within a block: its clips can't go on")
         found = {"seeds": torch.tensor(self.seeds), "blocks": torch.tensor([self.blocks])}
-        if isinstance(self.rule, RewardRankRule | RewardMeanRule) and self.rule.seen is not None:
-            found[MEMORIES[type(self.rule)]] = self.rule.seen
+        for name in MEMORIES.get(type(self.rule), ()):
+            memory = getattr(self.rule, name)
+            found |= {} if memory is None else {name: memory}
         for row in range(len(self.seeds)):
             for name, part in self._parts():
                 kept = part.snapshot(row)
@@ -204,9 +205,9 @@ class VideoRun:
                         "that it began with"
                     )
                 part.restore(row, kept)
-        if isinstance(self.rule, RewardRankRule | RewardMeanRule):
-            seen = snapshot.get(MEMORIES[type(self.rule)])
-            self.rule.seen = None if seen is None else seen.to(self.device)
+        for name in MEMORIES.get(type(self.rule), ()):
+            memory = snapshot.get(name)
+            setattr(self.rule, name, None if memory is None else memory.to(self.device))
 
     def _parts(self) -> Sequence[tuple[str, VideoTarget | WanClips]]:
         parts: list[tuple[str, VideoTarget | WanClips]] = [("target", self.target)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from .naive import Law
+from .reward_rank import PATIENCE
 
 
 def reward_threshold_rule(frames: list[float], tau: float, frame_rule: str) -> Law:
@@ -21,18 +22,26 @@ def random_routing_rule(draft_share: float) -> Law:
 
 
 def reward_rank_rule(blocks: list[list[float]], draft_share: float, frame_rule: str) -> Law:
-    """The blocks of a clip one after the other: P(stands) = clip(share · (n + 1) − k, 0, 1)."""
+    """The blocks of a clip one after the other: P(stands) = clip(s · (n + 1) − k, 0, 1).
+
+    k is drawn among the places that equal rewards leave; s is the share, and what is owed over
+    `PATIENCE`.
+    """
     law: Law = {(): 1.0}
-    seen: list[float] = []
-    for frames in blocks:
+    for number, frames in enumerate(blocks):
         r = _reward(frames, frame_rule)
-        k = sum(s > r for s in seen)  # above it, of the n before it
-        chance = 0.0
-        if not math.isnan(r):
-            chance = min(1.0, max(0.0, draft_share * (len(seen) + 1) - k))
-            seen.append(r)
-        outcomes = (1, chance), (0, 1 - chance)
-        law = {(*past, y): p * q for past, p in law.items() for y, q in outcomes if p * q > 0}
+        before = [_reward(block, frame_rule) for block in blocks[:number]]
+        seen = [(place, s) for place, s in enumerate(before) if not math.isnan(s)]
+        least, most = (sum(s > r for _, s in seen), sum(s >= r for _, s in seen))
+        longer: Law = {}
+        for past, p in law.items():
+            share = draft_share + sum(draft_share - past[place] for place, _ in seen) / PATIENCE
+            chances = [
+                min(1.0, max(0.0, share * (len(seen) + 1) - k)) for k in range(least, most + 1)
+            ]
+            chance = 0.0 if math.isnan(r) else sum(chances) / len(chances)
+            longer |= {(*past, y): p * q for y, q in ((1, chance), (0, 1 - chance)) if p * q > 0}
+        law = longer
     return law
 
 

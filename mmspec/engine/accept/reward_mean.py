@@ -22,7 +22,7 @@ class RewardMeanRule:
         frame_rule: whose reward a block's is, see `block_rewards`.
 
     Attributes:
-        seen: rewards of each row's drafts so far `[B, n]`, NaN where a draft did not stand; what
+        stood: rewards of each row's drafts so far `[B, n]`, NaN where a draft did not stand; what
             the rule needs to go on.
 
     Raises:
@@ -35,13 +35,13 @@ class RewardMeanRule:
     def __init__(self, wish: float, frame_rule: str = "worst") -> None:
         check_frame_rule(frame_rule)
         self.wish, self.frame_rule = wish, frame_rule
-        self.seen: Tensor | None = None
+        self.stood: Tensor | None = None
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes blocks of any law, one a row at most."""
         rewards = block_rewards(scores, self.frame_rule)
-        seen = rewards[:, :0] if self.seen is None else self.seen
-        above = (seen - self.wish).nansum(1, keepdim=True)
+        stood = rewards[:, :0] if self.stood is None else self.stood
+        above = (stood - self.wish).nansum(1, keepdim=True)
         stands = draft.live() & (rewards - self.wish + above >= 0)
-        self.seen = torch.cat([seen, rewards.masked_fill(~stands, torch.nan)], dim=1)
+        self.stood = torch.cat([stood, rewards.masked_fill(~stands, torch.nan)], dim=1)
         return routed(draft, stands)
