@@ -123,7 +123,7 @@ def _routed(name: str, metric: str, clips: Sequence[Sequence[Line]]) -> Routed:
 def _compare(
     rows: Mapping[str, MethodResult], routed: Mapping[str, Routed], plain: str = "plain"
 ) -> None:
-    """Every method against each other family of rows: the sceptic's only as the others' yardstick.
+    """Every row with a knob against each other family of rows, the sceptic's as well.
 
     A mixture of rows that lie far apart is worse than the rows between them would be, so of two
     ways to route each is held against the other.
@@ -133,8 +133,6 @@ def _compare(
         if row.knob is not None:
             families.setdefault(row.family, []).append(name)
     for family, own in families.items():
-        if rows[own[0]].role == "sceptic":
-            continue
         for name in own:
             for other in families:
                 if other == family:

@@ -110,9 +110,9 @@ def test_what_a_run_writes(finished, report):
     assert set(rows["sdvg[tau=100]"].phase_seconds) == {"encode", "rest", *PARTS}
     assert "regenerate" not in rows["drafter-only"].phase_seconds
     # all drafts stand in both, by the reward and by chance
-    same = EqualShare(0.0, None, ["plain", CHANCE], 1.0)
     assert {n: row.at_equal_share for n, row in rows.items() if row.at_equal_share} == {
-        SDVG: {"random-routing": same}
+        SDVG: {"random-routing": EqualShare(0.0, None, ["plain", CHANCE], 1.0)},
+        CHANCE: {"sdvg": EqualShare(0.0, None, ["sdvg[tau=100]", SDVG], 1.0)},
     }
 
 
