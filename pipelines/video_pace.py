@@ -15,13 +15,13 @@ NEAR = 0.95  # of the wish: what is less is said
 class Pace:
     """The share of the drafts that is to stand from here on.
 
-    With m seconds for a block that the target makes behind one of its own, M behind drafts that it
-    has to read first, d for decoding it and t for drafting one and judging it, plain generation
-    takes m + d a block, and a draft that falls M + d beside its own t + d. Of k blocks to come, a
-    share f has to fall if what was spent until now and k · (t + d + f · (M + d)) are together
-    plain's seconds for all N blocks, over the wish. Every round it is found anew, so that blocks
-    which take longer or stand by chance are made up for. Seconds are medians over the last rounds,
-    and plain's those of their time.
+    With m seconds for a block that the target makes, d for decoding it, t for drafting one and
+    judging it and r for the target's reading of a draft that stands, plain generation takes m + d a
+    block, a draft t + d, and r more if it stands, m + d more if it falls. Of k blocks to come, a
+    share f has to fall if what was spent until now, r for every draft that is still to be read and
+    k · (t + d + (1 − f) · r + f · (m + d)) are together plain's seconds for all N blocks, over the
+    wish. Every round it is found anew, so that blocks which take longer or stand by chance are made
+    up for. Seconds are medians over the last rounds, and plain's those of their time.
 
     Args:
         wish: seconds of plain generation over those of this one; None: there is none, and what is
@@ -29,15 +29,18 @@ class Pace:
         blocks: N, of all clips together.
         share: what it is until both models were seen.
         fixed: seconds that both ways take, such as for reading the prompt.
+
+    Attributes:
+        before: seconds by part up to the end of the last round.
     """
 
     def __init__(self, wish: float | None, blocks: int, share: float, fixed: float = 0.0) -> None:
         self.wish, self.blocks, self.share, self.fixed = wish, blocks, share, fixed
         self._done = self._unpriced = 0
         self._spent = self._plain = 0.0  # and what plain generation would have
-        self._before: dict[str, float] = {}
-        self._make, self._show, self._try = (deque[float](maxlen=LATEST) for _ in range(3))
-        self._behind = deque[float](maxlen=LATEST)
+        self.before: dict[str, float] = {}
+        made, shown, tried, read = (deque[float](maxlen=LATEST) for _ in range(4))
+        self._make, self._show, self._try, self._read = made, shown, tried, read
 
     def observe(
         self,
@@ -45,24 +48,27 @@ class Pace:
         tried: int,
         made: int,
         emitted: int,
-        surplus: float = 0.0,
+        read: int = 0,
+        unread: int = 0,
     ) -> float:
         """Look at a round; returns the share.
 
         Args:
-            parts: seconds by part up to its end, see `VideoStats`.
+            parts: seconds by part up to its end, see `VideoStats`; plain generation commits
+                nothing.
             tried: blocks that were drafted and judged in it.
             made: blocks that the target made.
             emitted: blocks that joined clips.
-            surplus: the part of the target's work for which plain generation has no need: reading
-                drafts that stood before.
+            read: drafts that the target read, but for those just before what it made: "commit".
+            unread: drafts like these that it has still to read.
         """
-        took = {name: spent - self._before.get(name, 0.0) for name, spent in parts.items()}
-        self._before, self._spent = dict(parts), sum(parts.values())
+        took = {name: spent - self.before.get(name, 0.0) for name, spent in parts.items()}
+        self.before, self._spent = dict(parts), sum(parts.values())
         self._done, self._unpriced = self._done + emitted, self._unpriced + emitted
         if made:
-            self._behind.append(took.get("regenerate", 0.0) / made)
-            self._make.append((1 - surplus) * self._behind[-1])
+            self._make.append(took.get("regenerate", 0.0) / made)
+        if read:
+            self._read.append(took.get("commit", 0.0) / read)
         if tried:
             self._try.append((took.get("draft", 0.0) + took.get("reward", 0.0)) / tried)
         if tried + made:
@@ -74,9 +80,10 @@ class Pace:
             left = self.blocks - self._done
             if self.wish is not None and left > 0 and self._try and plain > 0:
                 budget = (self.fixed + self._plain + left * plain) / self.wish - self.fixed
-                each, fall = (statistics.median(of) + show for of in (self._try, self._behind))
-                falls = ((budget - self._spent) / left - each) / fall
-                self.share = min(1.0, max(0.0, 1 - falls))
+                read_one = statistics.median(self._read) if self._read else 0.0
+                each = statistics.median(self._try) + show + read_one
+                falls = (budget - self._spent - unread * read_one) / left - each
+                self.share = min(1.0, max(0.0, 1 - falls / max(plain - read_one, 1e-9)))
         return self.share
 
     @property

@@ -163,11 +163,14 @@ class VideoRun:
         emitted = self.target.emitted
         tried = sum(len(block.rewards) > 0 for block in emitted)
         made = sum(not block.drafted for block in emitted)
-        usual = made * (self.target.clips.steps + 1)  # each block, and the one before it
-        surplus = self.target.surplus / (usual + self.target.surplus) if made else 0.0
-        share = pace.observe(self.stats.parts, tried, made, len(emitted), surplus)
+        clips, read = self.target.clips, self.target.surplus if made else 0
+        usual = made * (clips.steps + 1)  # each block, and the one before it
+        part, since = read / max(1, usual + read), pace.before.get("regenerate", 0.0)
+        self.stats.move("regenerate", "commit", part, since)
+        unread = sum(max(0, clips.waiting(row) - 1) for row in range(clips.rows))
+        share = pace.observe(self.stats.parts, tried, made, len(emitted), read, unread)
         if isinstance(self.rule, RewardRankRule) and pace.wish is not None:
-            self.rule.draft_share = share
+            self.rule.draft_share, self.rule.owed = share, None  # the pace makes up for what stood
 
     def snapshot(self) -> Snapshot:
         """All that `restore` needs, as tensors of their own that a safetensors file can hold.

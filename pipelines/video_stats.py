@@ -24,6 +24,8 @@ class VideoStats(SpecStats):
         parts: seconds for "draft", "decode", "reward", "regenerate", "commit"; they lie within the
             phases of the loop, and none is counted twice: of a draft that was made ahead, "draft"
             has what was waited for, and what lay under the reward is in the other parts alone.
+            Drafts that stood are read along with the next block that the target makes; "commit" has
+            their share of its seconds, by the blocks in its calls.
         made_by: of every block of every clip, "drafter" or "target".
         rewards: of the frames that the drafter proposed for each; empty where nobody judged.
         unjudged: blocks that were rejected because the reward failed or is no number.
@@ -55,6 +57,13 @@ class VideoStats(SpecStats):
         if torch.cuda.is_initialized():
             torch.cuda.current_stream().synchronize()
         self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - started
+
+    def move(self, source: str, to: str, share: float, since: float) -> None:
+        """Count a share of the seconds of a part as another's, of those from `since` on."""
+        seconds = share * (self.parts.get(source, 0.0) - since)
+        if seconds:
+            self.parts[source] -= seconds
+            self.parts[to] = self.parts.get(to, 0.0) + seconds
 
     @property
     def drafted_share(self) -> float:

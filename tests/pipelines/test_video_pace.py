@@ -14,6 +14,7 @@ from wans import tiny_pipeline
 
 from mmspec import SpecConfig
 from mmspec.errors import InputError
+from mmspec.models import wan_clips
 from mmspec.pipelines.video_pace import Pace
 from mmspec.pipelines.video_stats import VideoStats
 
@@ -35,7 +36,10 @@ class Worst:
 
 @pytest.fixture
 def pipe(monkeypatch):
-    """Parts take the declared seconds, whatever the clock says."""
+    """Parts take the declared seconds, whatever the clock says; drafts that stood are read with the
+    next block, however many.
+    """
+    monkeypatch.setattr(wan_clips, "MOST_WAITING", BLOCKS)
 
     @contextmanager
     def declared(self, name):
@@ -72,6 +76,8 @@ def test_a_wished_speedup_is_reached(pipe, wish, caplog):
     decodes = tried + made
     known = made * COSTS["regenerate"] + tried * 0.1875 + decodes * COSTS["decode"]
     assert spent == pytest.approx(known + READ * read)
+    assert out.stats.parts["regenerate"] == pytest.approx(made * COSTS["regenerate"])
+    assert out.stats.parts["commit"] == pytest.approx(READ * read)
     assert not caplog.text
 
 
