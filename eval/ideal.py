@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..config import SpecConfig
+from ..devices import wait
 from ..engine.stats import SpecStats
 from ..models.causal import CausalDecoder
 from ..models.decoder import Decoder
@@ -80,21 +81,20 @@ def measure_forward(
         def forward(slot: int = slot, mask: Any = mask) -> None:
             decoder.forward(x, rotary[slot : slot + n], cache, slot, slot + n, mask)
 
-        means.append(statistics.fmean(call_seconds(forward, repeats)))
+        means.append(statistics.fmean(call_seconds(forward, repeats, x.device)))
     return statistics.fmean(means)
 
 
-def call_seconds(call: Callable[[], object], repeats: int) -> list[float]:
-    """Seconds of each of `repeats` calls, after three that don't count."""
-    cuda = torch.cuda.is_available()
-    times = []
+def call_seconds(
+    call: Callable[[], object], repeats: int, device: torch.device | str = "cpu"
+) -> list[float]:
+    """Seconds of each of `repeats` calls on a device, after three that don't count."""
+    device, times = torch.device(device), []
     for i in range(repeats + 3):
-        if cuda:
-            torch.cuda.synchronize()
+        wait(device)
         started = time.perf_counter()
         call()
-        if cuda:
-            torch.cuda.synchronize()
+        wait(device)
         if i >= 3:
             times.append(time.perf_counter() - started)
     return times

@@ -1,4 +1,4 @@
-"""Whether something can be computed on a device."""
+"""Whether something can be computed on a device, and when it is done."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ def check_device(device: str | int | torch.device) -> None:
     except (RuntimeError, AssertionError, TypeError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"device {str(device)!r} can't be used: {first}") from error
+
+
+def wait(device: torch.device) -> None:
+    """Wait for what the current stream of `device` was asked for; other streams go on."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from ..config import SpecConfig
+from ..devices import wait
 from ..errors import InputError
 from ..methods import Modality
 from ..models.denoiser import PackedHead
@@ -193,6 +194,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
             backbone, small = self._backbone(model, features, plan, seeds), None
             if config.needs and not config.drafter_only:
                 small = self._backbone(self.drafter, features, plan, seeds)
+            wait(self.device)
         speculation = Speculation(config, plan, len(features), small, stats, self.on_engine)
         tokens = self._draw(backbone, speculation, rows, callback_on_step_end)
         with stats.phase("decode"):
@@ -246,6 +248,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
             while True:
                 with stats.phase("backbone"):
                     last, prediction = prediction, next(predictions, None)
+                    wait(self.device)
                 if prediction is None:
                     break
                 if not speculation.config.drafter_only:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import SpecConfig
+from ..devices import wait
 from ..draft.eagle import EagleModel
 from ..draft.grid import GridDrafter
 from ..draft.guarded import GuardedDrafter
@@ -154,6 +155,7 @@ class TokenImagePipeline(SpeculativePipeline):
                 told.repeat_interleave(num_images_per_prompt, 0)
                 for told in family.condition(captions, negative, guidance_scale != 1, grid)
             )
+            wait(self.device)
         scale = guidance_scale if guidance_scale != 1 else None
         warp = Warp(temperature, top_k, top_p)
         uncaptioned = negative is None and scale is not None

@@ -14,6 +14,7 @@ from diffusers import AutoencoderKLWan
 from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
 
 from ..config import SpecConfig
+from ..devices import wait
 from ..engine.types import Context, Interrupted
 from ..errors import InputError
 from ..methods import Modality
@@ -162,7 +163,7 @@ class VideoPipeline(SpeculativePipeline):
             )
         self._at_work, self._interrupt = None, False  # the last call's caches go
 
-        config, stats = self.speculation.serving(self.modality), VideoStats()
+        config, stats = self.speculation.serving(self.modality), VideoStats(device=self.device)
         models = [model for model in self._models(config) if model is not None]
         samplers = [
             sampler if model is self.transformer else self._quick(sampler, config)
@@ -178,6 +179,7 @@ class VideoPipeline(SpeculativePipeline):
                 WanClips(model, [t[: 1 + own.guided] for t in texts], *size, own, blocks, window)
                 for model, own in zip(models, samplers, strict=True)
             )
+            wait(self.device)
         judge = None if reward is None else FrameJudge(reward, prompts)
         making = "draft" if config.drafter_only else "regenerate"
         target = VideoTarget(clips, self.vae, judge, stats.part, making)

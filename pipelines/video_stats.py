@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import torch
 
+from ..devices import wait
 from ..engine.stats import SpecStats
 
 
@@ -19,6 +20,9 @@ class VideoStats(SpecStats):
 
     A call is a forward pass of the target: a block takes one a step, and blocks that wait too long
     to be written to its cache one more.
+
+    Args:
+        device: that parts wait for, so that they have all their seconds; None: the processor.
 
     Attributes:
         parts: seconds for "draft", "decode", "reward", "regenerate", "commit"; they lie within the
@@ -41,6 +45,10 @@ class VideoStats(SpecStats):
     unjudged: int = 0
     reason: str | None = None
     wasted: int = 0
+    device: InitVar[torch.device | None] = None
+
+    def __post_init__(self, device: torch.device | None) -> None:
+        self._device = device or torch.device("cpu")  # no field: those are told as JSON
 
     def start(self, rows: int) -> None:
         super().start(rows)
@@ -48,14 +56,10 @@ class VideoStats(SpecStats):
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Adds the time of its block to `parts[name]`.
-
-        A GPU is waited for, but not its other streams: a draft that is made ahead goes on.
-        """
+        """Adds the time of its block to `parts[name]`; a draft that is made ahead goes on."""
         started = time.perf_counter()
         yield
-        if torch.cuda.is_initialized():
-            torch.cuda.current_stream().synchronize()
+        wait(self._device)
         self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - started
 
     def move(self, source: str, to: str, share: float, since: float) -> None:

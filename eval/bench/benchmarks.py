@@ -103,7 +103,7 @@ def sampling_seconds(vocab_size: int, device: torch.device | str = "cpu") -> flo
         _, verification = coins.round(0)
         verification.draw(warp(torch.lerp(logits[1:], logits[:1], 2.0))[:, -1])
 
-    return statistics.fmean(call_seconds(sample, 200))
+    return statistics.fmean(call_seconds(sample, 200, device))
 
 
 def against_transformers(pipe: Any, samples: int) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def memory_bound(pipe: Any, samples: int) -> dict[str, float]:
     block = torch.empty(2**28, dtype=torch.uint8, device=device)
     # a copy reads and writes every byte
     target = torch.empty_like(block)
-    copied = statistics.median(call_seconds(lambda: target.copy_(block), samples))
+    copied = statistics.median(call_seconds(lambda: target.copy_(block), samples, device))
     bandwidth = 2 * block.numel() / copied
     seconds = measure_forward(decoder, 2, TokenGrid(grid, grid), 1)
     return {

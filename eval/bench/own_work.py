@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...config import SpecConfig
+from ...devices import wait
 from ...models.decoder import Decoder
 from ..timing import paired_runs
 
@@ -59,8 +59,7 @@ class Passes:
         """`Decoder.forward`, remembered."""
         started = time.perf_counter()
         result = Decoder.forward(self.decoder, *arguments, **options)
-        if result.is_cuda:
-            torch.cuda.synchronize()
+        wait(result.device)
         self.seconds.append(time.perf_counter() - started)
         self._results.append(result.clone())
         return result

@@ -127,14 +127,15 @@ def test_tree_drafter_costs_a_pass_a_level():
 
 
 def test_call_seconds(monkeypatch):
-    """The first three calls don't count."""
+    """The first three calls don't count; the device on which they are is waited for."""
     clock = iter([0, 50, 100, 200, 201, 300, 302, 400, 490])
     fake = SimpleNamespace(perf_counter=lambda: next(clock))
     monkeypatch.setattr("mmspec.eval.ideal.time", fake)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    calls = []
-    assert call_seconds(lambda: calls.append(1), repeats=3) == [1, 2, 90]
+    calls, waited = [], []
+    monkeypatch.setattr("mmspec.eval.ideal.wait", waited.append)
+    assert call_seconds(lambda: calls.append(1), 3, "cuda:1") == [1, 2, 90]
     assert len(calls) == 6
+    assert waited == [torch.device("cuda:1")] * 12
 
 
 # --- rows -----------------------------------------------------------------------------------------
