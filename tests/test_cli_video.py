@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 
 import numpy as np
 import pytest
+from imageio.v3 import immeta, imread
 from PIL import Image, ImageColor, ImageSequence
 from wans import tiny_pipeline
 
 from mmspec.cli import main
 from mmspec.eval.contact_sheet import COLOURS
-from mmspec.eval.data import video_export
 from mmspec.eval.showcase_video import gif_bytes, strip
 
 PROMPT = "a red circle moves right behind a blue square"
@@ -62,9 +63,9 @@ def test_compared_clips_and_their_files(video, tmp_path):
     for row in (plain, sdvg):  # blocks are shown as they are made: all seconds count
         assert row["decode_seconds_median"] == row["seconds_median"]
     names = ("plain-4", "plain-5", "sdvg-tau=20.0-4", "sdvg-tau=20.0-5")
-    files = {"stats.json", *(f"{name}.{kind}" for name in names for kind in ("gif", "png"))}
-    assert {path.name for path in (tmp_path / "out").iterdir()} - mp4(record) == files
-    assert set(record["files"]) - mp4(record) == files - {"stats.json"}
+    files = {"stats.json", *(f"{name}.{kind}" for name in names for kind in ("gif", "png", "mp4"))}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files
+    assert set(record["files"]) == files - {"stats.json"}
     for name in names:
         with Image.open(tmp_path / "out" / f"{name}.gif") as film:
             shown = [frame.info["duration"] for frame in ImageSequence.Iterator(film)]
@@ -75,11 +76,6 @@ def test_compared_clips_and_their_files(video, tmp_path):
             colours = {sheet.getpixel((0, sheet.height * (n + 1) // 3 - 1)) for n in range(3)}
         makers = {"target"} if name.startswith("plain") else set(sdvg["made_by"][int(name[-1]) - 4])
         assert colours == {ImageColor.getrgb(COLOURS[maker]) for maker in makers}
-
-
-def mp4(record: dict) -> set[str]:
-    """Files that are written where an encoder is installed."""
-    return {name for name in record["files"] if name.endswith(".mp4")}
 
 
 def test_gif_is_played_at_the_clips_pace():
@@ -130,19 +126,27 @@ def test_drafts_made_ahead_change_nothing(video, tmp_path):
     assert stats["wasted"] == 0
 
 
-def test_encoder_gets_the_frames(video, tmp_path, monkeypatch):
-    calls = []
-
-    def encode(frames, path, fps) -> None:
-        calls.append((len(frames), frames[0].size, path.suffix, fps))
-        path.touch()
-
-    monkeypatch.setattr(video_export, "default_encoder", lambda: encode)
-    code, out, _ = video("--method", "plain", "--blocks", 2, "--json")
+def test_mp4_has_the_frames(video, tmp_path):
+    """Those of the GIF, at the clip's pace."""
+    code, out, _ = video("--method", "plain", "--blocks", 2, "--fps", 10, "--json")
     assert code == 0
-    assert calls == [(13, (24, 16), ".mp4", 16)]
-    assert (tmp_path / "out" / "plain-0.mp4").exists()
     assert "plain-0.mp4" in json.loads(out)["files"]
+    path = tmp_path / "out" / "plain-0.mp4"
+    frames = imread(path)
+    assert frames.shape == (13, 16, 24, 3)
+    assert immeta(path)["fps"] == 10
+    with Image.open(path.with_suffix(".gif")) as film:
+        first = np.asarray(film.convert("RGB")).astype(int)
+    assert np.abs(frames[0].astype(int).mean((0, 1)) - first.mean((0, 1))).max() <= 8
+
+
+def test_without_an_encoder_there_is_the_gif(video, tmp_path, monkeypatch):
+    find, absent = importlib.util.find_spec, ("imageio_ffmpeg", "cv2")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n in absent else find(n))
+    code, out, err = video("--method", "plain", "--blocks", 1, "--json")
+    assert code == 0
+    assert json.loads(out)["files"] == ["plain-0.gif", "plain-0.png"]
+    assert "pip install 'mmspec[video]'; the clips are written as GIF alone" in err
 
 
 def test_strip_shows_who_made_each_block():

@@ -162,7 +162,7 @@ def default_encoder() -> Encoder:
     # where imageio is installed Diffusers does not fall back on OpenCV
     needed = "imageio_ffmpeg" if importlib.util.find_spec("imageio") else "cv2"
     if not importlib.util.find_spec(needed):
-        raise InputError("no video encoder: pip install 'imageio[ffmpeg]'")
+        raise InputError("no video encoder: pip install 'mmspec[video]'")
 
     def encode(frames: list[Image.Image], path: Path, fps: int) -> None:
         from diffusers.utils import export_to_video

@@ -40,7 +40,7 @@ class Video:
             folder = read_images(self.path)
             return [folder.files[name].load() for name in folder.ids]
         if not importlib.util.find_spec("imageio"):
-            raise InputError(f"{self.path}: video files need pip install 'imageio[ffmpeg]'")
+            raise InputError(f"{self.path}: video files need pip install 'mmspec[video]'")
         import imageio.v3 as iio
 
         try:
