@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from diffusers import DiffusionPipeline
@@ -136,6 +136,18 @@ class SpeculativePipeline(DiffusionPipeline):
     def disable_speculation(self) -> None:
         """Back to plain decoding."""
         self.speculation = PLAIN
+
+    def _no_offload(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise an `InputError`, where hooks would move weights only when `forward` is called."""
+        raise InputError(
+            f"{type(self).__name__} can't offload its parts, whose weights are read outside of "
+            "`forward`, too: move it as a whole by pipe.to(device), in half precision if it is too "
+            "large"
+        )
+
+    enable_model_cpu_offload = _no_offload
+    enable_sequential_cpu_offload = _no_offload
+    enable_group_offload = _no_offload
 
     def _able(self, method: str) -> bool:
         """Whether a method can run here."""

@@ -29,7 +29,7 @@ from .continuous_stats import ContinuousStats
 from .costs import StepCosts
 from .notices import Notices
 from .output import ContinuousOutput
-from .prompts import captions_of, check_count, classes, negatives
+from .prompts import captions_of, check_count, check_tensor_inputs, classes, negatives
 
 OutputType = Literal["pil", "np", "pt", "latent"]
 _SAME = (
@@ -135,6 +135,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         output_type: OutputType = "pil",
         return_dict: bool = True,
         callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
     ) -> ContinuousOutput | tuple[Any, ContinuousStats]:
         """Draw pictures.
 
@@ -163,6 +164,8 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 of their denoising steps that may be drafted the share `[B, K]` that was and stood
                 (`cspd` drafts one, the last noisy step, for all before it), and the stats so far.
                 Set `pipe.interrupt = True` in it to stop: tokens that are not drawn then are 0.
+                What it returns is not read.
+            callback_on_step_end_tensor_inputs: as in Diffusers; there are the latents alone.
 
         Raises:
             InputError: an argument is out of range, or does not fit the model or the method.
@@ -172,6 +175,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         if output_type not in ("pil", "np", "pt", "latent"):
             raise InputError(f"output_type must be pil, np, pt or latent, not {output_type!r}")
         check_count(num_images_per_prompt)
+        check_tensor_inputs(callback_on_step_end_tensor_inputs)
         plan = self._plan(
             num_iterations,
             guidance_scale,

@@ -50,12 +50,19 @@ def classes(
     return found
 
 
-def check_count(num_images_per_prompt: Any) -> None:
-    """Raise an `InputError` for a number of pictures that is none, or out of range."""
-    if not isinstance(num_images_per_prompt, int) or not 1 <= num_images_per_prompt <= 1024:
-        raise InputError(
-            f"num_images_per_prompt must be from 1 to 1024, not {num_images_per_prompt}"
-        )
+def check_count(count: Any, name: str = "num_images_per_prompt") -> None:
+    """Raise an `InputError` for a number of pictures or clips that is none, or out of range."""
+    if not isinstance(count, int) or not 1 <= count <= 1024:
+        raise InputError(f"{name} must be from 1 to 1024, not {count}")
+
+
+def check_tensor_inputs(names: Sequence[str]) -> None:
+    """Raise an `InputError` unless a callback wants of a step's tensors the latents alone."""
+    for name in names:
+        if name != "latents":
+            raise InputError(
+                f"callback_on_step_end_tensor_inputs may name 'latents' alone, not {name!r}"
+            )
 
 
 def negatives(negative_prompt: str | list[str] | None, captions: list[str]) -> list[str] | None:

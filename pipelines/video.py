@@ -32,7 +32,7 @@ from ..rewards.router import RouterReward
 from .base import SpeculativePipeline, owned
 from .notices import Notices
 from .output import VideoBlock, VideoOutput
-from .prompts import captions_of, negatives
+from .prompts import captions_of, check_count, check_tensor_inputs, negatives
 from .video_frames import OutputType, ShownFrames, emitted
 from .video_parts import check_parts, released_parts, text_encoder_class, told
 from .video_sizes import VideoSizes
@@ -111,14 +111,16 @@ class VideoPipeline(SpeculativePipeline):
         shift: float | None = None,
         guidance_scale: float | None = None,
         window: ContextWindow | None = None,
+        num_videos_per_prompt: int = 1,
         generator: torch.Generator | list[torch.Generator] | None = None,
         resume: Snapshot | None = None,
         output_type: OutputType = "pil",
         return_dict: bool = True,
         callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
         callback_on_block: Callable[[Any, VideoBlock], Any] | None = None,
     ) -> VideoOutput | tuple[Any, VideoStats]:
-        """Make clips, one a prompt, all of the same length.
+        """Make clips, all of the same length.
 
         Args:
             prompt: what a clip shows, or several.
@@ -133,6 +135,7 @@ class VideoPipeline(SpeculativePipeline):
                 for, which of few-step models is none).
             window: which earlier blocks are read (default: the model's own); with a rolling one
                 memory does not grow with the clip.
+            num_videos_per_prompt: clips per prompt.
             generator: one for all clips, or a list with one each; the same seed gives the same
                 clip, alone or in a batch.
             resume: what `snapshot` gave: go on with those clips up to `num_frames` in all. Seeds
@@ -143,14 +146,18 @@ class VideoPipeline(SpeculativePipeline):
                 "stats": …})` after every block, with its latents `[B, F, C, h, w]` and the stats so
                 far, such as who made it; set `pipe.interrupt = True` in it to stop. From another
                 thread this ends the call before the target's next step: what is returned are the
-                blocks that stand, and there is no `snapshot`.
+                blocks that stand, and there is no `snapshot`. What it returns is not read.
+            callback_on_step_end_tensor_inputs: as in Diffusers; there are the latents alone.
             callback_on_block: called as `callback(pipe, block)` for every clip's block as soon as
                 it stands, see `VideoBlock`.
 
         Raises:
             InputError: an argument is out of range, or does not fit the model or the method.
         """
-        prompts = captions_of(prompt)
+        captions = captions_of(prompt)
+        check_count(num_videos_per_prompt, "num_videos_per_prompt")
+        check_tensor_inputs(callback_on_step_end_tensor_inputs)
+        prompts = [caption for caption in captions for _ in range(num_videos_per_prompt)]
         shown = ShownFrames(output_type, len(prompts), self.pictures)
         sampler = self._sampler(num_inference_steps, timesteps, shift, guidance_scale)
         sizes = VideoSizes(self.transformer, self.vae)
@@ -170,11 +177,12 @@ class VideoPipeline(SpeculativePipeline):
             for model in models
         ]
         guided = any(each.guided for each in samplers)
-        untold = negatives(negative_prompt or "", prompts) if guided else None
+        untold = negatives(negative_prompt or "", captions) if guided else None
         reward = self._reward(config) if judged(config) else None
         with stats.phase("encode"):
             length = self.transformer.config.text_len
-            texts = told(self.tokenizer, self.text_encoder, prompts, untold, length)
+            heard = told(self.tokenizer, self.text_encoder, captions, untold, length)
+            texts = [text for text in heard for _ in range(num_videos_per_prompt)]
             clips, *small = (
                 WanClips(model, [t[: 1 + own.guided] for t in texts], *size, own, blocks, window)
                 for model, own in zip(models, samplers, strict=True)

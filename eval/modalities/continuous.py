@@ -18,7 +18,7 @@ from .image_sets import OF_SETS
 
 FIXED = {
     *("self", "prompt", "class_labels", "num_images_per_prompt", "generator"),
-    *("output_type", "return_dict", "callback_on_step_end"),
+    *("output_type", "return_dict", "callback_on_step_end", "callback_on_step_end_tensor_inputs"),
 }
 
 

@@ -37,8 +37,9 @@ from .base import Findings, Item, runnable
 from .drawing import DrawingBench, DrawingModality
 
 FIXED = {
-    *("self", "prompt", "generator", "window", "resume", "output_type", "return_dict"),
-    *("callback_on_step_end", "callback_on_block"),
+    *("self", "prompt", "num_videos_per_prompt", "generator", "window", "resume", "output_type"),
+    *("return_dict", "callback_on_step_end", "callback_on_step_end_tensor_inputs"),
+    "callback_on_block",
 }
 
 

@@ -141,7 +141,8 @@ def test_callback_and_interrupt(pipe):
         pipe.interrupt = iteration == 3
 
     options = dict(generator=seeds(5), output_type="latent")
-    part = pipe(PROMPTS[0], callback_on_step_end=stop, **FEW, **options).images
+    told = dict(callback_on_step_end=stop, callback_on_step_end_tensor_inputs=["latents"])
+    part = pipe(PROMPTS[0], **told, **FEW, **options).images
     assert seen == [(1, 1, 1), (2, 4, 4), (3, 7, 7)]
     whole = pipe(PROMPTS[0], **FEW, **{**options, "generator": seeds(5)}).images
     known = part[0].any(-1)
@@ -194,6 +195,10 @@ def test_half_precision_and_double(pipe, tmp_path):
         (dict(prompt="a star", guidance_scale=-1), "guidance_scale must be from 0"),
         (dict(prompt="a star", guidance_schedule="cosine"), "unknown guidance schedule"),
         (dict(prompt="a star", num_images_per_prompt=0), "num_images_per_prompt must be"),
+        (
+            dict(prompt="a star", callback_on_step_end_tensor_inputs=["noise"]),
+            "'latents' alone, not 'noise'",
+        ),
         (dict(prompt="a star", num_images_per_prompt=1.5), "num_images_per_prompt must be"),
         (dict(prompt=["a star"], negative_prompt=["a", "b"]), "2 negative prompts for 1 prompts"),
         (dict(prompt="a star", generator=[]), "0 generators for 1 samples"),

@@ -323,6 +323,7 @@ def test_blocks_stream(pipe):
         output_type="np",
         callback_on_block=lambda _, block: blocks.append(block),
         callback_on_step_end=lambda *given: steps.append(given),
+        callback_on_step_end_tensor_inputs=["latents"],
     )
     assert [(b.number, b.row) for b in blocks] == [(n, row) for n in range(8) for row in range(2)]
     for row in range(2):
@@ -336,6 +337,20 @@ def test_blocks_stream(pipe):
     assert [(number, done) for _, number, done, _ in steps] == [(n, n) for n in range(1, 9)]
     assert torch.equal(steps[3][3]["latents"][1], blocks[7].latents)
     assert steps[3][3]["stats"] is out.stats
+
+
+def test_several_clips_of_a_prompt(pipe):
+    """As in a batch with each prompt so often."""
+    how = dict(seed=(5, 6, 7, 8), guidance_scale=2.0)
+    untold = dict(negative_prompt=["two", "red"])
+    found = latents(pipe, PROMPTS, num_videos_per_prompt=2, **untold, **how)
+    every = [prompt for prompt in PROMPTS for _ in range(2)]
+    wanted = latents(pipe, every, negative_prompt=["two", "two", "red", "red"], **how)
+    assert torch.equal(found, wanted)
+    pipe.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
+    asked = len(pipe.reward.asked)
+    pipe(PROMPTS, num_videos_per_prompt=2, num_frames=13, num_inference_steps=1)
+    assert pipe.reward.asked[asked:] == [prompt for prompt in every for _ in range(8)]
 
 
 @pytest.mark.parametrize("method", ["plain", "sdvg", "sdvg-adaptive", "random-routing"])
@@ -587,6 +602,8 @@ def test_a_config_names_the_reward():
         (dict(shift=0), "shift must be above 0"),
         (dict(guidance_scale=-1), "guidance_scale must be from 0"),
         (dict(prompt=" "), "the prompt is empty"),
+        (dict(num_videos_per_prompt=0), "num_videos_per_prompt must be from 1 to 1024, not 0"),
+        (dict(callback_on_step_end_tensor_inputs=["noise"]), "'latents' alone, not 'noise'"),
         (dict(generator=seeds(1, 2)), "2 generators for 1 samples"),
         (dict(negative_prompt=["a", "b"], guidance_scale=2), "2 negative prompts for 1 prompts"),
     ],
