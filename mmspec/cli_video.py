@@ -59,7 +59,7 @@ def _video(args: argparse.Namespace) -> int:
             flag = option.replace("_", "-")
             raise InputError(f"--{flag} must be from 1 to {most}, not {value}")
     out = folder(args.out)
-    pipe = _open(args)
+    pipe = _open(args, config.reward)
 
     from .eval.showcase import print_table
     from .eval.showcase_video import film
@@ -92,22 +92,26 @@ def _method(args: argparse.Namespace) -> tuple[str, SpecConfig]:
     return text, config
 
 
-def _open(args: argparse.Namespace) -> Any:
+def _open(args: argparse.Namespace, reward: str) -> Any:
     """The video pipeline, on its device, without progress bars, with the reward that is asked."""
     from transformers.utils import logging
 
     from .pipelines.video import VideoPipeline
-    from .rewards.registry import load_reward
+    from .rewards.registry import PUBLISHED, load_reward
     from .rewards.router import RouterReward
 
     logging.disable_progress_bar()
     check_device(args.device)
-    routed = args.reward in (None, RouterReward.name)
+    routed = reward == RouterReward.name
     if args.weights is not None and routed:
         raise InputError("--weights are a reward's; say which with --reward, not the router's")
+    if args.weights is None and reward in PUBLISHED:
+        raise InputError(
+            f"{reward} needs its weights: pass --weights PATH, where PATH is {PUBLISHED[reward]}"
+        )
     pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
     if not routed:
-        pipe.reward = load_reward(args.reward, args.weights, args.device)
+        pipe.reward = load_reward(reward, args.weights, args.device)
     pipe.set_progress_bar_config(disable=args.json)
     return pipe
 

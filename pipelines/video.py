@@ -27,7 +27,7 @@ from ..models.wan_window import ContextWindow
 from ..registry import check_name
 from ..rewards.base import BlockReward, Reward
 from ..rewards.frames import FrameJudge
-from ..rewards.registry import REWARDS, check_threshold, load_reward
+from ..rewards.registry import PUBLISHED, REWARDS, check_threshold, load_reward
 from ..rewards.router import RouterReward
 from .base import SpeculativePipeline, owned
 from .notices import Notices
@@ -95,7 +95,7 @@ class VideoPipeline(SpeculativePipeline):
             router=router,
         )
         check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
-        self._loaded: tuple[str, Reward] | None = None
+        self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
         self._at_work: VideoRun | None = None
 
     @torch.inference_mode()
@@ -257,6 +257,12 @@ class VideoPipeline(SpeculativePipeline):
         if parts.reward == RouterReward.name and self.router is None:
             known = ", ".join(REWARDS.names())
             raise InputError(f"this pipeline has no router: train one, or name a reward: {known}")
+        if parts.reward in PUBLISHED:
+            raise InputError(
+                f"reward {parts.reward!r} needs its weights: set pipe.reward = "
+                f"mmspec.rewards.registry.load_reward({parts.reward!r}, PATH), where PATH is "
+                f"{PUBLISHED[parts.reward]}"
+            )
 
     def check_call(self, config: SpecConfig, **call: Any) -> None:
         """Raise an `InputError` if a call with these arguments can't be made by `config`.
@@ -366,6 +372,7 @@ class VideoPipeline(SpeculativePipeline):
             return self.reward
         if config.reward == RouterReward.name:
             return RouterReward(self.router, self.tokenizer)
-        if self._loaded is None or self._loaded[0] != config.reward:
-            self._loaded = config.reward, load_reward(config.reward, device=str(self.device))
+        wanted = config.reward, str(self.device)
+        if self._loaded is None or self._loaded[0] != wanted:
+            self._loaded = wanted, load_reward(config.reward, device=str(self.device))
         return self._loaded[1]

@@ -89,6 +89,8 @@ class VideoModality(DrawingModality):
         for name in asked:
             if name in PUBLISHED and not job.file(name, PUBLISHED[name]).exists():
                 raise InputError(f"no {job.files[name]} ({name} should be {PUBLISHED[name]})")
+        if pipe is not None:
+            _take_reward(job, pipe)
         super().check(job, todo, pipe)
 
     def check_rows(self, job: Job, pipe: Any) -> None:
@@ -110,9 +112,8 @@ class VideoModality(DrawingModality):
 
     def bench(self, job: Job, pipe: Any) -> VideoBench:
         """See `Modality.bench`."""
-        for name in _rewards(job):
-            if name in job.files:
-                pipe.reward = load_reward(name, Path(job.files[name]), job.device)
+        if pipe.reward is None:  # of a process of its own, whose pipeline nobody checked
+            _take_reward(job, pipe)
         return VideoBench(job, pipe)
 
     def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
@@ -127,6 +128,13 @@ def _rewards(job: Job) -> list[str]:
     """The rewards that the rows of a job route by."""
     asked = [config for config in job.configs.values() if judged(config)]
     return list(dict.fromkeys(config.reward for config in asked))
+
+
+def _take_reward(job: Job, pipe: Any) -> None:
+    """Give a pipeline the reward whose weights a job names."""
+    for name in _rewards(job):
+        if name in job.files:
+            pipe.reward = load_reward(name, Path(job.files[name]), job.device)
 
 
 class VideoBench(DrawingBench):

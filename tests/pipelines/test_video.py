@@ -644,19 +644,46 @@ def test_a_threshold_is_on_the_rewards_scale(pipe):
     own = VideoPipeline(**pipe.components)
     for knobs, word in (
         (dict(tau=-300.0), "tau -300 is no threshold for reward 'router'"),
-        (dict(reward="image_reward"), "tau 25 is no threshold for reward 'image_reward'"),
-        (dict(reward="hpsv2", tau=27.0), "whose scale is from -1 to 1; give a tau on it"),
+        (dict(reward="shapes_clip_score", tau=-0.7), "whose scale is from 0 to 100; give a tau on"),
     ):
         with pytest.raises(InputError, match=word):
             own.enable_speculation(SpecConfig("sdvg", **knobs))
-    for knobs in (dict(tau=-math.inf), dict(reward="image_reward", tau=-0.7)):
-        own.enable_speculation(SpecConfig("sdvg", **knobs))
-    own.enable_speculation(SpecConfig("sdvg-adaptive", reward="image_reward"))
+    own.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
     own.reward = Brightness()
     own.enable_speculation(SpecConfig("sdvg", tau=250.0))
-    own.reward.name = "clip_score"
-    with pytest.raises(InputError, match="no threshold for reward 'clip_score'"):
-        own.enable_speculation(SpecConfig("sdvg", tau=250.0))
+    own.reward.name = "image_reward"
+    own.enable_speculation(SpecConfig("sdvg", tau=-0.7))
+    for knobs in (dict(), dict(tau=250.0)):
+        with pytest.raises(InputError, match="no threshold for reward 'image_reward'"):
+            own.enable_speculation(SpecConfig("sdvg", **knobs))
+
+
+@pytest.mark.parametrize("method", ["sdvg", "sdvg-adaptive"])
+def test_a_published_reward_is_the_users_to_load(pipe, method):
+    """Nobody knows where its weights are, and a call would be too late to say so."""
+    own = VideoPipeline(**pipe.components)
+    config = SpecConfig(method, reward="image_reward", **{"tau": -0.7} if method == "sdvg" else {})
+    said = r"set pipe\.reward = .*load_reward\('image_reward', PATH\), where PATH is a folder with"
+    with pytest.raises(InputError, match=said):
+        own.enable_speculation(config)
+    own.reward = Brightness()
+    own.enable_speculation(config)
+
+
+def test_a_named_reward_is_where_the_pipeline_is(monkeypatch):
+    """Loaded once, and anew if the pipeline has moved."""
+    pipe, loaded = tiny_pipeline(), []
+
+    def load(name, weights=None, device="cpu"):
+        loaded.append((name, device))
+        return Brightness()
+
+    monkeypatch.setattr("mmspec.pipelines.video.load_reward", load)
+    pipe.enable_speculation(SpecConfig("sdvg", reward="shapes_clip_score", tau=0.0))
+    for device in ("cpu", "cpu", "meta"):
+        monkeypatch.setattr(VideoPipeline, "device", torch.device(device))
+        pipe(PROMPTS[0], num_frames=13, num_inference_steps=1)
+    assert loaded == [("shapes_clip_score", "cpu"), ("shapes_clip_score", "meta")]
 
 
 def test_models_that_are_not_block_causal(pipe, tmp_path):

@@ -249,6 +249,31 @@ def test_a_reward_of_ones_own(folder, tmp_path, capsys):
     assert "suite mine has no use for image_reward" in capsys.readouterr().err
 
 
+def test_a_published_reward(folder, tmp_path, monkeypatch):
+    """Loaded once, from the weights that are named, before the rows are checked."""
+    weights, loaded = tmp_path / "weights", []
+    weights.mkdir()
+
+    class Brightness:
+        name = "image_reward"
+
+        def score(self, prompts, images):
+            return images.float().mean((1, 2, 3)) / 255
+
+    def load(*given):
+        loaded.append(given)
+        return Brightness()
+
+    monkeypatch.setattr("mmspec.eval.modalities.video.load_reward", load)
+    suite = SUITE.replace("speed: 2", "speed: 0").replace("quality: 3", "quality: 1")
+    words = command(folder, tmp_path, tmp_path / "out", suite)
+    words += ["--methods", "sdvg[tau=0,reward=image_reward]"]
+    assert main([*words, "--weights", f"image_reward={weights}"]) == 0
+    assert loaded == [("image_reward", weights, "cpu")]
+    (routed,) = (x for x in lines(tmp_path / "out", "counts") if x["method"].startswith("sdvg"))
+    assert routed["stats"]["made_by"] == [["target", "drafter"]]
+
+
 def test_methods_that_can_run(pipe):
     measured = modality("video")
     assert set(measured.methods(pipe, CALL)) == set(serving("video"))
