@@ -64,7 +64,7 @@ def parse_methods(names: Sequence[str], sweep: Sequence[str] = ()) -> dict[str, 
 
     Args:
         names: methods with or without settings; plain is added when it is missing.
-        sweep: those to be added at every value of their knob; "all": all of `names` that have one.
+        sweep: those to be added at every value of their knob; "all": all of `names` that have some.
 
     Raises:
         InputError: a method or setting is unknown, a value is not of its kind or out of range, or
@@ -80,8 +80,8 @@ def parse_methods(names: Sequence[str], sweep: Sequence[str] = ()) -> dict[str, 
             if name != ALL:
                 _check_sweep(name, config)
             # a value that is there under another name is not measured twice
-            more = {n: c for n, c in _sweep(config).items() if c not in configs.values()}
-            configs.update(more)
+            there = [known.resolved() for known in configs.values()]
+            configs.update({n: c for n, c in _sweep(config).items() if c.resolved() not in there})
     return _grouped(configs)
 
 
@@ -171,15 +171,26 @@ def _check_sweep(name: str, config: SpecConfig) -> None:
         raise InputError(f"{name} has no knob to sweep; these have: {able}")
     if knob in _differences(config):
         raise InputError(f"{name}: a sweep sets {knob} itself; leave it out")
+    if not _values(config):
+        raise InputError(
+            f"{name}: a sweep has thresholds of the router's alone; name rows with a {knob} each"
+        )
+
+
+def _values(config: SpecConfig) -> tuple[float, ...]:
+    """Of its knob, to draw its frontier; thresholds of one reward are none of another's."""
+    method = METHODS[config.method]
+    strange = method.knob == "tau" and config.reward != SpecConfig.reward
+    return () if strange else method.sweep
 
 
 def _sweep(config: SpecConfig) -> dict[str, SpecConfig]:
-    """The configuration at every value of its knob, if it has one."""
+    """The configuration at every value of its knob, if it has some."""
     knob = METHODS[config.method].knob
     if knob is None:
         return {}
     found = {}
-    for text in map(_text, METHODS[config.method].sweep):
+    for text in map(_text, _values(config)):
         name = _name(config.method, {**_differences(config, knob), knob: text})
         found[name] = _valid(name, config, {knob: _parse(name, knob, text)})
     return found

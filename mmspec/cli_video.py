@@ -28,7 +28,11 @@ def add_command(commands: Any) -> None:
         help=f"{', '.join(serving('video'))}; with settings: 'sdvg[frame_rule=mean]' "
         "(default: sdvg)",
     )
-    video.add_argument("--tau", type=float, help="reward that a drafted block must reach")
+    video.add_argument(
+        "--tau",
+        type=float,
+        help="reward that a drafted block must reach; the router has a usual one",
+    )
     video.add_argument("--reward", help="judges frames (default: the model's own router)")
     video.add_argument("--weights", type=Path, help="file or folder of the reward's checkpoint")
     video.add_argument("--compare", action="store_true", help="also make it plainly, in pairs")
@@ -67,6 +71,7 @@ def _video(args: argparse.Namespace) -> int:
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[name] = config
     call = _call(args, pipe)
+    pipe.check_call(config, **call)
     count, encode = args.num_videos, _encoder()
     record = film(pipe, methods, args.prompt, count, args.seed, call, out, args.fps, encode)
     if args.json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .errors import InputError
 from .methods import (
     BLOCK_HEADS,
+    DEFAULTS,
     DYNAMIC,
     GAUSSIAN_RULES,
     GROWN,
@@ -161,7 +162,8 @@ def _check_read(config: SpecConfig) -> None:
     if config.drafter != "null":
         parts |= {str(config.drafter), str(config.rule)}
     for setting, readers in READ_BY.items():
-        if getattr(config, setting) != getattr(type(config), setting) and not parts & {*readers}:
+        unset = getattr(type(config), setting), DEFAULTS.get(setting)
+        if getattr(config, setting) not in unset and not parts & {*readers}:
             raise InputError(
                 f"{setting} is a setting of {either(readers)}, and method {config.method!r} does "
                 "not read it; leave it out"

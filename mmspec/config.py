@@ -140,7 +140,8 @@ class SpecConfig:
         draft_keep, target_keep: share of a picture's tokens that a compressor leaves; None: it
             chooses itself, which "prumerge" can.
         softening: κ, how much wider than they are rule "cspd-independent" takes the laws to be.
-        tau: reward τ that a drafted block of video must reach, on the reward's own scale.
+        tau: reward τ that a drafted block of video must reach, on the reward's own scale. Left out
+            it is the router's usual one, `ROUTER_TAU`; with another reward it must be given.
         frame_rule: whose reward a block's is: "worst" frame's, or the "mean" of all.
         reward: judges frames, a name of `mmspec.rewards.registry`, or "router": the pipeline's own.
         forced_blocks: first blocks of a clip that the target makes without a draft.
@@ -208,7 +209,7 @@ class SpecConfig:
     target_compressor: str | None = None
     target_keep: float | None = 0.5
     softening: float = 42.0
-    tau: float = 25.0
+    tau: float = None  # type: ignore[assignment]  # nobody reads it before it is `resolved`
     frame_rule: FrameRule = "worst"
     reward: str = "router"
     forced_blocks: int = 1

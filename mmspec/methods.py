@@ -112,6 +112,10 @@ def _of_blocks(rule: str, summary: str, role: Role = "method", **knob: tuple[flo
     )
 
 
+# decibels that rule "reward-threshold" usually asks of the router; no other reward's scale has them
+ROUTER_TAU = 25.0
+ROUTER_TAUS = (32.0, 28.0, 24.0, 20.0)  # from safe to fast
+
 # of fields of `SpecConfig` that methods may have defaults of their own for
 DEFAULTS: dict[str, Any] = {
     "num_draft_tokens": 4,
@@ -130,6 +134,7 @@ DEFAULTS: dict[str, Any] = {
     "draft_rows": 1,
     "neighbours": 20,
     "draft_steps": None,
+    "tau": ROUTER_TAU,
 }
 
 METHODS: dict[str, Method] = {
@@ -324,7 +329,7 @@ METHODS: dict[str, Method] = {
     "sdvg": _of_blocks(
         "reward-threshold",
         "a small model drafts each block, which stands if its worst frame scores enough",
-        tau=(32.0, 28.0, 24.0, 20.0),
+        tau=ROUTER_TAUS,
     ),
     "sdvg-adaptive": _of_blocks(
         "reward-rank",

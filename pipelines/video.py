@@ -170,6 +170,7 @@ class VideoPipeline(SpeculativePipeline):
             )
         self._at_work, self._interrupt = None, False  # the last call's caches go
 
+        self.check_speculation(self.speculation)  # a reward may have come, or gone, since
         config, stats = self.speculation.serving(self.modality), VideoStats(device=self.device)
         models = [model for model in self._models(config) if model is not None]
         samplers = [
@@ -247,21 +248,25 @@ class VideoPipeline(SpeculativePipeline):
         make_routing_rule(parts)
         if not judged(parts):
             return
-        knob = "tau" if parts.rule == "reward-threshold" else "wished_quality"
-        if (value := getattr(parts, knob)) is not None:
-            asked = parts.reward if self.reward is None else self.reward.name
-            check_threshold(knob, value, asked)
-        if self.reward is not None:
-            return
-        check_name(REWARDS.kind, parts.reward, [RouterReward.name, *REWARDS.names()])
-        if parts.reward == RouterReward.name and self.router is None:
+        if self.reward is None:
+            self._check_named(parts.reward)
+        name = parts.reward if self.reward is None else self.reward.name
+        if parts.rule == "reward-threshold":  # what it usually is, is the router's alone
+            check_threshold("tau", parts.tau if name == RouterReward.name else config.tau, name)
+        elif parts.wished_quality is not None:
+            check_threshold("wished_quality", parts.wished_quality, name)
+
+    def _check_named(self, reward: str) -> None:
+        """Raise an `InputError` if the pipeline can't have a reward by its name alone."""
+        check_name(REWARDS.kind, reward, [RouterReward.name, *REWARDS.names()])
+        if reward == RouterReward.name and self.router is None:
             known = ", ".join(REWARDS.names())
             raise InputError(f"this pipeline has no router: train one, or name a reward: {known}")
-        if parts.reward in PUBLISHED:
+        if reward in PUBLISHED:
             raise InputError(
-                f"reward {parts.reward!r} needs its weights: set pipe.reward = "
-                f"mmspec.rewards.registry.load_reward({parts.reward!r}, PATH), where PATH is "
-                f"{PUBLISHED[parts.reward]}"
+                f"reward {reward!r} needs its weights: set pipe.reward = "
+                f"mmspec.rewards.registry.load_reward({reward!r}, PATH), where PATH is "
+                f"{PUBLISHED[reward]}"
             )
 
     def check_call(self, config: SpecConfig, **call: Any) -> None:

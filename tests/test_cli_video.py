@@ -205,6 +205,7 @@ def test_strip_can_be_read(size, wanted):
         ),
         (["--method", "drafter-only", "--tau", 3], "method 'drafter-only' does not read it"),
         (["--tau", 300], "tau 300 is no threshold for reward 'router'"),
+        (["--reward", "shapes_clip_score", "--compare"], "no tau is usual for reward 'shapes_clip"),
         (["--steps", 1001], "made in at most 1000 steps, not 1001"),
         (["--tau", "nan"], "tau must be a number, not 'nan'"),
         (["--reward", "hps"], "unknown reward 'hps'; did you mean 'hpsv2'"),

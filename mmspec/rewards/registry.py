@@ -49,14 +49,22 @@ SCALES: dict[str, tuple[float, float]] = {
     "image_reward": (-5, 5),
     "clip_score": (0, 100),
     "hpsv2": (-1, 1),
+    "hpsv2.1": (-1, 1),
     "pick_score": (-100, 100),
     "shapes_clip_score": (0, 100),
 }
 
 
-def check_threshold(knob: str, value: float, name: str) -> None:
-    """Raise an `InputError` for a knob's value that is of another reward's scale than `name`'s."""
+def check_threshold(knob: str, value: float | None, name: str) -> None:
+    """Raise an `InputError` for a knob's value that is of another reward's scale than `name`'s.
+
+    Args:
+        value: None: nobody gave one.
+    """
     low, high = SCALES.get(name, (-math.inf, math.inf))
+    if value is None:
+        scale = f", whose scale is from {low:g} to {high:g}" if name in SCALES else ""
+        raise InputError(f"no {knob} is usual for reward {name!r}{scale}; give a {knob}")
     if math.isfinite(value) and not low <= value <= high:
         raise InputError(
             f"{knob} {value:g} is no threshold for reward {name!r}, whose scale is from {low:g} to "

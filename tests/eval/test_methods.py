@@ -178,6 +178,19 @@ def test_all_sweeps_what_has_a_knob():
     ]
 
 
+def test_what_a_method_does_anyway_is_not_measured_twice():
+    configs = parse_methods(("mulo-sd",), ("mulo-sd",))
+    assert [place(config).value for config in configs.values()][1:] == [0.7, 0.5, 0.3, 0.1]
+    assert list(configs)[-1] == "mulo-sd"
+
+
+def test_thresholds_of_the_router_are_swept_for_it_alone():
+    own = "sdvg[reward=clip_score]"
+    swept = parse_methods((own, "sdvg[frame_rule=mean]"), ("all",))
+    assert [name for name in swept if "clip_score" in name] == [own]
+    assert len(swept) == 2 + 1 + len(METHODS["sdvg"].sweep)
+
+
 def test_rows_go_from_safe_to_fast_whichever_way_the_knob_turns(knobs):
     swept = parse_methods(("counted[num_draft_tokens=3]", "plain"), ("sure", "counted"))
     values = [place(config).value for config in swept.values()]
@@ -193,6 +206,7 @@ def test_rows_go_from_safe_to_fast_whichever_way_the_knob_turns(knobs):
         ("draft", "draft has no knob to sweep; these have: "),
         ("sjd[window=4]", "a sweep sets window itself; leave it out"),
         ("sdj", "did you mean 'sjd'"),
+        ("sdvg[reward=clip_score]", "a sweep has thresholds of the router's alone"),
     ],
 )
 def test_what_can_not_be_swept(sweep, said):

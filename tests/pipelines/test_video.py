@@ -17,7 +17,7 @@ from wans import tiny_pipeline, tiny_wan
 
 from mmspec import SpecConfig, VideoPipeline
 from mmspec.errors import InputError
-from mmspec.methods import serving
+from mmspec.methods import ROUTER_TAU, serving
 from mmspec.models.frame_router import FrameRouter
 from mmspec.models.wan_vae import decode_block
 from mmspec.models.wan_window import ContextWindow
@@ -154,7 +154,7 @@ def test_what_is_refused_is_refused_before_the_call_too(pipe, call, said):
             refused(SpecConfig("plain"), **call)
     with pytest.raises(InputError, match="of a wrong kind"):
         pipe.check_call(SpecConfig("plain"), num_frames="many")
-    pipe.check_call(SpecConfig("sdvg"), num_frames=13, height=16)
+    pipe.check_call(SpecConfig("sdvg", tau=0.0), num_frames=13, height=16)
     pipe.enable_speculation(SpecConfig("random-routing", draft_steps=3))
     for refused in (pipe.check_call, lambda config, **call: pipe(PROMPTS[0], **call)):
         with pytest.raises(InputError, match="draft_steps 3 is more than the target's 2"):
@@ -563,7 +563,7 @@ def test_half_precision(dtype):
 
 def test_reward_reads_its_own_prompt(pipe):
     pipe.reward = Brightness()
-    pipe.enable_speculation(SpecConfig("sdvg"))
+    pipe.enable_speculation(SpecConfig("sdvg", tau=0.0))
     pipe(PROMPTS, num_frames=13, num_inference_steps=1)
     assert pipe.reward.asked == [PROMPTS[0]] * 8 + [PROMPTS[1]] * 8
 
@@ -571,7 +571,7 @@ def test_reward_reads_its_own_prompt(pipe):
 def test_a_config_names_the_reward():
     """The pipeline's own router if it does not, or one of the package's."""
     pipe, found = tiny_pipeline(), []
-    for knobs in ({}, {"reward": "router"}, {"reward": "shapes_clip_score"}):
+    for knobs in ({}, {"reward": "router"}, {"reward": "shapes_clip_score", "tau": 25.0}):
         pipe.enable_speculation(SpecConfig("sdvg", **knobs))
         out = pipe(PROMPTS[0], generator=seeds(5), num_frames=13, num_inference_steps=1)
         found.append(out.rewards[0][1])
@@ -640,22 +640,41 @@ def test_wrong_configurations(pipe, knobs, word):
 
 
 def test_a_threshold_is_on_the_rewards_scale(pipe):
-    """25 decibels, the router's, are no ImageReward; of a reward of one's own nobody knows."""
+    """Decibels, the router's, are no ImageReward; what a reward of one's own has nobody knows."""
     own = VideoPipeline(**pipe.components)
     for knobs, word in (
         (dict(tau=-300.0), "tau -300 is no threshold for reward 'router'"),
         (dict(reward="shapes_clip_score", tau=-0.7), "whose scale is from 0 to 100; give a tau on"),
+        (dict(reward="shapes_clip_score"), "no tau is usual .*scale is from 0 to 100; give a tau"),
     ):
         with pytest.raises(InputError, match=word):
             own.enable_speculation(SpecConfig("sdvg", **knobs))
     own.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
+    own.enable_speculation(SpecConfig("sdvg"))
     own.reward = Brightness()
+    with pytest.raises(InputError, match="no tau is usual for reward 'brightness'; give a tau"):
+        own(PROMPTS[0])
     own.enable_speculation(SpecConfig("sdvg", tau=250.0))
     own.reward.name = "image_reward"
     own.enable_speculation(SpecConfig("sdvg", tau=-0.7))
-    for knobs in (dict(), dict(tau=250.0)):
-        with pytest.raises(InputError, match="no threshold for reward 'image_reward'"):
+    for knobs, word in (
+        (dict(tau=25.0), "tau 25 is no threshold for reward 'image_reward'"),
+        (dict(), "no tau is usual for reward 'image_reward', whose scale is from -5 to 5"),
+    ):
+        with pytest.raises(InputError, match=word):
             own.enable_speculation(SpecConfig("sdvg", **knobs))
+    own.enable_speculation(SpecConfig("sdvg-adaptive"))
+
+
+def test_the_usual_threshold_is_the_routers(pipe):
+    own = VideoPipeline(**pipe.components)
+    own.set_progress_bar_config(disable=True)
+    seen = []
+    own.on_engine = lambda engine: seen.append(engine.rule.tau)
+    for config in (SpecConfig("sdvg"), SpecConfig("sdvg", tau=30.0)):
+        own.enable_speculation(config)
+        own(PROMPTS[0], num_frames=5, num_inference_steps=1)
+    assert seen == [ROUTER_TAU, 30.0]
 
 
 @pytest.mark.parametrize("method", ["sdvg", "sdvg-adaptive"])
