@@ -21,16 +21,16 @@ TINY = 1e-24  # what a norm's squares sum up to at least, as in `F.normalize`
 
 
 def quick_layers(part: nn.Module) -> AbstractContextManager[None]:
-    """The norms in `part` run the quick way meanwhile; its convolutions too, if they are float32
-    and on a processor and nothing is learned.
+    """The norms in `part` run the quick way meanwhile, if it is float32 and on a processor; its
+    convolutions too, if nothing is learned.
     """
-    quick: dict[type[nn.Module], tuple[str, Callable[..., Tensor]]]
-    quick = {WanRMS_norm: ("forward", _normalized)}
+    quick: dict[type[nn.Module], tuple[str, Callable[..., Tensor]]] = {}
     weight = next(part.parameters())
-    alone = not (torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
-    known = weight.device.type == "cpu" and weight.dtype == torch.float32
-    if alone and known and torch.backends.mkldnn.is_available():
-        quick[WanCausalConv3d] = "_conv_forward", _convolved
+    if weight.device.type == "cpu" and weight.dtype == torch.float32:
+        quick[WanRMS_norm] = "forward", _normalized
+        alone = not (torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
+        if alone and torch.backends.mkldnn.is_available():
+            quick[WanCausalConv3d] = "_conv_forward", _convolved
     found = [(layer, *quick[type(layer)]) for layer in part.modules() if type(layer) in quick]
     return swapped((layer, name, partial(way, layer)) for layer, name, way in found)
 
