@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ... import __version__
+from ...methods import Modality
 from ..modalities.base import modality
 from ..quality import quality_rows
 from ..schema import Report
@@ -57,13 +58,14 @@ def run_suite(
 
 
 def _settings(job: Job, todo: Plan) -> dict[str, Any]:
-    """What samples depend on. Not how many: a run may be extended."""
+    """What samples depend on, defaults of methods as well. Not how many: a run may be extended."""
+    made = cast(Modality, job.suite.pipeline)
     return {
         "mmspec": __version__,
         "torch": torch.__version__,
         "suite": asdict(job.suite),
         "prompts": [p.metadata() for p in job.prompts],
-        "methods": {name: asdict(config) for name, config in job.configs.items()},
+        "methods": {n: asdict(c.resolved(modality=made)) for n, c in job.configs.items()},
         "call": job.call,
         "seed": job.seed,
         "model": job.model or "embedded",

@@ -24,6 +24,7 @@ from mmspec.eval.run.runner import _Run, run_suite
 from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
+from mmspec.methods import DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[3]
 # what no two runs share
@@ -178,6 +179,13 @@ def test_killed_at_ten_random_moments(job, finished, tiny_folder, tmp_path):
 def test_other_settings_are_refused(job, finished):
     with pytest.raises(InputError, match=r"other settings \(seed differ\)"):
         run_suite(replace(job, seed=1), WHOLE, finished)
+
+
+def test_other_defaults_are_other_settings(job, finished, monkeypatch):
+    """Of a knob that nobody set."""
+    monkeypatch.setitem(DEFAULTS, "num_draft_tokens", 5)
+    with pytest.raises(InputError, match=r"other settings \(methods differ\)"):
+        run_suite(job, WHOLE, finished)
 
 
 def test_samples_rise_until_the_comparison_is_decided(job, tmp_path, monkeypatch):
