@@ -209,7 +209,7 @@ class SpecConfig:
     target_compressor: str | None = None
     target_keep: float | None = 0.5
     softening: float = 42.0
-    tau: float = None  # type: ignore[assignment]  # nobody reads it before it is `resolved`
+    tau: float | None = None
     frame_rule: FrameRule = "worst"
     reward: str = "router"
     forced_blocks: int = 1

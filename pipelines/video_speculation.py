@@ -45,6 +45,7 @@ def make_routing_rule(config: SpecConfig) -> RoutingRule:
         return RewardRankRule(config.draft_share, config.frame_rule)
     if config.rule == "random-routing":
         return RandomRoutingRule(config.draft_share)
+    assert config.tau is not None  # of a resolved one
     return RewardThresholdRule(config.tau, config.frame_rule)
 
 
