@@ -207,7 +207,7 @@ def test_strip_can_be_read(size, wanted):
         (["--tau", 300], "tau 300 is no threshold for reward 'router'"),
         (["--reward", "shapes_clip_score", "--compare"], "no tau is usual for reward 'shapes_clip"),
         (["--steps", 1001], "made in at most 1000 steps, not 1001"),
-        (["--tau", "nan"], "tau must be a number, not 'nan'"),
+        (["--tau", "nan"], "tau must be a number, or none, not 'nan'"),
         (["--reward", "hps"], "unknown reward 'hps'; did you mean 'hpsv2'"),
         (["--reward", "hpsv2"], "hpsv2 needs its weights: pass --weights PATH, where PATH is the"),
         (["--method", "sdvg[reward=hpsv2,tau=0.2]"], "hpsv2 needs its weights: pass --weights"),
