@@ -6,7 +6,7 @@ makes of those, as it does in use. The target learns with the caption encoder, a
 without captions too, for guidance. Its drafter, with the encoder as the target left it, learns
 late where two of the guided target's steps lead, as one step and without guidance (Salimans and Ho
 2022; Meng et al. 2023): not the true velocities, whose chance no drafter can foresee. Until then it
-learns those, at a tenth of the time a step. Clips come again, with another noise.
+learns those, in far less time a step. Clips come again, with another noise.
 """
 
 from __future__ import annotations
