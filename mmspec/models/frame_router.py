@@ -40,7 +40,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
         text_len: int = 16,
         text_dim: int = 64,
         patch_size: int = 4,
-        widths: tuple[int, ...] = (64, 96, 128),
+        widths: tuple[int, ...] = (32, 64, 128),
         blocks: int = 12,
         frames: int = 12,
     ) -> None:
@@ -54,7 +54,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
         self.places = nn.Parameter(0.02 * torch.randn(frames, text_dim))
         before = [SHOWN * 3 * patch_size**2, *widths[:-1]]
         self.stages = nn.ModuleList(
-            Stage(inner, width, text_dim, 1 if n == 0 else 2)
+            Stage(inner, width, text_dim, halve=n > 0)
             for n, (inner, width) in enumerate(zip(before, widths, strict=True))
         )
         out = nn.Linear(widths[-1], 1)
@@ -93,11 +93,17 @@ class FrameRouter(ModelMixin, ConfigMixin):
 
 
 class Stage(nn.Module):
-    """A convolution to a new width and a residual one, scaled and shifted by the prompt."""
+    """A convolution to a new width and a residual one, scaled and shifted by the prompt.
 
-    def __init__(self, inner: int, width: int, text_dim: int, stride: int) -> None:
+    Args:
+        halve: the resolution; else the first convolution is of single places, as patches, which are
+            wide, are folded already.
+    """
+
+    def __init__(self, inner: int, width: int, text_dim: int, halve: bool) -> None:
         super().__init__()
-        self.enter = nn.Conv2d(inner, width, 3, stride, padding=1)
+        side, stride = (3, 2) if halve else (1, 1)
+        self.enter = nn.Conv2d(inner, width, side, stride, padding=side // 2)
         self.norm = nn.GroupNorm(8, width)
         self.told = nn.Linear(text_dim, 2 * width)
         self.conv = nn.Conv2d(width, width, 3, padding=1)

@@ -4,9 +4,10 @@ Every block of a clip gets a noise of its own and reads the clean ones before it
 so a clip is as many examples as it has blocks; late in training it reads what the model itself
 makes of those, as it does in use. The target learns with the caption encoder, a small T5, and
 without captions too, for guidance. Its drafter, with the encoder as the target left it, learns
-late where two of the guided target's steps lead, as one step and without guidance (Salimans and Ho
+late where four of the guided target's steps lead, as one step and without guidance (Salimans and Ho
 2022; Meng et al. 2023): not the true velocities, whose chance no drafter can foresee. Until then it
-learns those, in far less time a step. Clips come again, with another noise.
+learns those, in far less time a step, and it begins with some of the target's layers. Clips come
+again, with another noise.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from .clip_latents import ClipBatch, draw_kept, latents_of
 from .clips import clip_batch
 from .image_target import TEXT_ENCODER, hybrid_optimizers
 from .kept import home
+from .thin import thin
 from .trainer import TrainConfig
 from .video_autoencoder import CHANNELS, PIPELINE, RESOLUTION, SIDE
 from .words import PREFIX, clip_tokenizer
@@ -71,14 +73,14 @@ SIZES: dict[str, dict[str, Any]] = {
         sample_steps=8,
         sample_guidance=GUIDANCE,
     ),
-    # a tenth of the work of a row of a call, one row in place of two, and half of the calls
+    # three of the layers above, of one row in place of two, in a quarter of the calls
     "drafter": dict(
         SHARED,
-        dim=128,
-        ffn_dim=384,
-        num_heads=2,
+        dim=256,
+        ffn_dim=896,
+        num_heads=4,
         num_layers=3,
-        sample_steps=4,
+        sample_steps=2,
         sample_guidance=1.0,
     ),
 }
@@ -86,8 +88,9 @@ SIZES: dict[str, dict[str, Any]] = {
 # caption, while in whole clips eleven of twelve blocks have only to go on; whole clips come later
 PARTS = (BLOCKS, BLOCKS, 4, BLOCKS, BLOCKS, 1)
 TURNS_LATE = (5, 0, 2)  # of those above
-# of a run's steps, where they begin, the model reads its own blocks in half of them, and a drafter
-# is taught
+TURNS_DRAFTED = (5, 2)  # as well, of a drafter, for a first block is the target's own
+# of a run's steps, where they begin, the target reads its own blocks in half of them, as a drafter
+# does from the first on, and a drafter is taught
 LATE = 0.6
 KEPT = 167 * len(PARTS)  # batches, after which they come again, cut into as many parts
 BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
@@ -97,12 +100,22 @@ ROLLOUTS = 10  # clips of an evaluation
 
 
 def draw_whole_or_begun(
-    folder: Path, seed: int, size: int, steps: int, rng: np.random.Generator, step: int
+    folder: Path,
+    seed: int,
+    size: int,
+    turns: tuple[int, ...],
+    late: float,
+    rng: np.random.Generator,
+    step: int,
 ) -> ClipBatch:
-    """Clips of a step: whole ones, or about as many frames of the beginnings of more, in turn."""
+    """Clips of a step: whole ones, or about as many frames of the beginnings of more, in turn.
+
+    Args:
+        turns: of `PARTS`, those that take turns from the step `late` on.
+    """
     number = step
-    if step >= LATE * steps:
-        number = len(PARTS) * (step // len(TURNS_LATE)) + TURNS_LATE[step % len(TURNS_LATE)]
+    if step >= late:
+        number = len(PARTS) * (step // len(turns)) + turns[step % len(turns)]
     parts = PARTS[number % len(PARTS)]
     frames = TIMING.frames(BLOCKS // parts)
     return draw_kept(folder, seed, number % KEPT, size * parts, frames, RESOLUTION)
@@ -127,8 +140,8 @@ class VideoModelRecipe:
             receives the component, and from a target that starts from nothing `text_encoder` and
             `tokenizer`.
         name: "transformer" or "drafter".
-        init: component whose weights to start from, with the folder's text encoder; None: from
-            nothing.
+        init: component whose weights to start from, with the folder's text encoder; None: a target
+            from nothing, a drafter from some layers of the target.
         rate: learning rate.
     """
 
@@ -142,8 +155,10 @@ class VideoModelRecipe:
     ) -> None:
         self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
         folder = home(pipeline, "latents", ["vae"])
+        self.late = LATE * config.steps
+        turns, since = (TURNS_DRAFTED, 0.0) if name == "drafter" else (TURNS_LATE, self.late)
         self.draw = partial(
-            draw_whole_or_begun, folder, config.seed, config.batch_size, config.steps
+            draw_whole_or_begun, folder, config.seed, config.batch_size, turns, since
         )
         self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
         if self.vae.config.z_dim != CHANNELS:
@@ -171,6 +186,8 @@ class VideoModelRecipe:
             text_encoder.requires_grad_(False)
             teacher = load_model(WanTransformer, pipeline / "transformer")
             self.teacher = teacher.to(config.device)
+            if not self.origin:
+                thin(transformer, teacher.state_dict())
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
@@ -180,8 +197,8 @@ class VideoModelRecipe:
     ) -> tuple[Tensor, dict[str, float]]:
         untold = CAPTION_DROPOUT if self.teacher is None else 0.0
         asked = ["" if rng.random() < untold else caption for caption in batch.captions]
-        late = step >= LATE * self.config.steps
-        own = late and rng.random() < 0.5
+        late = step >= self.late
+        own = (late or self.teacher is not None) and rng.random() < 0.5
         clean = latents_of(self.vae, batch, self.config.device)
         teacher = self.teacher if late else None
         error = self._error(self.model, asked, clean, rng, teacher, own).mean()

@@ -42,7 +42,7 @@ ROUTER: dict[str, Any] = dict(
     text_len=PREFIX,
     text_dim=64,
     patch_size=4,
-    widths=(64, 96, 128),
+    widths=(32, 64, 128),
     blocks=BLOCKS,
     frames=TIMING.latents * TIMING.factor,
 )

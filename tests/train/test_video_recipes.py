@@ -24,9 +24,10 @@ from mmspec.models.wan_sampler import FewStepSampler, denoise_block
 from mmspec.models.wan_vae import decode_block, encode_block, posterior_block
 from mmspec.rewards.router import RouterReward
 from mmspec.train import recipes, video_autoencoder, video_model, video_router
-from mmspec.train.clip_latents import draw_kept, latents_of
+from mmspec.train.clip_latents import ClipBatch, draw_kept, latents_of
 from mmspec.train.clips import clip_batch
 from mmspec.train.kept import home
+from mmspec.train.thin import thin
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.words import PREFIX, clip_tokenizer
 from mmspec.worlds.clips import KINDS, render_clip, sample, sample_prompt
@@ -47,6 +48,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(video_model, "FRAMES", TIMING.frames(BLOCKS))
     patch.setattr(video_model, "PARTS", (1, 2))
     patch.setattr(video_model, "TURNS_LATE", (0,))
+    patch.setattr(video_model, "TURNS_DRAFTED", (0,))
     patch.setattr(video_model, "ROLLOUTS", 2)
     router = {**video_router.ROUTER, "widths": (8, 8)}
     patch.setattr(video_router, "ROUTER", router)
@@ -285,21 +287,49 @@ def test_captions_of_a_step_take_turns():
 def test_steps_are_of_whole_clips_and_beginnings(tmp_path):
     """Late ones take batches that early ones kept, if there were as many."""
     rng, files = np.random.default_rng(0), []
+
+    def draw(step: int, late: float, turns: tuple[int, ...] = (5, 0, 2)) -> ClipBatch:
+        return video_model.draw_whole_or_begun(tmp_path, 0, 1, turns, late, rng, step)
+
     early = [(12, 1), (12, 1), (4, 3), (12, 1), (12, 1), (1, 12)]
     for step, (clips, blocks) in enumerate([*early, (1, 12), (12, 1), (4, 3)]):
-        batch = video_model.draw_whole_or_begun(tmp_path, 0, 1, 10, rng, step)
+        batch = draw(step, 6)
         assert len(set(batch.captions)) == clips
         assert batch.frames.shape == (clips, TIMING.frames(blocks), 3, 64, 64)
         files.append(batch.file.name.rsplit("-", 1)[0])
     for step in (600, 601, 602):
-        late = video_model.draw_whole_or_begun(tmp_path, 0, 1, 1000, rng, step)
+        late = draw(step, 600)
         number = int(late.file.stem.rsplit("-", 1)[1])
         assert late.file.name.rsplit("-", 1)[0] == files[number % 6] == files[6 + step % 3]
-    first, again = (
-        video_model.draw_whole_or_begun(tmp_path, 0, 1, 10**6, rng, step).file
-        for step in (4, 4 + video_model.KEPT)
-    )
-    assert first == again
+    assert draw(4, 10**6).file == draw(4 + video_model.KEPT, 10**6).file
+    drafted = [draw(step, 0, video_model.TURNS_DRAFTED).file for step in range(4)]
+    assert [file.name.rsplit("-", 1)[0] for file in drafted] == [files[6], files[8]] * 2
+    assert len(set(drafted)) == 4
+
+
+def test_a_drafter_begins_with_layers_of_the_target(trained, tiny, tmp_path):
+    """The first, the last and those between; of as many it is the target itself."""
+    small = dict(dim=24, ffn_dim=32, num_heads=2, num_layers=6, freq_dim=16)
+    large = WanTransformer(**{**video_model.SIZES["transformer"], **small})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        large.init_weights()
+    state = large.state_dict()
+    for count, kept in ((1, [0]), (2, [0, 5]), (3, [0, 2, 5]), (6, range(6))):
+        thinned = WanTransformer(**{**large.config, "num_layers": count})
+        thin(thinned, state)
+        own = thinned.state_dict()
+        for place, layer in enumerate(kept):
+            name = "blocks.{}.ffn.0.weight"
+            assert torch.equal(own[name.format(place)], state[name.format(layer)])
+        rest = [name for name in own if not name.startswith("blocks.")]
+        assert len(rest) > 10
+        assert all(torch.equal(own[name], state[name]) for name in rest)
+    assert all(torch.equal(own[name], state[name]) for name in state)
+    recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0], "drafter")
+    target = recipe.teacher.state_dict()
+    begun = recipe.model.transformer.state_dict()
+    assert all(torch.equal(value, target[name]) for name, value in begun.items())
 
 
 def test_captions_together_are_what_they_are_alone(trained, tiny, tmp_path):
@@ -370,7 +400,7 @@ def test_late_in_training_blocks_read_the_models_own(trained, tiny, tmp_path, mo
 
 
 @pytest.mark.parametrize("guidance", [1.0, 2.0])
-def test_a_drafter_learns_where_two_steps_of_the_target_lead(trained, tiny, tmp_path, guidance):
+def test_a_drafter_learns_where_four_steps_of_the_target_lead(trained, tiny, tmp_path, guidance):
     """Its steps, if it has learned all, end where the target's eight do, without guidance."""
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0], "drafter")
     teacher = recipe.teacher
@@ -387,7 +417,7 @@ def test_a_drafter_learns_where_two_steps_of_the_target_lead(trained, tiny, tmp_
         wanted = denoise_block(teacher, cache, noise, sampler, lambda step: noise)
         own = FewStepSampler.usual(recipe.model.transformer)
         x, sigmas = noise, [*own.sigmas, 0.0]
-        assert (len(sampler.steps), len(own.steps), own.guided) == (8, 4, False)
+        assert (len(sampler.steps), len(own.steps), own.guided) == (8, 2, False)
         for step, (before, after) in enumerate(itertools.pairwise(sigmas)):
             parts = torch.full((1, 3), own.steps[step] / 1000)
             velocity = recipe._taught(teacher, x, parts, told, untold, None)
@@ -503,9 +533,13 @@ def test_batches_are_the_worlds_clips():
 
 
 def test_the_drafter_costs_a_sixth_at_most():
+    """Weights that a block is multiplied with, in all rows of all steps."""
+
     def work(name):
         with torch.device("meta"):
             model = WanTransformer(**video_model.SIZES[name])
-        return sum(p.numel() for p in model.blocks.parameters())
+        sampler = FewStepSampler.usual(model)
+        weights = sum(p.numel() for p in model.blocks.parameters())
+        return weights * len(sampler.steps) * (1 + sampler.guided)
 
     assert work("drafter") <= work("transformer") / 6
