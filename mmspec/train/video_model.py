@@ -316,20 +316,25 @@ class VideoModelRecipe:
         }
 
     def _rollout(self, model: CaptionedVideo, captions: list[str]) -> np.ndarray[Any, Any]:
-        """Clips `[B, T, H, W, 3]` in 8 bits, every block drawn behind those drawn before it."""
+        """Clips `[B, T, H, W, 3]` in 8 bits, every block drawn behind those drawn before it; of a
+        drafter behind a first one by the target, as in use.
+        """
         generator = torch.Generator().manual_seed(self.config.seed)
         shape = (len(captions), TIMING.latents, CHANNELS, SIDE, SIDE)
 
         def draw(_: int) -> Tensor:
             return torch.randn(shape, generator=generator).to(self.config.device)
 
-        sampler = FewStepSampler.usual(model.transformer)
         told, untold = self._features(model, captions)
-        text = torch.cat([told, untold]) if sampler.guided else told
-        cache = model.transformer.start(text, SIDE, SIDE, BLOCKS)
+        makers, caches = [model.transformer, self.teacher or model.transformer], {}
+        samplers = {maker: FewStepSampler.usual(maker) for maker in makers}
+        for maker, own in samplers.items():
+            text = torch.cat([told, untold]) if own.guided else told
+            caches[maker] = maker.start(text, SIDE, SIDE, BLOCKS)
         pieces, state, block = [], None, None
-        for _ in range(BLOCKS):
-            block = denoise_block(model.transformer, cache, draw(0), sampler, draw, block)
+        for number in range(BLOCKS):
+            maker = makers[number == 0]
+            block = denoise_block(maker, caches[maker], draw(0), samplers[maker], draw, block)
             pixels, state = decode_block(self.vae, block, state)
             pieces.append(pixels)
         clips: np.ndarray[Any, Any] = to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()

@@ -426,6 +426,21 @@ def test_a_drafter_learns_where_four_steps_of_the_target_lead(trained, tiny, tmp
     assert torch.allclose(x, wanted, atol=1e-4)
 
 
+@torch.no_grad()
+def test_a_drafter_is_judged_behind_the_targets_first_block(trained, tiny, tmp_path):
+    config, words = TrainConfig(tmp_path, 4, 2), ["a red circle moves right"]
+    recipe = video_model.VideoModelRecipe(config, trained[0], "drafter")
+    own = video_model.VideoModelRecipe(config, trained[0])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        torch.nn.init.normal_(recipe.teacher.head.head.weight, std=0.3)
+    own.model.transformer.load_state_dict(recipe.teacher.state_dict())
+    mixed, alone = (each._rollout(each.model, words)[0] for each in (recipe, own))
+    first = TIMING.frames(1)
+    assert np.array_equal(mixed[:first], alone[:first])
+    assert not np.array_equal(mixed[first:], alone[first:])
+
+
 def test_a_drafter_s_loss_is_what_it_lacks_of_that(trained, tiny, tmp_path, monkeypatch):
     """Late in training; before, its teacher is not asked."""
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0], "drafter")
