@@ -187,7 +187,7 @@ class VideoModelRecipe:
             teacher = load_model(WanTransformer, pipeline / "transformer")
             self.teacher = teacher.to(config.device)
             if not self.origin:
-                thin(transformer, teacher.state_dict())
+                thin(transformer, teacher.state_dict(), pipeline / "transformer")
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)

@@ -317,7 +317,7 @@ def test_a_drafter_begins_with_layers_of_the_target(trained, tiny, tmp_path):
     state = large.state_dict()
     for count, kept in ((1, [0]), (2, [0, 5]), (3, [0, 2, 5]), (6, range(6))):
         thinned = WanTransformer(**{**large.config, "num_layers": count})
-        thin(thinned, state)
+        thin(thinned, state, tmp_path)
         own = thinned.state_dict()
         for place, layer in enumerate(kept):
             name = "blocks.{}.ffn.0.weight"
@@ -326,6 +326,9 @@ def test_a_drafter_begins_with_layers_of_the_target(trained, tiny, tmp_path):
         assert len(rest) > 10
         assert all(torch.equal(own[name], state[name]) for name in rest)
     assert all(torch.equal(own[name], state[name]) for name in state)
+    wider = WanTransformer(**{**large.config, "num_layers": 2, "ffn_dim": 48})
+    with pytest.raises(InputError, match=r"blocks\.0\.ffn\.0\.weight has shape"):
+        thin(wider, state, tmp_path)
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0], "drafter")
     target = recipe.teacher.state_dict()
     begun = recipe.model.transformer.state_dict()
