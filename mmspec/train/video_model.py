@@ -326,14 +326,18 @@ class VideoModelRecipe:
             return torch.randn(shape, generator=generator).to(self.config.device)
 
         told, untold = self._features(model, captions)
-        makers, caches = [model.transformer, self.teacher or model.transformer], {}
-        samplers = {maker: FewStepSampler.usual(maker) for maker in makers}
-        for maker, own in samplers.items():
-            text = torch.cat([told, untold]) if own.guided else told
-            caches[maker] = maker.start(text, SIDE, SIDE, BLOCKS)
+        further = model.transformer
+        first = self.teacher or further
+        samplers = {maker: FewStepSampler.usual(maker) for maker in (first, further)}
+        caches = {
+            maker: maker.start(
+                torch.cat([told, untold]) if own.guided else told, SIDE, SIDE, BLOCKS
+            )
+            for maker, own in samplers.items()
+        }
         pieces, state, block = [], None, None
         for number in range(BLOCKS):
-            maker = makers[number == 0]
+            maker = further if number else first
             block = denoise_block(maker, caches[maker], draw(0), samplers[maker], draw, block)
             pixels, state = decode_block(self.vae, block, state)
             pieces.append(pixels)

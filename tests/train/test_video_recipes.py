@@ -335,6 +335,31 @@ def test_a_drafter_begins_with_layers_of_the_target(trained, tiny, tmp_path):
     assert all(torch.equal(value, target[name]) for name, value in begun.items())
 
 
+@pytest.mark.parametrize(
+    ("name", "numbers", "reads"), [("transformer", [0, 1], 0), ("drafter", [1, 3], 1)]
+)
+def test_a_drafter_goes_on_from_its_own_blocks_from_the_first_step(
+    trained, tiny, tmp_path, monkeypatch, name, numbers, reads
+):
+    """And draws clips of its own turns; a target does neither before it is late."""
+    monkeypatch.setattr(video_model, "TURNS_DRAFTED", (1,))
+    recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 100, 2), trained[0], name)
+    batch, drawn, own = recipe.draw(np.random.default_rng(0), 0), [], []
+    monkeypatch.setattr(video_model, "draw_kept", lambda *given: drawn.append(given[2]))
+    for step in (0, 1):
+        recipe.draw(np.random.default_rng(0), step)
+    assert drawn == numbers
+
+    def error(*given):
+        own.append(given[-1])
+        return torch.zeros(1)
+
+    monkeypatch.setattr(recipe, "_error", error)
+    for seed in range(40):
+        recipe.loss(batch, np.random.default_rng(seed), 0)
+    assert 10 * reads <= sum(own) <= 30 * reads
+
+
 def test_captions_together_are_what_they_are_alone(trained, tiny, tmp_path):
     """As the pipeline encodes them: one by one, without padding."""
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
