@@ -113,8 +113,8 @@ def _of_blocks(rule: str, summary: str, role: Role = "method", **knob: tuple[flo
 
 
 # decibels that rule "reward-threshold" usually asks of the router; no other reward's scale has them
-ROUTER_TAU = 25.0
-ROUTER_TAUS = (32.0, 28.0, 24.0, 20.0)  # from safe to fast
+ROUTER_TAU = 28.0
+ROUTER_TAUS = (30.0, 28.0, 27.0, 26.0)  # from safe to fast
 
 # of fields of `SpecConfig` that methods may have defaults of their own for
 DEFAULTS: dict[str, Any] = {

@@ -210,7 +210,7 @@ def test_defaults_are_methods_that_gain(generate, run, tiny_folder, tmp_path):
 @pytest.mark.parametrize(
     ("command", "listed"),
     [
-        (["ls", "models"], ["embedded-image", "embedded-mar", "embedded-vlm"]),
+        (["ls", "models"], ["embedded-image", "embedded-mar", "embedded-video", "embedded-vlm"]),
         (["eval", "ls"], suite_names()),
     ],
     ids=str,

@@ -230,8 +230,3 @@ def test_empty_prompt(video):
     code, _, err = video(prompt=" ")
     assert code == 2
     assert "the prompt is empty" in err
-
-
-def test_without_a_model_it_says_that_none_is_embedded(capfd, tmp_path):
-    assert main(["video", PROMPT, "-o", str(tmp_path / "out")]) == 2
-    assert "no model embedded-video ships with this version" in capfd.readouterr().err

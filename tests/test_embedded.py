@@ -28,7 +28,7 @@ def test_files_fit_into_a_wheel():
 def test_all_are_looked_at():
     models = {path.relative_to(MODELS).parts[0] for path in FOLDERS}
     assert models == {path.name for path in MODELS.iterdir()}
-    assert {"clip", "image", "mar", "vlm"} <= models
+    assert {"clip", "image", "mar", "video", "vlm"} <= models
 
 
 @pytest.mark.parametrize(

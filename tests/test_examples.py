@@ -26,8 +26,16 @@ PROMISED = {
         ["plain.png", "reflection.png"],
     ),
     "draw_picture": (SPEEDUP, ["plain.png", "scd.png"]),
+    "make_clip": (
+        rf"plain: 0 of 12 blocks drafted.*\nsdvg: [1-9]\d* of 12 blocks drafted.*\n{SPEEDUP}",
+        ["plain.gif", "sdvg.gif"],
+    ),
     "run_evaluation": (r"scd exact speed-up \d", ["report/report.html"]),
     "speculate_transformers": ("the same tokens: True", []),
+    "stream_video": (
+        r"block 23: by the \w+, \d+\.\d MiB of caches\ndrafted: \d+%",
+        ["clip.gif"],
+    ),
     "train_drafter": (r"tokens a call after 20 steps", ["my-pipeline/drafter/README.md"]),
 }
 

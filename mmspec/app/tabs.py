@@ -131,7 +131,7 @@ TABS = (
         "Prompt",
         "a red circle moves right",
         (
-            Setting("blocks", "Length in blocks of frames", 7, 1, 40, 1),
+            Setting("blocks", "Length in blocks of frames", 12, 1, 40, 1),
             Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),
         ),
         "mmspec.app.video:VideoSide",

@@ -31,6 +31,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
         widths: channels of each stage; every further one halves the resolution.
         blocks: of a clip that are told apart; later ones count as the last.
         frames: of a block that are told apart, as well.
+        dropout: of what is read and of what is seen, in training.
     """
 
     @register_to_config
@@ -43,12 +44,13 @@ class FrameRouter(ModelMixin, ConfigMixin):
         widths: tuple[int, ...] = (32, 64, 128),
         blocks: int = 12,
         frames: int = 12,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.words = nn.Embedding(vocab_size, text_dim)
         self.positions = nn.Parameter(0.02 * torch.randn(text_len, text_dim))
         self.reader = nn.TransformerEncoderLayer(
-            text_dim, 2, 2 * text_dim, dropout=0.0, batch_first=True, norm_first=True
+            text_dim, 2, 2 * text_dim, dropout=dropout, batch_first=True, norm_first=True
         )
         self.numbers = nn.Parameter(0.02 * torch.randn(blocks, text_dim))
         self.places = nn.Parameter(0.02 * torch.randn(frames, text_dim))
@@ -59,7 +61,9 @@ class FrameRouter(ModelMixin, ConfigMixin):
         )
         out = nn.Linear(widths[-1], 1)
         nn.init.constant_(out.bias, USUAL / DECIBELS)
-        self.head = nn.Sequential(nn.Linear(2 * widths[-1], widths[-1]), nn.SiLU(), out)
+        self.head = nn.Sequential(
+            nn.Dropout(dropout), nn.Linear(2 * widths[-1], widths[-1]), nn.SiLU(), out
+        )
 
     def read(self, ids: Tensor) -> Tensor:
         """What it makes of prompts `[M, T]`, zero where padded: `[M, text_dim]`."""

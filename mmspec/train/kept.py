@@ -18,12 +18,12 @@ def home(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
 
     Args:
         kind: names what is kept.
-        components: of the folder, by which it was made.
+        components: of the folder, by whose weights and configuration it was made.
     """
     digest = hashlib.sha256()
     for name in components:
         for file in sorted((pipeline / name).glob("*.*")):
-            if file.suffix in (".safetensors", ".json"):
+            if file.suffix == ".safetensors" or file.name == "config.json":
                 digest.update(file.read_bytes())
     return pipeline / "training" / kind / digest.hexdigest()[:12]
 

@@ -6,8 +6,8 @@ makes of those, as it does in use. The target learns with the caption encoder, a
 without captions too, for guidance. Its drafter, with the encoder as the target left it, learns
 late where four of the guided target's steps lead, as one step and without guidance (Salimans and Ho
 2022; Meng et al. 2023): not the true velocities, whose chance no drafter can foresee. Until then it
-learns those, in far less time a step, and it begins with some of the target's layers. Clips come
-again, with another noise.
+learns those, in far less time a step, and it begins with some of the target's layers; one that goes
+on is taught from its first step. Clips come again, with another noise.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ PARTS = (BLOCKS, BLOCKS, 4, BLOCKS, BLOCKS, 1)
 TURNS_LATE = (5, 0, 2)  # of those above
 TURNS_DRAFTED = (5, 2)  # as well, of a drafter, for a first block is the target's own
 # of a run's steps, where they begin, the target reads its own blocks in half of them, as a drafter
-# does from the first on, and a drafter is taught
+# does from the first on, and a drafter is taught, which one that goes on is from the first on
 LATE = 0.6
 KEPT = 167 * len(PARTS)  # batches, after which they come again, cut into as many parts
 BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
@@ -155,7 +155,7 @@ class VideoModelRecipe:
     ) -> None:
         self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
         folder = home(pipeline, "latents", ["vae"])
-        self.late = LATE * config.steps
+        self.late = 0.0 if name == "drafter" and init else LATE * config.steps
         turns, since = (TURNS_DRAFTED, 0.0) if name == "drafter" else (TURNS_LATE, self.late)
         self.draw = partial(
             draw_whole_or_begun, folder, config.seed, config.batch_size, turns, since

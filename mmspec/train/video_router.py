@@ -3,7 +3,8 @@
 Clips are made as in use: both models make every block from the same noise, behind blocks of which
 some were drafted and some are the target's, and one of the two joins the clip. What is learned is
 the PSNR between their frames: it takes no labels and no judge, and it is what a rejection changes.
-Clips come again, as to make them takes far longer than to learn from them.
+Clips come again, half of them in a mirror, as to make them takes far longer than to learn from
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from ..models.text import encode_prompt
 from ..models.wan import WanTransformer
 from ..models.wan_sampler import FewStepSampler, denoise_block
 from ..models.wan_vae import decode_block, to_bytes
-from ..worlds.clips import KINDS, sample_prompt
+from ..worlds.clips import KINDS, ClipPrompt, sample_prompt
+from ..worlds.clips.prompts import mirrored, unseen
 from ..worlds.clips.timing import TIMING
 from ..worlds.shapes.vocabulary import Split
 from .card import ship, start_from, write_card
@@ -45,9 +47,11 @@ ROUTER: dict[str, Any] = dict(
     widths=(32, 64, 128),
     blocks=BLOCKS,
     frames=TIMING.latents * TIMING.factor,
+    dropout=0.1,
 )
 LEAST, MOST = 5.0, 45.0  # decibels that are told apart
-KEPT = 100  # batches, after which they come again
+KEPT = 300  # batches, after which they come again
+JUDGED = 12  # batches of held-out clips; of a few the ranking is chance
 FIRST = 0.2  # how likely a first block is the drafter's, of how likely others are
 SHARP = 10.0 * np.log10(4)  # of values in [-1, 1]: the decibels of an error of 1
 
@@ -75,23 +79,22 @@ class DraftedClips:
     """Clips of a training step, which are still to be made or are there.
 
     Attributes:
-        captions: of each.
+        prompts: of each.
         drafts: by block; None: they are to be made.
         seed: what they are made with.
         file: where they are kept.
     """
 
-    captions: list[str]
+    prompts: list[ClipPrompt]
     drafts: list[Drafts] | None
     seed: tuple[int, ...]
     file: Path
 
 
-def draw_captions(size: int, rng: np.random.Generator, split: Split = "train") -> list[str]:
-    """Captions of a step, whose kinds take turns."""
+def draw_prompts(size: int, rng: np.random.Generator, split: Split = "train") -> list[ClipPrompt]:
+    """Prompts of a step, whose kinds take turns."""
     turn = int(rng.integers(len(KINDS)))
-    kinds = (KINDS[(turn + i) % len(KINDS)] for i in range(size))
-    return [sample_prompt(rng, kind, split).prompt for kind in kinds]
+    return [sample_prompt(rng, KINDS[(turn + i) % len(KINDS)], split) for i in range(size)]
 
 
 def draw_kept_drafts(
@@ -99,15 +102,32 @@ def draw_kept_drafts(
 ) -> DraftedClips:
     """Clips of a step, whose blocks are there unless it is the first time.
 
+    Of those that are there half are seen in a mirror, but for prompts that training never shows.
+
     Args:
         folder: of the drafts of a pipeline, see `kept.home`.
     """
     number = step % KEPT
     file = folder / f"{seed}-{size}-{number}.pt"
-    captions = draw_captions(size, np.random.default_rng([seed, number]))
+    prompts = draw_prompts(size, np.random.default_rng([seed, number]))
     kept = read(file)
-    drafts = None if kept is None else [Drafts(n, *tensors) for n, tensors in enumerate(kept)]
-    return DraftedClips(captions, drafts, (seed, number, 1), file)
+    if kept is None:
+        return DraftedClips(prompts, None, (seed, number, 1), file)
+    turned = [mirrored(prompt) for prompt in prompts]
+    turns = [bool(rng.random() < 0.5) and not unseen(other.include) for other in turned]
+    prompts = [
+        other if turn else own for own, other, turn in zip(prompts, turned, turns, strict=True)
+    ]
+
+    def shown(pictures: Tensor) -> Tensor:
+        rows = torch.tensor(turns).view(-1, *[1] * (pictures.ndim - 1))
+        return torch.where(rows, pictures.flip(-1), pictures)
+
+    drafts = [
+        Drafts(number, shown(before), shown(frames), decibels)
+        for number, (before, frames, decibels) in enumerate(kept)
+    ]
+    return DraftedClips(prompts, drafts, (seed, number, 1), file)
 
 
 class VideoRouterRecipe:
@@ -146,13 +166,13 @@ class VideoRouterRecipe:
     def loss(
         self, batch: DraftedClips, rng: np.random.Generator, step: int
     ) -> tuple[Tensor, dict[str, float]]:
-        drafts = batch.drafts
+        drafts, captions = batch.drafts, [prompt.prompt for prompt in batch.prompts]
         if drafts is None:
-            drafts = list(self.drafts(batch.captions, np.random.default_rng(batch.seed)))
+            drafts = list(self.drafts(captions, np.random.default_rng(batch.seed)))
             kept = [(block.before, block.frames, block.decibels) for block in drafts]
             keep(batch.file, [[tensor.cpu() for tensor in tensors] for tensors in kept])
         decibels = torch.cat([block.decibels for block in drafts], dim=1).to(self.config.device)
-        guess = torch.cat(self._guess(self.model, batch.captions, drafts), dim=1)
+        guess = torch.cat(self._guess(self.model, captions, drafts), dim=1)
         loss = F.smooth_l1_loss(guess / DECIBELS, decibels / DECIBELS)
         return loss, {"decibels": float(decibels.mean()), "spread": float(decibels.std())}
 
@@ -229,8 +249,9 @@ class VideoRouterRecipe:
         assert isinstance(model, FrameRouter)
         rng = np.random.default_rng([self.config.seed, 10**6])
         guessed, worst = [], []
-        for _ in range(4):
-            captions = draw_captions(self.config.batch_size, rng, split="held_out")
+        for _ in range(JUDGED):
+            prompts = draw_prompts(self.config.batch_size, rng, split="held_out")
+            captions = [prompt.prompt for prompt in prompts]
             drafts = list(self.drafts(captions, rng))[1:]
             guessed += [guess.amin(1) for guess in self._guess(model, captions, drafts)]
             worst += [block.decibels.amin(1) for block in drafts]

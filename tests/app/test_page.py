@@ -218,7 +218,7 @@ def slow(monkeypatch):
         ("image", {"knob": 2}, 16),
         ("vlm", {"max_new_tokens": 64}, 64),
         ("continuous", {}, 16),
-        ("video", {}, 7),
+        ("video", {}, 12),
     ],
 )
 def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, changes, most):
@@ -271,8 +271,8 @@ def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
     assert "Done: sdvg" in one(page, "video")
     warm_up, speculative, *plain = drafted.values()
     assert warm_up == [0, 1]
-    assert len(speculative) == 7
-    assert [len(rounds) for rounds in plain] == [1, 7]
+    assert len(speculative) == 12
+    assert [len(rounds) for rounds in plain] == [1, 12]
 
 
 def test_a_run_has_an_end(folders, slow):
@@ -484,14 +484,14 @@ def test_folders_of_one_name_are_told_apart():
 
 def test_what_is_offered_runs_on_the_embedded_models():
     shelf = Shelf({})
-    for modality in ("image", "vlm", "continuous"):
+    for modality in TAB:
         pipe = shelf.load(modality, None).pipe
         for method in shelf.methods(modality, f"embedded-{embedded_name(modality)}"):
             if method != "verdict":
                 pipe.check_speculation(SpecConfig(method))
 
 
-@pytest.mark.parametrize("modality", ["image", "vlm", "continuous"])
+@pytest.mark.parametrize("modality", TAB)
 def test_the_page_as_it_opens_generates(modality, tmp_path):
     """The fields as they stand when nobody has touched them, read from the page itself."""
     page = Page(Shelf({}), Folders(), Limits(), _example(tmp_path))

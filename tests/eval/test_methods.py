@@ -16,7 +16,7 @@ from mmspec.eval.methods import (
     role,
     split_methods,
 )
-from mmspec.methods import METHODS, Method
+from mmspec.methods import METHODS, ROUTER_TAU, Method
 
 
 @pytest.fixture
@@ -188,7 +188,8 @@ def test_thresholds_of_the_router_are_swept_for_it_alone():
     own = "sdvg[reward=clip_score]"
     swept = parse_methods((own, "sdvg[frame_rule=mean]"), ("all",))
     assert [name for name in swept if "clip_score" in name] == [own]
-    assert len(swept) == 2 + 1 + len(METHODS["sdvg"].sweep)
+    thresholds = {place(config).value for name, config in swept.items() if "mean" in name}
+    assert thresholds == {*METHODS["sdvg"].sweep, ROUTER_TAU}
 
 
 def test_rows_go_from_safe_to_fast_whichever_way_the_knob_turns(knobs):

@@ -26,11 +26,12 @@ from mmspec.rewards.router import RouterReward
 from mmspec.train import recipes, video_autoencoder, video_model, video_router
 from mmspec.train.clip_latents import ClipBatch, draw_kept, latents_of
 from mmspec.train.clips import clip_batch
-from mmspec.train.kept import home
+from mmspec.train.kept import home, keep
 from mmspec.train.thin import thin
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.words import PREFIX, clip_tokenizer
 from mmspec.worlds.clips import KINDS, render_clip, sample, sample_prompt
+from mmspec.worlds.clips.prompts import mirrored, unseen
 from mmspec.worlds.clips.timing import TIMING
 
 BLOCKS = 2
@@ -167,6 +168,10 @@ def test_gradient_reaches_every_weight(trained, tiny, tmp_path, name):
     assert frozen == ({"text_encoder"} if name == "drafter" else set())
 
 
+def drawn_captions(*asked, **named):
+    return [prompt.prompt for prompt in video_router.draw_prompts(*asked, **named)]
+
+
 def by_hand(recipe, captions, seed):
     """Slowly, what a router is taught: clip by clip, blocks committed one by one, decoded anew."""
     rng, vae = np.random.default_rng(seed), recipe.vae
@@ -218,7 +223,7 @@ def test_a_router_learns_from_clips_as_they_are_made(trained, tiny, tmp_path):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         nn.init.normal_(recipe.makers[0].head.head.weight, std=0.1)
-    captions = video_router.draw_captions(2, np.random.default_rng(0))
+    captions = drawn_captions(2, np.random.default_rng(0))
     found = list(recipe.drafts(captions, np.random.default_rng(2)))
     assert [block.number for block in found] == [0, 1, 2]
     for block, (before, drafted, decibels) in zip(found, by_hand(recipe, captions, 2), strict=True):
@@ -231,7 +236,7 @@ def test_a_router_learns_from_clips_as_they_are_made(trained, tiny, tmp_path):
 
 def test_a_target_that_is_its_drafter_is_not_told_apart(trained, tiny, tmp_path):
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
-    captions = video_router.draw_captions(2, np.random.default_rng(0))
+    captions = drawn_captions(2, np.random.default_rng(0))
     recipe.makers[1] = recipe.makers[0]
     for block in recipe.drafts(captions, np.random.default_rng(1)):
         assert torch.equal(block.decibels, torch.full_like(block.decibels, video_router.MOST))
@@ -240,7 +245,7 @@ def test_a_target_that_is_its_drafter_is_not_told_apart(trained, tiny, tmp_path)
 def test_a_router_is_asked_as_in_use(trained, tiny, tmp_path):
     """What it guesses in training is what the reward gives of the same block."""
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
-    captions = video_router.draw_captions(2, np.random.default_rng(0))
+    captions = drawn_captions(2, np.random.default_rng(0))
     drafts = list(recipe.drafts(captions, np.random.default_rng(1)))
     model = recipe.model.eval()
     reward = RouterReward(model, recipe.words)
@@ -260,26 +265,54 @@ def test_drafts_are_kept_and_come_again(trained, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     first, other = recipe.draw(rng, 0), recipe.draw(rng, 1)
     assert first.drafts is other.drafts is None
+    recipe.model.eval()
     losses = [float(recipe.loss(batch, rng, 0)[0].detach()) for batch in (first, other)]
     assert losses[0] != losses[1]
     monkeypatch.setattr(recipe, "makers", [])  # nothing is made
+    monkeypatch.setattr(video_router, "unseen", lambda include: True)  # so none in a mirror
     for step, batch, loss in ((2, first, losses[0]), (3, other, losses[1])):
         again = recipe.draw(rng, step)
-        assert again.captions == batch.captions
+        assert again.prompts == batch.prompts
         assert float(recipe.loss(again, rng, step)[0].detach()) == loss
     first.file.write_bytes(first.file.read_bytes()[:100])  # cut short
     assert recipe.draw(rng, 0).drafts is None
 
 
+@torch.no_grad()
+def test_half_of_the_kept_clips_come_in_a_mirror(tmp_path):
+    """But for what training would show only so: left and right of a held-out pass."""
+    draw = partial(video_router.draw_kept_drafts, tmp_path, 0, len(KINDS))
+    turned, barred = [], 0
+    for step in range(20):
+        first = draw(np.random.default_rng(step), step)
+        pictures = torch.randint(256, (len(KINDS), 3, 8, 8), dtype=torch.uint8)
+        kept = [(pictures, pictures[:, None], torch.arange(float(len(KINDS)))[:, None])]
+        keep(first.file, kept)
+        again = draw(np.random.default_rng(step), step)
+        (block,) = again.drafts
+        assert torch.equal(block.decibels, kept[0][2])
+        assert torch.equal(block.before, block.frames[:, 0])
+        for row, (old, new) in enumerate(zip(first.prompts, again.prompts, strict=True)):
+            turn = torch.equal(block.before[row], pictures[row].flip(-1))
+            assert turn or torch.equal(block.before[row], pictures[row])
+            assert new == (mirrored(old) if turn else old)
+            assert not unseen(new.include)
+            if unseen(mirrored(old).include):
+                barred += 1
+            else:
+                turned.append(turn)
+    assert 0.35 < np.mean(turned) < 0.65
+    assert 0 < barred < len(turned) / 4
+
+
 def test_captions_of_a_step_take_turns():
-    captions = video_router.draw_captions(2 * len(KINDS), np.random.default_rng(3))
+    captions = drawn_captions(2 * len(KINDS), np.random.default_rng(3))
     assert len(captions) == 2 * len(KINDS)
     assert len(set(captions)) > len(KINDS)
-    starts = [video_router.draw_captions(1, np.random.default_rng(n))[0] for n in range(30)]
+    starts = [drawn_captions(1, np.random.default_rng(n))[0] for n in range(30)]
     assert len({caption.split()[2:4][-1] for caption in starts}) > 3
     one, other = (
-        video_router.draw_captions(40, np.random.default_rng(0), split=split)
-        for split in ("train", "held_out")
+        drawn_captions(40, np.random.default_rng(0), split=split) for split in ("train", "held_out")
     )
     assert not set(one) & set(other)
 

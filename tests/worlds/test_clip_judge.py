@@ -16,6 +16,7 @@ import pytest
 from mmspec.worlds.clips import KINDS, Clip, ClipPrompt, Timing, judge, render_clip, sample
 from mmspec.worlds.clips.actor import View
 from mmspec.worlds.clips.judge import judge_views, look
+from mmspec.worlds.clips.prompts import mirrored
 from mmspec.worlds.clips.vocabulary import BOUNCES, MOVES, OPPOSITE, PASSES
 from mmspec.worlds.shapes import COLORS, SHAPES
 
@@ -82,6 +83,25 @@ def test_true_clips(cases, kind):
 def test_whole_true_clips(kind):
     prompt, clip = sample(np.random.default_rng([43, KINDS.index(kind)]), kind, "held_out")
     assert judge(render_clip(clip, range(TIMING.frames(12))), prompt).score >= 0.97
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clips_in_a_mirror(cases, kind):
+    """They are what `mirrored` says, and no more what their prompt says if that is sideways.
+
+    But for crescents: one in a mirror is none of this world's.
+    """
+    shown = [c for c in cases[kind] if all(x["class"] != "crescent" for x in c.prompt.include)][:6]
+    for case in shown:
+        turned, frames = mirrored(case.prompt), render_clip(case.clip, case.frames)[:, :, ::-1]
+        views = look(np.ascontiguousarray(frames))
+        score = judge_views(views, turned, case.frames.start).score
+        assert score >= case.true.score - 0.1
+        assert mirrored(turned) == case.prompt
+        sideways = any(clause["motion"] in ("left", "right") for clause in case.prompt.include)
+        assert (turned != case.prompt) == sideways
+        if sideways:
+            assert case.score(views=views).score < score - 0.3
 
 
 # --- faults: a false caption of a true clip, or what is seen of a faulty one ----------------------

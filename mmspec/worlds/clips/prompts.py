@@ -74,6 +74,17 @@ def caption(include: list[dict[str, Any]]) -> str:
     return " and ".join(told)
 
 
+def mirrored(prompt: ClipPrompt) -> ClipPrompt:
+    """What a clip of this prompt shows in a mirror, where left is right."""
+    include = [
+        {**clause, "motion": OPPOSITE[clause["motion"]]}
+        if clause["motion"] in ("left", "right")
+        else clause
+        for clause in prompt.include
+    ]
+    return ClipPrompt(caption(include), prompt.tag, include)
+
+
 def unseen(include: list[dict[str, Any]]) -> bool:
     """Whether a prompt names a combination that training never shows.
 
