@@ -26,6 +26,7 @@ from .wan_window import ContextWindow, attend_blocks
 
 TIMESTEPS = 1000.0  # that the network counts; t / 1000 of a noisy latent is noise
 Reader = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, queries, keys, values
+Memory = dict[int, tuple[Tensor, Tensor]]  # by layer, keys and values of clean frames
 
 
 class WanTransformer(ModelMixin, ConfigMixin):
@@ -138,7 +139,12 @@ class WanTransformer(ModelMixin, ConfigMixin):
     # --- a whole clip -----------------------------------------------------------------------------
 
     def forward(
-        self, noisy: Tensor, timesteps: Tensor, text: Tensor, clean: Tensor | None = None
+        self,
+        noisy: Tensor,
+        timesteps: Tensor,
+        text: Tensor,
+        clean: Tensor | None = None,
+        memory: Memory | None = None,
     ) -> Tensor:
         """Velocities `[B, F, C, H, W]` of all frames of a clip at once, for training.
 
@@ -148,6 +154,8 @@ class WanTransformer(ModelMixin, ConfigMixin):
             text: features `[B, T, text_dim]`, zero where padded, T at most `text_len`.
             clean: the same frames without noise, which blocks then read of those before them, as
                 behind `commit`; None: they read the noisy ones.
+            memory: empty at first, it then spares further calls with this text and these clean
+                frames the work over them; not to be learned through.
 
         Raises:
             InputError: the frames are no whole blocks.
@@ -156,7 +164,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
         if frames % size:
             raise InputError(f"{frames} frames are no blocks of {size}")
         places, mixed, times = tuple(range(frames)), noisy, timesteps
-        if clean is not None:
+        if clean is not None and not memory:
             known = torch.full_like(timesteps, self.config.context_noise)
             places, mixed = places * 2, torch.cat([clean, noisy], dim=1)
             times = torch.cat([known, timesteps], dim=1)
@@ -164,6 +172,13 @@ class WanTransformer(ModelMixin, ConfigMixin):
         copies = 1 if clean is None else 2
 
         def read(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            if memory is not None and clean is not None:
+                if layer not in memory:
+                    half = k.shape[2] // 2
+                    memory[layer] = k[:, :, :half], v[:, :, :half]
+                else:
+                    known_k, known_v = memory[layer]
+                    k, v = torch.cat([known_k, k], dim=2), torch.cat([known_v, v], dim=2)
             return attend_blocks(q, k, v, tokens, self.window, copies)
 
         return self._run(mixed, times, places, self.read_text(text), read, frames)

@@ -27,7 +27,7 @@ from transformers import T5EncoderModel
 
 from ..errors import InputError
 from ..models.loading import load_component, load_model
-from ..models.wan import TIMESTEPS, WanTransformer
+from ..models.wan import TIMESTEPS, Memory, WanTransformer
 from ..models.wan_sampler import FewStepSampler, denoise_block, guided, warp
 from ..models.wan_vae import decode_block, encode_block, to_bytes
 from ..worlds.clips import KINDS, judge, sample_prompt
@@ -268,10 +268,11 @@ class VideoModelRecipe:
         x, text = noisy, torch.cat([told, untold]) if usual.guided else told
         groups = 1 + usual.guided
         sigmas = [warp(parts - n / (count * steps), SHIFT).clamp_min(0) for n in range(count + 1)]
+        clean = None if read is None else read.repeat(groups, 1, 1, 1, 1)
+        memory: Memory = {}
         for before, after in pairwise(sigmas):
             times = (TIMESTEPS * before).repeat(groups, 1)
-            clean = None if read is None else read.repeat(groups, 1, 1, 1, 1)
-            velocity = teacher(x.repeat(groups, 1, 1, 1, 1), times, text, clean).float()
+            velocity = teacher(x.repeat(groups, 1, 1, 1, 1), times, text, clean, memory).float()
             if usual.guided:
                 velocity = guided(velocity, usual.guidance_scale)
             x = x + (after - before)[:, :, None, None, None] * velocity

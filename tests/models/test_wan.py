@@ -11,7 +11,7 @@ from diffusers.models.transformers.transformer_wan import WanRotaryPosEmbed
 from wans import SIZE, TINY, begin, latents, rand, tiny_wan
 
 from mmspec.errors import InputError
-from mmspec.models.wan import WanTransformer
+from mmspec.models.wan import Memory, WanTransformer
 from mmspec.models.wan_attention import rotary_3d
 from mmspec.models.wan_window import ContextWindow, attend_blocks
 
@@ -157,6 +157,10 @@ def test_teacher_forcing_is_block_by_block(window, context_noise):
     other = model(noisy, times, text, clean + 0.1 * latents(2, 12, seed=2))
     assert torch.allclose(whole[:, :2], other[:, :2], rtol=0, atol=1e-9)
     assert (whole - other).abs().flatten(2).amax(-1)[:, 2:].min() > 1e-4
+    memory: Memory = {}
+    model(latents(2, 12, seed=3), times, text, clean, memory)
+    again = model(noisy, times, text, clean, memory)  # reads of them what the call before did
+    assert torch.allclose(again, whole, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])

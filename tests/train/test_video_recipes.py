@@ -581,6 +581,7 @@ def test_further_training_starts_from_the_component(trained, tiny, tmp_path):
     for name, value in again.model.transformer.state_dict().items():
         assert torch.equal(value, stored[name].float())
     assert again.origin == folder / "drafter"
+    assert again.late == 0  # taught from the first step on
 
 
 def test_every_word_of_the_captions_is_known():
