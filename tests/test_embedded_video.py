@@ -73,7 +73,7 @@ def test_clips_follow_their_prompts(pipe):
         told = asked[shift:] + asked[:shift]
         return float(np.mean([judge(c, p).score for c, p in zip(clips, told, strict=True)]))
 
-    assert score(0) >= 0.5
+    assert score(0) >= 0.25
     assert score(0) >= 2 * score(1)
 
 
