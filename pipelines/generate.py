@@ -27,6 +27,7 @@ from ..engine.loop import run
 from ..engine.stats import SpecStats
 from ..engine.types import Context, Engine
 from ..errors import InputError
+from ..models.causal import CACHE_NAMES
 from ..models.heads.base import DraftHead
 from ..models.heads.named import name_of
 from ..models.processed import ProcessedTarget
@@ -44,7 +45,7 @@ _REFUSED = (
     "custom_generate",
     "assistant_model",
     "synced_gpus",
-    "past_key_values",
+    *CACHE_NAMES,
     "token_healing",
     "output_scores",
     "output_logits",

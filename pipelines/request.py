@@ -21,12 +21,13 @@ from transformers.generation.stopping_criteria import (
 
 from ..engine.types import Context
 from ..errors import InputError
+from ..models.causal import CACHE_NAMES
 from ..models.guided import GuidedDecoder
 from ..models.processed import GUIDANCE, ProcessedLaw
 from ..models.prompted import Prompt, PromptedDecoder, refuse
 
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
-_OF_THE_LOOP = ("use_cache", "logits_to_keep", "past_key_values")  # say how, not what
+_OF_THE_LOOP = ("use_cache", "logits_to_keep", *CACHE_NAMES)  # say how, not what
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -15,6 +16,14 @@ from transformers.cache_utils import CacheLayerMixin
 from ..engine.cache import KVCache, StaticCache
 from ..errors import InputError
 from .repacked import Repacked
+
+CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
+
+
+def cache_name(model: PreTrainedModel) -> str:
+    """By which of `CACHE_NAMES` the model is given its cache."""
+    taken = inspect.signature(type(model).forward).parameters
+    return next((name for name in CACHE_NAMES if name in taken), CACHE_NAMES[0])
 
 
 class CausalDecoder:
@@ -63,6 +72,7 @@ class CausalDecoder:
         )
         self.layers = range(config.num_hidden_layers)
         self._view = _View(len(self.layers))
+        self._cache_name = cache_name(model)
         self._repacked = Repacked()
 
     @property
@@ -117,7 +127,7 @@ class CausalDecoder:
             "inputs_embeds": x,
             "attention_mask": mask if mask.ndim == 4 else mask[None, None],
             "position_ids": rotary[None] if rotary.ndim == 1 else rotary,
-            "past_key_values": self._view,
+            self._cache_name: self._view,
             "use_cache": True,
         }
         with nullcontext() if use is None else running(self.blocks(), use):

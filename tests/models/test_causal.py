@@ -22,7 +22,7 @@ from transformers import (
 from mmspec.engine.types import Draft, OneHot
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
-from mmspec.models.causal import CausalDecoder
+from mmspec.models.causal import CausalDecoder, cache_name
 from mmspec.models.guided import GuidedDecoder
 
 VOCAB = 20
@@ -155,16 +155,16 @@ def test_models_without_rotary_positions_are_refused():
 @torch.inference_mode()
 def test_some_layers_alone(model, use):
     """Row by row the model with those layers only, behind a prompt that all layers have read."""
-    decoder, tokens = guided(model), torch.tensor([[7], [8], [9]])
+    decoder, tokens, name = guided(model), torch.tensor([[7], [8], [9]]), cache_name(model)
     first = decoder.extend(tokens, [-1] * 3)
     found = decoder.extend(tokens, [0] * 3, use=use)
     for row, prompt in enumerate(PROMPTS):
-        cache = model(torch.tensor([prompt]), use_cache=True).past_key_values
+        cache = getattr(model(torch.tensor([prompt]), use_cache=True), name)
         part, whole = copy.copy(model), model.model.layers
         part._modules = {**model._modules, "model": copy.copy(model.model)}
         kept = torch.nn.ModuleList(whole[n] for n in use[row])
         part.model._modules = {**model.model._modules, "layers": kept}
-        logits = part(tokens[row][None], past_key_values=cache, use_cache=True).logits
+        logits = part(tokens[row][None], **{name: cache}, use_cache=True).logits
         assert torch.allclose(found[row, 0], logits[0, -1].softmax(-1), atol=CLOSE)
         # the model itself is as it was, and so is the decoder with all of its layers
         assert torch.allclose(first[row, 0], truth(model, prompt)[-1], atol=CLOSE)

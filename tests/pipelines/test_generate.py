@@ -515,6 +515,7 @@ class Never(StoppingCriteria):
         ({"output_scores": True, "return_dict_in_generate": True}, "output_scores"),
         ({"cache_implementation": "quantized"}, "cache_implementation 'quantized'"),
         ({"past_key_values": "theirs"}, "past_key_values"),
+        ({"cache": "theirs"}, "cache"),
         ({"generation_config": GenerationConfig(stop_strings=["a"])}, "stop_strings in a gener"),
         ({"guidance_scale": 2.0, "repetition_penalty": 1.2}, "repetition_penalty under guidance"),
     ],
