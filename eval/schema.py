@@ -126,6 +126,16 @@ class MethodResult:
     speedup_of_all: float | None = None
     speedup_of_all_ci95: tuple[float, float] | None = None
 
+    @property
+    def speedup(self) -> float | None:
+        """The one to quote: of video, all clips together; else the median over prompts."""
+        return self.speedup_median if self.speedup_of_all is None else self.speedup_of_all
+
+    @property
+    def speedup_interval(self) -> tuple[float, float] | None:
+        """The interval of `speedup`."""
+        return self.speedup_ci95 if self.speedup_of_all is None else self.speedup_of_all_ci95
+
 
 @dataclass
 class Report:

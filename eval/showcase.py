@@ -145,7 +145,9 @@ def print_table(methods: dict[str, dict[str, Any]]) -> None:
     head += ["seconds", "speed-up", "95 % interval"]
     lines = [head]
     for name, row in methods.items():
-        speedup, interval = row.get("speedup_median"), row.get("speedup_ci95")
+        together = row.get("speedup_of_all") is not None  # of video, see `MethodResult.speedup`
+        kind = ("of_all", "of_all_ci95") if together else ("median", "ci95")
+        speedup, interval = (row.get(f"speedup_{name}") for name in kind)
         spent = row["decode_seconds_median"]
         lines.append(
             [

@@ -205,7 +205,7 @@ def noise_notes(
                 f"the machine was noisy: half of the plain loops differ by more than "
                 f"{(high - low) / middle:.0%} in time for the same work; repeat this on a quiet one"
             )
-    spreads = {name: row.speedup_ci95 for name, row in rows.items()}
+    spreads = {name: row.speedup_interval for name, row in rows.items()}
     open_ones = [name for name, pair in spreads.items() if pair and pair[0] <= 1 <= pair[1]]
     if open_ones:
         who = ", ".join(open_ones)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import assets
-from ..errors import InputError
+from ..errors import InputError, absent
 from ..registry import check_name
 from .metrics.table import METRICS
 from .modalities.base import MODALITIES, OPTIONS, modality
@@ -162,7 +162,7 @@ def load_suite(name: str) -> Suite:
     try:
         import yaml
     except ImportError as error:
-        raise InputError("suites need pip install 'mmspec[eval]'") from error
+        raise absent("suites need PyYAML", "eval") from error
 
     if name.endswith((".yaml", ".yml")):
         path = Path(name)

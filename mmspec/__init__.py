@@ -1,4 +1,4 @@
-"""Speculative decoding of images and of text about them. Public names load when first used."""
+"""Speculative decoding of images, of text about them, and of video. Public names load when used."""
 
 from __future__ import annotations
 

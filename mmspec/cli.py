@@ -23,7 +23,7 @@ from .cli_options import (
 )
 from .config import SpecConfig
 from .devices import check_device
-from .errors import InputError
+from .errors import InputError, absent
 from .eval.methods import parse_method
 from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
 
@@ -58,6 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
     except InputError as error:
         print(f"mmspec: error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:  # of an extra, or the installation is broken
+        if (error.name or "mmspec").split(".")[0] == "mmspec":
+            raise
+        what = f"this needs the Python module {error.name}, which is not installed"
+        print(f"mmspec: error: {absent(what, 'eval,train,demo')}", file=sys.stderr)
         return 2
     except FloatingPointError as error:  # a model without numbers: no fault of the input's form
         print(f"mmspec: error: {error}", file=sys.stderr)

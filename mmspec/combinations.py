@@ -100,7 +100,7 @@ def _check_rule(config: SpecConfig) -> None:
     if drafter == "aligned" and rule != "cspd-independent" and config.num_draft_tokens != 1:
         raise InputError(
             f"rule {rule!r} judges one iteration of drafter 'aligned' at a time: the target's last "
-            "denoising step adds no noise, so it never ends where a draft does, and what is "
+            "denoising step adds no noise, so it never ends where the drafter's does, and what is "
             "drafted behind would be of another picture; leave num_draft_tokens 1"
         )
     if drafter != "null" and (rule in ROUTING_RULES) != (drafter == "block-video"):

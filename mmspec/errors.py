@@ -5,6 +5,11 @@ class InputError(ValueError):
     """Bad input: what is wrong and what to do, in one line. The command line exits with code 2."""
 
 
+def absent(what: str, extra: str) -> InputError:
+    """The error of something that only an extra of the package installs."""
+    return InputError(f"{what}; in a clone of mmspec: pip install -e '.[{extra}]'")
+
+
 def reason(error: BaseException) -> str:
     """What went wrong in one line; of the system's errors without number and path."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__

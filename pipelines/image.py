@@ -18,7 +18,7 @@ from ..engine.coins import ProductionCoins
 from ..engine.length.constant import ConstantLength
 from ..engine.loop import run
 from ..engine.stats import SpecStats
-from ..engine.types import Engine
+from ..engine.types import Engine, Interrupted
 from ..errors import InputError
 from ..models.decoder import Decoder
 from ..models.eagle import EagleDecoder, EagleHead
@@ -197,8 +197,17 @@ class ImagePipeline(TokenImagePipeline):
                 ProductionCoins(seeds, self.device),
             )
             drawn = SpecStats()
-            context = run(engine, len(seeds), small.length, drawn, device=self.device)
+            context = run(
+                engine,
+                len(seeds),
+                small.length,
+                drawn,
+                lambda _: self._interrupt,
+                self.device,
+            )
             stats.sibling_calls = drawn.calls
+            if self._interrupt:
+                raise Interrupted
             return grid.tokens(upsampler(small.codes(context.tokens[:, : small.length]), small))
 
         return picture

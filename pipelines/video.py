@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -211,8 +210,7 @@ class VideoPipeline(SpeculativePipeline):
                     callback_on_step_end(self, context.round, work.blocks, told)
                 return self._interrupt
 
-            with suppress(Interrupted):
-                work.run(blocks - done, on_block)
+            work.run(blocks - done, on_block)
         if drafter is not None and not self._interrupt and work.pace.plain is not None:
             self._notices.check(stats, work.pace.plain, work.pace.spent)
         frames = shown.frames()

@@ -136,12 +136,12 @@ class VideoRun:
 
         self._whole = False
         try:
-            run(engine, clips.rows, blocks, self.stats, observed, device, first, held=1)
+            context = run(engine, clips.rows, blocks, self.stats, observed, device, first, held=1)
         finally:
             if self._ahead is not None:
                 self._ahead.close()
                 self.stats.wasted = self._ahead.wasted
-        self._whole = True
+        self._whole = self._whole or all(context.finished)  # else it broke off within a block
         self.pace.close()
 
     def _observe(self) -> None:

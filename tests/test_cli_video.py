@@ -146,7 +146,7 @@ def test_without_an_encoder_there_is_the_gif(video, tmp_path, monkeypatch):
     code, out, err = video("--method", "plain", "--blocks", 1, "--json")
     assert code == 0
     assert json.loads(out)["files"] == ["plain-0.gif", "plain-0.png"]
-    assert "pip install 'mmspec[video]'; the clips are written as GIF alone" in err
+    assert "pip install -e '.[video]'; the clips are written as GIF alone" in err
 
 
 def test_strip_shows_who_made_each_block():

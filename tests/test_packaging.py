@@ -71,7 +71,11 @@ from mmspec.cli import main
 
 assert main(["generate", "a photo of a red circle", "-n", "1", "--compare"]) == 0
 assert main(["ask", "out/scd-0.png", "What is it?", "--compare"]) == 0
+vectors = ["--pipeline", "continuous", "-n", "1", "--compare", "-o", "out/continuous"]
+assert main(["generate", "a photo of a red circle", *vectors]) == 0
+assert main(["video", "a red circle moves right", "--blocks", "2", "--compare", "-o", "out"]) == 0
 assert main(["ls", "methods"]) == 0
+assert main(["eval", "run", "--suite", "geneval-shapes", "--limit", "1", "-o", "report"]) == 2
 """
 
 
@@ -294,4 +298,5 @@ def test_the_quick_start_needs_no_extra(tmp_path):
     """`make picture` installs none; what README has typed after it then runs."""
     hidden = all_but()
     assert {"matplotlib", "scipy", "torchvision"} <= hidden
-    call("-c", f"hidden = {hidden}\n{HIDE}{QUICK_START}", cwd=tmp_path, PYTHONPATH=str(ROOT))
+    told = call("-c", f"hidden = {hidden}\n{HIDE}{QUICK_START}", cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert "pip install -e '.[eval" in told  # what has an extra of its own says so

@@ -124,13 +124,18 @@ def test_a_light_command_runs(command, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_quick_start_runs_as_it_is_typed(tmp_path, monkeypatch, capsys):
-    """A picture both ways, and a question about it."""
+    """A picture both ways and a question about it, one of continuous tokens, and a clip."""
     monkeypatch.chdir(tmp_path)
-    for name in ("generate", "ask"):
-        command = next(typed for typed in commands(README) if typed.startswith(f"mmspec {name} "))
+    start = commands(README.split("## Quick start")[1].split("\n## ")[0])
+    drawn = [typed for typed in start if typed.split()[1] in ("generate", "ask", "video")]
+    assert len(drawn) == 4
+    for command in drawn:
         assert main(words(command)) == 0
         assert re.search(r"\d\.\d\d×", capsys.readouterr().out)
+    for name in ("", "continuous", "video"):
+        assert any((tmp_path / "out" / name).glob("*.*"))
     assert (tmp_path / "out" / "side-by-side.png").stat().st_size
 
 
@@ -229,7 +234,7 @@ def test_quick_start_begins_with_a_clone():
     assert typed[0].startswith("git clone ")
     assert typed[1] == "cd mmspec"
     assert typed[2] == "make picture"
-    (drawn,) = (line for line in typed if line.startswith("mmspec generate"))
+    drawn, _ = (line for line in typed if line.startswith("mmspec generate"))
     (asked,) = (line for line in typed if line.startswith("mmspec ask"))
     method, seed = FIRST["image"][0], build_parser().parse_args(words(drawn)).seed
     assert f"out/{method}-{seed}.png" in asked
@@ -353,6 +358,13 @@ def test_figures_of_measured_are_in_the_reports_that_their_section_links():
         assert figures
         missing = [figure for figure in figures if not stands(figure, found)]
         assert missing == [], section.splitlines()[0]
+
+
+def test_every_method_has_its_row():
+    """On the page of methods: who drafts, and how it is judged."""
+    table = TEXTS["pipelines/README.md"].split("## Methods")[1].split("\n\nA method is")[0]
+    told = set(re.findall(r"^\| `([\w+-]+)`", table, re.MULTILINE))
+    assert told == set(METHODS)
 
 
 def test_every_drafter_is_explained():

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, absent
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         import pyarrow as pa
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'mmspec[eval]'"
-        ) from error
+        raise absent(f"{path}: reading Parquet needs pyarrow", "eval") from error
     try:
         yield
     except (OSError, LookupError, pa.ArrowException) as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from ...errors import InputError, reason
+from ...errors import InputError, absent, reason
 from ...models.loading import read_json
 from ...rewards.base import Images, to_pil
 from ..files import write_atomic
@@ -162,7 +162,7 @@ def default_encoder() -> Encoder:
     # where imageio is installed Diffusers does not fall back on OpenCV
     needed = "imageio_ffmpeg" if importlib.util.find_spec("imageio") else "cv2"
     if not importlib.util.find_spec(needed):
-        raise InputError("no video encoder: pip install 'mmspec[video]'")
+        raise absent("no video encoder is installed", "video")
 
     def encode(frames: list[Image.Image], path: Path, fps: int) -> None:
         from diffusers.utils import export_to_video

@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from ...errors import InputError
+from ...errors import InputError, absent
 from .folders import read_images
 from .records import read_records
 
@@ -40,7 +40,7 @@ class Video:
             folder = read_images(self.path)
             return [folder.files[name].load() for name in folder.ids]
         if not importlib.util.find_spec("imageio"):
-            raise InputError(f"{self.path}: video files need pip install 'mmspec[video]'")
+            raise absent(f"{self.path}: video files need imageio", "video")
         import imageio.v3 as iio
 
         try:

@@ -16,6 +16,7 @@ from ..metrics.table import METRICS
 from ..quality import QualityWorker, quality_rows
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
+from ..run.samples import SampleLog
 from ..schema import MethodResult
 from ..scorers import check_files
 from ..speed import WARMUP, SpeedWorker, mean_costs, noise_notes, speed_rows
@@ -62,11 +63,17 @@ class DrawingModality(ABC):
             timed = speed_rows(lines, names)
             found.costs = mean_costs(lines)
             found.rows = {name: _joined(timed[name], found.rows.get(name)) for name in names}
-            found.notes += noise_notes(lines, {n: r for n, r in timed.items() if n != AGAIN})
             found.settings["warmup_calls"] = WARMUP
-        for name, row in found.rows.items():
-            label(job, name, row)
+        self.label(job, found.rows, log)
+        if todo.speed:
+            own = {name: row for name, row in found.rows.items() if name != AGAIN}
+            found.notes += noise_notes(log.of("speed"), own)
         return found
+
+    def label(self, job: Job, rows: Mapping[str, MethodResult], log: SampleLog) -> None:
+        """Say what each row is."""
+        for name, row in rows.items():
+            label(job, name, row)
 
 
 class DrawingBench:

@@ -6,7 +6,7 @@ A clip that is timed is judged too: the same one has its seconds and its quality
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from ..quality import Judged, QualityWorker
 from ..routing import routed_rows, routing_notes
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
+from ..run.samples import SampleLog
+from ..schema import MethodResult
 from ..speed import speed_line
 from ..suite import Suite
 from .base import Findings, Item, runnable
@@ -119,9 +121,13 @@ class VideoModality(DrawingModality):
     def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
         """See `Modality.findings`."""
         found = super().findings(job, todo, folder)
-        routed_rows(found.rows, folder.log)
         found.notes += routing_notes(folder.log, found.rows)
         return found
+
+    def label(self, job: Job, rows: Mapping[str, MethodResult], log: SampleLog) -> None:
+        """See `DrawingModality.label`; and who made the blocks, and what that was worth."""
+        super().label(job, rows, log)
+        routed_rows(rows, log)
 
 
 def _rewards(job: Job) -> list[str]:

@@ -106,14 +106,14 @@ CONTINUOUS_DEFINITIONS = {
 }
 VIDEO_DEFINITIONS = {
     "Speed-up": (
-        "Plain's seconds for a whole clip over the method's: the prompt, drafts, frames decoded, "
-        "the reward, blocks made again, all of it; the same prompt and seed in one process, one "
-        "clip at a time, methods in turn; the median over prompts. Judging is left out: it is no "
-        "part of making a clip."
+        "Plain's seconds for all clips together over the method's: the prompt, drafts, frames "
+        "decoded, the reward, blocks made again, all of it; the same prompts and seeds in one "
+        "process, one clip at a time, methods in turn. Judging is left out: it is no part of "
+        "making a clip."
     ),
-    "Of all clips": (
-        "Plain's seconds for all clips together over the method's: drafts may stand in some clips "
-        "and fall in others, so that the median says less than a long run would show."
+    "Of the median clip": (
+        "The same clip by clip, and the median over prompts: drafts may stand in most clips and "
+        "fall in others, so that it says less of a long run, and does not go with a mean quality."
     ),
     "NFE": (
         "Calls of the target that make a clip: one a denoising step of a block that it makes, and "

@@ -40,9 +40,9 @@ def frontier(report: Report, render: Render = inline) -> str | None:
 
     `render` is `svg.inline` or `svg.standalone`.
     """
-    if not any(known(row.speedup_median) for row in report.methods.values()):
+    if not any(known(row.speedup) for row in report.methods.values()):
         return None
-    found = {name: (_speed(row), row.speedup_ci95) for name, row in report.methods.items()}
+    found = {name: (_speed(row), row.speedup_interval) for name, row in report.methods.items()}
     return _draw(report, "frontier", "speed-up over plain, times", found, render)
 
 
@@ -73,7 +73,7 @@ def calls_frontier(report: Report, render: Render = inline) -> str | None:
 
 
 def _speed(row: MethodResult) -> float | None:
-    return 1.0 if row.role == "baseline" else row.speedup_median
+    return 1.0 if row.role == "baseline" else row.speedup
 
 
 def _draw(

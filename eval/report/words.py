@@ -25,7 +25,7 @@ def counted(report: Report) -> bool:
 def title(report: Report) -> str:
     """The suite, and what was measured."""
     rows = report.methods.values()
-    timed = any(row.n_speed or known(row.speedup_median) for row in rows)
+    timed = any(row.n_speed or known(row.speedup) for row in rows)
     judged = any(row.quality for row in rows)
     what = [name for name, is_so in (("speed", timed), ("quality", judged)) if is_so]
     return f"{report.suite}: {' and '.join(what) or 'target calls'}"
@@ -88,7 +88,7 @@ def _calls(row: MethodResult) -> float:
 def lede(report: Report) -> str:
     """The outcome in a few sentences that claim no more than the intervals allow."""
     rows = {n: row for n, row in report.methods.items() if row.role == "method"}
-    timed = {n: row for n, row in rows.items() if known(row.speedup_median)}
+    timed = {n: row for n, row in rows.items() if known(row.speedup)}
     if not timed:
         return _fewest_calls(report, rows)
     exact = {n: row for n, row in timed.items() if row.contract.startswith("exact")}
@@ -97,13 +97,13 @@ def lede(report: Report) -> str:
     sentences = [_sentence(report, name) for name in leaders]
     for name in ends(report):
         row = report.methods[name]
-        if row.role == "sceptic" and known(row.speedup_median):
+        if row.role == "sceptic" and known(row.speedup):
             sentences.append(_sentence(report, name))
     return " ".join(sentences)
 
 
 def _fastest(rows: dict[str, MethodResult]) -> str:
-    return max(rows, key=lambda name: rows[name].speedup_median or 0.0)
+    return max(rows, key=lambda name: rows[name].speedup or 0.0)
 
 
 def held(report: Report, row: MethodResult) -> bool:
@@ -116,10 +116,10 @@ def _sentence(report: Report, name: str) -> str:
     """`scd (exact) is 1.96 times as fast as plain decoding (1.76–2.07), at geneval …`."""
     row = report.methods[name]
     who = f"{name} ({MARKS.get(row.role, row.contract)})"
-    spread = interval(row.speedup_ci95, 2)
-    times = f"{fixed(row.speedup_median, 2)} times as fast as plain decoding"
+    spread = interval(row.speedup_interval, 2)
+    times = f"{fixed(row.speedup, 2)} times as fast as plain decoding"
     times += f" (95 %: {spread})" if spread else ""
-    sure = row.speedup_ci95 is not None and row.speedup_ci95[0] > 1
+    sure = row.speedup_interval is not None and row.speedup_interval[0] > 1
     start = f"{who} is {times}" if sure else f"{who} is not surely faster: {times}"
     quality = _quality(report, row)
     return start + (f", at {quality}." if quality else ".")

@@ -20,14 +20,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ... import __version__
-from ...errors import InputError
+from ...errors import InputError, absent
 from .job import Job, Outcome, Unit
 
 try:
     import ray
     from ray.exceptions import RayError, RayTaskError
 except ImportError as error:
-    raise InputError("--executor ray needs Ray: pip install mmspec[ray]") from error
+    raise absent("--executor ray needs Ray", "ray") from error
 
 WORKERS = 2  # on CPUs, where the user doesn't say
 RESTARTS = 2  # times that a unit is done again after its worker died; and of workers in a row

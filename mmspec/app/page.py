@@ -26,7 +26,7 @@ from .tabs import TABS, Tab
 
 logger = logging.getLogger(__name__)
 INTRO = """# mmspec
-One model, one prompt, one seed: speculatively on the left, plainly on the right, as they are made.
+One model, one prompt, one seed: first speculatively, on the left, then plainly, on the right.
 """
 _QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 PICTURES = [".png", ".jpg", ".jpeg", ".webp"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, absent
 from ..methods import MODALITIES, Modality
 from .folders import Folders, is_loopback
 from .limits import Limits
@@ -42,7 +42,7 @@ def served(
         try:
             import gradio as gr
         except ModuleNotFoundError as error:
-            raise InputError("the demo needs gradio: pip install 'mmspec[demo]'") from error
+            raise absent("the demo needs gradio", "demo") from error
         from starlette.middleware import Middleware
 
         from .gate import Gate

@@ -18,9 +18,11 @@ class AlignedDrafter:
     are those that the target has walked along, and the law there is what a token was drawn from.
     The smaller model finishes its own tokens to read them in the iterations that follow.
 
-    An exact rule can judge one iteration at a time only: the step behind the last noisy one adds no
+    For an exact rule it drafts one iteration at a time: the step behind the last noisy one adds no
     noise, so the two models finish one and the same vector differently, and an iteration drafted
-    behind the drafter's has read another picture than the target's.
+    behind the drafter's has read another picture than the target's. Were the target to finish every
+    drafted vector, several could be judged at once and taken back behind the first that falls; but
+    at the last noisy step next to none stands (`cspd` in assets/reports/couplings).
 
     Args:
         small: the smaller model.

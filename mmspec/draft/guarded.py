@@ -13,6 +13,7 @@ from ..engine.types import (
     ContractError,
     Draft,
     Drafter,
+    Interrupted,
     Scores,
     Verdict,
     WithoutReplacement,
@@ -71,8 +72,9 @@ class GuardedDrafter:
             self._give_up(error)
 
     def _give_up(self, why: Exception | str) -> None:
-        """Warn and draft no more; a broken contract is the caller's mistake and goes through."""
-        if isinstance(why, ContractError):
+        """Warn and draft no more; a broken contract is the caller's mistake and goes through, and
+        so does an interrupt."""
+        if isinstance(why, ContractError | Interrupted):
             raise why
         self.fault = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
         logger.warning("the drafter failed (%s); decoding goes on without it", self.fault)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from .stats import SpecStats
-from .types import Context, Draft, Engine, Scores, Stop, TargetError, Verdict
+from .types import Context, Draft, Engine, Interrupted, Scores, Stop, TargetError, Verdict
 
 
 @torch.inference_mode()
@@ -46,31 +47,32 @@ def run(
     with stats.phase("prefill"):
         target.start(rows)
         drafter.start(context)
-    while not all(context.finished):
-        started = time.perf_counter()
-        proposal, verification = engine.coins.round(context.round)
-        with stats.phase("draft"):
-            # a draft leaves room for the token that the target adds of its own
-            rooms = [room - own for room in context.room()]
-            budget = [min(b, room) for b, room in zip(length.budget(), rooms, strict=True)]
-            draft = drafter.propose(context, [max(0, b) for b in budget], proposal)
-        with stats.phase("target"):
-            scores = target.score(context, draft)
-        with stats.phase("verify"):
-            verdict = rule.verify(draft, scores, verification)
-        if verdict.keep is not None:
-            with stats.phase("resample"):
-                verdict = target.sample_next(context, draft, verdict, verification)
-        with stats.phase("update"):
-            target.commit(context, draft, verdict)
-            counts = advance(context, draft, scores, verdict, engine.eos, engine.stop)
-            stats.observe(*counts, scores.calls, scores.again)
-            stats.observe_calls(draft, verdict)
-            drafter.observe(context, draft, scores, verdict)
-        context.seconds = time.perf_counter() - started
-        length.observe(context, draft, verdict)
-        if on_round is not None and on_round(context):
-            break
+    with suppress(Interrupted):  # within a round: what rounds before it emitted is kept
+        while not all(context.finished):
+            started = time.perf_counter()
+            proposal, verification = engine.coins.round(context.round)
+            with stats.phase("draft"):
+                # a draft leaves room for the token that the target adds of its own
+                rooms = [room - own for room in context.room()]
+                budget = [min(b, room) for b, room in zip(length.budget(), rooms, strict=True)]
+                draft = drafter.propose(context, [max(0, b) for b in budget], proposal)
+            with stats.phase("target"):
+                scores = target.score(context, draft)
+            with stats.phase("verify"):
+                verdict = rule.verify(draft, scores, verification)
+            if verdict.keep is not None:
+                with stats.phase("resample"):
+                    verdict = target.sample_next(context, draft, verdict, verification)
+            with stats.phase("update"):
+                target.commit(context, draft, verdict)
+                counts = advance(context, draft, scores, verdict, engine.eos, engine.stop)
+                stats.observe(*counts, scores.calls, scores.again)
+                stats.observe_calls(draft, verdict)
+                drafter.observe(context, draft, scores, verdict)
+            context.seconds = time.perf_counter() - started
+            length.observe(context, draft, verdict)
+            if on_round is not None and on_round(context):
+                break
     return context
 
 

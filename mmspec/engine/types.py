@@ -431,7 +431,7 @@ class TargetError(FloatingPointError):
 
 
 class Interrupted(Exception):  # noqa: N818
-    """Somebody stopped a generation within a round."""
+    """Somebody stopped a generation within a round; target and drafter may raise it."""
 
 
 Stop = Callable[[Context, Tensor], Tensor]

@@ -23,7 +23,8 @@ CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 
 def cache_name(model: PreTrainedModel) -> str:
     """By which of `CACHE_NAMES` the model is given its cache."""
     taken = inspect.signature(type(model).forward).parameters
-    return next((name for name in CACHE_NAMES if name in taken), CACHE_NAMES[0])
+    known = [name for name in CACHE_NAMES if name in taken]
+    return known[0] if known else CACHE_NAMES[-1]  # one that names none is older than both
 
 
 class CausalDecoder:

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, absent
 from .llamagen import LlamaGenTransformer
 
 Device = int | str | torch.device
@@ -70,7 +70,7 @@ def infer_device_map(
         from accelerate import infer_auto_device_map
         from accelerate.utils import get_balanced_memory, get_max_memory
     except ImportError as error:
-        raise InputError("device_map='auto' needs accelerate: pip install accelerate") from error
+        raise absent("device_map='auto' needs accelerate", "multi-gpu") from error
     if room is None:
         room = {device: int(ROOM * free) for device, free in get_max_memory().items()}
     blocks = model._no_split_modules

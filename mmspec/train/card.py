@@ -1,4 +1,4 @@
-"""Trained components as they are shipped: half-precision weights, a card, an entry in the index."""
+"""Trained components as they are shipped: weights, a card, an entry in the index."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write_card(
 
 - data: {data}
 {_runs(record)}
-- weights: exponential moving average ({record["config"]["ema"]}), in half precision
+- weights: exponential moving average ({record["config"]["ema"]})
 
 Held-out figures ({held_out}):
 {figures}

@@ -20,7 +20,8 @@ class Muon(torch.optim.Optimizer):
 
     Args:
         params: matrices `[m, n]`; a convolution's kernels `[m, …]` are taken as one.
-        lr: step size, comparable with AdamW's (Liu et al. 2025: factor 0.2 · sqrt(max(m, n))).
+        lr: step size, comparable with AdamW's (Liu et al. 2025, "Muon is Scalable": factor
+            0.2 · sqrt(max(m, n))).
         momentum: decay of the running gradient.
         weight_decay: decoupled.
         dtype: of the iteration that orthogonalizes; None: the weights' own.

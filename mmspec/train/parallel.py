@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import absent
 
 _APART = 1_000_003  # between the seeds of two processes
 
@@ -44,9 +44,7 @@ class Processes:
         try:
             from accelerate import PartialState
         except ImportError as error:
-            raise InputError(
-                "several processes need accelerate; pip install 'mmspec[multi-gpu]'"
-            ) from error
+            raise absent("several processes need accelerate", "multi-gpu") from error
         state = PartialState(cpu=torch.device(device).type == "cpu")
         # threads that wait for the others would abort a process that ends with them
         atexit.register(state.destroy_process_group)

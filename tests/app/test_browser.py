@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,6 +221,28 @@ def test_two_visitors_at_once(visitor, slow):
     press(alone, "go")
     says(alone, "^Done")
     assert [picture_of(alone, side) for side in ("speculative", "plain")] == together[1]
+
+
+def test_whoever_leaves_makes_room(visitor, monkeypatch):
+    """A run whose visitor closed the page ends, and the next in the queue begins."""
+    observe, rounds = ImageSide.observe, Counter()
+
+    def slowly(side, state):
+        observe(side, state)
+        rounds[side.wish.prompt] += 1
+        time.sleep(0.3)
+
+    monkeypatch.setattr(ImageSide, "observe", slowly)
+    leaving, staying = visitor(), visitor()
+    for page, prompt in ((leaving, "a red star"), (staying, "a blue star")):
+        page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
+        page.get_by_label("window").fill("1")
+        press(page, "go")
+    says(staying, "before yours")
+    leaving.context.close()
+    says(staying, "^Done")
+    assert rounds["a red star"] < rounds["a blue star"]
+    assert rounds["a blue star"] >= 16
 
 
 def test_bad_uploads(visitor, tmp_path):

@@ -239,6 +239,17 @@ def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, chan
     assert rounds[-1] < most
 
 
+def test_both_sides_are_shown_as_they_go(page, slow):
+    """Tokens as they stand, and how fast speculation was, against plain decoding so far."""
+    tab, told, parts = TAB["image"], [], [set(), set()]
+    for headline, *panels in page.generate(tab, given(tab, page, knob=2), visitor()):
+        told += [headline] if isinstance(headline, str) else []
+        for found, html in zip(parts, panels, strict=True):
+            found |= set(re.findall(r"(\d+) of 16", html if isinstance(html, str) else ""))
+    assert any(re.search(r"So far: [\d.]+× as fast", text) for text in told)
+    assert all(len(found) > 2 and "16" in found for found in parts)
+
+
 def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
     """No step is taken behind the one at which a visitor stops it; the next run is whole."""
     from mmspec.models.wan import WanTransformer

@@ -5,8 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import signal
+import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,8 @@ import pytest
 from mmspec.app.limits import Limits
 from mmspec.app.server import served
 from mmspec.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def status(address: str, data: bytes | None = None, **headers: str) -> int:
@@ -203,3 +210,34 @@ def test_nothing_is_left_behind(monkeypatch):
     assert not scratch.exists()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=20)
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_it_is_interrupted(folders, tmp_path):
+    """As `make demo` runs it; the page is there once the line is."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "mmspec", "demo", "--port", str(port)]
+    for modality, folder in folders.items():
+        command += ["--model", f"{modality}={folder}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    demo = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        # a shell's background jobs, and what they start, ignore it otherwise
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        line = demo.stdout.readline()
+        assert line.startswith(f"The demo is at http://127.0.0.1:{port}"), line
+        code, page = answer(f"http://127.0.0.1:{port}/")
+        assert (code, "mmspec" in page) == (200, True)
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(60) == 130
+    finally:
+        demo.kill()
+        demo.stdout.close()

@@ -10,6 +10,7 @@ import torch
 from toys import Table, TableTarget, drafters, outputs
 
 from mmspec.draft.coupled import CoupledJacobiDrafter
+from mmspec.draft.guarded import GuardedDrafter
 from mmspec.draft.jacobi import JacobiDrafter
 from mmspec.draft.lookup import PromptLookupDrafter
 from mmspec.draft.model import ModelDrafter
@@ -20,7 +21,7 @@ from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.length.heuristic import HeuristicLength
 from mmspec.engine.loop import advance, run
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Context, Draft, Engine, OneHot, Scores, Verdict
+from mmspec.engine.types import Context, Draft, Engine, Interrupted, OneHot, Scores, Verdict
 from mmspec.models.target import TokenTarget
 
 NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "jacobi-above", "coupled", "lookup"]
@@ -49,6 +50,37 @@ class Recorded:
         self.seen.append((draft.lengths.tolist(), verdict.accepted.tolist()))
         self.widths.append(draft.nodes)
         return verdict
+
+
+class Stopped:
+    """A drafter that is stopped at work in its second round, as `Interrupted` says."""
+
+    def __init__(self) -> None:
+        self.inner = drafters(VOCAB, MODEL)["model"]()
+
+    def start(self, context):
+        self.inner.start(context)
+
+    def propose(self, context, budget, coins):
+        if context.round == 1:
+            raise Interrupted
+        return self.inner.propose(context, budget, coins)
+
+    def observe(self, *given):
+        self.inner.observe(*given)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_interrupt_within_a_round_keeps_the_rounds_before(guarded):
+    drafter = GuardedDrafter(Stopped(), VOCAB, 8) if guarded else Stopped()
+    engine, whole, stats = engine_of(), engine_of(), SpecStats()
+    engine.drafter = drafter
+    context = run(engine, 3, 12, stats)
+    once = run(whole, 3, 12, SpecStats(), lambda context: True)
+    assert (context.round, context.base, stats.calls) == (1, once.base, [1] * 3)
+    for row, length in enumerate(once.base):
+        assert torch.equal(context.tokens[row, :length], once.tokens[row, :length])
+    assert not guarded or drafter.fault is None
 
 
 # --- limits ---------------------------------------------------------------------------------------

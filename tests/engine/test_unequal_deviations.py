@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 
 from mmspec.engine.accept import naive_gaussian as naive
 from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
+from mmspec.engine.accept.gaussian_block import GaussianBlockRule
 from mmspec.engine.accept.reflection import ReflectionRule
 from mmspec.engine.quadrature import branches, normal_rule, product, uniform_rule
 from mmspec.engine.types import Draft, Gaussian, Scores
@@ -120,11 +121,11 @@ def test_reflection(name):
     assert (total - wanted).abs().max() < EXACT
 
 
+@pytest.mark.parametrize("rule", [GammaMaximalRule(), GaussianBlockRule()])
 @pytest.mark.parametrize("name", LAWS)
-def test_gamma_maximal(name):
+def test_by_density(name, rule):
     """Acceptance is 1 − TV, and the race goes on as it began."""
     p, q = LAWS[name]
-    rule = GammaMaximalRule()
     found, share = settled(rule, p, q, 1)
     noise, weights = product(graded(120), graded(120), uniform_rule(6))
     x = vectors(q, torch.tensor([[-1.5, 0.3]], dtype=torch.float64)).expand(len(noise), -1)

@@ -103,7 +103,8 @@ def test_the_speedup_of_all_clips_is_no_median():
     of = {n: [{"seconds": s} for s in seconds] for n, seconds in lines.items()}
     row = MethodResult("lossy", 8, 1.0, 1.0, 1.0, [], {})
     _speedup_of_all(row, of["plain"], of["sdvg"])
-    assert row.speedup_of_all == pytest.approx(16 / 7)
+    assert row.speedup == row.speedup_of_all == pytest.approx(16 / 7)
+    assert row.speedup_interval == row.speedup_of_all_ci95
     low, high = row.speedup_of_all_ci95
     assert 1 < low < 16 / 7 < high <= 4
     _speedup_of_all(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mmspec import ImagePipeline, SpecConfig
+from mmspec.draft.coupled import CoupledJacobiDrafter
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.draft.multiscale import MultiScaleDrafter
 from mmspec.errors import InputError
@@ -177,3 +178,22 @@ def test_a_failing_picture_is_no_reason_to_stop(pipe, monkeypatch):
     pipe.enable_speculation(SpecConfig(method="upsample-only"))
     with pytest.raises(RuntimeError, match="no picture"):
         draw(pipe, PROMPTS)
+
+
+@pytest.mark.parametrize("method", ["mulo-sd", "upsample-only"])
+def test_an_interrupt_ends_the_small_picture(pipe, method, monkeypatch):
+    """Behind the sibling's first round, and nothing large is drawn; the next picture is whole."""
+    pipe.enable_speculation(SpecConfig(method=method))
+    whole, _ = draw(pipe, PROMPTS)
+    propose, rounds = CoupledJacobiDrafter.propose, []
+
+    def stopped(*given):
+        rounds.append(1)
+        pipe._interrupt = True
+        return propose(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CoupledJacobiDrafter, "propose", stopped)
+        _, stats = draw(pipe, PROMPTS)
+    assert (len(rounds), stats.emitted, stats.fault) == (1, [0] * 3, None)
+    assert torch.equal(draw(pipe, PROMPTS)[0], whole)

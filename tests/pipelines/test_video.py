@@ -137,6 +137,31 @@ def test_released_text_encoder_is_found_by_its_config(pipe, tmp_path):
     assert torch.equal(latents(released, **same), latents(made, **same))
 
 
+def test_files_of_self_forcing_make_clips(pipe, tmp_path):
+    """Target and drafter as released, one file each; who makes what is as in the pipeline saved."""
+    pipe.save_pretrained(tmp_path)
+    for name in ("transformer", "drafter"):
+        weights = pipe.components[name].state_dict()
+        named = {f"model.{tensor}": value for tensor, value in weights.items()}
+        torch.save({"generator": named}, tmp_path / f"{name}.pt")
+    released = VideoPipeline.from_wan(
+        tmp_path / "transformer.pt",
+        tmp_path,
+        tmp_path / "drafter.pt",
+        **dict(num_frame_per_block=2, text_len=24, num_heads=2, window=2, sink=1),
+    )
+    released.set_progress_bar_config(disable=True)
+    released.reward = pipe.reward
+    call = dict(num_frames=13, height=16, width=24, num_inference_steps=2, output_type="pt")
+    outs = []
+    for made in (pipe, released):
+        made.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
+        outs.append(made(PROMPTS[0], generator=seeds(0), **call))
+    ours, theirs = outs
+    assert ours.made_by == theirs.made_by == [["target", "drafter"]]
+    assert torch.equal(ours.frames, theirs.frames)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -170,7 +170,7 @@ def test_without_an_encoder_the_package_is_named_at_once(tmp_path, monkeypatch):
 
     for missing in (absent, {*absent, "imageio"}):
         absent = missing
-        with pytest.raises(InputError, match=r"pip install 'mmspec\[video\]'"):
+        with pytest.raises(InputError, match=r"pip install -e '\.\[video\]'"):
             export_videos(tmp_path / "videos", FILES, never, 8, settings={})
     assert list(tmp_path.iterdir()) == []
 

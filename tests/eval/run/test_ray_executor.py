@@ -276,7 +276,7 @@ def test_no_cluster_answers(monkeypatch, address):
 def test_without_ray(monkeypatch, job):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "mmspec.eval.run.ray_executor")
-    with pytest.raises(InputError, match=r"pip install mmspec\[ray\]"):
+    with pytest.raises(InputError, match=r"pip install -e '\.\[ray\]'"):
         make_executor("ray", job)
 
 
