@@ -18,6 +18,7 @@ from torchmetrics.functional.multimodal import clip_score as torchmetrics_clip_s
 from torchvision.transforms.functional import to_pil_image
 
 from mmspec.errors import InputError
+from mmspec.models.embedded import readable
 from mmspec.rewards import shapes_clip
 from mmspec.rewards.clip import OpenCLIP
 from mmspec.rewards.clip_score import CLIPScore
@@ -195,7 +196,7 @@ def test_embedded_model_by_default(clip_folder, monkeypatch, prompts, pictures):
 
 def test_embedded_model_is_looked_for_among_the_assets():
     expected = Path(__file__).resolve().parents[2] / "assets" / "models" / "clip"
-    assert shapes_clip.embedded_folder("clip") == expected
+    assert shapes_clip.embedded_folder("clip") == readable(expected)
 
 
 # --- what does not fit ----------------------------------------------------------------------------

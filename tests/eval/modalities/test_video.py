@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 from wans import tiny_pipeline
 
-import mmspec.assets
 from mmspec import VideoPipeline
 from mmspec.cli import main
 from mmspec.errors import InputError
@@ -26,6 +25,7 @@ from mmspec.eval.schema import Report
 from mmspec.eval.schema_parts import EqualShare
 from mmspec.eval.suite import PROMPTS, SUITES, load_suite
 from mmspec.methods import serving
+from mmspec.models.embedded import embedded_folder
 from mmspec.worlds.clips import Timing
 
 CALL = {"height": 16, "width": 16, "num_frames": 13, "num_inference_steps": 2}
@@ -235,7 +235,7 @@ def test_a_suite_without_a_judge_is_timed_alone(folder, tmp_path, capsys):
 def test_a_reward_of_ones_own(folder, tmp_path, capsys):
     """The embedded one, from a folder that is named: the same rewards."""
     suite = SUITE.replace("speed: 2", "speed: 0").replace("quality: 3", "quality: 1")
-    clip = Path(mmspec.assets.__file__).parent / "models" / "clip"
+    clip = embedded_folder("clip")
     row = "sdvg[tau=0,reward=shapes_clip_score]"
     words = [*command(folder, tmp_path, tmp_path / "out", suite), "--methods", row]
     assert main([*words, "--weights", f"shapes_clip_score={clip}"]) == 0
