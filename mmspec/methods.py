@@ -97,7 +97,7 @@ def _of_steps(drafter: str, rule: str, summary: str) -> Method:
 
 
 def _of_blocks(rule: str, summary: str, role: Role = "method", **knob: tuple[float, ...]) -> Method:
-    """Blocks of video, drafted by a small model and routed by a rule with a knob."""
+    """Blocks of video, drafted by a cheap model and routed by a rule with a knob."""
     (name, sweep), *_ = knob.items()
     return Method(
         "block-video",
@@ -113,8 +113,8 @@ def _of_blocks(rule: str, summary: str, role: Role = "method", **knob: tuple[flo
 
 
 # decibels that rule "reward-threshold" usually asks of the router; no other reward's scale has them
-ROUTER_TAU = 28.0
-ROUTER_TAUS = (30.0, 28.0, 27.0, 26.0)  # from safe to fast
+ROUTER_TAU = 32.0
+ROUTER_TAUS = (34.0, 32.0, 30.0, 28.0)  # from safe to fast
 
 # of fields of `SpecConfig` that methods may have defaults of their own for
 DEFAULTS: dict[str, Any] = {

@@ -40,13 +40,14 @@ from .video_stats import VideoStats
 
 
 class VideoPipeline(SpeculativePipeline):
-    """A block-causal Wan, a streaming autoencoder, and maybe a small model that drafts.
+    """A block-causal Wan, a streaming autoencoder, and maybe a cheap model that drafts.
 
     Args:
         transformer: the target.
         vae: its latents are what is denoised.
         text_encoder, tokenizer: (U)MT5 encoder and its tokenizer.
-        drafter: a smaller model of the same latents, blocks and text features.
+        drafter: a cheaper model of the same latents, blocks and text features: a smaller one, or one
+            of fewer steps, without guidance.
         router: guesses how near the drafter's frames are to the target's own; reward "router".
 
     Attributes:
@@ -307,7 +308,7 @@ class VideoPipeline(SpeculativePipeline):
             transformer: of the target, see `load_wan`; block-causal, which Wan2.1's own is not.
             parts: folder with `vae`, `text_encoder` and `tokenizer`, as in
                 Wan-AI/Wan2.1-T2V-1.3B-Diffusers.
-            drafter: of a smaller model.
+            drafter: of a cheaper model.
             dtype: of the weights.
             options: of both, such as `window`, see `load_wan`.
 

@@ -3,11 +3,10 @@
 Every block of a clip gets a noise of its own and reads the clean ones before it (teacher forcing),
 so a clip is as many examples as it has blocks; late in training it reads what the model itself
 makes of those, as it does in use. The target learns with the caption encoder, a small T5, and
-without captions too, for guidance. Its drafter, with the encoder as the target left it, learns
-late where four of the guided target's steps lead, as one step and without guidance (Salimans and Ho
-2022; Meng et al. 2023): not the true velocities, whose chance no drafter can foresee. Until then it
-learns those, in far less time a step, and it begins with some of the target's layers; one that goes
-on is taught from its first step. Clips come again, with another noise.
+without captions too, for guidance. Its drafter, with the encoder as the target left it, begins as
+the target and learns where the guided target's steps lead, in one step and without guidance
+(Salimans and Ho 2022; Meng et al. 2023), which makes it cheap: not the true velocities, whose chance
+no drafter can foresee. Clips come again, with another noise.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ from .clip_latents import ClipBatch, draw_kept, latents_of
 from .clips import clip_batch
 from .image_target import TEXT_ENCODER, hybrid_optimizers
 from .kept import home
-from .thin import thin
 from .trainer import TrainConfig
 from .video_autoencoder import CHANNELS, PIPELINE, RESOLUTION, SIDE
 from .words import PREFIX, clip_tokenizer
@@ -73,14 +71,16 @@ SIZES: dict[str, dict[str, Any]] = {
         sample_steps=8,
         sample_guidance=GUIDANCE,
     ),
-    # three of the layers above, of one row in place of two, in a quarter of the calls
+    # the same layers, of one row in place of two, in an eighth of the calls; with three layers in two
+    # steps it cost two thirds of that, and learned for 80 minutes it was further from the target's
+    # blocks than the target's own weights are from the first step on
     "drafter": dict(
         SHARED,
         dim=256,
         ffn_dim=896,
         num_heads=4,
-        num_layers=3,
-        sample_steps=2,
+        num_layers=8,
+        sample_steps=1,
         sample_guidance=1.0,
     ),
 }
@@ -89,8 +89,10 @@ SIZES: dict[str, dict[str, Any]] = {
 PARTS = (BLOCKS, BLOCKS, 4, BLOCKS, BLOCKS, 1)
 TURNS_LATE = (5, 0, 2)  # of those above
 TURNS_DRAFTED = (5, 2)  # as well, of a drafter, for a first block is the target's own
-# of a run's steps, where they begin, the target reads its own blocks in half of them, as a drafter
-# does from the first on, and a drafter is taught, which one that goes on is from the first on
+FIRST = 0.1  # the share that a first block's error therefore has in its loss
+TAUGHT = 4  # steps of the target that teach it; all eight lead within 0.3 % of the variance of there
+# of a run's steps, where they begin, and the target reads its own blocks in half of them, as a
+# drafter does from the first on
 LATE = 0.6
 KEPT = 167 * len(PARTS)  # batches, after which they come again, cut into as many parts
 BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
@@ -141,7 +143,7 @@ class VideoModelRecipe:
             `tokenizer`.
         name: "transformer" or "drafter".
         init: component whose weights to start from, with the folder's text encoder; None: a target
-            from nothing, a drafter from some layers of the target.
+            from nothing, a drafter from the target.
         rate: learning rate.
     """
 
@@ -155,8 +157,9 @@ class VideoModelRecipe:
     ) -> None:
         self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
         folder = home(pipeline, "latents", ["vae"])
-        self.late = 0.0 if name == "drafter" and init else LATE * config.steps
+        self.late = LATE * config.steps
         turns, since = (TURNS_DRAFTED, 0.0) if name == "drafter" else (TURNS_LATE, self.late)
+        init = init or ("transformer" if name == "drafter" else None)
         self.draw = partial(
             draw_whole_or_begun, folder, config.seed, config.batch_size, turns, since
         )
@@ -167,12 +170,6 @@ class VideoModelRecipe:
                 f"recipe is for the {CHANNELS} of `mmspec train video-autoencoder`"
             )
         self.words = clip_tokenizer()
-        transformer = WanTransformer(**SIZES[name])
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(transformer, self.origin)
-        else:
-            transformer.init_weights()
         encoder = pipeline / "text_encoder"
         if encoder.is_dir():
             text_encoder = load_component(T5EncoderModel, encoder, torch.float32)
@@ -180,14 +177,18 @@ class VideoModelRecipe:
             text_encoder = caption_encoder(self.words)
         else:
             raise InputError(f"{pipeline} holds no text_encoder; train its transformer first")
+        transformer = WanTransformer(**SIZES[name])
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(transformer, self.origin)
+        else:
+            transformer.init_weights()
         self.model = CaptionedVideo(transformer, text_encoder)
         self.teacher: WanTransformer | None = None
         if name != "transformer":
             text_encoder.requires_grad_(False)
             teacher = load_model(WanTransformer, pipeline / "transformer")
             self.teacher = teacher.to(config.device)
-            if not self.origin:
-                thin(transformer, teacher.state_dict(), pipeline / "transformer")
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
@@ -197,12 +198,12 @@ class VideoModelRecipe:
     ) -> tuple[Tensor, dict[str, float]]:
         untold = CAPTION_DROPOUT if self.teacher is None else 0.0
         asked = ["" if rng.random() < untold else caption for caption in batch.captions]
-        late = step >= self.late
-        own = (late or self.teacher is not None) and rng.random() < 0.5
+        own = (step >= self.late or self.teacher is not None) and rng.random() < 0.5
         clean = latents_of(self.vae, batch, self.config.device)
-        teacher = self.teacher if late else None
-        error = self._error(self.model, asked, clean, rng, teacher, own).mean()
-        return error, {"error": float(error.detach())}
+        error = self._error(self.model, asked, clean, rng, self.teacher, own)
+        if self.teacher is not None:
+            error[:, : TIMING.latents] *= FIRST
+        return error.mean(), {"error": float(error.detach().mean())}
 
     def _error(
         self,
@@ -264,7 +265,7 @@ class VideoModelRecipe:
         """
         steps = SIZES[self.name]["sample_steps"]
         usual = FewStepSampler.usual(teacher)
-        count = max(1, round(len(usual.steps) / steps))
+        count = min(TAUGHT, max(1, round(len(usual.steps) / steps)))
         x, text = noisy, torch.cat([told, untold]) if usual.guided else told
         groups = 1 + usual.guided
         sigmas = [warp(parts - n / (count * steps), SHIFT).clamp_min(0) for n in range(count + 1)]
@@ -351,12 +352,12 @@ class VideoModelRecipe:
         if self.name == "transformer":
             ship(self.pipeline, "text_encoder", model.text_encoder, PIPELINE)
             ship(self.pipeline, "tokenizer", self.words, PIPELINE)
+        steps = model.transformer.config.sample_steps
         write_card(
             ship(self.pipeline, self.name, model.transformer, PIPELINE),
             title=f"Block-causal video model of the clip world ({self.name})",
             purpose=f"draws clips of {RESOLUTION} px from a caption, block by block of "
-            f"{TIMING.latents} latent frames, in {model.transformer.config.sample_steps} steps a "
-            "block",
+            f"{TIMING.latents} latent frames, in {steps} {'step' if steps == 1 else 'steps'} a block",
             limits="knows only captions of the clip world; other words are unknown to it",
             record=record,
             data=f"{KEPT} batches of clips of moving shapes, whole and begun, which come again",
