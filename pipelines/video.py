@@ -46,8 +46,8 @@ class VideoPipeline(SpeculativePipeline):
         transformer: the target.
         vae: its latents are what is denoised.
         text_encoder, tokenizer: (U)MT5 encoder and its tokenizer.
-        drafter: a cheaper model of the same latents, blocks and text features: a smaller one, or one
-            of fewer steps, without guidance.
+        drafter: a cheaper model of the same latents, blocks and text features: a smaller one, or
+            one of fewer steps, without guidance.
         router: guesses how near the drafter's frames are to the target's own; reward "router".
 
     Attributes:

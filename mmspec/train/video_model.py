@@ -5,8 +5,8 @@ so a clip is as many examples as it has blocks; late in training it reads what t
 makes of those, as it does in use. The target learns with the caption encoder, a small T5, and
 without captions too, for guidance. Its drafter, with the encoder as the target left it, begins as
 the target and learns where the guided target's steps lead, in one step and without guidance
-(Salimans and Ho 2022; Meng et al. 2023), which makes it cheap: not the true velocities, whose chance
-no drafter can foresee. Clips come again, with another noise.
+(Salimans and Ho 2022; Meng et al. 2023), which makes it cheap: not the true velocities, whose
+chance no drafter can foresee. Clips come again, with another noise.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ SIZES: dict[str, dict[str, Any]] = {
         sample_steps=8,
         sample_guidance=GUIDANCE,
     ),
-    # the same layers, of one row in place of two, in an eighth of the calls; with three layers in two
-    # steps it cost two thirds of that, and learned for 80 minutes it was further from the target's
-    # blocks than the target's own weights are from the first step on
+    # the same layers, of one row in place of two, in an eighth of the calls; three layers in two
+    # steps cost two thirds of that, and after 80 minutes of learning were further from the target's
+    # blocks than the target's own weights are in one step without any
     "drafter": dict(
         SHARED,
         dim=256,
@@ -90,7 +90,9 @@ PARTS = (BLOCKS, BLOCKS, 4, BLOCKS, BLOCKS, 1)
 TURNS_LATE = (5, 0, 2)  # of those above
 TURNS_DRAFTED = (5, 2)  # as well, of a drafter, for a first block is the target's own
 FIRST = 0.1  # the share that a first block's error therefore has in its loss
-TAUGHT = 4  # steps of the target that teach it; all eight lead within 0.3 % of the variance of there
+TAUGHT = (
+    4  # steps of the target that teach it; all eight lead within 0.3 % of the variance of there
+)
 # of a run's steps, where they begin, and the target reads its own blocks in half of them, as a
 # drafter does from the first on
 LATE = 0.6
@@ -357,7 +359,7 @@ class VideoModelRecipe:
             ship(self.pipeline, self.name, model.transformer, PIPELINE),
             title=f"Block-causal video model of the clip world ({self.name})",
             purpose=f"draws clips of {RESOLUTION} px from a caption, block by block of "
-            f"{TIMING.latents} latent frames, in {steps} {'step' if steps == 1 else 'steps'} a block",
+            f"{TIMING.latents} latent frames, in {steps} step{'s' * (steps > 1)} a block",
             limits="knows only captions of the clip world; other words are unknown to it",
             record=record,
             data=f"{KEPT} batches of clips of moving shapes, whole and begun, which come again",
