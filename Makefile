@@ -1,6 +1,6 @@
 # make picture   makes a picture from a prompt twice, plainly and speculatively, into out/
 # make demo      serves the demo on this machine, until Ctrl-C; with PORT=7861 at another port
-# make test      runs every check: style, types, tests
+# make test      runs every check: style, types, tests; with SLOW=1 also the tests that take long
 #
 # Each sets up .venv first if need be. PYTHON=python3.12 chooses another Python.
 
@@ -8,6 +8,7 @@ PYTHON ?= python3
 PORT ?= 7860
 BIN := .venv/bin
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+TESTS := not gpu$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
 READY := .venv/.ready
 
 .PHONY: picture demo test
@@ -28,13 +29,8 @@ test: $(READY)
 	@$(BIN)/ruff format --check .
 	@echo "Checking types ..."
 	@$(BIN)/mypy
-	@echo "Running the tests ..."
-ifdef CHROMIUM
-	@$(BIN)/python -m pytest -m "not gpu"
-else
-	@echo "There is no Chromium here: the demo's tests in a browser are left out"
-	@$(BIN)/python -m pytest
-endif
+	@echo "Running the tests, one process on each core ..."
+	@$(BIN)/python -m pytest -n logical --dist worksteal -m "$(TESTS)"
 	@echo "Done: all checks passed"
 
 # what they need beside the package

@@ -2,13 +2,60 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-for room in ("engine", "models"):  # for `toys` and `vlms`, under importmode=importlib
+if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of its own
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+for room in (".", "engine", "models"):  # for `rounding`, `toys`, `vlms`: importmode=importlib
     sys.path.append(str(Path(__file__).parent / room))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--other-rounding", type=int, metavar="SEED", help="see tests/rounding.py")
+
+
+LEFT_OUT: Counter[str] = Counter()
+
+
+def pytest_deselected(items):
+    for item in items:
+        marks = [name for name in ("gpu", "browser", "slow") if item.get_closest_marker(name)]
+        LEFT_OUT.update(marks[:1])
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(LEFT_OUT)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Of xdist: each process leaves out the same."""
+    LEFT_OUT.update(Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - LEFT_OUT)
+
+
+def pytest_terminal_summary(terminalreporter):
+    for name, count in LEFT_OUT.items():
+        terminalreporter.write_line(f"left out: {count} tests marked {name}; pytest -m {name}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kernels_round(request):
+    """As they do here; or, if asked, as a machine of this seed might."""
+    seed = request.config.getoption("--other-rounding")
+    if seed is None:
+        yield
+        return
+    from rounding import other_rounding
+
+    with other_rounding(seed):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -51,7 +51,12 @@ def test_no_example_is_left_out():
         assert all(file.split("/")[0] in row for file in files)
 
 
-@pytest.mark.parametrize("name", PROMISED)
+QUICK = ("ask_about_picture", "draw_picture", "train_drafter")  # of each kind one
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in PROMISED]
+)
 def test_example(name, tmp_path):
     script = EXAMPLES / f"{name}.py"
     assert len(script.read_text().splitlines()) <= 40

@@ -71,7 +71,7 @@ from mmspec.cli import main
 
 assert main(["generate", "a photo of a red circle", "-n", "1", "--compare"]) == 0
 assert main(["ask", "out/scd-0.png", "What is it?", "--compare"]) == 0
-vectors = ["--pipeline", "continuous", "-n", "1", "--compare", "-o", "out/continuous"]
+vectors = ["--pipeline", "continuous", "-n", "1", "-o", "out/continuous"]
 assert main(["generate", "a photo of a red circle", *vectors]) == 0
 assert main(["video", "a red circle moves right", "--blocks", "2", "--compare", "-o", "out"]) == 0
 assert main(["ls", "methods"]) == 0

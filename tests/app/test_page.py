@@ -502,7 +502,10 @@ def test_what_is_offered_runs_on_the_embedded_models():
                 pipe.check_speculation(SpecConfig(method))
 
 
-@pytest.mark.parametrize("modality", TAB)
+LONG = {"continuous": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("modality", [pytest.param(m, marks=LONG.get(m, ())) for m in TAB])
 def test_the_page_as_it_opens_generates(modality, tmp_path):
     """The fields as they stand when nobody has touched them, read from the page itself."""
     page = Page(Shelf({}), Folders(), Limits(), _example(tmp_path))

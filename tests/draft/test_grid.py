@@ -100,7 +100,10 @@ def test_joint_law_of_chains(name, rule):
     assert distance(law, target.joint(GRID.length)) < EXACT
 
 
-@pytest.mark.parametrize("name", TREES)
+LONG = {"independent": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=LONG.get(n, ())) for n in TREES])
 def test_joint_law_of_trees(name):
     target = Laid(7)
     drafter = grid_drafter(TREES[name])

@@ -21,7 +21,7 @@ from mmspec.worlds.clips.vocabulary import BOUNCES, MOVES, OPPOSITE, PASSES
 from mmspec.worlds.shapes import COLORS, SHAPES
 
 TIMING = Timing()
-EACH = 20  # clips of a kind, half of them held out
+EACH = 10  # clips of a kind, half of them held out
 SPOILT = 10  # of them
 Views = list[View]
 

@@ -114,7 +114,9 @@ def test_rendered_scenes_at_64_pixels():
     assert accuracy(600, 64) >= 0.99
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "everything" else pytest.mark.slow) for n in DAMAGES]
+)
 def test_damaged_pictures_at_128_pixels(name):
     assert accuracy(240, 128, DAMAGES[name]) >= 0.98
 
