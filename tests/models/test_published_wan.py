@@ -151,7 +151,8 @@ def test_averaged_weights_are_loaded(causal, tmp_path):
     model.save_pretrained(tmp_path / "saved")
     for again in (load_model(WanTransformer, tmp_path / "saved"), load_wan(tmp_path / "saved")):
         assert again.config.num_heads == 2
-        assert torch.equal(velocities(again), found)
+        assert all(map(torch.equal, again.state_dict().values(), model.state_dict().values()))
+        assert torch.allclose(velocities(again), found, rtol=1e-4, atol=1e-4)
     torch.save({"generator": plain}, path)
     other = load_wan(path, torch.bfloat16, num_heads=2, num_frame_per_block=1)
     assert other.head.head.weight.dtype == torch.bfloat16
@@ -163,7 +164,7 @@ def test_published_folder_is_loaded(folder, causal):
     model = load_wan(folder)
     assert (model.config.text_len, model.config.num_heads, model.config.text_dim) == (7, 2, 10)
     same = load_wan(causal[0], num_heads=2, text_len=7)
-    assert torch.equal(velocities(model), velocities(same))
+    assert torch.allclose(velocities(model), velocities(same), rtol=1e-4, atol=1e-4)
 
 
 def test_folders_of_other_models(folder):

@@ -68,6 +68,10 @@ class Reference:
             self.table = torch.randn(CODES + 2, 32)
             self.head = torch.randn(CODES, 32)
             self.prefix = torch.randn(6, 3, 32)  # three conditional rows, then their twins
+        self.model = self.model.double()
+        self.table, self.head, self.prefix = (
+            part.double() for part in (self.table, self.head, self.prefix)
+        )
         self.mask = torch.tensor([[1, 1, 1], [0, 1, 1], [1, 1, 1]] * 2).bool()
 
     def guided(self, scale: float | None) -> GuidedDecoder:
@@ -87,14 +91,14 @@ class Reference:
     def law(self, row: int, tokens: list[int], scale: float | None) -> torch.Tensor:
         """Of the token behind `tokens`, written out: layout, else guidance and warpers."""
         if len(tokens) < len(FORCED) and FORCED[len(tokens)] >= 0:
-            return torch.eye(CODES + 2)[FORCED[len(tokens)]]
+            return torch.eye(CODES + 2, dtype=torch.float64)[FORCED[len(tokens)]]
         logits = []
         for twin in [row] if scale is None else [row, row + 3]:
             prefix = self.prefix[twin][self.mask[twin]]
             x = torch.cat([prefix, self.table[tokens]])[None]
             logits.append(self.model(inputs_embeds=x).last_hidden_state[0, -1] @ self.head.T)
         guided = logits[0] if scale is None else logits[1] + scale * (logits[0] - logits[1])
-        law = torch.zeros(CODES + 2)
+        law = torch.zeros(CODES + 2, dtype=torch.float64)
         best = guided.topk(4)
         law[best.indices] = (best.values / 0.7).softmax(-1)
         return law

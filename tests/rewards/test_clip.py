@@ -58,7 +58,7 @@ def test_folder_to_vectors(clip_folder, prompts, pictures, batch_size):
     assert (text @ text.T).min() < 0.9
     assert NEAR(clip.image_features(pictures), image)
     assert NEAR(clip.text_features(prompts), text)
-    assert NEAR(clip.features(pictures), raw)
+    assert NEAR(clip.features(pictures), raw, atol=1e-5)  # no unit vectors: longer
     assert NEAR(clip.similarity(prompts, pictures), (image @ text.T).diagonal())
     for out in (clip.image_features(pictures), clip.similarity(prompts, pictures)):
         assert out.dtype == torch.float32

@@ -106,7 +106,8 @@ def test_positions_may_be_stored(folder, prompts, pictures):
     weights["text_model.embeddings.position_ids"] = torch.arange(24)[None]
     weights["vision_model.embeddings.position_ids"] = torch.arange(17)[None]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert torch.equal(PickScore.from_pretrained(folder).score(prompts, pictures), before)
+    after = PickScore.from_pretrained(folder).score(prompts, pictures)
+    assert torch.allclose(after, before, atol=1e-4, rtol=0)
 
 
 def test_counts_that_do_not_pair(folder, prompts, pictures):
