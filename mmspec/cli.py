@@ -85,14 +85,14 @@ def build_parser() -> argparse.ArgumentParser:
         prog="mmspec",
         description="Speculative decoding of vision-language models and of image and video "
         "generators: fewer calls of the large model, and a report of what that gained and cost.",
-        epilog="Begin with: mmspec generate 'a photo of two blue stars' --compare",
+        epilog="Begin with: mmspec generate 'a photo of a purple triangle' --compare",
     )
     parser.add_argument("--version", action="version", version=f"mmspec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     generate = commands.add_parser("generate", help="draw a picture from a prompt")
     generate.set_defaults(run=_generate)
-    generate.add_argument("prompt", help="what to draw, such as 'a photo of two blue stars'")
+    generate.add_argument("prompt", help="what to draw, such as 'a photo of a purple triangle'")
     add_model(generate)
     generate.add_argument(
         "--pipeline",
