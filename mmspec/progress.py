@@ -11,7 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+)
 from typing import Any, TextIO
 
 EVERY = 0.5  # seconds after which a line is drawn again
@@ -34,15 +40,13 @@ class Line:
 
     def say(self, text: str) -> None:
         """Show the text from now on, in place of the one before."""
-        with self._lock:
+        with self._held():
             self._text, self._since = text, time.monotonic()
             self._draw()
 
     def hush(self) -> None:
         """Take the line away."""
-        if os.getpid() != self._process:  # a forked worker, in which the lock may be held for ever
-            return
-        with self._lock:
+        with self._held():
             self._erase()
             self._text = ""
 
@@ -54,8 +58,12 @@ class Line:
 
     def _tick(self) -> None:
         while not self._over.wait(EVERY):
-            with self._lock:
+            with self._held():
                 self._draw()
+
+    def _held(self) -> AbstractContextManager[object]:
+        """The lock; in a forked worker, where it may be held for ever, none."""
+        return self._lock if os.getpid() == self._process else nullcontext()
 
     def _draw(self) -> None:
         if self._text:
