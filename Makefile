@@ -15,7 +15,7 @@ READY := .venv/.ready
 
 picture: $(READY)
 	@echo "Making a picture twice, plainly and speculatively ..."
-	@$(BIN)/mmspec generate "a photo of a red circle left of a blue square" \
+	@$(BIN)/mmspec generate "a photo of a purple triangle" \
 		--method scd --window 32 --compare -o out/
 	@echo "Done: the pictures, both side by side, and stats.json are in out/"
 

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from ..progress import bar
 from .bootstrap import ratio_interval
 from .counters import network_calls
 from .environment import environment
@@ -39,7 +40,7 @@ def compare(
     Writes `<method>-<seed>.png`, `stats.json` and, for several methods, `side-by-side.png`: a row
     of pictures per method, the same seeds above each other.
     """
-    samples = paired_runs(pipe, methods, [prompt] * count, seed, call)
+    samples = shown_runs(pipe, methods, [prompt] * count, seed, call, "picture")
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in samples.items():
         for sample in rows:
@@ -65,9 +66,25 @@ def ask(
     Returns what a record of `compare` holds, and under `answers` the texts by method.
     """
     call = {**call, "image": list(pictures)}
-    samples = paired_runs(pipe, methods, [question] * count, seed, call)
+    samples = shown_runs(pipe, methods, [question] * count, seed, call, "answer")
     answers = {name: [s.output.text[0] for s in rows] for name, rows in samples.items()}
     return {**showcase_record(samples, question, seed, call), "answers": answers}
+
+
+def shown_runs(
+    pipe: Any,
+    methods: dict[str, SpecConfig],
+    prompts: Sequence[str],
+    seed: int,
+    call: dict[str, Any],
+    unit: str,
+    warmup: int = 1,
+) -> dict[str, list[Sample]]:
+    """As `paired_runs`, with a bar on a terminal; `unit` is what a call makes."""
+    total = len(methods) * (len(prompts) + warmup)
+    what = f"{unit}s by {' and '.join(methods)}" + (", and a warm-up" if warmup else "")
+    with bar(what, unit, total) as shown:
+        return paired_runs(pipe, methods, prompts, seed, call, warmup, shown.update)
 
 
 def showcase_record(

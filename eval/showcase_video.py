@@ -12,11 +12,12 @@ from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
 from ..pipelines.video_sizes import VideoSizes
+from ..progress import say
 from .contact_sheet import COLOURS
 from .data.video_export import Encoder, write_video
 from .files import png_bytes, write_atomic
 from .frame_times import gif_times
-from .showcase import showcase_record
+from .showcase import showcase_record, shown_runs
 from .timing import Sample, paired_runs
 
 HEIGHT = 96  # pixels of a frame in a strip
@@ -42,8 +43,9 @@ def film(
     sizes = VideoSizes(pipe.transformer, pipe.vae)
     if len(methods) > 1:  # the first calls of a process are slow, and two blocks are enough
         warm = {**call, "num_frames": sizes.frames(2)}
+        say("warming up")
         paired_runs(pipe, methods, [prompt], seed, warm, warmup=0)
-    samples = paired_runs(pipe, methods, [prompt] * count, seed, call, warmup=0)
+    samples = shown_runs(pipe, methods, [prompt] * count, seed, call, "clip", warmup=0)
     out.mkdir(parents=True, exist_ok=True)
     files = []
     for name, rows in samples.items():

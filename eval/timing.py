@@ -59,7 +59,12 @@ def rotated(names: Iterable[str], turn: int) -> list[str]:
 
 
 def in_turn(
-    pipe: Any, arms: Mapping[str, Arm], prompt: str | list[str], seed: int, turn: int
+    pipe: Any,
+    arms: Mapping[str, Arm],
+    prompt: str | list[str],
+    seed: int,
+    turn: int,
+    on_sample: Callable[[], object] = lambda: None,
 ) -> dict[str, Sample]:
     """One prompt, or one batch, by every arm; `turn` rotates the order.
 
@@ -74,6 +79,7 @@ def in_turn(
             generator = [torch.Generator().manual_seed(first + row) for row in range(rows)]
             run = partial(pipe, prompt, generator=generator, **arm.call)
             samples[name] = timed(pipe.device, prompt, first, run)
+            on_sample()
     finally:
         pipe.enable_speculation(before)
     return samples
@@ -86,6 +92,7 @@ def paired_runs(
     seed: int,
     call: dict[str, Any],
     warmup: int = 1,
+    on_sample: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Sample]]:
     """Run every method on every prompt in turn; the order rotates from prompt to prompt.
 
@@ -95,12 +102,13 @@ def paired_runs(
         prompts: one sample each, or a batch; prompt i uses seed `seed + i` in every method.
         call: keyword arguments of every pipeline call.
         warmup: calls per method that are not counted.
+        on_sample: called after every call, of the warm-up too.
     """
     arms = {name: Arm(config, call) for name, config in methods.items()}
     samples: dict[str, list[Sample]] = {name: [] for name in methods}
     for i in range(-warmup, len(prompts)):
         at = max(i, 0)
-        for name, sample in in_turn(pipe, arms, prompts[at], seed + at, i).items():
+        for name, sample in in_turn(pipe, arms, prompts[at], seed + at, i, on_sample).items():
             if i >= 0:
                 samples[name].append(sample)
     return samples

@@ -9,7 +9,7 @@ seconds = {}
 for method in ("plain", "reflection", "plain", "reflection"):  # the first calls are slow
     pipe.enable_speculation(SpecConfig(method))
     generator = torch.Generator().manual_seed(0)
-    prompt = "a photo of a red circle left of a blue square"
+    prompt = "a photo of a blue square"
     out = pipe(prompt, num_iterations=32, generator=generator)
     seconds[method] = out.stats.loop_seconds
     calls = f"{out.stats.head_calls} calls of the head, {out.stats.backbone_calls} of the backbone"

@@ -9,7 +9,7 @@ seconds = {}
 for config in 2 * (SpecConfig("plain"), SpecConfig("scd", window=32)):  # first calls are slow
     pipe.enable_speculation(config)
     generator = torch.Generator().manual_seed(0)
-    out = pipe("a photo of a red circle left of a blue square", generator=generator)
+    out = pipe("a photo of a purple triangle", generator=generator)
     method = config.method
     seconds[method] = out.stats.loop_seconds
     print(f"{method}: {out.stats.nfe:.0f} calls of the target, {seconds[method]:.2f} s")

@@ -19,6 +19,7 @@ from .cli_options import (
     open_continuous,
     open_pipeline,
     seed,
+    shown_on_terminal,
     widths,
 )
 from .config import SpecConfig
@@ -26,6 +27,7 @@ from .devices import check_device
 from .errors import InputError, absent
 from .eval.methods import parse_method
 from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
+from .progress import showing
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
 
@@ -55,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     args = build_parser().parse_args(words, argparse.Namespace(words=words))
     try:
-        code: int = args.run(args)
+        with showing("starting"):
+            code: int = args.run(args)
     except InputError as error:
         print(f"mmspec: error: {error}", file=sys.stderr)
         return 2
@@ -82,14 +85,14 @@ def build_parser() -> argparse.ArgumentParser:
         prog="mmspec",
         description="Speculative decoding of vision-language models and of image and video "
         "generators: fewer calls of the large model, and a report of what that gained and cost.",
-        epilog="Begin with: mmspec generate 'a photo of two blue stars' --compare",
+        epilog="Begin with: mmspec generate 'a photo of a purple triangle' --compare",
     )
     parser.add_argument("--version", action="version", version=f"mmspec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     generate = commands.add_parser("generate", help="draw a picture from a prompt")
     generate.set_defaults(run=_generate)
-    generate.add_argument("prompt", help="what to draw, such as 'a photo of two blue stars'")
+    generate.add_argument("prompt", help="what to draw, such as 'a photo of a purple triangle'")
     add_model(generate)
     generate.add_argument(
         "--pipeline",
@@ -241,6 +244,7 @@ def _generate(args: argparse.Namespace) -> int:
     call |= {"temperature": args.temperature, "height": args.size}
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
+    shown_on_terminal(pipe)
     record = compare(pipe, methods, args.prompt, count, args.seed, call, out)
     if args.json:
         print(json.dumps(record, indent=2))

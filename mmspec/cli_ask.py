@@ -12,6 +12,7 @@ from .config import SpecConfig
 from .errors import InputError
 from .eval.methods import parse_method
 from .methods import FIRST, serving
+from .progress import say
 
 _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")
 
@@ -101,6 +102,7 @@ def _streamed(args: argparse.Namespace, config: SpecConfig) -> int:
 
     pipe = open_vlm(args.device, args.model)
     pipe.enable_speculation(config)
+    say("answering")
     words = TextStreamer(pipe.processor.tokenizer, skip_prompt=True, skip_special_tokens=True)
     pipe(
         args.question,
@@ -143,6 +145,7 @@ def _verdict(args: argparse.Namespace) -> int:
         for name, folder in folders.items()
     ]
     judge = TransformersExpert.of(pipe, name="verdict", **how)
+    say(f"{len(experts)} experts answer, then the model")
     try:
         made = SpeculativeVerdict(experts, judge, prompt=words.prompt)(pictures, args.question)
     except VerdictError as error:

@@ -25,6 +25,7 @@ from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
 from .methods import serving
+from .progress import bar, say
 from .registry import check_name
 
 if TYPE_CHECKING:
@@ -182,7 +183,6 @@ def _run(args: argparse.Namespace) -> int:
 def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     """Draw, measure and judge."""
     import torch
-    from tqdm.auto import tqdm
 
     from .eval.modalities.base import modality
     from .eval.run.job import Job, plan
@@ -218,11 +218,11 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     )
     todo = plan(job, args.limit, args.max_samples, _batch_sizes(args.batch_sizes))
     # the delay: bad input is one line on stderr, without a bar above it
-    with tqdm(desc=suite.name, unit="sample", delay=1) as bar:
+    with bar(suite.name, "sample", delay=1) as shown:
 
         def progress(done: int, planned: int) -> None:
-            bar.total = planned
-            bar.update(done - bar.n)
+            shown.total = planned
+            shown.update(done - shown.n)
 
         report = run_suite(
             job,
@@ -250,17 +250,15 @@ def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     """Score files of the user's."""
     from dataclasses import fields
 
-    from tqdm.auto import tqdm
-
     from .eval.given import Given, score_given
 
     check_device(args.device)
     named = {f.name: getattr(args, f.name) for f in fields(Given) if f.name != "weights"}
-    with tqdm(desc=suite.name, unit="picture", delay=1) as bar:
+    with bar(suite.name, "picture", delay=1) as shown:
 
         def progress(done: int, planned: int) -> None:
-            bar.total = planned
-            bar.update(done - bar.n)
+            shown.total = planned
+            shown.update(done - shown.n)
 
         given = Given(**named, weights=dict(args.weights))
         record = score_given(suite, given, out, ["mmspec", *args.words], progress)
@@ -289,12 +287,14 @@ def _batch_sizes(texts: tuple[str, ...] | None) -> tuple[int, ...]:
 def _report(args: argparse.Namespace) -> int:
     from .eval.report.write import write_reports
 
+    say("drawing the report")
     for path in write_reports(args.folder):
         print(path)
     return 0
 
 
 def _compare(args: argparse.Namespace) -> int:
+    say("comparing")
     from .eval.significance import compare_command
 
     return compare_command(args.a, args.b, args.json, args.methods)
@@ -310,8 +310,6 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _growth(args: argparse.Namespace) -> int:
-    from tqdm.auto import tqdm
-
     from .eval.bench.growth import SIDES, measure_growth
     from .eval.bench.growth_page import growth_table, write_growth
     from .eval.data.prompts import load_prompts
@@ -327,8 +325,8 @@ def _growth(args: argparse.Namespace) -> int:
     texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
     out, pipes = folder(args.out), open_pipelines(args, args.model or [None])
     total = len(texts) * len(methods) * len(sides)
-    with tqdm(total=total, desc="growth", unit="sample", delay=1) as bar:
-        record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, bar.update)
+    with bar("growth", "sample", total, delay=1) as shown:
+        record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, shown.update)
     write_growth(record, out)
     if args.json:
         print(json.dumps(asdict(record), indent=2))

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from .devices import check_device
 from .errors import InputError
+from .progress import say
 
 if TYPE_CHECKING:
     from .eval.modalities.base import Modality
+
+_LOADING = "loading the model"
 
 
 def seed(text: str) -> int:
@@ -69,6 +72,7 @@ def open_pipeline(args: argparse.Namespace) -> Any:
 
 def open_continuous(args: argparse.Namespace) -> Any:
     """As `open_pipeline`, of a model of continuous tokens."""
+    say(_LOADING)
     from transformers.utils import logging
 
     from .pipelines.continuous import ContinuousImagePipeline
@@ -82,6 +86,7 @@ def open_continuous(args: argparse.Namespace) -> Any:
 
 def open_vlm(device: str, model: str | None) -> Any:
     """The pipeline of a vision-language model, on a device; None: the embedded model."""
+    say(_LOADING)
     from transformers.utils import logging
 
     from .pipelines.vlm import VlmPipeline
@@ -94,6 +99,7 @@ def open_vlm(device: str, model: str | None) -> Any:
 
 def open_modality(args: argparse.Namespace, modality: Modality) -> Any:
     """As `open_pipeline`, of a modality of evaluation."""
+    say(_LOADING)
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -103,6 +109,7 @@ def open_modality(args: argparse.Namespace, modality: Modality) -> Any:
 
 def open_pipelines(args: argparse.Namespace, models: Sequence[str | None]) -> list[Any]:
     """As `open_pipeline`, of each of the models; None: the embedded one."""
+    say(_LOADING)
     from transformers.utils import logging
 
     from .pipelines.image import ImagePipeline
@@ -116,6 +123,11 @@ def open_pipelines(args: argparse.Namespace, models: Sequence[str | None]) -> li
             pipe.to(args.device)
         pipe.set_progress_bar_config(disable=True)
     return pipes
+
+
+def shown_on_terminal(pipe: Any) -> None:
+    """A pipeline's own progress bars show on a terminal, and go when a call is done."""
+    pipe.set_progress_bar_config(disable=None, leave=False)
 
 
 def print_names(rows: dict[str, str], as_json: bool) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from .cli_options import add_model, folder, open_modality, seed
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
+from .progress import bar
 
 WINDOW, SINK = 6, 1  # of a model whose own window does not roll
 
@@ -41,8 +42,6 @@ def add_stream(actions: Any) -> None:
 
 
 def _stream(args: argparse.Namespace) -> int:
-    from tqdm.auto import tqdm
-
     from .eval.bench.streaming import measure_streams
     from .eval.bench.streaming_page import stream_table, write_stream
     from .eval.modalities.base import modality
@@ -66,9 +65,9 @@ def _stream(args: argparse.Namespace) -> int:
         pipe.check_call(config, **call)
     short = VideoSizes(pipe.transformer, pipe.vae).blocks(None)
     total = len(methods) * ((1 + args.times) * short + 3)
-    with tqdm(total=total, desc="stream", unit="block", delay=1) as bar:
+    with bar("stream", "block", total, delay=1) as shown:
         record = measure_streams(
-            pipe, methods, args.prompt, args.times, window, args.seed, call, bar.update
+            pipe, methods, args.prompt, args.times, window, args.seed, call, shown.update
         )
     write_stream(record, out)
     if args.json:

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .cli_options import add_model, folder, seed
+from .cli_options import add_model, folder, seed, shown_on_terminal
 from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_method
 from .methods import serving
+from .progress import say
 
 
 def add_command(commands: Any) -> None:
@@ -98,7 +99,8 @@ def _method(args: argparse.Namespace) -> tuple[str, SpecConfig]:
 
 
 def _open(args: argparse.Namespace, reward: str) -> Any:
-    """The video pipeline, on its device, without progress bars, with the reward that is asked."""
+    """The video pipeline, on its device, with the reward that is asked."""
+    say("loading the model")
     from transformers.utils import logging
 
     from .pipelines.video import VideoPipeline
@@ -117,7 +119,7 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
     pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
     if not routed:
         pipe.reward = load_reward(reward, args.weights, args.device)
-    pipe.set_progress_bar_config(disable=args.json)
+    shown_on_terminal(pipe)
     return pipe
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.app.tabs import TABS
 from mmspec.cli import build_parser, main
 from mmspec.eval.methods import parse_methods
 from mmspec.eval.report.matrix import measured
@@ -92,6 +93,27 @@ def test_make_knows_the_commands():
         assert typed[0] == command
         build_parser().parse_args(typed)
     assert any("pytest" in line for line in recipe("test"))
+
+
+def test_the_first_prompts_are_those_that_the_demo_offers():
+    """Which the models do well: in the quick start, `make picture`, help and examples alike."""
+    offered = {tab.modality: tab.examples for tab in TABS}
+    start = commands(README.split("## Quick start")[1].split("\n## ")[0])
+    start += [line for line in recipe("picture") if line.startswith(".venv/bin/mmspec ")]
+    start += [str(build_parser().epilog).partition(": ")[2]]
+    seen = []
+    for command in start:
+        name, *typed = shlex.split(command, comments=True)[1:]
+        if name in ("generate", "video"):
+            drawn = "continuous" if "continuous" in typed else "image"
+            kind = "video" if name == "video" else drawn
+            assert typed[0] in offered[kind], command
+            seen.append(kind)
+    assert seen == ["image", "continuous", "video", "image", "image"]
+    known = {text for texts in offered.values() for text in texts}
+    for path in (ROOT / "examples").glob("*.py"):
+        found = re.findall(r'"(a photo of [^"]*|a [^"]* moves [^"]*)"', path.read_text())
+        assert path.name == "compare_methods.py" or not set(found) - known, path.name
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from ...engine.warp import Warp
 from ...models.decoder import Decoder
 from ...models.llamagen import LlamaGenTransformer
 from ...models.token_grid import TokenGrid
+from ...progress import say
 from ...registry import check_name
 from ..bootstrap import ratio_interval
 from ..environment import environment
@@ -40,8 +41,11 @@ def run_benchmarks(
     """
     for name in only or ():
         check_name("benchmark", name, SECTIONS)
-    chosen = {name: SECTIONS[name](pipe, samples) for name in only or SECTIONS}
-    return {"environment": environment(), **chosen}
+    found: dict[str, Any] = {"environment": environment()}
+    for name in only or SECTIONS:
+        say(f"benchmark {name}")
+        found[name] = SECTIONS[name](pipe, samples)
+    return found
 
 
 def start_up(pipe: Any = None, samples: int = 5) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -104,8 +105,12 @@ class Page:
         """Fields of what to make, by name."""
         inputs: dict[str, Any] = {}
         inputs["prompt"] = gr.Textbox(
-            tab.example, label=tab.asks, lines=2, max_length=self.limits.prompt
+            tab.examples[0], label=tab.asks, lines=2, max_length=self.limits.prompt
         )
+        with gr.Row(elem_classes="mm-examples"):
+            for example in tab.examples:
+                put = f"() => {json.dumps(example)}"  # in the browser: nobody else is asked
+                gr.Button(example, size="sm").click(None, None, inputs["prompt"], js=put, **_QUIET)
         hint = gr.HTML(self._hint(tab, self.shelf.names(tab.modality)[0]), elem_classes="mm-hints")
         if tab.pictured:
             inputs["picture"] = self._picture()
@@ -130,7 +135,7 @@ class Page:
     def _hint(self, tab: Tab, model: str, typed: str = "") -> str:
         """What to ask the embedded model for, if that is the one."""
         own = not typed.strip() and self.shelf.embedded(tab.modality, model)
-        return markup.hint(f"{tab.knows} Such as: {tab.also}") if own else ""
+        return markup.hint(tab.knows) if own else ""
 
     def _picture(self) -> Any:
         """A field for an upload; beside it the picture that is asked about."""

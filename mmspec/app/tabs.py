@@ -42,9 +42,9 @@ class Tab:
 
     Attributes:
         asks: what the prompt is called.
-        example: a prompt to begin with.
+        examples: prompts to begin with, the first is there already: what the embedded model does
+            well, plainly and speculatively, over many seeds.
         knows: what the embedded model was taught, and nothing else, in a sentence.
-        also: another prompt that it understands.
         settings: beside seed and method.
         pictured: whether a prompt is about an uploaded picture.
         side: the class of its sides, `"module:Class"`: it imports models.
@@ -54,11 +54,10 @@ class Tab:
     modality: Modality
     title: str
     asks: str
-    example: str
+    examples: tuple[str, ...]
     settings: tuple[Setting, ...]
     side: str
     knows: str
-    also: str
     legend: tuple[str, str] = ("drafted, and it stood", "made by the target")
     pictured: bool = False
 
@@ -86,20 +85,28 @@ TABS = (
         "image",
         "Image",
         "Prompt",
-        "a photo of a red circle left of a blue square",
+        (
+            "a photo of a purple triangle",
+            "a photo of a blue square",
+            "a photo of a green star",
+            "a photo of a red circle",
+        ),
         (
             Setting("temperature", "Temperature; 0 is greedy", 1.0, 0, 2, 0.05),
             Setting("guidance_scale", _GUIDANCE, 2.0, 1, 10, 0.1),
         ),
         "mmspec.app.image:ImageSide",
         _DRAWN,
-        "a photo of three yellow stars",
     ),
     Tab(
         "vlm",
         "VLM",
         "Question",
-        "Describe the picture in detail.",
+        (
+            "Describe the picture in detail.",
+            "What colour is the heart?",
+            "How many yellow objects are there?",
+        ),
         (
             Setting("max_new_tokens", "Tokens at most", 96, 1, 512, 1),
             Setting("temperature", "Temperature; 0 is greedy", 0.0, 0, 2, 0.05),
@@ -107,14 +114,17 @@ TABS = (
         "mmspec.app.vlm:VlmSide",
         "The embedded model knows nothing but pictures of coloured shapes and of bar, line and pie "
         "charts, and answers in English.",
-        "How many stars are there?",
         pictured=True,
     ),
     Tab(
         "continuous",
         "Continuous image",
         "Prompt",
-        "a photo of a red circle",
+        (
+            "a photo of a blue square",
+            "a photo of a purple triangle",
+            "a photo of a red circle",
+        ),
         (
             Setting("diffusion_steps", "Denoising steps a token", 100, 2, 250, 1),
             Setting("temperature", "Temperature", 1.0, 0.05, 2, 0.05),
@@ -122,14 +132,17 @@ TABS = (
         ),
         "mmspec.app.continuous:ContinuousSide",
         _DRAWN,
-        "a photo of a star above a ring",
         ("all of a token's steps were drafted", "none was; the target made them"),
     ),
     Tab(
         "video",
         "Video",
         "Prompt",
-        "a red circle moves right",
+        (
+            "a red circle moves right",
+            "a blue square moves left",
+            "a purple triangle stands still",
+        ),
         (
             Setting("blocks", "Length in blocks of frames", 12, 1, 40, 1),
             Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),
@@ -137,7 +150,6 @@ TABS = (
         "mmspec.app.video:VideoSide",
         "The embedded model knows nothing but coloured shapes that move, bounce, stand, pass each "
         f"other or turn another colour: {_SHAPES}.",
-        "a green triangle moves up and turns yellow",
         ("a block of the small model", "made by the target"),
     ),
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .. import assets
 from ..errors import InputError, reason
+from ..progress import say
 from .eight_bit import is_packed, unpack_folder
 
 MODELS = Path(assets.__file__).resolve().parent / "models"
@@ -42,6 +43,7 @@ def readable(folder: Path) -> Path:
     copy = cache() / f"{folder.resolve().name}-{_digest(folder)}"
     if copy.is_dir():
         return copy
+    say(f"unpacking the model {folder.name}, this once")
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=copy.parent) as scratch:

@@ -130,7 +130,7 @@ class VideoTarget:
             frames, self._states[row] = decoded or self._decode(row, latents)
             with self.part("commit"):
                 self.clips.join(row, latents)
-            self._shown[row] = frames[-1]
+            self._shown[row] = frames[-1].contiguous()  # as `restore` gives it back
             self.emitted.append(EmittedBlock(latents, frames, bool(kept), self._rewards[row]))
         verdict.calls, verdict.target_tokens = self.clips.taken()
 
@@ -150,7 +150,7 @@ class VideoTarget:
         self.clips.restore(row, snapshot)
         device = next(self.vae.parameters()).device
         state = {
-            name.removeprefix("decoder."): tensor.to(device)
+            name.removeprefix("decoder."): tensor.to(device, copy=True)  # aligned, as computed ones
             for name, tensor in snapshot.items()
             if name.startswith("decoder.")
         }
@@ -158,7 +158,7 @@ class VideoTarget:
         if len({bool(state), shown is not None, self.clips.blocks(row) > 0}) > 1:
             raise InputError("the snapshot lacks the decoder's state")
         self._states[row] = state
-        self._shown[row] = None if shown is None else shown.to(device)
+        self._shown[row] = None if shown is None else shown.to(device, copy=True)
 
     def _judged(self, row: int, judge: Judge, latents: Tensor) -> Tensor:
         self._decoded[row] = frames, _ = self._decode(row, latents)

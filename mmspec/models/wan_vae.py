@@ -2,7 +2,9 @@
 
 Its convolutions are causal in time. What they remember of the frames so far is a state that is
 passed in and out, and none is left in the model: to take a block back, go on from the state before
-it. A state is a dictionary of tensors, empty at the start of a clip, and is never changed.
+it. A state is a dictionary of contiguous tensors, empty at the start of a clip, and is never
+changed. Kernels round by memory layout: one that was read from a file gives the same frames to the
+last bit.
 
 The clip's first latent frame is 1 picture frame, each later one as many as time is downsampled by.
 Latents are `[B, F, C, h, w]` of about unit deviation, frames `[B, T, 3, H, W]` in [-1, 1].
@@ -118,6 +120,9 @@ def _memory(state: State | None, half: Any) -> list[Tensor | str | None]:
 
 
 def _state(memory: list[Tensor | str | None]) -> State:
-    """The memory as tensors; an empty one stands for the mark."""
+    """The memory as contiguous tensors; an empty one stands for the mark."""
     kept = {str(n): entry for n, entry in enumerate(memory) if entry is not None}
-    return {n: entry if isinstance(entry, Tensor) else torch.empty(0) for n, entry in kept.items()}
+    return {
+        n: entry.contiguous() if isinstance(entry, Tensor) else torch.empty(0)
+        for n, entry in kept.items()
+    }

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
+from ..progress import say
 from .muon import Muon
 from .parallel import Processes
 
@@ -146,7 +147,7 @@ class Trainer:
             initial=self.step,
             desc=config.out.name,
             mininterval=5,
-            disable=not first,
+            disable=None if first else True,  # None: where there is no terminal
         )
         figures: dict[str, float] = {}
         with (config.out / "log.jsonl").open("a") as log:
@@ -171,6 +172,7 @@ class Trainer:
                     self.save()
                     saved = time.monotonic()
         bar.close()
+        say("writing the weights")
         record = {
             "config": {k: v for k, v in asdict(config).items() if not isinstance(v, Path)},
             "step": self.step,

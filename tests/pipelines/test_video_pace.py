@@ -22,6 +22,7 @@ from mmspec.pipelines.video_stats import VideoStats
 COSTS = {"draft": 0.125, "decode": 0.0625, "reward": 0.0625, "regenerate": 1.0, "commit": 0.0}
 PLAIN = COSTS["regenerate"] + COSTS["decode"]
 BLOCKS, STEPS, PROMPT = 48, 4, "a photo of a red circle"
+SHORT = 16  # blocks of clips that need no long one
 READ = COSTS["regenerate"] / (STEPS + 1)  # another block before the one that is made
 
 
@@ -62,7 +63,12 @@ def clip(pipe, seed=5, blocks=BLOCKS, **knobs):
     return pipe(PROMPT, generator=generator, **how)
 
 
-@pytest.mark.parametrize("wish", [1.2, 1.5, 2.0, 3.0])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "wish", [1.2, pytest.param(1.5, marks=SLOW), pytest.param(2.0, marks=SLOW), 3.0]
+)
 def test_a_wished_speedup_is_reached(pipe, wish, caplog):
     """To one block of the target's and the drafts that it reads, by the seconds of all parts."""
     with caplog.at_level(logging.WARNING):
@@ -141,11 +147,11 @@ def test_drafts_that_take_longer_than_they_save_are_said(pipe, draft, said, capl
     monkeypatch.setitem(COSTS, "draft", draft)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            out = clip(pipe, draft_share=0.5)
+            out = clip(pipe, blocks=SHORT, draft_share=0.5)
     (line,) = [record.message for record in caplog.records] or [None]
     spent = sum(out.stats.parts.values())
     plain = f"speculation (sdvg-adaptive) took {spent:.2f} s where plain decoding takes about"
-    assert line == (f"{plain} {BLOCKS * PLAIN:.2f} s here" if said else None)
+    assert line == (f"{plain} {SHORT * PLAIN:.2f} s here" if said else None)
     caplog.clear()
     pipe.disable_speculation()
     pipe(PROMPT, num_frames=21, num_inference_steps=1)
@@ -155,15 +161,15 @@ def test_drafts_that_take_longer_than_they_save_are_said(pipe, draft, said, capl
 @pytest.mark.parametrize("wish", [0.1, 0.15])
 def test_a_wished_mean_reward_is_reached(pipe, wish, tmp_path):
     """Of the drafts that stand, at every moment; a clip that goes on remembers."""
-    whole = clip(pipe, wished_quality=wish)
+    whole = clip(pipe, blocks=SHORT, wished_quality=wish)
     (makers,), (rewards,) = whole.made_by, whole.rewards
     stood = [min(r) for maker, r in zip(makers, rewards, strict=True) if maker == "drafter"]
-    assert 0 < len(stood) < BLOCKS - 1
+    assert 0 < len(stood) < SHORT - 1
     for n in range(1, len(stood) + 1):
         assert sum(stood[:n]) / n >= wish - 1e-6
     clip(pipe, blocks=9, wished_quality=wish)
     save_file(pipe.snapshot(), tmp_path / "clip")
-    how = dict(num_frames=8 * BLOCKS - 3, num_inference_steps=STEPS, output_type="latent")
+    how = dict(num_frames=8 * SHORT - 3, num_inference_steps=STEPS, output_type="latent")
     rest = pipe(PROMPT, resume=load_file(tmp_path / "clip"), **how)
     assert rest.made_by[0] == makers[9:]
     assert torch.equal(rest.frames, whole.frames[:, 18:])

@@ -1,0 +1,144 @@
+"""What a command is at, shown on a terminal: a line with the seconds that it takes, and bars.
+
+All of it goes to standard error. Where that is no terminal nothing is shown, and outside of a
+command no line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+)
+from typing import Any, TextIO
+
+EVERY = 0.5  # seconds after which a line is drawn again
+
+
+class Line:
+    """A line on a terminal that counts seconds until something else is written.
+
+    Args:
+        terminal: is written to.
+    """
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal, self._lock = terminal, threading.RLock()
+        self._process = os.getpid()
+        self._text, self._since, self._drawn = "", 0.0, 0
+        self._over = threading.Event()
+        self._clock = threading.Thread(target=self._tick, name="mmspec-progress", daemon=True)
+        self._clock.start()
+
+    def say(self, text: str) -> None:
+        """Show the text from now on, in place of the one before."""
+        with self._held():
+            self._text, self._since = text, time.monotonic()
+            self._draw()
+
+    def hush(self) -> None:
+        """Take the line away."""
+        with self._held():
+            self._erase()
+            self._text = ""
+
+    def close(self) -> None:
+        """Take the line away for good."""
+        self._over.set()
+        self._clock.join()
+        self.hush()
+
+    def _tick(self) -> None:
+        while not self._over.wait(EVERY):
+            with self._held():
+                self._draw()
+
+    def _held(self) -> AbstractContextManager[object]:
+        """The lock; in a forked worker, where it may be held for ever, none."""
+        return self._lock if os.getpid() == self._process else nullcontext()
+
+    def _draw(self) -> None:
+        if self._text:
+            self._erase()
+            shown = f"{self._text} ... {time.monotonic() - self._since:.0f} s"[:79]
+            self._drawn = len(shown)
+            self._put(shown)
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._put(f"\r{' ' * self._drawn}\r")
+            self._drawn = 0
+
+    def _put(self, text: str) -> None:
+        self._terminal.write(text)
+        self._terminal.flush()
+
+
+class _Before:
+    """A stream before whose output a line goes away."""
+
+    def __init__(self, stream: TextIO, line: Line) -> None:
+        self._stream, self._line = stream, line
+
+    def write(self, text: str) -> int:
+        self._line.hush()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+_line: Line | None = None
+
+
+@contextmanager
+def showing(text: str) -> Iterator[None]:
+    """A command runs: what it is at is shown from the start, beginning with `text`."""
+    global _line
+    terminal = sys.stderr
+    if terminal is None or not terminal.isatty():
+        yield
+        return
+    line: Any = Line(terminal)
+    out: Any = _Before(sys.stdout, line)
+    err: Any = _Before(terminal, line)
+    before, _line = _line, line
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            say(text)
+            yield
+    finally:
+        _line = before
+        line.close()
+
+
+def say(text: str) -> None:
+    """What the running command is at, until it writes something or says what comes next."""
+    if _line is not None:
+        _line.say(text)
+
+
+@contextmanager
+def bar(what: str, unit: str, total: int | None = None, delay: float = 0.0) -> Iterator[Any]:
+    """A bar of tqdm on a terminal.
+
+    Args:
+        what: is counted, such as "pictures".
+        unit: is counted in.
+        total: of the units; None: it is set later.
+        delay: seconds without a bar, so that bad input is one line without a bar above it.
+    """
+    from tqdm import tqdm
+
+    say(what)
+    with tqdm(desc=what, unit=unit, total=total, delay=delay, disable=None) as made:
+        yield made
+    say("finishing")
