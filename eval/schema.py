@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, reason
-from .files import write_atomic
+from ..errors import InputError
+from ..files import read_json, write_json
 from .schema_parts import PARTS, Choice, EqualShare, Member, Quality, Ratio, Throughput
 
 VERSION = 2
@@ -170,7 +169,7 @@ class Report:
 
     def write(self, folder: Path) -> Path:
         """Write `report.json`; the file appears whole or not at all."""
-        return write_atomic(folder / "report.json", json.dumps(asdict(self), indent=2) + "\n")
+        return write_json(folder / "report.json", asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Report:
@@ -180,10 +179,7 @@ class Report:
             InputError: not a report of this version, or a field missing or unknown.
         """
         path = path / "report.json" if path.is_dir() else path
-        try:
-            data = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise InputError(f"can't read report {path}: {reason(error)}") from error
+        data = read_json(path)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise InputError(f"{path} is not a version {VERSION} report; run the suite again")
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +11,10 @@ from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from ..files import write_json
 from .bootstrap import ratio_interval
 from .counters import network_calls
 from .environment import environment
-from .files import write_atomic
 from .timing import Sample, paired_runs
 
 NETWORKS = {  # calls that are counted apart, by a row's field
@@ -47,7 +46,7 @@ def compare(
     if len(samples) > 1:
         side_by_side(samples).save(out / "side-by-side.png")
     record = showcase_record(samples, prompt, seed, call)
-    write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
+    write_json(out / "stats.json", record)
     return record
 
 

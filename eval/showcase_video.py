@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
+from ..files import write_atomic, write_json
 from ..pipelines.video_sizes import VideoSizes
 from .contact_sheet import COLOURS
 from .data.video_export import Encoder, write_video
-from .files import png_bytes, write_atomic
+from .files import png_bytes
 from .frame_times import gif_times
 from .showcase import showcase_record
 from .timing import Sample, paired_runs
@@ -50,7 +50,7 @@ def film(
         for sample in rows:
             files += _write(sample, sizes, out, f"{_plainly(name)}-{sample.seed}", fps, encode)
     record = {**showcase_record(samples, prompt, seed, call), "fps": fps, "files": files}
-    write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
+    write_json(out / "stats.json", record)
     return record
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files import to_json
 from ..registry import check_name
 from .bootstrap import Interval, StratifiedMean, ratio_interval
 from .methods import split_methods
@@ -112,7 +112,7 @@ def compare_command(a: Path, b: Path, as_json: bool, methods: str | None = None)
     if any(row["metric"] == SECONDS for row in rows) and a.resolve() != b.resolve():
         warnings.append("seconds come from two runs: what the machine did between them counts too")
     if as_json:
-        text = json.dumps({"warnings": warnings, "rows": rows}, indent=2)
+        text = to_json({"warnings": warnings, "rows": rows}, indent=2)
     else:
         text = "\n".join([*(f"warning: {line}" for line in warnings), _table(rows).aligned()])
     print(text)  # noqa: T201 - the command's output

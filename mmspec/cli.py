@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError, absent
 from .eval.methods import parse_method
+from .files import to_json
 from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
@@ -243,7 +243,7 @@ def _generate(args: argparse.Namespace) -> int:
     methods[args.method] = config
     record = compare(pipe, methods, args.prompt, count, args.seed, call, out)
     if args.json:
-        print(json.dumps(record, indent=2))
+        print(to_json(record, indent=2))
     else:
         print_table(record["methods"])
         print(f"pictures and stats.json are in {out}/")
@@ -314,7 +314,7 @@ def _train(args: argparse.Namespace) -> int:
         settings=_settings(args.set),
     )
     if records:  # of several processes one has them
-        print(json.dumps(records, indent=2))
+        print(to_json(records, indent=2))
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from .cli_tables import add_tables
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
+from .files import to_json
 from .methods import serving
 from .registry import check_name
 
@@ -237,7 +237,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         )
     rows = asdict(report)
     if args.json:
-        print(json.dumps(rows, indent=2))
+        print(to_json(rows, indent=2))
         return 0
     print_table(rows["methods"])
     for note in report.notes:
@@ -265,7 +265,7 @@ def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         given = Given(**named, weights=dict(args.weights))
         record = score_given(suite, given, out, ["mmspec", *args.words], progress)
     if args.json:
-        print(json.dumps(record, indent=2))
+        print(to_json(record, indent=2))
         return 0
     for name, found in record["metrics"].items():
         interval = found.get("ci95")
@@ -305,7 +305,7 @@ def _bench(args: argparse.Namespace) -> int:
 
     if args.samples < 1:
         raise InputError(f"--samples must be at least 1, not {args.samples}")
-    print(json.dumps(run_benchmarks(open_pipeline(args), args.samples, args.only), indent=2))
+    print(to_json(run_benchmarks(open_pipeline(args), args.samples, args.only), indent=2))
     return 0
 
 
@@ -331,7 +331,7 @@ def _growth(args: argparse.Namespace) -> int:
         record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, bar.update)
     write_growth(record, out)
     if args.json:
-        print(json.dumps(asdict(record), indent=2))
+        print(to_json(asdict(record), indent=2))
         return 0
     print(growth_table(record).aligned())
     for note in record.notes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .devices import check_device
 from .errors import InputError
+from .files import to_json
 
 if TYPE_CHECKING:
     from .eval.modalities.base import Modality
@@ -121,7 +121,7 @@ def open_pipelines(args: argparse.Namespace, models: Sequence[str | None]) -> li
 def print_names(rows: dict[str, str], as_json: bool) -> int:
     """Names and what they are, for a reader or a program; returns the exit code."""
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print(to_json(rows, indent=2))
     else:
         width = max(map(len, rows), default=0)
         for name, text in rows.items():

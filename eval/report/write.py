@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import InputError
-from ..files import write_atomic
+from ...files import write_atomic
 from ..schema import Report
 from .frontier import batch_frontier, calls_frontier, frontier
 from .html import to_html

@@ -9,7 +9,6 @@ import pytest
 
 from mmspec.errors import InputError
 from mmspec.eval.environment import environment
-from mmspec.eval.files import write_atomic
 from mmspec.eval.schema import VERSION, MethodResult, Report
 from mmspec.eval.schema_parts import EqualShare, Quality, Throughput
 
@@ -77,18 +76,6 @@ def test_a_failed_write_leaves_the_old_report(report, tmp_path):
     with pytest.raises(TypeError):
         replace(report, settings={"seed": object()}).write(tmp_path)
     assert Report.read(path) == report
-
-
-def test_a_write_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch):
-    path = write_atomic(tmp_path / "f", "old")
-
-    def full(*_):
-        raise OSError("no space")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="no space"):
-        write_atomic(path, b"new")
-    assert path.read_text() == "old"
 
 
 @pytest.mark.parametrize(
