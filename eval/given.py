@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import read_json, to_json, write_atomic, write_json
+from ..files import locked, read_json, to_json, write_atomic, write_json
 from ..registry import check_name
 from ..worlds.shapes.vocabulary import SHAPES
 from . import bootstrap
@@ -78,25 +78,26 @@ def score_given(
     check_weights(given.weights)
     if (out / "run.json").exists():
         raise InputError(f"{out} holds a run of a pipeline; choose another folder")
-    lines: list[Line] = []
-    if suite.source == "answers":
-        scores = _answers(suite, given, lines.append)
-    elif suite.source == "videos":
-        scores = _videos(suite, given, lines.append)
-    elif suite.metrics == ("geneval",):
-        scores = _geneval(suite, given, lines.append)
-    elif suite.metrics == ("dpg",):
-        scores = _dpg(given, lines.append)
-    else:
-        scores = _images(suite, given, lines.append, progress)
-    record = {
-        "suite": suite.name,
-        "command": shlex.join(command),
-        "environment": environment(),
-        **scores,
-    }
-    write_atomic(out / "samples.jsonl", "".join(to_json(line) + "\n" for line in lines))
-    write_json(out / "scores.json", record)
+    with locked(out):
+        lines: list[Line] = []
+        if suite.source == "answers":
+            scores = _answers(suite, given, lines.append)
+        elif suite.source == "videos":
+            scores = _videos(suite, given, lines.append)
+        elif suite.metrics == ("geneval",):
+            scores = _geneval(suite, given, lines.append)
+        elif suite.metrics == ("dpg",):
+            scores = _dpg(given, lines.append)
+        else:
+            scores = _images(suite, given, lines.append, progress)
+        record = {
+            "suite": suite.name,
+            "command": shlex.join(command),
+            "environment": environment(),
+            **scores,
+        }
+        write_atomic(out / "samples.jsonl", "".join(to_json(line) + "\n" for line in lines))
+        write_json(out / "scores.json", record)
     return record
 
 

@@ -11,10 +11,11 @@ from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
-from ..files import write_json
+from ..files import locked, write_atomic, write_json
 from .bootstrap import ratio_interval
 from .counters import network_calls
 from .environment import environment
+from .files import png_bytes
 from .timing import Sample, paired_runs
 
 NETWORKS = {  # calls that are counted apart, by a row's field
@@ -37,16 +38,20 @@ def compare(
 
     Writes `<method>-<seed>.png`, `stats.json` and, for several methods, `side-by-side.png`: a row
     of pictures per method, the same seeds above each other.
+
+    Raises:
+        InputError: another run writes to `out`, or it can't be written.
     """
-    samples = paired_runs(pipe, methods, [prompt] * count, seed, call)
-    out.mkdir(parents=True, exist_ok=True)
-    for name, rows in samples.items():
-        for sample in rows:
-            sample.output.images[0].save(out / f"{name}-{sample.seed}.png")
-    if len(samples) > 1:
-        side_by_side(samples).save(out / "side-by-side.png")
-    record = showcase_record(samples, prompt, seed, call)
-    write_json(out / "stats.json", record)
+    with locked(out):
+        samples = paired_runs(pipe, methods, [prompt] * count, seed, call)
+        for name, rows in samples.items():
+            for sample in rows:
+                picture = png_bytes(sample.output.images[0])
+                write_atomic(out / f"{name}-{sample.seed}.png", picture)
+        if len(samples) > 1:
+            write_atomic(out / "side-by-side.png", png_bytes(side_by_side(samples)))
+        record = showcase_record(samples, prompt, seed, call)
+        write_json(out / "stats.json", record)
     return record
 
 

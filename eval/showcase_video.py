@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
-from ..files import write_atomic, write_json
+from ..files import locked, write_atomic, write_json
 from ..pipelines.video_sizes import VideoSizes
 from .contact_sheet import COLOURS
 from .data.video_export import Encoder, write_video
@@ -38,19 +38,22 @@ def film(
     Writes `<method>-<seed>.gif`, with an encoder `.mp4` too, `<method>-<seed>.png`, a strip that
     shows who made which block, and `stats.json`. Files' names have no brackets: `sdvg[tau=20]` is
     `sdvg-tau=20`.
+
+    Raises:
+        InputError: another run writes to `out`, or it can't be written.
     """
     sizes = VideoSizes(pipe.transformer, pipe.vae)
-    if len(methods) > 1:  # the first calls of a process are slow, and two blocks are enough
-        warm = {**call, "num_frames": sizes.frames(2)}
-        paired_runs(pipe, methods, [prompt], seed, warm, warmup=0)
-    samples = paired_runs(pipe, methods, [prompt] * count, seed, call, warmup=0)
-    out.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, rows in samples.items():
-        for sample in rows:
-            files += _write(sample, sizes, out, f"{_plainly(name)}-{sample.seed}", fps, encode)
-    record = {**showcase_record(samples, prompt, seed, call), "fps": fps, "files": files}
-    write_json(out / "stats.json", record)
+    with locked(out):
+        if len(methods) > 1:  # the first calls of a process are slow, and two blocks are enough
+            warm = {**call, "num_frames": sizes.frames(2)}
+            paired_runs(pipe, methods, [prompt], seed, warm, warmup=0)
+        samples = paired_runs(pipe, methods, [prompt] * count, seed, call, warmup=0)
+        files = []
+        for name, rows in samples.items():
+            for sample in rows:
+                files += _write(sample, sizes, out, f"{_plainly(name)}-{sample.seed}", fps, encode)
+        record = {**showcase_record(samples, prompt, seed, call), "fps": fps, "files": files}
+        write_json(out / "stats.json", record)
     return record
 
 

@@ -22,7 +22,7 @@ from .cli_options import (
 )
 from .config import SpecConfig
 from .devices import check_device
-from .errors import InputError, absent
+from .errors import InputError, absent, reason
 from .eval.methods import parse_method
 from .files import to_json
 from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
@@ -73,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:  # of the system: a disk that is full, a file that is no one's to read
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"mmspec: error: {where}{reason(error)}", file=sys.stderr)
+        return 1
     return code
 
 

@@ -23,7 +23,7 @@ from .cli_tables import add_tables
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
-from .files import to_json
+from .files import locked, to_json
 from .methods import serving
 from .registry import check_name
 
@@ -289,8 +289,11 @@ def _batch_sizes(texts: tuple[str, ...] | None) -> tuple[int, ...]:
 def _report(args: argparse.Namespace) -> int:
     from .eval.report.write import write_reports
 
-    for path in write_reports(args.folder):
-        print(path)
+    if not args.folder.is_dir():
+        raise InputError(f"no folder {args.folder}; name the one that `mmspec eval run -o` wrote")
+    with locked(args.folder):
+        for path in write_reports(args.folder):
+            print(path)
     return 0
 
 
@@ -327,9 +330,9 @@ def _growth(args: argparse.Namespace) -> int:
     texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
     out, pipes = folder(args.out), open_pipelines(args, args.model or [None])
     total = len(texts) * len(methods) * len(sides)
-    with tqdm(total=total, desc="growth", unit="sample", delay=1) as bar:
+    with locked(out), tqdm(total=total, desc="growth", unit="sample", delay=1) as bar:
         record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, bar.update)
-    write_growth(record, out)
+        write_growth(record, out)
     if args.json:
         print(to_json(asdict(record), indent=2))
         return 0

@@ -10,7 +10,7 @@ from typing import Any
 from .cli_options import add_model, folder, open_modality, seed
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
-from .files import to_json
+from .files import locked, to_json
 
 WINDOW, SINK = 6, 1  # of a model whose own window does not roll
 
@@ -66,11 +66,11 @@ def _stream(args: argparse.Namespace) -> int:
         pipe.check_call(config, **call)
     short = VideoSizes(pipe.transformer, pipe.vae).blocks(None)
     total = len(methods) * ((1 + args.times) * short + 3)
-    with tqdm(total=total, desc="stream", unit="block", delay=1) as bar:
+    with locked(out), tqdm(total=total, desc="stream", unit="block", delay=1) as bar:
         record = measure_streams(
             pipe, methods, args.prompt, args.times, window, args.seed, call, bar.update
         )
-    write_stream(record, out)
+        write_stream(record, out)
     if args.json:
         print(to_json(asdict(record), indent=2))
         return 0
