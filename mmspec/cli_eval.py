@@ -242,7 +242,8 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     print_table(rows["methods"])
     for note in report.notes:
         print(f"note: {note}")
-    print(f"report.html, report.md, report.json, samples.jsonl and the pictures are in {out}/")
+    pictures = " and pictures" if any(out.glob("pictures/**/*.png")) else ""
+    print(f"report.html, report.md, report.json, samples.jsonl{pictures} are in {out}/")
     return 0
 
 

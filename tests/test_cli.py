@@ -126,6 +126,7 @@ def test_compare(generate, tmp_path):
     rows = [line.split() for line in out.splitlines()[1:3]]
     assert rows[0][:5] == ["plain", "exact", "3", "16.0", "1.00"]
     assert rows[1][-2:] == [f"{sjd['speedup_median']:.2f}×", f"{low:.2f}–{high:.2f}"]
+    assert "speed-up: plain's seconds over the row's, call by call" in out.splitlines()[3]
 
 
 def test_one_pair_has_no_interval(generate, tmp_path):
@@ -459,7 +460,7 @@ def test_unreadable_models(run, tmp_path):
         (["demo", "--model", "image=a-file"], ["no model folder at a-file"]),
         (["eval", "run", "-o", "r", "--suite", "vlm", "--pipeline", "image"], ["--pipeline vlm"]),
         (["eval", "report", "empty"], ["report.json"]),
-        (["eval", "table", "a-file"], ["can't read report a-file"]),
+        (["eval", "table", "a-file"], ["a-file: not JSON"]),
         (["eval", "validate", "a-file"], ["unknown suite 'a-file'"]),
         (["eval", "bench", "--only", "start"], ["did you mean 'start_up'"]),
         (["eval", "growth", "-o", "g", "--sides", "0"], ["--sides must be at least 1"]),

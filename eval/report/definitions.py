@@ -28,6 +28,18 @@ DEFINITIONS = {
     "Acceptance by position": (
         "How often the drafted token at a position stood, given that all before it did."
     ),
+    "Accepted lengths": (
+        "Of how many drafts no token stood, of how many exactly one, and so on: what the mean "
+        "acceptance length is a mean of, less the token that the target adds to each."
+    ),
+    "Latency": (
+        "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
+        "twenty exceeds, told from 20 calls on."
+    ),
+    "Per second": (
+        "Outputs over the seconds of whole calls, and output tokens over those of the token loop, "
+        "at batch 1."
+    ),
     "Speed-up": (
         "Plain's seconds in the token loop over the method's, for the same prompt and seed in "
         "one process at batch 1, methods in turn; the median over prompts. Prefill, captions "

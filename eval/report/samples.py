@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..run.samples import bad_line, output_tokens, read_log
+from ..schema import Report
 
 Key = tuple[int, int, str]  # index, seed, prompt: what two methods must share to make a pair
 
@@ -73,6 +75,19 @@ class Samples:
 
     quality: dict[str, dict[Key, QualitySample]] = field(default_factory=dict)
     speed: dict[str, dict[Key, SpeedSample]] = field(default_factory=dict)
+
+
+def sample_files(report: Report, folder: Path) -> dict[str, str]:
+    """What of a run's samples lies in its folder, by what it is: the log, and pictures."""
+    found = {}
+    if (folder / "samples.jsonl").is_file():
+        found["every sample, with its counters and scores"] = "samples.jsonl"
+    for name in report.methods:
+        if any((folder / "pictures" / name).glob("*.png")):
+            found[f"pictures of {name}"] = f"pictures/{quote(name)}/"
+    if any((folder / "pictures").glob("*.png")):
+        found["the pictures that were asked about"] = "pictures/"
+    return found
 
 
 def read_samples(folder: Path) -> Samples:
