@@ -156,9 +156,9 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     )
     seconds = [line["seconds"] for line in lines]
     row.seconds_p95 = float(np.quantile(seconds, 0.95)) if len(seconds) >= TAIL else None
-    row.outputs_per_second = len(lines) / sum(seconds)
+    row.outputs_per_second = _rate(len(lines), seconds)
     tokens = sum(output_tokens(line["stats"]) for line in lines)
-    row.tokens_per_second = tokens / sum(line["decode_seconds"] for line in lines)
+    row.tokens_per_second = _rate(tokens, [line["decode_seconds"] for line in lines])
     row.accepted_lengths = accepted_lengths(total)
     for name, each in network_calls(total).items():
         setattr(row, name, each)
@@ -172,6 +172,12 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         whole = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]
         row.speedup_end_to_end_median, row.speedup_end_to_end_ci95 = _ratio(whole)
     return row
+
+
+def _rate(count: int, seconds: Sequence[float]) -> float | None:
+    """A count over seconds; None where nothing took any."""
+    spent = sum(seconds)
+    return count / spent if spent else None
 
 
 def per_token(line: Line, seconds: str = "decode_seconds") -> float:

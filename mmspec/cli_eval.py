@@ -242,8 +242,9 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     print_table(rows["methods"])
     for note in report.notes:
         print(f"note: {note}")
-    pictures = " and pictures" if any(out.glob("pictures/**/*.png")) else ""
-    print(f"report.html, report.md, report.json, samples.jsonl{pictures} are in {out}/")
+    drawn = ["pictures"] if any(out.glob("pictures/**/*.png")) else []
+    *files, last = ["report.html", "report.md", "report.json", "samples.jsonl", *drawn]
+    print(f"{', '.join(files)} and {last} are in {out}/")
     return 0
 
 

@@ -310,6 +310,20 @@ def test_eval_adds_the_baseline_and_prints_json(evaluate, tmp_path):
     assert json.loads(out)["methods"]["plain"]["nfe_per_sample"] == 4
 
 
+def test_a_limit_over_a_longer_run_is_told(evaluate, tmp_path):
+    """What is there counts, and no pictures are spoken of where none were drawn."""
+    plain = ("--methods", "plain", "--size", 16)
+    code, out, _ = evaluate(*plain, "--limit", 4)
+    assert code == 0
+    last = out.splitlines()[-1]
+    where = tmp_path / "out"
+    assert last == f"report.html, report.md, report.json and samples.jsonl are in {where}/"
+    code, out, _ = evaluate(*plain, "--limit", 2)
+    assert code == 0
+    assert Report.read(where).methods["plain"].n_speed == 4
+    assert "note: the folder held 4 samples already: all of them count, and --limit 2 drops" in out
+
+
 def test_reports_are_drawn_again_and_compared(evaluate, run, tmp_path):
     assert evaluate("--methods", "sjd", "--limit", 2, "--size", 16)[0] == 0
     out = tmp_path / "out"
