@@ -28,18 +28,6 @@ DEFINITIONS = {
     "Acceptance by position": (
         "How often the drafted token at a position stood, given that all before it did."
     ),
-    "Accepted lengths": (
-        "Of how many drafts no token stood, of how many exactly one, and so on: what the mean "
-        "acceptance length is a mean of, less the token that the target adds to each."
-    ),
-    "Latency": (
-        "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
-        "twenty exceeds, told from 20 calls on."
-    ),
-    "Per second": (
-        "Outputs over the seconds of whole calls, and output tokens over those of the token loop, "
-        "at batch 1."
-    ),
     "Speed-up": (
         "Plain's seconds in the token loop over the method's, for the same prompt and seed in "
         "one process at batch 1, methods in turn; the median over prompts. Prefill, captions "
@@ -66,6 +54,20 @@ DEFINITIONS = {
     "The sceptic's row": (
         "The cheap way to be fast, such as fewer steps or the drafter alone: what a method has "
         "to beat."
+    ),
+}
+MEASURED_DEFINITIONS = {
+    "Accepted lengths": (
+        "Of how many drafts no token stood, of how many exactly one, and so on: what the mean "
+        "acceptance length is a mean of, less the token that the target adds to each."
+    ),
+    "Latency": (
+        "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
+        "twenty exceeds, told from 20 calls on."
+    ),
+    "Per second": (
+        "Outputs over the seconds of whole calls, and output tokens over those of the token loop, "
+        "at batch 1."
     ),
 }
 SIBLING_DEFINITIONS = {
@@ -180,6 +182,12 @@ def definitions(report: Report) -> dict[str, str]:
             "Calls of the target's diffusion head that generate a token, one after the other; a "
             "picture's are counted where it is timed."
         )
+    told = {
+        "Accepted lengths": any(row.accepted_lengths for row in report.methods.values()),
+        "Latency": any(known(row.seconds_p95) for row in report.methods.values()),
+        "Per second": any(known(row.outputs_per_second) for row in report.methods.values()),
+    }
+    found |= {name: MEASURED_DEFINITIONS[name] for name, is_so in told.items() if is_so}
     if any(known(row.sibling_calls_per_sample) for row in report.methods.values()):
         found |= SIBLING_DEFINITIONS
     if report.pipeline == "video":

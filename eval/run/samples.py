@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -209,6 +210,10 @@ def _line(path: Path, number: int, text: bytes) -> Line:
         raise bad_line(path, number, "an object with a kind is expected")
     if not isinstance(line.get("unit"), str | None):
         raise bad_line(path, number, "unit must be text")
+    for name in ("seconds", "decode_seconds") if line["kind"] == "speed" else ():
+        value = line.get(name, 0.0)
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise bad_line(path, number, f"{name} must be a number, not {value!r}")
     return line
 
 

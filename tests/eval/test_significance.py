@@ -175,7 +175,7 @@ def test_what_is_not_compared_is_said(tmp_path, capsys):
 
 def test_metrics_and_methods_that_do_not_pair_are_said(tmp_path, capsys):
     scores = numbers([1, 0, 1, 0])
-    runs = [Run({"plain": scores, "sjd": own}) for own in (scores, {9: 1.0})]
+    runs = [Run({"plain": scores, "sjd": own}) for own in (scores, {9: 1.0, 10: 0.0})]
     a, b = (run.write(tmp_path / name) for run, name in zip(runs, "ab", strict=True))
     report = Report.read(b)
     report.methods["plain"].quality["frechet"] = Quality(3.0)

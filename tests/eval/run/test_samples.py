@@ -171,6 +171,17 @@ def test_files_of_earlier_versions_are_read(written):
     assert whole(SampleLog(written)) == [*EVERYTHING, 99]
 
 
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "null", '"1"'])
+def test_seconds_that_are_none_are_refused(tmp_path, seconds):
+    """Files of earlier versions may have them: a median of them would be none either."""
+    path = tmp_path / "samples.jsonl"
+    path.write_text(
+        f'{{"unit": "u", "kind": "speed", "seconds": {seconds}}}\n{{"unit": "u", "kind": "end"}}\n'
+    )
+    with pytest.raises(InputError, match=r"samples\.jsonl:1: .*seconds must be a number"):
+        SampleLog(path)
+
+
 def test_a_log_tells_when_and_how_long(tmp_path):
     log = SampleLog(tmp_path / "samples.jsonl")
     assert (log.seconds, log.date) == (None, None)
