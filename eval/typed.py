@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -17,17 +16,12 @@ def misfit(record: Any, where: str = "") -> str | None:
     Args:
         where: names the record, in front of the field.
     """
-    hints = _hints(type(record))
+    hints = get_type_hints(type(record))
     for field in fields(record):
         value = getattr(record, field.name)
         if (found := _misfit(value, hints[field.name], where + field.name)) is not None:
             return found
     return None
-
-
-@lru_cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _misfit(value: Any, hint: Any, name: str) -> str | None:
@@ -51,8 +45,8 @@ def _misfit(value: Any, hint: Any, name: str) -> str | None:
         return next((what for what in found if what is not None), None)
     if origin is Literal:
         return None if value in inner else _told(value, " or ".join(map(repr, inner)), name)
-    if is_dataclass(hint):
-        return misfit(value, f"{name}: ") if isinstance(value, hint) else _told(value, "", name)
+    if is_dataclass(hint):  # made of the value already
+        return misfit(value, f"{name}: ")
     return None if _is(value, hint) else _told(value, _NAMES.get(hint, "nothing"), name)
 
 

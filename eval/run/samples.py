@@ -84,8 +84,8 @@ class SampleLog:
     @property
     def seconds(self) -> float | None:
         """What all units took together; None: not all of them tell."""
-        spent = [end.get("seconds") for end in self.ends.values()]
-        return None if not spent or None in spent else sum(spent)
+        spent = [end["seconds"] for end in self.ends.values() if end.get("seconds") is not None]
+        return sum(spent) if spent and len(spent) == len(self.ends) else None
 
     @property
     def date(self) -> str | None:
