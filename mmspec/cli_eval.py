@@ -243,8 +243,8 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     for note in report.notes:
         print(f"note: {note}")
     drawn = ["pictures"] if any(out.glob("pictures/**/*.png")) else []
-    *files, last = ["report.html", "report.md", "report.json", "samples.jsonl", *drawn]
-    print(f"{', '.join(files)} and {last} are in {out}/")
+    *written, last = ["report.html", "report.md", "report.json", "samples.jsonl", *drawn]
+    print(f"{', '.join(written)} and {last} are in {out}/")
     return 0
 
 

@@ -18,7 +18,7 @@ def ship(pipeline: Path, name: str, component: Any, kind: str = "ImagePipeline")
     `kind` is the pipeline's class.
     """
     folder, path = pipeline / name, pipeline / "model_index.json"
-    index = read_object(path) if path.exists() else {"_class_name": kind}
+    index: dict[str, Any] = read_object(path) if path.exists() else {"_class_name": kind}
     with atomic_folder(folder) as part:
         component.save_pretrained(part)
     index[name] = [type(component).__module__, type(component).__name__]
