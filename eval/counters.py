@@ -30,6 +30,21 @@ def samples_of(total: SpecStats) -> int:
     return total.pictures if isinstance(total, ContinuousStats) else len(total.calls)
 
 
+def accepted_lengths(total: SpecStats) -> list[float]:
+    """Share of the drafts of which exactly 0, 1, 2 … tokens stood; nothing was drafted: none.
+
+    With J the drafts that were judged and A(i) those whose first i tokens stood, it is
+    (A(k) − A(k + 1)) / J, A(0) = J.
+    """
+    stood = [*total.judged_at[:1], *total.accepted_at]
+    if not stood or not stood[0]:
+        return []
+    drafts = stood[0]
+    while len(stood) > 1 and not stood[-1]:
+        stood.pop()
+    return [(here - there) / drafts for here, there in zip(stood, [*stood[1:], 0], strict=True)]
+
+
 def phase_seconds(total: SpecStats) -> dict[str, float]:
     """Mean seconds per output and phase; of blocks of video, whose phases have parts, by part."""
     seconds = dict(sorted(total.seconds.items()))

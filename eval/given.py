@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files import locked, read_json, to_json, write_atomic, write_json
 from ..registry import check_name
 from ..worlds.shapes.vocabulary import SHAPES
 from . import bootstrap
 from .environment import environment
-from .files import write_atomic
 from .judges.base import Judge
 from .run.samples import Line
 from .suite import Suite
@@ -79,25 +78,26 @@ def score_given(
     check_weights(given.weights)
     if (out / "run.json").exists():
         raise InputError(f"{out} holds a run of a pipeline; choose another folder")
-    lines: list[Line] = []
-    if suite.source == "answers":
-        scores = _answers(suite, given, lines.append)
-    elif suite.source == "videos":
-        scores = _videos(suite, given, lines.append)
-    elif suite.metrics == ("geneval",):
-        scores = _geneval(suite, given, lines.append)
-    elif suite.metrics == ("dpg",):
-        scores = _dpg(given, lines.append)
-    else:
-        scores = _images(suite, given, lines.append, progress)
-    record = {
-        "suite": suite.name,
-        "command": shlex.join(command),
-        "environment": environment(),
-        **scores,
-    }
-    write_atomic(out / "samples.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    write_atomic(out / "scores.json", json.dumps(record, indent=2) + "\n")
+    with locked(out):
+        lines: list[Line] = []
+        if suite.source == "answers":
+            scores = _answers(suite, given, lines.append)
+        elif suite.source == "videos":
+            scores = _videos(suite, given, lines.append)
+        elif suite.metrics == ("geneval",):
+            scores = _geneval(suite, given, lines.append)
+        elif suite.metrics == ("dpg",):
+            scores = _dpg(given, lines.append)
+        else:
+            scores = _images(suite, given, lines.append, progress)
+        record = {
+            "suite": suite.name,
+            "command": shlex.join(command),
+            "environment": environment(),
+            **scores,
+        }
+        write_atomic(out / "samples.jsonl", "".join(to_json(line) + "\n" for line in lines))
+        write_json(out / "scores.json", record)
     return record
 
 
@@ -195,8 +195,8 @@ def _answers(suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
 def _is_vqav2(path: Path) -> bool:
     """Whether a file has the form of the benchmark's own questions."""
     try:
-        data = json.loads(path.read_text()) if path.suffix == ".json" else None
-    except (OSError, ValueError):  # the reader will say so
+        data = read_json(path) if path.suffix == ".json" else None
+    except InputError:  # the reader will say so
         return False
     return isinstance(data, dict) and "data_subtype" in data
 

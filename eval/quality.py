@@ -18,7 +18,7 @@ from ..pipelines.continuous_stats import ContinuousStats
 from ..pipelines.token_image import TokenImagePipeline
 from . import bootstrap
 from .arms import AGAIN, arm, shift
-from .counters import count_sibling, merged_stats, phase_seconds
+from .counters import accepted_lengths, count_sibling, merged_stats, phase_seconds
 from .files import png_bytes
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line
@@ -153,6 +153,7 @@ def quality_rows(
             acceptance_by_position=total.acceptance_by_position,
             phase_seconds=phase_seconds(total),
         )
+        rows[method].accepted_lengths = accepted_lengths(total)
         count_sibling(rows[method], total)
         rows[method].quality = compare(
             samples[method],
@@ -172,8 +173,9 @@ def compare(
     found = {}
     for metric in dict.fromkeys(name for line in samples for name in line["scores"]):
         margin = decides[1] if decides is not None and decides[0] == metric else None
-        mine = [line for line in samples if metric in line["scores"]]
-        theirs = plain and [line for line in plain if metric in line["scores"]]
+        mine, theirs = _having(metric, samples), plain and _having(metric, plain)
+        if not mine:
+            continue
         found[metric] = compare_scores(metric, mine, theirs, margin)
     return found
 
@@ -211,6 +213,11 @@ def compare_scores(
             if out.difference_ci95 is not None:
                 out.verdict = bootstrap.verdict(loss_of(out.difference_ci95), margin)
     return out
+
+
+def _having(metric: str, samples: list[Line]) -> list[Line]:
+    """The samples that have a figure of a metric."""
+    return [line for line in samples if line["scores"].get(metric) is not None]
 
 
 def _scores(metric: str, samples: list[Line]) -> Any:

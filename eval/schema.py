@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, reason
-from .files import write_atomic
+from ..errors import InputError
+from ..files import read_json, write_json
 from .schema_parts import PARTS, Choice, EqualShare, Member, Quality, Ratio, Throughput
+from .typed import misfit
 
 VERSION = 2
 # a version's first reports are without these
@@ -19,6 +19,8 @@ LATER = {
     *("share_of_plain", "share_ci95", "drafted_share", "at_equal_share", "against"),
     *("head_rows_per_sample", "drafter_head_calls_per_sample", "drafter_backbone_calls_per_sample"),
     *("sibling_calls_per_sample", "speedup_of_all", "speedup_of_all_ci95"),
+    *("seconds_p95", "outputs_per_second", "tokens_per_second", "accepted_lengths"),
+    *("date", "seconds_total"),
 }
 
 
@@ -47,6 +49,11 @@ class MethodResult:
         seconds_median: wall-clock of a whole pipeline call at batch 1; None if not measured.
         decode_seconds_median: of the token loop alone, without captions, prefill and pixels; of
             video, whose blocks are seen as they are made, of all.
+        seconds_p95: of the slowest twentieth of the calls, where `seconds_median` is their middle;
+            None where fewer than 20 were timed.
+        outputs_per_second: pictures, answers or clips of whole calls at batch 1.
+        tokens_per_second: output tokens, blocks of video, of the token loop at batch 1.
+        accepted_lengths: share of the drafts of which exactly 0, 1, 2 … tokens stood.
         speedup_median, speedup_ci95: paired decode-time ratio to plain, prompt by prompt, and its
             bootstrap interval; None for the baseline itself. Of video, whose blocks are seen as
             they are made, and shown, all seconds of a call are decode time.
@@ -125,6 +132,10 @@ class MethodResult:
     at_equal_share: dict[str, EqualShare] = field(default_factory=dict)
     speedup_of_all: float | None = None
     speedup_of_all_ci95: tuple[float, float] | None = None
+    seconds_p95: float | None = None
+    outputs_per_second: float | None = None
+    tokens_per_second: float | None = None
+    accepted_lengths: list[float] = field(default_factory=list)
 
     @property
     def speedup(self) -> float | None:
@@ -153,6 +164,8 @@ class Report:
         notes: what a reader must know before quoting a figure: a limited run, a noisy machine, too
             few samples.
         for_reporting: False if the run was cut short by `--limit`.
+        date: when its last sample was made, in ISO 8601.
+        seconds_total: that all of it took, over all starts; None: not known.
     """
 
     suite: str
@@ -166,30 +179,34 @@ class Report:
     methods: dict[str, MethodResult]
     notes: list[str] = field(default_factory=list)
     for_reporting: bool = True
+    date: str | None = None
+    seconds_total: float | None = None
     version: int = VERSION
 
     def write(self, folder: Path) -> Path:
         """Write `report.json`; the file appears whole or not at all."""
-        return write_atomic(folder / "report.json", json.dumps(asdict(self), indent=2) + "\n")
+        return write_json(folder / "report.json", asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Report:
         """Read and validate a report; a folder stands for its `report.json`.
 
         Raises:
-            InputError: not a report of this version, or a field missing or unknown.
+            InputError: no report of this version, or a field missing, unknown or of another type.
         """
         path = path / "report.json" if path.is_dir() else path
-        try:
-            data = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise InputError(f"can't read report {path}: {reason(error)}") from error
+        data = read_json(path)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise InputError(f"{path} is not a version {VERSION} report; run the suite again")
         try:
-            return _report(data, str(path))
+            report = _report(data, str(path))
+        except InputError:
+            raise
         except (TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path} is not a report: {error}") from error
+        if (what := misfit(report)) is not None:
+            raise InputError(f"{path} is not a report: {what}")
+        return report
 
 
 def _report(data: dict[str, Any], where: str) -> Report:

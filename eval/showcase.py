@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from ..files import locked, write_atomic, write_json
 from ..progress import bar
 from .bootstrap import ratio_interval
 from .counters import network_calls
 from .environment import environment
-from .files import write_atomic
+from .files import png_bytes
+from .run.samples import output_tokens
 from .timing import Sample, paired_runs
 
 NETWORKS = {  # calls that are counted apart, by a row's field
@@ -39,16 +41,20 @@ def compare(
 
     Writes `<method>-<seed>.png`, `stats.json` and, for several methods, `side-by-side.png`: a row
     of pictures per method, the same seeds above each other.
+
+    Raises:
+        InputError: another run writes to `out`, or it can't be written.
     """
-    samples = shown_runs(pipe, methods, [prompt] * count, seed, call, "picture")
-    out.mkdir(parents=True, exist_ok=True)
-    for name, rows in samples.items():
-        for sample in rows:
-            sample.output.images[0].save(out / f"{name}-{sample.seed}.png")
-    if len(samples) > 1:
-        side_by_side(samples).save(out / "side-by-side.png")
-    record = showcase_record(samples, prompt, seed, call)
-    write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
+    with locked(out):
+        samples = shown_runs(pipe, methods, [prompt] * count, seed, call, "picture")
+        for name, rows in samples.items():
+            for sample in rows:
+                picture = png_bytes(sample.output.images[0])
+                write_atomic(out / f"{name}-{sample.seed}.png", picture)
+        if len(samples) > 1:
+            write_atomic(out / "side-by-side.png", png_bytes(side_by_side(samples)))
+        record = showcase_record(samples, prompt, seed, call)
+        write_json(out / "stats.json", record)
     return record
 
 
@@ -107,10 +113,15 @@ def _row(samples: list[Sample], plain: list[Sample] | None) -> dict[str, Any]:
     row["decode_seconds_median"] = statistics.median(s.decode_seconds for s in samples)
     if plain is not None and plain is not samples:
         pairs = zip(plain, samples, strict=True)
-        ratios = [p.decode_seconds / s.decode_seconds for p, s in pairs]
+        ratios = [_per_token(p) / _per_token(s) for p, s in pairs]
         row["speedup_median"], interval = ratio_interval(ratios)
         row["speedup_ci95"] = interval if len(ratios) > 1 else None  # one pair says nothing of it
     return row
+
+
+def _per_token(sample: Sample) -> float:
+    """Seconds of a call over its output tokens: answers are not of one length."""
+    return sample.decode_seconds / output_tokens(asdict(sample.stats))
 
 
 def side_by_side(samples: dict[str, list[Sample]], most: int = 8, scale: int = 2) -> Image.Image:
@@ -147,7 +158,7 @@ def called(stats: Sequence[SpecStats]) -> str:
 
 
 def print_table(methods: dict[str, dict[str, Any]]) -> None:
-    """The rows of a report or of `stats.json` as a table on standard output.
+    """The rows of a report or of `stats.json` as a table on standard output, and what it says.
 
     Seconds are those that the speed-up is of.
     """
@@ -182,3 +193,15 @@ def print_table(methods: dict[str, dict[str, Any]]) -> None:
     for line in lines:
         cells = [cell.ljust(w) for cell, w in zip(line, widths, strict=True)]
         print("  ".join(cells).rstrip())  # noqa: T201 - the command's output
+    if any(row.get("speedup_median") is not None for row in methods.values()):
+        print(_told(methods))  # noqa: T201
+
+
+def _told(methods: dict[str, dict[str, Any]]) -> str:
+    """What the seconds and speed-ups of a table are: their quotients need not agree."""
+    if any(row.get("speedup_of_all") is not None for row in methods.values()):
+        return "seconds: median of a clip; speed-up: plain's for all clips over the row's"
+    return (
+        "seconds: median of the calls; speed-up: plain's seconds over the row's, call by call and "
+        "for outputs of one length, the median"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
+from ..files import locked, write_atomic, write_json
 from ..pipelines.video_sizes import VideoSizes
 from ..progress import say
 from .contact_sheet import COLOURS
 from .data.video_export import Encoder, write_video
-from .files import png_bytes, write_atomic
+from .files import png_bytes
 from .frame_times import gif_times
 from .showcase import showcase_record, shown_runs
 from .timing import Sample, paired_runs
@@ -39,20 +39,23 @@ def film(
     Writes `<method>-<seed>.gif`, with an encoder `.mp4` too, `<method>-<seed>.png`, a strip that
     shows who made which block, and `stats.json`. Files' names have no brackets: `sdvg[tau=20]` is
     `sdvg-tau=20`.
+
+    Raises:
+        InputError: another run writes to `out`, or it can't be written.
     """
     sizes = VideoSizes(pipe.transformer, pipe.vae)
-    if len(methods) > 1:  # the first calls of a process are slow, and two blocks are enough
-        warm = {**call, "num_frames": sizes.frames(2)}
-        say("warming up")
-        paired_runs(pipe, methods, [prompt], seed, warm, warmup=0)
-    samples = shown_runs(pipe, methods, [prompt] * count, seed, call, "clip", warmup=0)
-    out.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, rows in samples.items():
-        for sample in rows:
-            files += _write(sample, sizes, out, f"{_plainly(name)}-{sample.seed}", fps, encode)
-    record = {**showcase_record(samples, prompt, seed, call), "fps": fps, "files": files}
-    write_atomic(out / "stats.json", json.dumps(record, indent=2) + "\n")
+    with locked(out):
+        if len(methods) > 1:  # the first calls of a process are slow, and two blocks are enough
+            warm = {**call, "num_frames": sizes.frames(2)}
+            say("warming up")
+            paired_runs(pipe, methods, [prompt], seed, warm, warmup=0)
+        samples = shown_runs(pipe, methods, [prompt] * count, seed, call, "clip", warmup=0)
+        files = []
+        for name, rows in samples.items():
+            for sample in rows:
+                files += _write(sample, sizes, out, f"{_plainly(name)}-{sample.seed}", fps, encode)
+        record = {**showcase_record(samples, prompt, seed, call), "fps": fps, "files": files}
+        write_json(out / "stats.json", record)
     return record
 
 

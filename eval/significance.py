@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files import to_json
 from ..registry import check_name
 from .bootstrap import Interval, StratifiedMean, ratio_interval
 from .methods import split_methods
@@ -105,14 +105,49 @@ def unlike_settings(a: Report, b: Report) -> list[str]:
     ]
 
 
+def left_out(
+    a: Report, b: Report, rows: Sequence[Mapping[str, Any]], methods: str | None = None
+) -> list[str]:
+    """What of two runs `rows` do not compare, a line each.
+
+    Args:
+        rows, methods: what `compare_reports` gave, and what it was given.
+    """
+    told = []
+    compared = {(row["method_a"], row["method_b"]) for row in rows}
+    alone = [
+        f"only {who} has {', '.join(names)}"
+        for who, own, other in (("A", a, b), ("B", b, a))
+        if (names := [name for name in own.methods if name not in other.methods])
+    ]
+    if methods is None and alone:
+        both = ", ".join(dict.fromkeys(row["method_a"] for row in rows))
+        told.append(
+            f"compared are {both}; {' and '.join(alone)}: pair methods of unlike names with "
+            "--methods x:y"
+        )
+    pairs = _pairs(a, b, methods)
+    apart = [pair for pair in pairs if pair not in compared]
+    told += [f"{_paired(*p)} not compared: no sample of equal index, seed, prompt" for p in apart]
+    measured = {(row["method_a"], row["method_b"], row["metric"]) for row in rows}
+    for x, y in (pair for pair in pairs if pair in compared):
+        metrics = dict.fromkeys([*a.methods[x].quality, *b.methods[y].quality])
+        missing = ", ".join(name for name in metrics if (x, y, name) not in measured)
+        if missing:
+            why = "no figures of single samples in both"
+            told.append(f"{missing} of {_paired(x, y)} not compared: {why}")
+    return told
+
+
 def compare_command(a: Path, b: Path, as_json: bool, methods: str | None = None) -> int:
     """`mmspec eval compare A B`: print what differs in the settings, then the rows."""
     rows = compare_reports(a, b, methods)
-    warnings = unlike_settings(Report.read(a), Report.read(b))
+    left, right = Report.read(a), Report.read(b)
+    warnings = [*left_out(left, right, rows, methods), *unlike_settings(left, right)]
     if any(row["metric"] == SECONDS for row in rows) and a.resolve() != b.resolve():
         warnings.append("seconds come from two runs: what the machine did between them counts too")
     if as_json:
-        text = json.dumps({"warnings": warnings, "rows": rows}, indent=2)
+        text = to_json({"warnings": warnings, "rows": rows}, indent=2)
     else:
         text = "\n".join([*(f"warning: {line}" for line in warnings), _table(rows).aligned()])
     print(text)  # noqa: T201 - the command's output
@@ -211,6 +246,11 @@ def _named(
     return {"method_a": x, "method_b": y, "metric": metric, "n": n, **unpaired}
 
 
+def _paired(x: str, y: str) -> str:
+    """What a pair of methods is called."""
+    return x if x == y else f"{x} : {y}"
+
+
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The rows for a terminal."""
     columns = ("method", "metric", "pairs", "unpaired", "A", "B", "B against A (95 %)", "test")
@@ -230,5 +270,5 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
         texts = [row["metric"], *counts, *values]
         x, y = row["method_a"], row["method_b"]
         cells = [*map(Cell, texts), change, *map(Cell, ends)]
-        made.append(Row(x if x == y else f"{x} : {y}", tuple(cells)))
+        made.append(Row(_paired(x, y), tuple(cells)))
     return Table("", (*columns, "p", "p, Holm"), tuple(made))

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from ..pipelines.token_image import TokenImagePipeline
 from .arms import arm, arm_names
 from .bootstrap import FEWEST_PAIRS, Interval, quotient_interval, ratio_interval
-from .counters import count_sibling, merged_stats, network_calls, phase_seconds
+from .counters import accepted_lengths, count_sibling, merged_stats, network_calls, phase_seconds
 from .ideal import BareCosts, ideal_seconds
 from .run.job import Job, Outcome, Unit
 from .run.samples import Line, output_tokens
@@ -19,6 +21,7 @@ from .schema_parts import Throughput
 from .timing import Sample, in_turn
 
 WARMUP = 1  # calls of every method and batch size that are not counted
+TAIL = 20  # calls from which on the slowest twentieth is told
 NOISY = 0.15  # spread of the plain loop's seconds from which on a machine is called noisy
 
 
@@ -151,6 +154,12 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         peak_memory_bytes=max(memory) if memory else None,
         energy_joules_per_sample=statistics.fmean(energy) if energy else None,
     )
+    seconds = [line["seconds"] for line in lines]
+    row.seconds_p95 = float(np.quantile(seconds, 0.95)) if len(seconds) >= TAIL else None
+    row.outputs_per_second = _rate(len(lines), seconds)
+    tokens = sum(output_tokens(line["stats"]) for line in lines)
+    row.tokens_per_second = _rate(tokens, [line["decode_seconds"] for line in lines])
+    row.accepted_lengths = accepted_lengths(total)
     for name, each in network_calls(total).items():
         setattr(row, name, each)
     count_sibling(row, total)
@@ -163,6 +172,12 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         whole = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]
         row.speedup_end_to_end_median, row.speedup_end_to_end_ci95 = _ratio(whole)
     return row
+
+
+def _rate(count: int, seconds: Sequence[float]) -> float | None:
+    """A count over seconds; None where nothing took any."""
+    spent = sum(seconds)
+    return count / spent if spent else None
 
 
 def per_token(line: Line, seconds: str = "decode_seconds") -> float:

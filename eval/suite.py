@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from .. import assets
 from ..errors import InputError, absent
+from ..files import read_text
 from ..registry import check_name
 from .metrics.table import METRICS
 from .modalities.base import MODALITIES, OPTIONS, modality
@@ -169,9 +170,10 @@ def load_suite(name: str) -> Suite:
     else:
         check_name("suite", name, suite_names())
         path = SUITES / f"{name}.yaml"
+    text = read_text(path)
     try:
-        data = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # or no such date
         reason = " ".join(str(error).split())
         raise InputError(f"can't read suite {path}: {reason}") from error
     if not isinstance(data, dict):

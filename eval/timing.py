@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from ..pipelines.notices import timed_apart
 from ..pipelines.video_stats import VideoStats
 from .arms import Arm
 from .meters import EnergyMeter, PeakMemory
@@ -108,7 +110,9 @@ def paired_runs(
     samples: dict[str, list[Sample]] = {name: [] for name in methods}
     for i in range(-warmup, len(prompts)):
         at = max(i, 0)
-        for name, sample in in_turn(pipe, arms, prompts[at], seed + at, i, on_sample).items():
+        with timed_apart() if i < 0 or len(arms) > 1 else nullcontext():
+            ran = in_turn(pipe, arms, prompts[at], seed + at, i, on_sample)
+        for name, sample in ran.items():
             if i >= 0:
                 samples[name].append(sample)
     return samples

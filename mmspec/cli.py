@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +23,9 @@ from .cli_options import (
 )
 from .config import SpecConfig
 from .devices import check_device
-from .errors import InputError, absent
+from .errors import InputError, absent, reason
 from .eval.methods import parse_method
+from .files import to_json
 from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
 from .progress import showing
 
@@ -76,6 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:  # of the system: a disk that is full, a file that is no one's to read
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"mmspec: error: {where}{reason(error)}", file=sys.stderr)
+        return 1
     return code
 
 
@@ -247,7 +251,7 @@ def _generate(args: argparse.Namespace) -> int:
     shown_on_terminal(pipe)
     record = compare(pipe, methods, args.prompt, count, args.seed, call, out)
     if args.json:
-        print(json.dumps(record, indent=2))
+        print(to_json(record, indent=2))
     else:
         print_table(record["methods"])
         print(f"pictures and stats.json are in {out}/")
@@ -318,7 +322,7 @@ def _train(args: argparse.Namespace) -> int:
         settings=_settings(args.set),
     )
     if records:  # of several processes one has them
-        print(json.dumps(records, indent=2))
+        print(to_json(records, indent=2))
     return 0
 
 

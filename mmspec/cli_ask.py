@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +10,7 @@ from .cli_options import add_model, open_vlm, seed
 from .config import SpecConfig
 from .errors import InputError
 from .eval.methods import parse_method
+from .files import to_json
 from .methods import FIRST, serving
 from .progress import say
 
@@ -84,7 +84,7 @@ def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
     pipe = open_vlm(args.device, args.model)
     record = ask(pipe, methods, args.question, args.image, args.num_answers, args.seed, call)
     if args.json:
-        print(json.dumps(record, indent=2))
+        print(to_json(record, indent=2))
         return 0
     for name, answers in record["answers"].items():
         for answer in answers:
@@ -151,7 +151,7 @@ def _verdict(args: argparse.Namespace) -> int:
     except VerdictError as error:
         raise InputError(str(error)) from error
     record = {**asdict(made), "total": asdict(made.total)}
-    print(json.dumps(record, indent=2) if args.json else made.text)
+    print(to_json(record, indent=2) if args.json else made.text)
     return 0
 
 

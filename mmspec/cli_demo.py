@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .devices import check_device
 from .errors import InputError
@@ -46,10 +47,17 @@ def _demo(args: argparse.Namespace) -> int:
     from .app.server import served
 
     check_device(args.device)
+    signal.signal(signal.SIGTERM, _end)
     with served(models, args.host, args.port, args.models_root, args.device) as address:
         print(f"The demo is at {address} (Ctrl-C ends it)", flush=True)
         threading.Event().wait()
     return 0
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """End as Ctrl-C does, uploads removed; the exit code is the one that shells give a signal."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is asked for twice is done once
+    raise SystemExit(128 + number)
 
 
 def _models(given: list[str]) -> dict[Modality, list[Path]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from .cli_tables import add_tables
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
+from .files import locked, to_json
 from .methods import serving
 from .progress import bar, say
 from .registry import check_name
@@ -237,12 +237,14 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         )
     rows = asdict(report)
     if args.json:
-        print(json.dumps(rows, indent=2))
+        print(to_json(rows, indent=2))
         return 0
     print_table(rows["methods"])
     for note in report.notes:
         print(f"note: {note}")
-    print(f"report.html, report.md, report.json, samples.jsonl and the pictures are in {out}/")
+    drawn = ["pictures"] if any(out.glob("pictures/**/*.png")) else []
+    *written, last = ["report.html", "report.md", "report.json", "samples.jsonl", *drawn]
+    print(f"{', '.join(written)} and {last} are in {out}/")
     return 0
 
 
@@ -263,7 +265,7 @@ def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         given = Given(**named, weights=dict(args.weights))
         record = score_given(suite, given, out, ["mmspec", *args.words], progress)
     if args.json:
-        print(json.dumps(record, indent=2))
+        print(to_json(record, indent=2))
         return 0
     for name, found in record["metrics"].items():
         interval = found.get("ci95")
@@ -287,9 +289,12 @@ def _batch_sizes(texts: tuple[str, ...] | None) -> tuple[int, ...]:
 def _report(args: argparse.Namespace) -> int:
     from .eval.report.write import write_reports
 
+    if not args.folder.is_dir():
+        raise InputError(f"no folder {args.folder}; name the one that `mmspec eval run -o` wrote")
     say("drawing the report")
-    for path in write_reports(args.folder):
-        print(path)
+    with locked(args.folder):
+        for path in write_reports(args.folder):
+            print(path)
     return 0
 
 
@@ -305,7 +310,7 @@ def _bench(args: argparse.Namespace) -> int:
 
     if args.samples < 1:
         raise InputError(f"--samples must be at least 1, not {args.samples}")
-    print(json.dumps(run_benchmarks(open_pipeline(args), args.samples, args.only), indent=2))
+    print(to_json(run_benchmarks(open_pipeline(args), args.samples, args.only), indent=2))
     return 0
 
 
@@ -325,11 +330,11 @@ def _growth(args: argparse.Namespace) -> int:
     texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
     out, pipes = folder(args.out), open_pipelines(args, args.model or [None])
     total = len(texts) * len(methods) * len(sides)
-    with bar("growth", "sample", total, delay=1) as shown:
+    with locked(out), bar("growth", "sample", total, delay=1) as shown:
         record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, shown.update)
-    write_growth(record, out)
+        write_growth(record, out)
     if args.json:
-        print(json.dumps(asdict(record), indent=2))
+        print(to_json(asdict(record), indent=2))
         return 0
     print(growth_table(record).aligned())
     for note in record.notes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from .cli_options import print_names
 from .config import SpecConfig
+from .files import to_json
 from .methods import METHODS, MODALITIES
 
 _LEGEND = """\
@@ -38,7 +38,7 @@ def _methods(as_json: bool) -> int:
 
     found = {name: _facts(name) for name in METHODS}
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(to_json(found, indent=2))
         return 0
     rows = [
         Row(

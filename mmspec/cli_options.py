@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .devices import check_device
 from .errors import InputError
+from .files import to_json
 from .progress import say
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def shown_on_terminal(pipe: Any) -> None:
 def print_names(rows: dict[str, str], as_json: bool) -> int:
     """Names and what they are, for a reader or a program; returns the exit code."""
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print(to_json(rows, indent=2))
     else:
         width = max(map(len, rows), default=0)
         for name, text in rows.items():

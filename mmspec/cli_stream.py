@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from .cli_options import add_model, folder, open_modality, seed
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
+from .files import locked, to_json
 from .progress import bar
 
 WINDOW, SINK = 6, 1  # of a model whose own window does not roll
@@ -65,13 +65,13 @@ def _stream(args: argparse.Namespace) -> int:
         pipe.check_call(config, **call)
     short = VideoSizes(pipe.transformer, pipe.vae).blocks(None)
     total = len(methods) * ((1 + args.times) * short + 3)
-    with bar("stream", "block", total, delay=1) as shown:
+    with locked(out), bar("stream", "block", total, delay=1) as shown:
         record = measure_streams(
             pipe, methods, args.prompt, args.times, window, args.seed, call, shown.update
         )
-    write_stream(record, out)
+        write_stream(record, out)
     if args.json:
-        print(json.dumps(asdict(record), indent=2))
+        print(to_json(asdict(record), indent=2))
         return 0
     print(stream_table(record).aligned())
     print(f"stream.json, stream.md and stream.svg are in {out}/")

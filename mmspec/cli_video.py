@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_method
+from .files import to_json
 from .methods import serving
 from .progress import say
 
@@ -76,7 +76,7 @@ def _video(args: argparse.Namespace) -> int:
     count, encode = args.num_videos, _encoder()
     record = film(pipe, methods, args.prompt, count, args.seed, call, out, args.fps, encode)
     if args.json:
-        print(json.dumps(record, indent=2))
+        print(to_json(record, indent=2))
     else:
         print_table(record["methods"])
         for method, row in record["methods"].items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from ..config import SpecConfig
 from ..engine.types import Engine
 from ..errors import InputError
+from ..files import atomic_folder, write_json
 from ..methods import Modality
 from ..models.embedded import readable
 from ..models.loading import load_component, read_json
@@ -102,21 +102,21 @@ class SpeculativePipeline(DiffusionPipeline):
         Args:
             save_directory: folder, made if it does not exist.
             max_shard_size: largest weights file, as in Diffusers ("16MB").
+
+        Raises:
+            InputError: it can't be written: the disk is full, say. The folder is as it was.
         """
-        folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
         index: dict[str, Any] = {"_class_name": type(self).__name__}
-        for name, component in self.components.items():
-            if component is None:
-                index[name] = [None, None]
-                continue
-            kind = type(component)
-            index[name] = [kind.__module__, kind.__name__]
-            sharded = {} if name == "tokenizer" else {"max_shard_size": max_shard_size}
-            for stale in (folder / name).glob("*.safetensors.index.json"):
-                stale.unlink()  # the shards of an earlier save go, their index would stay
-            component.save_pretrained(folder / name, **sharded)
-        (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
+        with atomic_folder(Path(save_directory)) as folder:
+            for name, component in self.components.items():
+                if component is None:
+                    index[name] = [None, None]
+                    continue
+                kind = type(component)
+                index[name] = [kind.__module__, kind.__name__]
+                sharded = {} if name == "tokenizer" else {"max_shard_size": max_shard_size}
+                component.save_pretrained(folder / name, **sharded)
+            write_json(folder / "model_index.json", index)
 
     def enable_speculation(self, config: SpecConfig | None = None) -> None:
         """Speculate from now on.

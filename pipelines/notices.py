@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ..engine.stats import SpecStats
 
 logger = logging.getLogger(__name__)
+FEWEST = 8  # units of an output (tokens, steps, blocks): a shorter one tells nothing
+_timed_apart: ContextVar[bool] = ContextVar("timed_apart", default=False)
+
+
+@contextmanager
+def timed_apart() -> Iterator[None]:
+    """While the block runs no estimate is told of what plain decoding would take.
+
+    For comparisons, which time it, and whose tables an estimate could contradict; and for the first
+    calls of a process, which are slow whatever they do.
+    """
+    token = _timed_apart.set(True)
+    try:
+        yield
+    finally:
+        _timed_apart.reset(token)
 
 
 class Notices:
@@ -25,6 +44,8 @@ class Notices:
         """
         if stats.fault is not None or stats.method in self._told:
             return
+        if spent is None and max(stats.emitted, default=0) < FEWEST:
+            return  # of video, whose blocks take long, `spent` is told
         alone, calls = stats.alone, len(stats.rounds)
         spent = stats.loop_seconds if spent is None else spent
         if alone > calls / 2:
@@ -34,7 +55,7 @@ class Notices:
                 alone,
                 calls,
             )
-        elif spent > plain:
+        elif spent > plain and not _timed_apart.get():
             logger.warning(
                 "speculation (%s) took %.2f s where plain decoding takes about %.2f s here",
                 stats.method,

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import InputError
+from ..files import atomic_folder
 from ..models.image_model import FAMILIES, TransformersImageModel
 from ..models.loading import load_component, read_json
 from ..models.placement import Device
@@ -81,11 +82,15 @@ class TransformersImagePipeline(TokenImagePipeline):
         Args:
             save_directory: folder, made if it does not exist.
             max_shard_size: largest weights file ("5GB").
+
+        Raises:
+            InputError: it can't be written: the disk is full, say. The folder is as it was.
         """
-        for name, component in self.components.items():
-            if component is not None:
-                sharded = {} if name == "processor" else {"max_shard_size": max_shard_size}
-                component.save_pretrained(_home(Path(save_directory), name), **sharded)
+        with atomic_folder(Path(save_directory)) as folder:
+            for name, component in self.components.items():
+                if component is not None:
+                    sharded = {} if name == "processor" else {"max_shard_size": max_shard_size}
+                    component.save_pretrained(_home(folder, name), **sharded)
 
     def network(self, height: int | None, width: int | None) -> tuple[nn.Module, TokenGrid]:
         family = self.image_model(self.model)

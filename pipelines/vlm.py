@@ -15,6 +15,7 @@ from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..engine.types import Context
 from ..errors import InputError
+from ..files import atomic_folder
 from ..models.heads.base import DraftHead
 from ..models.heads.named import DraftHeads, load_head
 from ..models.placement import Device
@@ -106,16 +107,19 @@ class VlmPipeline(SpeculativePipeline):
         Args:
             save_directory: folder, made if it does not exist.
             max_shard_size: largest weights file ("5GB").
+
+        Raises:
+            InputError: it can't be written: the disk is full, say. The folder is as it was.
         """
-        folder = Path(save_directory)
-        self.model.save_pretrained(folder, max_shard_size=max_shard_size)
-        self.processor.save_pretrained(folder)
-        if self.drafter is not None:
-            self.drafter.save_pretrained(folder / "drafter", max_shard_size=max_shard_size)
-        if self.drafter_processor is not None:
-            self.drafter_processor.save_pretrained(folder / "drafter")
-        for name, head in (self.heads or {}).items():
-            head.save_pretrained(folder / "heads" / name, max_shard_size=max_shard_size)
+        with atomic_folder(Path(save_directory)) as folder:
+            self.model.save_pretrained(folder, max_shard_size=max_shard_size)
+            self.processor.save_pretrained(folder)
+            if self.drafter is not None:
+                self.drafter.save_pretrained(folder / "drafter", max_shard_size=max_shard_size)
+            if self.drafter_processor is not None:
+                self.drafter_processor.save_pretrained(folder / "drafter")
+            for name, head in (self.heads or {}).items():
+                head.save_pretrained(folder / "heads" / name, max_shard_size=max_shard_size)
 
     @torch.inference_mode()
     def __call__(

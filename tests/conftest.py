@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -231,3 +233,19 @@ def crops():
         for x in (0.2, 0.35, 0.5, 0.65)
     ]
     return [photo.crop((x, y, x + 64, y + 64)) for photo, x, y in corners]
+
+
+@pytest.fixture
+def full_disk():
+    """`with full_disk(size):` no file grows beyond `size` bytes, as if the disk were full."""
+
+    @contextmanager
+    def limited(size: int):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited

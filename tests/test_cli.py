@@ -126,6 +126,7 @@ def test_compare(generate, tmp_path):
     rows = [line.split() for line in out.splitlines()[1:3]]
     assert rows[0][:5] == ["plain", "exact", "3", "16.0", "1.00"]
     assert rows[1][-2:] == [f"{sjd['speedup_median']:.2f}×", f"{low:.2f}–{high:.2f}"]
+    assert "speed-up: plain's seconds over the row's, call by call" in out.splitlines()[3]
 
 
 def test_one_pair_has_no_interval(generate, tmp_path):
@@ -309,6 +310,20 @@ def test_eval_adds_the_baseline_and_prints_json(evaluate, tmp_path):
     assert json.loads(out)["methods"]["plain"]["nfe_per_sample"] == 4
 
 
+def test_a_limit_over_a_longer_run_is_told(evaluate, tmp_path):
+    """What is there counts, and no pictures are spoken of where none were drawn."""
+    plain = ("--methods", "plain", "--size", 16)
+    code, out, _ = evaluate(*plain, "--limit", 4)
+    assert code == 0
+    last = out.splitlines()[-1]
+    where = tmp_path / "out"
+    assert last == f"report.html, report.md, report.json and samples.jsonl are in {where}/"
+    code, out, _ = evaluate(*plain, "--limit", 2)
+    assert code == 0
+    assert Report.read(where).methods["plain"].n_speed == 4
+    assert "note: the folder held 4 samples already: all of them count, and --limit 2 drops" in out
+
+
 def test_reports_are_drawn_again_and_compared(evaluate, run, tmp_path):
     assert evaluate("--methods", "sjd", "--limit", 2, "--size", 16)[0] == 0
     out = tmp_path / "out"
@@ -459,7 +474,7 @@ def test_unreadable_models(run, tmp_path):
         (["demo", "--model", "image=a-file"], ["no model folder at a-file"]),
         (["eval", "run", "-o", "r", "--suite", "vlm", "--pipeline", "image"], ["--pipeline vlm"]),
         (["eval", "report", "empty"], ["report.json"]),
-        (["eval", "table", "a-file"], ["can't read report a-file"]),
+        (["eval", "table", "a-file"], ["a-file: not JSON"]),
         (["eval", "validate", "a-file"], ["unknown suite 'a-file'"]),
         (["eval", "bench", "--only", "start"], ["did you mean 'start_up'"]),
         (["eval", "growth", "-o", "g", "--sides", "0"], ["--sides must be at least 1"]),

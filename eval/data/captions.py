@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Any
 
-from ...errors import InputError, reason
+from ...errors import InputError
+from ...files import parse_json, read_json, read_text
 from .folders import SUFFIXES, ImageFolder, visible_files
 
 
@@ -60,10 +60,7 @@ def check_captioned(images: ImageFolder, captions: Captions) -> None:
 
 
 def _coco(path: Path) -> dict[str, list[str]]:
-    try:
-        data = json.loads(_text(path))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from error
+    data = read_json(path)
     images, annotations = (_list(data, path, key) for key in ("images", "annotations"))
     names: dict[Any, str] = {}
     by_id: dict[str, list[str]] = {}
@@ -85,14 +82,11 @@ def _coco(path: Path) -> dict[str, list[str]]:
 
 def _json_lines(path: Path) -> dict[str, list[str]]:
     by_id: dict[str, list[str]] = {}
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{path}:{number}"
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{where} is not JSON: {error}") from error
+        entry = parse_json(line, where)
         name = _id(_field(entry, where, str, "file_name", "image"))
         if name in by_id:
             raise InputError(f"{where}: a second line for {name!r}")
@@ -105,18 +99,11 @@ def _text_files(folder: Path) -> dict[str, list[str]]:
     for name, path in visible_files(folder):
         if path.suffix != ".txt":
             raise InputError(f"{path} is no .txt file of captions: move it elsewhere")
-        texts = [line.strip() for line in _text(path).splitlines() if line.strip()]
+        texts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
         if not texts:
             raise InputError(f"{path} holds no caption")
         by_id[name] = texts
     return by_id
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"can't read captions {path}: {reason(error)}") from error
 
 
 def _list(data: Any, path: Path, key: str) -> list[Any]:

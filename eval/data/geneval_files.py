@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError, reason
+from ...errors import InputError
+from ...files import parse_json, read_json, read_text
 from ...worlds.shapes.vocabulary import COLORS, RELATIONS, TASKS
 from ..judges.base import Judge
 from ..judges.coco import CLASSES
@@ -38,10 +38,7 @@ def read_metadata(path: str | Path, classes: Collection[str] = CLASSES) -> list[
         InputError: the file can't be read, is empty, or a line is not GenEval's.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8").rstrip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't read {path}: {reason(error)}") from error
+    text = read_text(path).rstrip()
     if not text:
         raise InputError(f"{path} is empty: it should hold a line of metadata per prompt")
     lines = enumerate(text.split("\n"), 1)
@@ -96,10 +93,7 @@ def _judged(
 
 def _prompt_folder(folder: Path, metadata: dict[str, Any], samples: int) -> PromptFolder:
     own = folder / "metadata.jsonl"
-    try:
-        said = json.loads(own.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"can't read {own}: {reason(error)}") from error
+    said = read_json(own)
     if said != metadata:
         prompt = said.get("prompt") if isinstance(said, dict) else said
         raise InputError(
@@ -117,10 +111,7 @@ def _prompt_folder(folder: Path, metadata: dict[str, Any], samples: int) -> Prom
 
 
 def _metadata(line: str, place: str, classes: Collection[str]) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{place}: not JSON: {error}") from error
+    value = parse_json(line, place)
     if not isinstance(value, dict):
         raise InputError(f"{place}: expected an object with tag, include and prompt")
     if value.get("tag") not in TASKS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, absent
+from ...files import parse_json, read_json, read_text
 
 
 @dataclass(frozen=True)
@@ -139,35 +139,17 @@ def _objects(values: Any, where: str) -> list[Record]:
 def _parsed(path: Path) -> Any:
     if path.suffix != ".json":
         raise InputError(f"{path}: expected a .json, .jsonl or .parquet file")
-    return _json(_text(path), str(path))
+    return read_json(path)
 
 
 def _json_lines(path: Path) -> Iterator[Record]:
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             where = f"{path}, line {number}"
-            value = _json(line, where)
+            value = parse_json(line, where)
             if not isinstance(value, dict):
                 raise InputError(f"{where}: expected an object, found {_shown(value)}")
             yield Record(value, where)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"can't read {path}: {reason}") from error
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        line = f", line {error.lineno}" if "\n" in text else ""
-        raise InputError(f"{where}{line}: not JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise InputError(f"{where}: nested too deeply to be data") from error
 
 
 def _parquet(path: Path) -> Iterator[Record]:

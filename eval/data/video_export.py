@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,9 @@ from typing import Any
 
 from PIL import Image
 
-from ...errors import InputError, absent, reason
-from ...models.loading import read_json
+from ...errors import InputError, absent
+from ...files import atomic, read_object, read_text, to_json, write_json
 from ...rewards.base import Images, to_pil
-from ..files import write_atomic
 
 Encoder = Callable[[list[Image.Image], Path, int], None]
 """Encodes frames into an .mp4 file at a number of frames a second."""
@@ -41,11 +39,7 @@ def read_prompts(path: str | Path) -> list[str]:
         InputError: the file can't be read or is empty, or a line is blank: prompts go by number.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't read {path}: {reason(error)}") from error
-    prompts = [line.strip() for line in text.rstrip().split("\n")]
+    prompts = [line.strip() for line in read_text(path).rstrip().split("\n")]
     for number, prompt in enumerate(prompts, 1):
         if not prompt:
             raise InputError(f"{path}:{number}: a line without a prompt: remove it")
@@ -140,17 +134,11 @@ def export_videos(
 
 
 def write_video(frames: Images, path: Path, fps: int, encode: Encoder) -> None:
-    """Encodes frames into `path`, by way of another file that then takes its name."""
-    # a short name of its own (the final one may be as long as allowed) with the suffix that tells
+    """Encodes frames into `path`, whole or not at all."""
+    # by way of a short name (the final one may be as long as allowed) with the suffix that tells
     # encoders the container
-    handle, part = tempfile.mkstemp(prefix=".", suffix=".part.mp4", dir=path.parent)
-    os.close(handle)
-    try:
-        encode(to_pil(frames), Path(part), fps)
-        Path(part).chmod(0o644)  # a temporary file is its owner's alone
-        Path(part).replace(path)
-    finally:
-        Path(part).unlink(missing_ok=True)
+    with atomic(path, path.with_name(f".{os.getpid()}.part.mp4")) as part:
+        encode(to_pil(frames), part, fps)
 
 
 def default_encoder() -> Encoder:
@@ -175,11 +163,11 @@ def default_encoder() -> Encoder:
 
 def _keep_settings(record: Path, settings: dict[str, Any], must_exist: bool) -> None:
     """Writes the settings, or checks that they are those that the videos were made with."""
-    wanted = json.loads(json.dumps(settings))
+    wanted = json.loads(to_json(settings))
     if not must_exist:
-        write_atomic(record, json.dumps(wanted, indent=2) + "\n")
+        write_json(record, wanted)
         return
-    kept = read_json(record)
+    kept = read_object(record)
     different = sorted(k for k in wanted.keys() | kept.keys() if wanted.get(k) != kept.get(k))
     if different:
         name = different[0]

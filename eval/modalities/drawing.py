@@ -121,7 +121,7 @@ def _joined(timed: MethodResult, judged: MethodResult | None) -> MethodResult:
         return timed
     for name in (
         *("n", "nfe_per_sample", "target_tokens_per_sample", "mean_acceptance_length"),
-        "sibling_calls_per_sample",
+        *("sibling_calls_per_sample", "accepted_lengths"),
     ):
         setattr(timed, name, getattr(judged, name))
     timed.acceptance_by_position = judged.acceptance_by_position

@@ -56,6 +56,20 @@ DEFINITIONS = {
         "to beat."
     ),
 }
+MEASURED_DEFINITIONS = {
+    "Accepted lengths": (
+        "Of how many drafts no token stood, of how many exactly one, and so on: what the mean "
+        "acceptance length is a mean of, less the token that the target adds to each."
+    ),
+    "Latency": (
+        "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
+        "twenty exceeds, told from 20 calls on."
+    ),
+    "Per second": (
+        "Outputs over the seconds of whole calls, and output tokens over those of the token loop, "
+        "at batch 1."
+    ),
+}
 SIBLING_DEFINITIONS = {
     "Sibling's calls": (
         "Calls of a model of the target's kind that draws a small picture first, which is then "
@@ -168,6 +182,12 @@ def definitions(report: Report) -> dict[str, str]:
             "Calls of the target's diffusion head that generate a token, one after the other; a "
             "picture's are counted where it is timed."
         )
+    told = {
+        "Accepted lengths": any(row.accepted_lengths for row in report.methods.values()),
+        "Latency": any(known(row.seconds_p95) for row in report.methods.values()),
+        "Per second": any(known(row.outputs_per_second) for row in report.methods.values()),
+    }
+    found |= {name: MEASURED_DEFINITIONS[name] for name, is_so in told.items() if is_so}
     if any(known(row.sibling_calls_per_sample) for row in report.methods.values()):
         found |= SIBLING_DEFINITIONS
     if report.pipeline == "video":

@@ -51,6 +51,14 @@ def share(value: float | None) -> str:
     return fixed(value * 100, 0, unit=" %") if known(value) else MISSING
 
 
+def duration(seconds: float) -> str:
+    """Of a run: `48 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def memory(count: int | None) -> str:
     """Bytes in decimal units."""
     if count is None:

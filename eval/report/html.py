@@ -8,13 +8,14 @@ from typing import Any
 from ..contact_sheet import COLOURS
 from ..schema import Report
 from . import plots, tables
+from .acceptance_tables import acceptance, accepted
 from .definitions import definitions
 from .figure import colors
 from .frontier import batch_frontier, calls_frontier, frontier
 from .gallery import gallery
 from .parts import parts, shown, suffix
 from .routing_tables import equal_shares
-from .samples import Samples, read_samples
+from .samples import Samples, read_samples, sample_files
 from .svg import VARIABLES, apart
 from .text_tables import text_tables
 from .words import lede, title, warnings, what_ran
@@ -50,6 +51,7 @@ def to_html(report: Report, folder: Path) -> str:
         environment=tables.facts("Environment", report.environment),
         gallery=gallery(report, samples, folder),
         sheets=COLOURS if report.pipeline == "video" else None,
+        files=sample_files(report, folder),
         command=report.command,
         definitions=definitions(report),
         swatches={
@@ -83,7 +85,8 @@ def _part(call: str, part: Report, samples: Samples) -> dict[str, Any]:
         "further": [t for t in (tables.further(part), *text_tables(part)) if t is not None],
         "sweeps": tables.sweeps(part),
         "equal_shares": equal_shares(part),
-        "acceptance": tables.acceptance(part),
+        "acceptance": acceptance(part),
+        "accepted": accepted(part),
         "phases": tables.phases(part),
         "costs": tables.costs(part),
         "throughput": tables.throughput(part),

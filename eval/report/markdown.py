@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..schema import Report
 from . import tables
+from .acceptance_tables import acceptance, accepted
 from .definitions import definitions
 from .parts import parts
 from .routing_tables import equal_shares
@@ -15,15 +16,19 @@ from .text_tables import text_tables
 from .words import lede, title, warnings, what_ran
 
 
-def to_markdown(report: Report, figures: Sequence[str] = ()) -> str:
+def to_markdown(
+    report: Report, figures: Sequence[str] = (), samples: Mapping[str, str] | None = None
+) -> str:
     """The report as Markdown; text of the user's is shown as it is.
 
-    `figures` are files beside it: speed against quality.
+    Args:
+        figures: files beside it: speed against quality.
+        samples: files and folders beside it that hold the samples, by what they are.
     """
-    return "\n\n".join(_blocks(report, figures)) + "\n"
+    return "\n\n".join(_blocks(report, figures, samples or {})) + "\n"
 
 
-def _blocks(report: Report, figures: Sequence[str]) -> Iterator[str]:
+def _blocks(report: Report, figures: Sequence[str], samples: Mapping[str, str]) -> Iterator[str]:
     yield f"# {escape(title(report))}"
     yield "; ".join(f"{name}: {escape(text)}" for name, text in what_ran(report))
     if said := warnings(report):
@@ -43,7 +48,7 @@ def _blocks(report: Report, figures: Sequence[str]) -> Iterator[str]:
         ("Further figures", [tables.further(report), *text_tables(report)]),
         ("At equal drafted shares", [equal_shares(part) for part in of_calls.values()]),
         ("Speed against quality", [tables.sweeps(part) for part in of_calls.values()]),
-        ("Acceptance by position", [tables.acceptance(report)]),
+        ("Acceptance", [acceptance(report), accepted(report)]),
         ("Latency", [tables.phases(report), tables.costs(report)]),
         ("Throughput", [tables.throughput(report)]),
         ("Quality by task", [*tables.tasks(report)]),
@@ -55,6 +60,9 @@ def _blocks(report: Report, figures: Sequence[str]) -> Iterator[str]:
         if shown:
             yield f"## {name}"
             yield from (table.markdown() for table in shown)
+    if samples:
+        yield "## Samples"
+        yield "\n".join(f"- [{escape(what)}](<{path}>)" for what, path in samples.items())
     yield "## Command"
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", report.command)), default=0))
     yield f"{fence}sh\n{report.command}\n{fence}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from ...errors import InputError
-from ..run.samples import output_tokens
+from ..run.samples import bad_line, output_tokens, read_log
+from ..schema import Report
 
 Key = tuple[int, int, str]  # index, seed, prompt: what two methods must share to make a pair
 
@@ -77,6 +77,19 @@ class Samples:
     speed: dict[str, dict[Key, SpeedSample]] = field(default_factory=dict)
 
 
+def sample_files(report: Report, folder: Path) -> dict[str, str]:
+    """What of a run's samples lies in its folder, by what it is: the log, and pictures."""
+    found = {}
+    if (folder / "samples.jsonl").is_file():
+        found["every sample, with its counters and scores"] = "samples.jsonl"
+    for name in report.methods:
+        if any((folder / "pictures" / name).glob("*.png")):
+            found[f"pictures of {name}"] = f"pictures/{quote(name)}/"
+    if any((folder / "pictures").glob("*.png")):
+        found["the pictures that were asked about"] = "pictures/"
+    return found
+
+
 def read_samples(folder: Path) -> Samples:
     """The lines of `samples.jsonl`; without that file, none.
 
@@ -85,15 +98,11 @@ def read_samples(folder: Path) -> Samples:
     count: the program did them again, or never finished them.
 
     Raises:
-        InputError: another line is not a sample.
+        InputError: another line is not a sample, or a unit has lost one or has one twice.
     """
     path = folder / "samples.jsonl"
     samples = Samples()
-    lines = list(_lines(path))
-    whole = {line.get("unit") for _, line in lines if line["kind"] == "end"}
-    for number, line in lines:
-        if whole and line.get("unit") not in whole:
-            continue
+    for number, line in read_log(path).lines:
         try:
             if line["kind"] == "quality":
                 judged = _quality(line)
@@ -102,35 +111,10 @@ def read_samples(folder: Path) -> Samples:
                 timed = _speed(line)
                 samples.speed.setdefault(timed.method, {})[timed.key] = timed
         except KeyError as error:
-            raise _bad(path, number, f"no {error}") from error
+            raise bad_line(path, number, f"no {error}") from error
         except (TypeError, ValueError) as error:
-            raise _bad(path, number, str(error)) from error
+            raise bad_line(path, number, str(error)) from error
     return samples
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        texts = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise InputError(f"can't read {path}: {error.strerror}") from error
-    for number, text in enumerate(texts, 1):
-        if not text.strip():
-            continue
-        try:
-            line = json.loads(text)
-        except ValueError as error:
-            if number == len(texts):  # no newline after it
-                return
-            raise _bad(path, number, "not JSON") from error
-        if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
-            raise _bad(path, number, "an object with a kind is expected")
-        yield number, line
-
-
-def _bad(path: Path, number: int, what: str) -> InputError:
-    return InputError(f"{path}:{number}: not a sample: {what}; run the suite again")
 
 
 def _quality(line: dict[str, Any]) -> QualitySample:
@@ -182,6 +166,6 @@ def _text(value: Any, name: str) -> str:
 
 
 def _number(value: Any, name: str) -> Any:
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or not math.isfinite(value):
         raise TypeError(f"{name} must be a number, not {value!r}")
     return value

@@ -60,6 +60,16 @@ def further(report: Report) -> Table | None:
             "steps that the head read, a token" if counted(report) else "target tokens",
             lambda r: Cell(f.fixed(r.target_tokens_per_sample, 1)),
         ),
+        ("latency p50, s", lambda r: Cell(f.significant(r.seconds_median))),
+        ("latency p95, s", lambda r: Cell(f.significant(r.seconds_p95))),
+        (
+            f"{OUTPUTS.get(report.pipeline, 'outputs')} per second",
+            lambda r: Cell(f.significant(r.outputs_per_second)),
+        ),
+        (
+            f"{UNITS.get(report.pipeline, 'tokens')} per second",
+            lambda r: Cell(f.significant(r.tokens_per_second)),
+        ),
         ("seconds of the token loop", lambda r: Cell(f.significant(r.decode_seconds_median))),
         (
             "speed-up end to end",
@@ -94,7 +104,9 @@ def sweeps(report: Report) -> Table | None:
     ]
     metric = first_metric(report)
     columns += [] if metric is None else [_quality(report, metric)]
-    made = [_row(report, name, [make(row) for _, make in columns]) for name, row in rows.items()]
+    made = [
+        labelled(report, name, [make(row) for _, make in columns]) for name, row in rows.items()
+    ]
     names = ("method", *(name for name, _ in columns))
     return Table("Speed and quality over each method's knob.", names, tuple(made))
 
@@ -113,26 +125,10 @@ def tasks(report: Report) -> list[Table]:
             values = [quality.parts.get(part) for part in parts]
             return [Cell(f.fixed(value, digits)) for value in (*values, quality.value)]
 
-        rows = [_row(report, name, cells(quality)) for name, quality in of.items()]
+        rows = [labelled(report, name, cells(quality)) for name, quality in of.items()]
         columns = ("method", *(part.replace("_", " ") for part in parts), "all")
         tables.append(Table(f"{metric} by task.", columns, tuple(rows)))
     return tables
-
-
-def acceptance(report: Report) -> Table | None:
-    """Acceptance at some positions of the draft; the first ones and ever fewer later."""
-    drafting = {n: r.acceptance_by_position for n, r in report.methods.items()}
-    most = max(map(len, drafting.values()), default=0)
-    positions = [p for p in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256) if p <= most]
-    if not positions:
-        return None
-    rows = [
-        _row(report, name, [Cell(f.fixed(s[p - 1] if p <= len(s) else None, 2)) for p in positions])
-        for name, s in drafting.items()
-        if s
-    ]
-    columns = ("position", *map(str, positions))
-    return Table("Share of drafted tokens that stood, by position.", columns, tuple(rows))
 
 
 def phases(report: Report) -> Table | None:
@@ -195,6 +191,10 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
+# what a call makes, and what that is made of
+OUTPUTS = {"image": "images", "vlm": "answers", "continuous": "images", "video": "clips"}
+UNITS = {"image": "tokens", "vlm": "tokens", "continuous": "tokens", "video": "blocks"}
+
 # columns that only some reports have something for
 _LOOP = ("seconds of the token loop", "speed-up end to end")
 _SELDOM = (
@@ -210,13 +210,14 @@ def _filled(report: Report, column: Column) -> bool:
 
 def _table(report: Report, caption: str, columns: list[Column]) -> Table:
     rows = [
-        _row(report, name, [make(row) for _, make in columns])
+        labelled(report, name, [make(row) for _, make in columns])
         for name, row in report.methods.items()
     ]
     return Table(caption, ("method", *(name for name, _ in columns)), tuple(rows))
 
 
-def _row(report: Report, name: str, cells: list[Cell]) -> Row:
+def labelled(report: Report, name: str, cells: list[Cell]) -> Row:
+    """A method's row, marked if it is no method to compare."""
     return Row(name, tuple(cells), MARKS.get(report.methods[name].role, ""))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..schema import MethodResult, Report
 from .families import ends
-from .format import decimals, fixed, interval, known
+from .format import decimals, duration, fixed, interval, known
 
 MARKS = {
     "baseline": "baseline",
@@ -44,6 +44,10 @@ def what_ran(report: Report) -> list[tuple[str, str]]:
     facts += [("timed", f"{timed:,} prompts")] if timed else []
     if known(report.target_entropy):
         facts.append(("target's entropy", f"{fixed(report.target_entropy, 2)} nats per token"))
+    if report.date is not None:
+        facts.append(("date", report.date[:16].replace("T", " ") + " UTC"))
+    if known(report.seconds_total):
+        facts.append(("took", duration(report.seconds_total)))
     return facts
 
 

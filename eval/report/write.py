@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import InputError
-from ..files import write_atomic
+from ...files import write_atomic
 from ..schema import Report
 from .frontier import batch_frontier, calls_frontier, frontier
 from .html import to_html
 from .markdown import to_markdown
 from .parts import parts, shown, suffix
+from .samples import sample_files
 from .svg import standalone
 
 FRONTIERS = {"frontier": frontier, "batch": batch_frontier, "calls": calls_frontier}
@@ -33,7 +34,7 @@ def write_reports(folder: Path) -> list[Path]:
     }
     drawn = {name: text for name, text in figures.items() if text is not None}
     texts = {
-        "report.md": to_markdown(report, tuple(drawn)),
+        "report.md": to_markdown(report, tuple(drawn), sample_files(report, folder)),
         "report.html": to_html(report, folder),
         **drawn,
     }

@@ -170,5 +170,6 @@ def quality_units(
         for method in methods:
             done = drawn.get(method, ())
             missing = [i for i in range(start, min(start + QUALITY_BATCH, last)) if i not in done]
-            if missing:  # what is there is the beginning of a batch
-                yield Unit("quality", missing[0], len(missing), method)
+            ends = [i for i in missing if i + 1 not in missing]
+            for first, end in zip((i for i in missing if i - 1 not in missing), ends, strict=True):
+                yield Unit("quality", first, end - first + 1, method)

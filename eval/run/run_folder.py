@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ...errors import InputError
-from ..files import write_atomic
+from ...files import locked, read_object, to_json, write_atomic, write_json
 from .job import Outcome
-from .samples import SampleLog
+from .samples import Line, SampleLog
 
 
 class RunFolder:
     """A folder that one run writes to, and a later one with the same settings goes on with.
+
+    Units whose pictures were deleted since are done again.
 
     Args:
         path: of the folder, made if need be.
@@ -28,31 +30,39 @@ class RunFolder:
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(path)
-        try:
+        with ExitStack() as opening:
+            opening.enter_context(locked(path))
             self._open(settings)
-        except InputError:
-            os.close(self._lock)
-            raise
+            self._held = opening.pop_all()
+        self._clock = time.monotonic()
 
     def _open(self, settings: dict[str, Any]) -> None:
         path = self.path
-        settings = json.loads(json.dumps(settings))  # as it will be read back
+        settings = json.loads(to_json(settings))  # as it will be read back
         file = path / "run.json"
         if not file.exists() and (path / "samples.jsonl").exists():
             raise InputError(f"{path} holds samples of an unknown run; choose another folder")
         self.log = SampleLog(path / "samples.jsonl")
-        if self.log.done:
-            self._check(settings, json.loads(file.read_text()))
-        else:  # nothing that other settings could spoil
-            write_atomic(file, json.dumps(settings, indent=2) + "\n")
+        if not self.log.done:  # nothing that other settings could spoil
+            write_json(file, settings)
+            return
+        self._check(settings, read_object(file))
+        lost = {line["unit"] for line in self.log.lines if not self._complete(line)}
+        if lost:
+            self.log.drop(lost)
+
+    def _complete(self, line: Line) -> bool:
+        """Whether the pictures that a line names are there."""
+        names = [line[what] for what in ("picture", "shown") if line.get(what) is not None]
+        return all((self.path / name).is_file() for name in names)
 
     def add(self, outcome: Outcome) -> None:
         """Write a finished unit: its files first, so that every line's picture exists."""
         for name, content in outcome.files.items():
             write_atomic(self.path / name, content)
-        self.log.add(outcome.unit.key, outcome.lines)
+        now = time.monotonic()
+        self.log.add(outcome.unit.key, outcome.lines, now - self._clock)
+        self._clock = now
 
     def __enter__(self) -> RunFolder:
         return self
@@ -63,7 +73,7 @@ class RunFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        os.close(self._lock)
+        self._held.close()
 
     def _check(self, wanted: dict[str, Any], found: dict[str, Any]) -> None:
         keys = [k for k in {**wanted, **found} if wanted.get(k) != found.get(k)]
@@ -72,14 +82,3 @@ class RunFolder:
                 f"{self.path} holds a run of other settings ({', '.join(keys)} differ); "
                 "choose another folder"
             )
-
-
-def _lock(folder: Path) -> int:
-    """A lock on the folder itself: it ends with the process that holds it, however that ends."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise InputError(f"another run writes to {folder}; wait for it") from error
-    return handle

@@ -9,7 +9,7 @@ from .. import bootstrap
 from ..modalities.base import modality
 from ..quality import loss_of
 from ..schema import MethodResult, Report
-from .job import QUALITY_BATCH, Job, Plan
+from .job import QUALITY_BATCH, Job, Plan, plan
 from .run_folder import RunFolder
 
 
@@ -19,8 +19,10 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
     rows, notes = found.rows, found.notes
     if todo.quality:
         notes = [*notes, *_undecided(job, rows), *_looks(todo, rows)]
-    if todo.limited:
+    short = todo.limited and _short(job, rows)
+    if short:
         notes = ["cut short by --limit: not for reporting", *notes]
+    notes = [*notes, *_surplus(todo, rows)]
     target = folder.log.of("target")[0]
     for row in rows.values():
         row.target_entropy = target["entropy"]
@@ -46,8 +48,36 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
         costs=found.costs,
         methods=rows,
         notes=notes,
-        for_reporting=not todo.limited,
+        for_reporting=not short,
+        date=folder.log.date,
+        seconds_total=folder.log.seconds,
     )
+
+
+def _timed(rows: dict[str, MethodResult]) -> int:
+    return max((row.n_speed for row in rows.values()), default=0)
+
+
+def _judged(rows: dict[str, MethodResult]) -> int:
+    return min((row.n for row in rows.values()), default=0)
+
+
+def _short(job: Job, rows: dict[str, MethodResult]) -> bool:
+    """Whether there is less than the suite asks for; a run of before may have had all of it."""
+    whole = plan(job, None)
+    return _timed(rows) < whole.speed or bool(whole.quality and _judged(rows) < whole.quality)
+
+
+def _surplus(todo: Plan, rows: dict[str, MethodResult]) -> list[str]:
+    """Said where --limit asks for less than an earlier run left in the folder."""
+    if not todo.limited:
+        return []
+    held = max(_timed(rows) if todo.speed else 0, _judged(rows) if todo.quality else 0)
+    asked = max(todo.speed, todo.quality)
+    if held <= asked:
+        return []
+    what = f"the folder held {held} samples already: all of them count, and --limit {asked} drops"
+    return [f"{what} none; choose another folder for fewer"]
 
 
 def _looks(todo: Plan, rows: dict[str, MethodResult]) -> list[str]:

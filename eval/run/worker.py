@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...pipelines.notices import timed_apart
 from ..modalities.base import Bench, modality
 from .job import Job, Outcome, Unit
 
@@ -26,7 +27,8 @@ class Worker:
 
     def run(self, unit: Unit) -> Outcome:
         """A unit, whole."""
-        return self.bench.run(unit)
+        with timed_apart():
+            return self.bench.run(unit)
 
     @cached_property
     def bench(self) -> Bench:

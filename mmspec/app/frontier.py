@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 
 from .. import assets
@@ -13,6 +12,7 @@ from ..eval.report.parts import parts, shown
 from ..eval.report.svg import standalone
 from ..eval.report.tables import headline
 from ..eval.schema import Report
+from ..files import to_json
 from . import markup
 from .folders import told_as
 from .limits import Limits
@@ -58,7 +58,7 @@ def frontier_page(report: Report) -> str:
         pieces = [_part(call, part) for call, part in parts(report).items()]
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"the report holds what can't be drawn: {error}") from error
-    ran = json.dumps(report.settings, sort_keys=True)
+    ran = to_json(dict(sorted(report.settings.items())))
     head = f"<h3>{markup.escape(report.suite)} <small>{markup.escape(report.pipeline)}</small></h3>"
     cut = [] if report.for_reporting else ["This run was cut short by --limit: not for reporting."]
     notes = "".join(f"<li>{markup.escape(note)}</li>" for note in [*cut, *report.notes])

@@ -1,5 +1,5 @@
 """What never reaches the page's server: bodies without an end, more files than it may hold,
-addresses for it to fetch, and pages of other hosts."""
+addresses for it to fetch, pages of other hosts, and what the page itself never asks for."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ from .folders import is_loopback
 from .limits import Limits
 
 ENVELOPE = 10_000  # bytes of an upload's request around its file
+# what the page asks for, by method; Gradio would answer much more
+_READ = re.compile(
+    r"/|/config|/theme\.css|/favicon\.ico|/(assets|static)/.+"
+    r"|/gradio_api/(startup-events|heartbeat/[^/]+|queue/data|upload_progress|file=.+)"
+)
+_WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|upload)")
 _ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -62,6 +68,11 @@ class Gate:
             raise _Refused(403, "this server answers to localhost and 127.0.0.1 alone")
         if _ADDRESS.search(scope["path"]):
             raise _Refused(403, "this server fetches no addresses")
+        reads = scope["method"] in ("GET", "HEAD")
+        if not reads and not _own(Headers(scope=scope)):
+            raise _Refused(403, "this server takes requests of its own page alone")
+        if not (_READ if reads else _WRITTEN).fullmatch(scope["path"]):
+            raise _Refused(404, "this page has nothing there")
         upload = scope["path"].endswith("/upload")
         most = self.limits.upload_bytes + ENVELOPE if upload else self.limits.request_bytes
         declared = Headers(scope=scope).get("content-length")
@@ -73,7 +84,7 @@ class Gate:
             if _held(self.scratch) + self._coming + size > self.limits.uploads_bytes:
                 raise _Refused(503, "the server holds too many uploads; try again in an hour")
             return bounded, size
-        if scope["method"] in ("GET", "HEAD"):
+        if reads:
             return bounded, 0
         body = await _read(bounded)
         _check(body)
@@ -101,6 +112,23 @@ def _host(scope: Scope) -> str:
         return urlsplit(f"//{Headers(scope=scope).get('host', '')}").hostname or ""
     except ValueError:  # half of an IPv6 address
         return ""
+
+
+def _own(headers: Headers) -> bool:
+    """Whether a request comes from the server's own page, or from no page.
+
+    A browser names the page that a request comes from (RFC 6454, section 7). Behind a proxy the
+    page's host is the one that the proxy was asked for.
+    """
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    named = [headers.get("host", ""), headers.get("x-forwarded-host", "").split(",")[0]]
+    scheme, _, place = origin.lower().partition("://")
+    usual = {"http": ":80", "https": ":443"}.get(scheme, "")
+    return bool(place) and place.removesuffix(usual) in {
+        name.strip().lower().removesuffix(usual) for name in named
+    }
 
 
 def _held(folder: Path) -> int:

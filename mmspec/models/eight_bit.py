@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..errors import InputError, reason
+from ..files import atomic, atomic_folder
 
 PACKED = ".int8.safetensors"
 PLAIN = ".safetensors"
@@ -65,10 +66,12 @@ def is_packed(folder: Path) -> bool:
 
 def pack_folder(source: Path, out: Path) -> None:
     """Copy a trained model's folder with its weights packed, and without its trainings."""
-    shutil.copytree(source, out, ignore=shutil.ignore_patterns("training"))
-    for file in [file for file in out.rglob("*" + PLAIN) if not file.name.endswith(PACKED)]:
-        _write(pack(_read(file)), file.with_name(file.name.removesuffix(PLAIN) + PACKED))
-        file.unlink()
+    with atomic_folder(out) as part:
+        others = shutil.ignore_patterns("training")
+        shutil.copytree(source, part, ignore=others, dirs_exist_ok=True)
+        for file in [file for file in part.rglob("*" + PLAIN) if not file.name.endswith(PACKED)]:
+            _write(pack(_read(file)), file.with_name(file.name.removesuffix(PLAIN) + PACKED))
+            file.unlink()
 
 
 def unpack_folder(folder: Path) -> None:
@@ -96,8 +99,9 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 
 def _write(weights: dict[str, Tensor], file: Path) -> None:
-    save_file(weights, file, metadata={"format": "pt"})
-    file.chmod(0o644)  # it is written as its owner's alone
+    with atomic(file) as part:
+        save_file(weights, part, metadata={"format": "pt"})
+        part.chmod(0o644)  # it is written as its owner's alone
 
 
 def main() -> None:
@@ -111,11 +115,15 @@ def main() -> None:
         parser.error(f"no folder {args.folder}")
     if args.out.exists():
         parser.error(f"{args.out} exists; name a new folder")
-    if args.what == "pack":
-        pack_folder(args.folder, args.out)
-    else:
-        shutil.copytree(args.folder, args.out)
-        unpack_folder(args.out)
+    try:
+        if args.what == "pack":
+            pack_folder(args.folder, args.out)
+            return
+        with atomic_folder(args.out) as part:
+            shutil.copytree(args.folder, part, dirs_exist_ok=True)
+            unpack_folder(part)
+    except InputError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..errors import InputError
+from ..files import to_json
 from .wan import WanTransformer
 from .wan_sampler import FewStepSampler, denoise_block
 from .wan_window import ContextWindow
@@ -184,7 +185,7 @@ class WanClips:
         """All that `restore` needs to go on with a clip from here, as tensors of their own."""
         waiting = self._pending(row)
         none = torch.zeros(0, *self.shape[1:], dtype=self.dtype)
-        made = json.dumps(self._made_by()).encode()
+        made = to_json(self._made_by()).encode()
         return {
             **self._caches[row].snapshot(),
             "made_by": torch.tensor(list(made), dtype=torch.uint8),

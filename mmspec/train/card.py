@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from ..errors import InputError
-from ..models.loading import load_strict, read_json, read_weights
+from ..files import atomic_folder, read_object, write_atomic, write_json
+from ..models.loading import load_strict, read_weights
 
 
 def ship(pipeline: Path, name: str, component: Any, kind: str = "ImagePipeline") -> Path:
@@ -17,22 +17,19 @@ def ship(pipeline: Path, name: str, component: Any, kind: str = "ImagePipeline")
 
     `kind` is the pipeline's class.
     """
-    folder = pipeline / name
-    folder.mkdir(parents=True, exist_ok=True)
-    for shard in folder.glob("*.safetensors*"):  # of an earlier save, cut up in another way
-        shard.unlink()
-    component.save_pretrained(folder)
-    path = pipeline / "model_index.json"
-    index = json.loads(path.read_text()) if path.exists() else {"_class_name": kind}
+    folder, path = pipeline / name, pipeline / "model_index.json"
+    index: dict[str, Any] = read_object(path) if path.exists() else {"_class_name": kind}
+    with atomic_folder(folder) as part:
+        component.save_pretrained(part)
     index[name] = [type(component).__module__, type(component).__name__]
-    path.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+    write_json(path, dict(sorted(index.items())))
     return folder
 
 
 def check_pipeline(pipeline: Path, kind: str) -> None:
     """Raise an `InputError` if the folder is that of another class of pipeline than `kind`."""
     path = pipeline / "model_index.json"
-    held = read_json(path).get("_class_name") if path.exists() else kind
+    held = read_object(path).get("_class_name") if path.exists() else kind
     if held != kind:
         raise InputError(f"{pipeline} holds a {held}, not a {kind}; give another --pipeline")
 
@@ -72,8 +69,8 @@ Held-out figures ({held_out}):
 
 Not good for: {limits}.
 """
-    folder.joinpath("README.md").write_text(text)
-    folder.joinpath("training.json").write_text(json.dumps(record, indent=2) + "\n")
+    write_atomic(folder / "README.md", text)
+    write_json(folder / "training.json", record)
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -81,7 +78,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     path = folder / "training.json"
     if not path.exists():
         return None
-    return {"component": folder.name, **json.loads(path.read_text())}
+    return {"component": folder.name, **read_object(path)}
 
 
 def _runs(record: dict[str, Any] | None) -> str:

@@ -9,8 +9,8 @@ belongs where. A few of the others' are true of it; they count as wrong all the 
 
 from __future__ import annotations
 
+import copy
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..files import atomic_folder, write_json
 from ..worlds.shapes import TASKS, Prompt, Scene, render, sample
 from ..worlds.shapes.foils import foil, may_hold
 from ..worlds.shapes.vocabulary import Split
@@ -114,7 +115,7 @@ class ClipRecipe:
         self.config, self.pipeline, self.rate = config, pipeline, rate
         self.draw = partial(draw_pairs, config.batch_size)
         self.words = caption_tokenizer()
-        self.settings = json.loads(json.dumps(EMBEDDED))
+        self.settings = copy.deepcopy(EMBEDDED)
         self.settings["text_cfg"]["vocab_size"] = len(self.words)
         self.model: nn.Module = CLIP(**self.settings)
 
@@ -161,14 +162,12 @@ class ClipRecipe:
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         folder = self.pipeline / "clip"
-        folder.mkdir(parents=True, exist_ok=True)
         weights = {n: p.half() if p.is_floating_point() else p for n, p in _stored(model)}
-        path = folder / "open_clip_model.safetensors"
-        save_file(weights, path, {"format": "pt"})
-        path.chmod(0o644)  # it is written as its owner's alone
         settings = {"model_cfg": self.settings, "preprocess_cfg": PREPROCESS}
-        (folder / "open_clip_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-        self.words.save_pretrained(folder)
+        with atomic_folder(folder) as part:
+            save_file(weights, part / "open_clip_model.safetensors", {"format": "pt"})
+            write_json(part / "open_clip_config.json", settings)
+            self.words.save_pretrained(part)
         write_card(
             folder,
             title="CLIP of the shapes world",

@@ -5,12 +5,13 @@ learn from it, or longer.
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from ..files import atomic
 
 
 def home(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
@@ -32,13 +33,19 @@ def read(file: Path) -> Any:
     """What was kept there; None: nothing is, or not the whole."""
     try:
         return torch.load(file, weights_only=True)
-    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
+    except Exception:  # torch.load raises what its parsers raise
         return None
 
 
 def keep(file: Path, content: Any) -> None:
-    """Keep tensors, and what holds them; whoever reads sees the whole or nothing."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    torch.save(content, part)
-    part.replace(file)
+    """Keep tensors, and what holds them; whoever reads sees the whole or nothing.
+
+    Raises:
+        InputError: it can't be written: the disk is full, say.
+    """
+    with atomic(file) as part, part.open("wb") as opened:
+        try:
+            torch.save(content, opened)
+        except RuntimeError as error:  # of the archive; what the system said lies beneath
+            cause = error.__context__
+            raise cause if isinstance(cause, OSError) else error from None

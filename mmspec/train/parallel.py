@@ -61,6 +61,10 @@ class Processes:
         """The seed of its data; the first one's is the run's."""
         return seed + _APART * self.index
 
+    def run_seed(self, seed: int) -> int:
+        """The run's seed, of that of this process."""
+        return seed - _APART * self.index
+
     def share_gradients(self, weights: Iterable[nn.Parameter]) -> None:
         """Put the mean of all processes' gradients into every one of them.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError
+from ..files import locked
 from ..models.eight_bit import is_packed
 from ..registry import check_name, resolve
 from .card import read_record
@@ -207,8 +210,8 @@ def train(
         The record of every stage; of several processes only the first has any.
 
     Raises:
-        InputError: a name is unknown, a stage does not take an option, or the folder's weights are
-            packed.
+        InputError: a name is unknown, a stage does not take an option, the folder's weights are
+            packed, another run writes there, or a checkpoint in it is of other settings.
     """
     check_name("recipe", name, STAGES)
     if is_packed(pipeline):
@@ -224,22 +227,41 @@ def train(
     changes = {key: given.pop(key) for key in [*given] if key in _FIELDS}
     for option in given:
         _check_option(option, stages.values())
-    records = []
+    processes = Processes.launched(changes.get("device", TrainConfig.device))
     for component, how in stages.items():
-        config = TrainConfig(out=pipeline / "training" / component, **{**how.config, **changes})
-        processes = Processes.launched(config.device)
         if processes.count > 1 and not how.parallel:
             raise InputError(f"{component} is trained by one process, not {processes.count}")
-        torch.manual_seed(config.seed)  # of the first weights; batches have seeds of their own
-        config = replace(config, seed=processes.seed(config.seed), device=processes.device)
-        options = {how.options[option]: value for option, value in given.items()}
-        recipe: Recipe = resolve(how.recipe)(config, pipeline, **{**how.arguments, **options})
-        origin: Path | None = getattr(recipe, "origin", None)  # of weights that it starts from
-        before = None if origin is None else read_record(origin)
-        record = Trainer(recipe, config, before, processes).run()
-        if processes.first:
-            records.append(record)
-    return records
+    with locked(pipeline) if processes.first else nullcontext():
+        records = [
+            _train(component, how, pipeline, changes, given, processes)
+            for component, how in stages.items()
+        ]
+    return records if processes.first else []
+
+
+def _train(
+    component: str,
+    how: Stage,
+    pipeline: Path,
+    changes: Mapping[str, Any],
+    given: Mapping[str, Any],
+    processes: Processes,
+) -> dict[str, Any]:
+    """Run one stage; returns its record."""
+    config = TrainConfig(out=pipeline / "training" / component, **{**how.config, **changes})
+    torch.manual_seed(config.seed)  # of the first weights; batches have seeds of their own
+    own = replace(config, seed=processes.seed(config.seed), device=processes.device)
+    options = {how.options[option]: value for option, value in given.items()}
+    kind = resolve(how.recipe)
+    call = inspect.signature(kind).bind(own, pipeline, **{**how.arguments, **options})
+    recipe: Recipe = kind(*call.args, **call.kwargs)
+    call.apply_defaults()
+    _, _, *named = call.arguments.items()  # but for the configuration and the folder
+    # a path in full, wherever a run is started
+    arguments = {n: str(v.resolve()) if isinstance(v, Path) else v for n, v in named}
+    origin: Path | None = getattr(recipe, "origin", None)  # of weights that it starts from
+    before = None if origin is None else read_record(origin)
+    return Trainer(recipe, own, before, processes, arguments).run()
 
 
 def _check_option(option: str, stages: Iterable[Stage]) -> None:

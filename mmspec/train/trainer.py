@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
+from ..errors import InputError, reason
+from ..files import to_json
 from ..progress import say
+from .kept import keep
 from .muon import Muon
 from .parallel import Processes
 
@@ -48,6 +51,9 @@ class TrainConfig:
     max_minutes: float | None = None
     workers: int = 0  # processes that draw batches ahead; a GPU outruns one
 
+
+# fields of `TrainConfig` that a resumed run may have otherwise: how long, where and how it is told
+FREE = {"out", "steps", "max_minutes", "device", "workers", "save_minutes", "evaluate_every"}
 
 Draw = Callable[[np.random.Generator, int], Any]
 
@@ -101,6 +107,8 @@ class Trainer:
     Args:
         before: the record of the weights that the recipe's model starts from; None: there is none.
         processes: those that train together, each with a recipe and a seed of its own.
+        arguments: the recipe's, plain values by name; like all of `config` that is not `FREE` they
+            are stored in checkpoints, and a resumed run must share them.
     """
 
     def __init__(
@@ -109,6 +117,7 @@ class Trainer:
         config: TrainConfig,
         before: dict[str, Any] | None = None,
         processes: Processes | None = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         self.recipe, self.config, self.before = recipe, config, before
         self.processes = processes or Processes(device=config.device)
@@ -127,6 +136,7 @@ class Trainer:
         self.constants = list(
             zip(_constants(self.average.module), _constants(self.model), strict=True)
         )
+        self.settings = self._settings(arguments or {})
         self.step, self.seconds = 0, 0.0
         self.checkpoint = config.out / "checkpoint.pt"
 
@@ -134,6 +144,10 @@ class Trainer:
         """Train to `config.steps` or the time limit; returns the record that the card shows.
 
         Of several processes only the first writes; the record of the others has no figures.
+
+        Raises:
+            InputError: the folder holds a checkpoint of other settings, or one that can't be read,
+                or can't be written to.
         """
         config, first = self.config, self.processes.first
         config.out.mkdir(parents=True, exist_ok=True)
@@ -165,9 +179,9 @@ class Trainer:
                         **metrics,
                         **figures,
                     }
-                    log.write(json.dumps(line) + "\n")
+                    log.write(to_json(line) + "\n")
                     log.flush()
-                    bar.write(json.dumps(line))
+                    bar.write(to_json(line))
                 if first and time.monotonic() - saved > 60 * config.save_minutes:
                     self.save()
                     saved = time.monotonic()
@@ -247,19 +261,58 @@ class Trainer:
             "model": self.model.state_dict(),
             "average": self.average.state_dict(),
             "optimizers": [o.state_dict() for o in self.optimizers],
+            "settings": self.settings,
         }
-        part = self.checkpoint.with_suffix(".part")
-        torch.save(state, part)
-        part.replace(self.checkpoint)
+        keep(self.checkpoint, state)
 
     def load(self) -> None:
-        """Resume from `checkpoint.pt` in the output folder."""
-        state = torch.load(self.checkpoint, map_location=self.config.device, weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self.average.load_state_dict(state["average"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        self.step, self.seconds = state["step"], state["seconds"]
+        """Resume from `checkpoint.pt` in the output folder.
+
+        Raises:
+            InputError: it can't be read, is of other settings, or does not fit the model.
+        """
+        file, afresh = self.checkpoint, "delete it to train from the start"
+        try:
+            state = torch.load(file, map_location=self.config.device, weights_only=True)
+        except Exception as error:  # torch.load raises what its parsers raise
+            what = f"can't read checkpoint {file}: {reason(error)}"
+            raise InputError(f"{what}; {afresh}") from error
+        self._check(state["settings"] if isinstance(state, dict) and "settings" in state else {})
+        try:
+            self.model.load_state_dict(state["model"])
+            self.average.load_state_dict(state["average"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+            self.step, self.seconds = int(state["step"]), float(state["seconds"])
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            what = f"checkpoint {file} does not fit what is trained here: {reason(error)}"
+            raise InputError(f"{what}; {afresh}") from error
+
+    def _settings(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What the weights depend on, as it is read back; the seed is the first process's."""
+        own = {name: value for name, value in asdict(self.config).items() if name not in FREE}
+        own["seed"] = self.processes.run_seed(own["seed"])
+        settings: dict[str, Any] = json.loads(
+            to_json({**own, "processes": self.processes.count, **arguments})
+        )
+        return settings
+
+    def _check(self, stored: Mapping[str, Any]) -> None:
+        """Raise an `InputError` unless a checkpoint's settings are this run's.
+
+        Checkpoints of earlier versions store none.
+        """
+        for name, own in self.settings.items() if stored else ():
+            if stored.get(name) != own:
+                raise InputError(
+                    f"{self.checkpoint} has {name} {_said(stored.get(name))}, and this run has "
+                    f"{_said(own)}: resume it as it began, or delete it to train from the start"
+                )
+
+
+def _said(value: Any) -> str:
+    """A setting in an error message."""
+    return "none" if value is None else str(value)
 
 
 def _constants(model: nn.Module) -> list[Tensor]:

@@ -27,6 +27,7 @@ from ..engine.stats import SpecStats
 from ..engine.types import Drafter
 from ..engine.warp import Warp
 from ..errors import InputError
+from ..files import atomic_folder
 from ..models.heads.base import DraftHead, HeadBatch
 from ..models.heads.columns import Images
 from ..models.heads.named import HEADS
@@ -155,7 +156,8 @@ class VlmHeadRecipe:
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, DraftHead)
         folder = self.pipeline / "heads" / self.method
-        model.half().save_pretrained(folder)
+        with atomic_folder(folder) as part:
+            model.half().save_pretrained(part)
         lessons = -(-record["step"] // USES) * self.config.batch_size
         write_card(
             folder,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from PIL import Image
 
-from ..errors import InputError, reason
+from ..errors import InputError
+from ..files import parse_json, read_text
 from ..picture import open_picture
 from ..worlds.shapes.exchanges import (
     SHORT_KINDS,
@@ -90,13 +90,9 @@ class FilePrompts:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            text = path.read_text()
-        except (OSError, ValueError) as error:
-            raise InputError(f"can't read {path}: {reason(error)}") from error
         rows = [
             _line(path, number, line)
-            for number, line in enumerate(text.splitlines(), start=1)
+            for number, line in enumerate(read_text(path).splitlines(), start=1)
             if line.strip()
         ]
         if len(rows) < 2:
@@ -121,10 +117,7 @@ def _opened(rows: list[tuple[Path, str]]) -> Questions:
 def _line(path: Path, number: int, line: str) -> tuple[Path, str]:
     """A line's picture and question."""
     where = f"{path}, line {number}"
-    try:
-        row: Any = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where} is no JSON: {error}") from error
+    row = parse_json(line, where)
     if not isinstance(row, dict):
         raise InputError(f'{where} must be {{"image": path, "question": text}}, not {line:.40}')
     for key in ("image", "question"):

@@ -8,7 +8,6 @@ The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instructi
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from ..errors import InputError
+from ..files import atomic_folder, write_json
 from ..models.loading import load_component, load_strict
 from ..models.vlm_folder import VERDICT_WORDS
 from ..registry import check_name
@@ -161,12 +161,11 @@ class VlmTargetRecipe:
         kept = self._kept(model)
         record["config"]["keep"] = self.keep
         folder = vlm_folder(self.pipeline, self.stage)
-        folder.mkdir(parents=True, exist_ok=True)
-        kept.half().save_pretrained(folder)
-        (folder / "model.safetensors").chmod(0o644)  # it is written as its owner's alone
-        self.processor.save_pretrained(folder)
-        if self.stage == "target":
-            (folder / VERDICT_WORDS).write_text(json.dumps(VERDICT, indent=2) + "\n")
+        with atomic_folder(folder) as part:
+            kept.half().save_pretrained(part)
+            self.processor.save_pretrained(part)
+            if self.stage == "target":
+                write_json(part / VERDICT_WORDS, VERDICT)
         write_card(
             folder,
             title=f"Vision-language model of the shapes world ({self.stage})",

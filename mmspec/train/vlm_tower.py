@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel
 
+from ..files import atomic_folder
 from ..worlds.shapes.exchanges import KINDS, draw, sample_picture
 from ..worlds.shapes.patches import LABELS, patch_labels
 from ..worlds.shapes.vocabulary import Split
@@ -92,7 +93,8 @@ class VlmTowerRecipe:
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         tower: Any = model.get_submodule("tower")
-        tower.half().save_pretrained(self.folder)
+        with atomic_folder(self.folder) as part:
+            tower.half().save_pretrained(part)
         write_card(
             self.folder,
             title="Vision tower of the shapes world",

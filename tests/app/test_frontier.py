@@ -67,7 +67,7 @@ def test_what_a_report_says_is_text(page, data, tmp_path):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda data: "no JSON", "can't read report the upload"),
+        (lambda data: "no JSON", "the upload: not JSON"),
         (lambda data: [], "the upload is not a version 2 report"),
         (lambda data: {**data, "version": 1}, "the upload is not a version 2 report"),
         (lambda data: {**data, "more": 1}, "fields missing or unknown: more"),

@@ -26,7 +26,12 @@ def test_uploads_on_their_way_have_a_size_together(tmp_path):
 
         async def upload(size: int | None) -> None:
             headers = [] if size is None else [(b"content-length", str(size).encode())]
-            scope = {"type": "http", "method": "POST", "path": "/upload", "headers": headers}
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": "/gradio_api/upload",
+                "headers": headers,
+            }
             await gate(scope, asyncio.Event().wait, send)
 
         at_once = [asyncio.create_task(upload(size)) for size in (60_000, None, 50_000, 30_000)]

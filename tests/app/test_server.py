@@ -130,9 +130,9 @@ def parts(*sizes: int) -> bytes:
     [
         ("upload", "multipart/form-data; boundary=b", parts(90_000, 90_000), 200),
         ("upload", "multipart/form-data; boundary=b", parts(*[90_000] * 3), 413),
-        ("reset", "application/json", b'{"event_id": "' + b"x" * 90_000 + b'"}', 200),
-        ("reset", "application/json", b'{"event_id": "' + b"x" * 110_000 + b'"}', 413),
-        ("reset", "application/json", b"[" * 90_000, 400),
+        ("queue/join", "application/json", b'{"event_id": "' + b"x" * 90_000 + b'"}', 422),
+        ("queue/join", "application/json", b'{"event_id": "' + b"x" * 110_000 + b'"}', 413),
+        ("queue/join", "application/json", b"[" * 90_000, 400),
         ("queue/join", "multipart/form-data; boundary=b", parts(1000), 400),
     ],
 )
@@ -163,9 +163,56 @@ def test_uploads_have_a_size_together(address):
     assert status(f"{address}/gradio_api/upload", parts(1000), Content_Type=kind) == 200
 
 
-def test_what_is_not_offered(address):
-    for path in ("monitoring", "gradio_api/runs", "gradio_api/mcp/"):
-        assert status(f"{address}/{path}") in (403, 404)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *[(path, None) for path in ("monitoring", "robots.txt", "manifest.json", "svelte/a.js")],
+        *[(f"gradio_api/{path}", None) for path in ("runs", "mcp/", "info", "openapi.json")],
+        *[(f"gradio_api/{path}", None) for path in ("user", "token", "app_id", "vibe-code")],
+        ("gradio_api/call/predict/1", None),
+        ("config/", None),
+        *[(f"gradio_api/{path}", b"{}") for path in ("api/predict", "call/predict", "reset")],
+        *[(f"gradio_api/{path}", b"{}") for path in ("cancel", "component_server", "vibe-edit")],
+        *[(f"gradio_api/{path}", b"{}") for path in ("run/_thumbnail", "stream/1", "queue/join/")],
+        ("login", b"{}"),
+        ("config", b"{}"),
+    ],
+)
+def test_what_the_page_does_not_use_does_not_answer(address, path, body):
+    assert answer(f"{address}/{path}", body) == (404, "this page has nothing there")
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 200),  # of no page: a program's
+        ({"Origin": "http://{host}"}, 200),
+        ({"Origin": "HTTP://{host}"}, 200),
+        ({"Origin": "https://demo.example", "X-Forwarded-Host": "demo.example"}, 200),
+        ({"Origin": "https://demo.example:443", "X-Forwarded-Host": "demo.example"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "http://{host}.evil.example"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "https://evil.example", "X-Forwarded-Host": "demo.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
+    ],
+)
+def test_uploads_come_from_the_page_itself(address, headers, code):
+    """A page of another origin may send a form here, whose answer it can't read."""
+    host = address.removeprefix("http://")
+    headers = {name: value.format(host=host) for name, value in headers.items()}
+    request = urllib.request.Request(f"{address}/gradio_api/upload", parts(1000), headers)
+    request.add_header("Content-Type", "multipart/form-data; boundary=b")
+    scratch = Path(os.environ["GRADIO_TEMP_DIR"])
+    before = set(scratch.rglob("*"))
+    try:
+        with urllib.request.urlopen(request, timeout=120) as found:
+            given = found.status
+    except urllib.error.HTTPError as error:
+        given = error.code
+        assert set(scratch.rglob("*")) == before
+    assert given == code
 
 
 @pytest.mark.parametrize(
@@ -213,15 +260,17 @@ def test_nothing_is_left_behind(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_command_serves_until_it_is_interrupted(folders, tmp_path):
-    """As `make demo` runs it; the page is there once the line is."""
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_command_serves_until_it_is_ended(folders, tmp_path, stop, code):
+    """As `make demo` runs it; the page is there once the line is, and no upload once it ends."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "mmspec", "demo", "--port", str(port)]
     for modality, folder in folders.items():
         command += ["--model", f"{modality}={folder}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp")}
     demo = subprocess.Popen(
         command,
         cwd=tmp_path,
@@ -234,10 +283,16 @@ def test_the_command_serves_until_it_is_interrupted(folders, tmp_path):
     try:
         line = demo.stdout.readline()
         assert line.startswith(f"The demo is at http://127.0.0.1:{port}"), line
-        code, page = answer(f"http://127.0.0.1:{port}/")
-        assert (code, "mmspec" in page) == (200, True)
-        demo.send_signal(signal.SIGINT)
-        assert demo.wait(60) == 130
+        url = f"http://127.0.0.1:{port}/"
+        found, page = answer(url)
+        assert (found, "mmspec" in page) == (200, True)
+        kind = "multipart/form-data; boundary=b"
+        assert status(f"{url}gradio_api/upload", parts(1000), Content_Type=kind) == 200
+        (scratch,) = (tmp_path / "tmp").glob("mmspec-demo-*")
+        assert any(file.name == "a.png" for file in scratch.rglob("*"))
+        demo.send_signal(stop)
+        assert demo.wait(60) == code
+        assert not scratch.exists()
     finally:
         demo.kill()
         demo.stdout.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
+import mmspec
 from mmspec.errors import InputError
 from mmspec.eval.environment import environment
-from mmspec.eval.files import write_atomic
+from mmspec.eval.report import to_markdown
 from mmspec.eval.schema import VERSION, MethodResult, Report
 from mmspec.eval.schema_parts import EqualShare, Quality, Throughput
 
@@ -79,18 +81,6 @@ def test_a_failed_write_leaves_the_old_report(report, tmp_path):
     assert Report.read(path) == report
 
 
-def test_a_write_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch):
-    path = write_atomic(tmp_path / "f", "old")
-
-    def full(*_):
-        raise OSError("no space")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="no space"):
-        write_atomic(path, b"new")
-    assert path.read_text() == "old"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -105,6 +95,24 @@ def test_a_write_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch):
         (lambda d: d["methods"]["sjd"]["quality"].update(fid=2), "quality fid: not an object"),
         (lambda d: d["methods"]["sjd"]["quality"]["geneval"].pop("value"), "geneval.* value"),
         (lambda d: d["methods"]["sjd"]["throughput"]["8"].pop("n"), "throughput 8.* n"),
+        (lambda d: d["methods"]["sjd"].update(n="3"), "sjd: n must be a whole number, not '3'"),
+        (
+            lambda d: d["methods"]["sjd"].update(nfe_per_sample=None),
+            "nfe_per_sample must be a finite",
+        ),
+        (
+            lambda d: d["methods"]["sjd"].update(seconds_median=float("nan")),
+            "finite number, not nan",
+        ),
+        (lambda d: d["methods"]["sjd"].update(speedup_ci95=[1]), "speedup_ci95 must be 2 numbers"),
+        (lambda d: d["methods"]["sjd"].update(phase_seconds=[]), "phase_seconds must be an object"),
+        (
+            lambda d: d["methods"]["sjd"]["quality"]["geneval"].update(value="high"),
+            "geneval: value",
+        ),
+        (lambda d: d.update(notes="none"), "notes must be a list, not 'none'"),
+        (lambda d: d.update(suite=None), "suite must be text, not None"),
+        (lambda d: d.update(for_reporting=1), "for_reporting must be true or false"),
     ],
 )
 def test_reports_of_another_shape(report, tmp_path, change, message):
@@ -113,6 +121,29 @@ def test_reports_of_another_shape(report, tmp_path, change, message):
     (tmp_path / "report.json").write_text(json.dumps(data))
     with pytest.raises(InputError, match=message):
         Report.read(tmp_path)
+
+
+def test_reports_of_earlier_runs_are_read_and_drawn(tmp_path):
+    """All that are stored; what they do not tell is not shown."""
+    stored = sorted((Path(mmspec.__file__).parents[1] / "assets" / "reports").glob("*/report.json"))
+    assert len(stored) >= 8
+    for path in stored:
+        report = Report.read(path)
+        assert report.date is None
+        assert "p95" not in (page := to_markdown(report))
+        assert "Share of the drafts" not in page
+        assert report.suite in page
+
+
+def test_a_report_is_json(report, tmp_path):
+    """A figure that does not exist is null."""
+    report.methods["sjd"].ideal_speedup = float("nan")
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    json.loads(report.write(tmp_path).read_text(), parse_constant=refuse)
+    assert Report.read(tmp_path).methods["sjd"].ideal_speedup is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", None])

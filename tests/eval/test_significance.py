@@ -158,6 +158,35 @@ def test_named_pairs_and_unknown_names(tmp_path):
         compare_reports(run, alone)
 
 
+def test_what_is_not_compared_is_said(tmp_path, capsys):
+    """Two runs share plain; each has a method of its own."""
+    scores = numbers([1, 0, 1, 0])
+    a = Run({"plain": scores, "sjd": scores}).write(tmp_path / "a")
+    b = Run({"plain": scores, "scd": scores, "gsd": scores}).write(tmp_path / "b")
+    assert compare_command(a, b, as_json=False) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == (
+        "warning: compared are plain; only A has sjd and only B has scd, gsd: pair methods of "
+        "unlike names with --methods x:y"
+    )
+    assert compare_command(a, b, as_json=True, methods="sjd:scd") == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+
+
+def test_metrics_and_methods_that_do_not_pair_are_said(tmp_path, capsys):
+    scores = numbers([1, 0, 1, 0])
+    runs = [Run({"plain": scores, "sjd": own}) for own in (scores, {9: 1.0, 10: 0.0})]
+    a, b = (run.write(tmp_path / name) for run, name in zip(runs, "ab", strict=True))
+    report = Report.read(b)
+    report.methods["plain"].quality["frechet"] = Quality(3.0)
+    report.write(b)
+    assert compare_command(a, b, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == [
+        "sjd not compared: no sample of equal index, seed, prompt",
+        "frechet of plain not compared: no figures of single samples in both",
+    ]
+
+
 def test_unlike_settings_are_named(tmp_path):
     settings = [{"guidance_scale": g, "call": {"top_k": 5}} for g in (2.0, 3.0)]
     a, b = (
@@ -203,7 +232,7 @@ def test_bad_folders_and_lines(two, tmp_path):
     with pytest.raises(InputError, match=r"no folder .*nowhere"):
         compare_reports(a, tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="can't read report"):
+    with pytest.raises(InputError, match=r"can't read .*report\.json"):
         compare_reports(tmp_path / "empty", b)
     (b / "samples.jsonl").write_text('{"kind": 1}\n{}\n')
     with pytest.raises(InputError, match=r"samples\.jsonl:1: "):

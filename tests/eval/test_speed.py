@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from dataclasses import asdict
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from mmspec.config import SpecConfig
 from mmspec.engine.stats import SpecStats
+from mmspec.eval.counters import accepted_lengths
 from mmspec.eval.ideal import BareCosts, call_seconds, ideal_seconds
 from mmspec.eval.schema_parts import Throughput
 from mmspec.eval.showcase import _row
@@ -196,6 +199,12 @@ def test_rows_by_hand():
     assert row.engine_efficiency == 2 / 3
     assert (row.peak_memory_bytes, row.energy_joules_per_sample) == (102, 4.0)
 
+    assert row.accepted_lengths == pytest.approx([3 / 10, 5 / 10, 2 / 10])
+    assert (row.outputs_per_second, row.tokens_per_second) == (3 / (6 + 10 + 18), 24 / 24)
+    assert (base.outputs_per_second, base.tokens_per_second) == (3 / (10 + 14 + 18), 24 / 36)
+    assert base.accepted_lengths == []
+    assert row.seconds_p95 is None  # of three calls there is no slowest twentieth
+
     assert base.speedup_median is base.speedup_ci95 is base.speedup_end_to_end_median is None
     assert base.ideal_speedup == 12 / 8
     assert base.engine_efficiency == pytest.approx(8 / 12)
@@ -207,6 +216,29 @@ def test_rows_by_hand():
     assert rows["sjd"].speedup_ci95 == (1, 3)
     notes = noise_notes(many, rows)
     assert "sjd: the speed-up's interval holds 1: neither faster nor slower" in notes
+
+
+def test_the_slowest_twentieth():
+    """Of 21 calls of 2 to 22 s the twentieth, of 21 s, is above 95 % of the others."""
+    plain = [plain_sample(1.0) for _ in range(21)]
+    for i, one in enumerate(plain):
+        one.seconds = 2.0 + i
+    (row,) = speed_rows(lines_of("plain", plain), ["plain"]).values()
+    assert (row.seconds_median, row.seconds_p95) == (12, 21)
+
+
+def test_accepted_lengths_are_those_that_were_counted():
+    rng, stats, counted = np.random.default_rng(0), SpecStats("sjd"), Counter[int]()
+    stats.start(2)
+    for _ in range(50):
+        reach = rng.integers(1, 5, 2)
+        kept = [int(rng.integers(0, n + 1)) for n in reach]
+        counted.update(kept)
+        stats.observe(4, reach.tolist(), reach.tolist(), kept, [k + 1 for k in kept])
+    found = accepted_lengths(stats)
+    assert found == pytest.approx([counted[n] / 100 for n in range(len(found))])
+    assert sum(found) == pytest.approx(1)
+    assert accepted_lengths(SpecStats()) == []
 
 
 def test_throughput_by_hand():

@@ -83,7 +83,7 @@ def test_suites_refused(tmp_path, text, said):
 def test_own_suite(tmp_path):
     (tmp_path / "mine.yaml").write_text(GOOD)
     assert load_suite(str(tmp_path / "mine.yaml")).speed == 3
-    with pytest.raises(InputError, match="can't read suite"):
+    with pytest.raises(InputError, match=r"can't read .*other"):
         load_suite(str(tmp_path / "other.yaml"))
     with pytest.raises(InputError, match="did you mean 'speed'"):
         load_suite("spead")

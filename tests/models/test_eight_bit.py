@@ -13,7 +13,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec.errors import InputError
 from mmspec.models import embedded
-from mmspec.models.eight_bit import BLOCK, is_packed, pack, pack_folder, unpack, unpack_folder
+from mmspec.models.eight_bit import (
+    BLOCK,
+    is_packed,
+    main,
+    pack,
+    pack_folder,
+    unpack,
+    unpack_folder,
+)
 from mmspec.models.embedded import embedded_folder, readable
 from mmspec.pipelines.base import locate
 from mmspec.train.recipes import train
@@ -150,3 +158,23 @@ def test_the_command_there_and_back(folder, tmp_path):
     assert again.returncode == 2
     assert "exists; name a new folder" in again.stderr
     assert call("unpack", tmp_path / "none", tmp_path / "new").returncode == 2
+
+
+def test_a_full_disk_leaves_nothing_half_packed(folder, tmp_path, full_disk):
+    with full_disk(5_000), pytest.raises(InputError, match="too large"):
+        pack_folder(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    pack_folder(folder, tmp_path / "out")
+    with full_disk(5_000), pytest.raises(InputError, match="too large"):
+        readable(tmp_path / "out")
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_the_command_refuses_in_one_line(folder, tmp_path, capsys, monkeypatch):
+    (folder / "drafter" / "model.safetensors").write_bytes(b"nonsense")
+    monkeypatch.setattr(sys, "argv", ["eight_bit", "pack", str(folder), str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "can't read weights" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

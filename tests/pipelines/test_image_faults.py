@@ -10,6 +10,7 @@ import torch
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli import main
 from mmspec.engine.types import TargetError
+from mmspec.errors import InputError
 from mmspec.methods import NEEDS, serving
 from mmspec.models.decoder import Decoder
 
@@ -100,3 +101,15 @@ def test_the_command_line_says_so_in_one_line(pipe, tmp_path, capfd):
     ]
     assert not any("Traceback" in line for line in lines)
     assert not list(out.glob("*.png"))
+
+
+def test_a_full_disk_leaves_the_saved_pipeline_as_it_was(pipe, tmp_path, full_disk):
+    """All of it or nothing: a half of it would load, with weights of two models."""
+    pipe.save_pretrained(tmp_path / "old")
+    before = {p: p.read_bytes() for p in (tmp_path / "old").rglob("*") if p.is_file()}
+    for name in ("old", "new"):
+        with full_disk(20_000), pytest.raises(InputError, match="can't write") as caught:
+            pipe.save_pretrained(tmp_path / name)
+        assert "\n" not in str(caught.value)
+    assert {p: p.read_bytes() for p in (tmp_path / "old").rglob("*") if p.is_file()} == before
+    assert not (tmp_path / "new").exists()

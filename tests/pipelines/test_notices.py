@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from mmspec.engine.stats import SpecStats
-from mmspec.pipelines.notices import Notices
+from mmspec.pipelines.notices import FEWEST, Notices, timed_apart
 
 
 def stats_of(method: str, rounds: list[int], seconds: float, fault=None) -> SpecStats:
@@ -54,3 +54,25 @@ def test_every_method_is_spoken_of_once(caplog):
         for method in ("draft", "sjd", "draft"):
             notices.check(stats_of(method, [4], 2.0), plain=1.0)
     assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("tokens", [1, FEWEST - 1, FEWEST])
+def test_a_short_answer_tells_nothing(caplog, tokens):
+    stats = stats_of("draft", [0], 9.0)
+    stats.emitted, stats.alone = [1, tokens], 0
+    with caplog.at_level(logging.WARNING):
+        Notices().check(stats, plain=1.0)
+    assert len(caplog.records) == (tokens == FEWEST)
+
+
+def test_no_estimate_stands_beside_a_measurement(caplog):
+    """What was counted is said all the same."""
+    notices = Notices()
+    with caplog.at_level(logging.WARNING):
+        with timed_apart():
+            notices.check(stats_of("draft", [4, 4], 9.0), plain=1.0)
+            assert not caplog.records
+            notices.check(stats_of("sjd", [4, 0, 0], 0.5), plain=1.0)
+            assert "fell back" in caplog.records.pop().message
+        notices.check(stats_of("draft", [4, 4], 9.0), plain=1.0)
+    assert "took 9.00 s where plain" in caplog.text

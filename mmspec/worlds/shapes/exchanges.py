@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ...errors import InputError
+from ...files import to_json, write_atomic
 from .answers import is_correct
 from .chart_claims import score_chart
 from .chart_texts import CHART_KINDS, ask_chart, describe_chart
@@ -172,7 +173,7 @@ class Line(Protocol):
 
 def write_held_out(path: Path, lines: Iterable[Line]) -> None:
     """A list as a file, a line each."""
-    path.write_text("".join(json.dumps(line.line()) + "\n" for line in lines))
+    write_atomic(path, "".join(to_json(line.line()) + "\n" for line in lines))
 
 
 def _held_out(kind: str, seed: tuple[int, int, int]) -> HeldOut:

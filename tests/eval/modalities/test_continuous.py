@@ -46,7 +46,10 @@ call: {guidance_scale: 3.0, diffusion_steps: 6, num_iterations: 5}
 sceptics: {few: {num_iterations: 3}, disa: {diffusion_steps: [6, 3]}}
 again: true
 """
-TIMES = ("seconds", "decode_seconds", "phase_seconds", "peak_memory", "energy", "environment")
+TIMES = (
+    *("seconds", "decode_seconds", "phase_seconds", "peak_memory", "energy", "environment"),
+    *("date", "checksum"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,10 @@ sceptics: {hasty: {num_inference_steps: 1}}
 SDVG, CHANCE = "sdvg[tau=0]", "random-routing[draft_share=1]"
 METHODS = ("drafter-only", "sdvg[tau=100]", SDVG, CHANCE)
 ROWS = ["plain", *METHODS, "plain:hasty"]
-TIMES = ("seconds", "decode_seconds", "phase_seconds", "peak_memory", "energy", "environment")
+TIMES = (
+    *("seconds", "decode_seconds", "phase_seconds", "peak_memory", "energy", "environment"),
+    *("date", "checksum"),
+)
 PARTS = {"draft", "decode", "reward", "regenerate", "commit"}
 
 

@@ -79,12 +79,14 @@ def test_units_without_their_end_do_not_count(tmp_path):
         ({**JUDGED, "scores": {"geneval": "high"}}, "geneval must be a number, not 'high'"),
         ({**JUDGED, "scores": [1]}, "scores must be an object"),
         ({**JUDGED, "prompt": 5}, "prompt must be text, not 5"),
+        ({**TIMED, "seconds": float("nan")}, "seconds must be a number, not nan"),
+        ({**TIMED, "decode_seconds": float("inf")}, "decode_seconds must be a number, not inf"),
         ({**TIMED, "decode_seconds": None}, "decode_seconds must be a number, not None"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path, line, message):
     write(tmp_path, JUDGED, line, TIMED)
-    with pytest.raises(InputError, match="run the suite again") as error:
+    with pytest.raises(InputError, match=r"not JSON|run the suite again") as error:
         read_samples(tmp_path)
     assert f"{tmp_path / 'samples.jsonl'}:2: " in str(error.value)
     assert message in str(error.value)

@@ -48,7 +48,7 @@ def timeless(folder: Path) -> list[str]:
     out = []
     for text in (folder / "samples.jsonl").read_text().splitlines():
         line = json.loads(text)
-        for name in (*TIMES, "energy", "environment"):
+        for name in (*TIMES, "energy", "environment", "date", "checksum"):
             line.pop(name, None)
         line.get("stats", {}).pop("seconds", None)
         out.append(json.dumps(line, sort_keys=True))

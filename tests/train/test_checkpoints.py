@@ -1,0 +1,196 @@
+"""Checkpoints of a training: its settings, damaged files, a full disk, and one run at a time."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from torch import nn
+
+from mmspec.cli import main
+from mmspec.errors import InputError
+from mmspec.files import locked
+from mmspec.train import recipes
+from mmspec.train.parallel import Processes
+from mmspec.train.trainer import FREE, TrainConfig, Trainer
+
+
+def draw_numbers(rng, step):
+    return torch.from_numpy(rng.standard_normal((4, 3))).float()
+
+
+class Toy:
+    """One layer, as the trainer wants it."""
+
+    draw = staticmethod(draw_numbers)
+
+    def __init__(self, width: int = 2) -> None:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.model = nn.Linear(3, width)
+
+    def optimizers(self):
+        return [torch.optim.AdamW(self.model.parameters(), 0.01)]
+
+    def loss(self, batch, rng, step):
+        return self.model(batch).square().mean(), {}
+
+    def evaluate(self, model):
+        return {}
+
+    def export(self, model, record):
+        pass
+
+
+class Shipped(Toy):
+    """The same with what recipes of the table take."""
+
+    def __init__(self, config, pipeline, init=None, rate=0.01, settings=None) -> None:
+        super().__init__()
+
+
+@pytest.fixture
+def config(tmp_path) -> TrainConfig:
+    return TrainConfig(tmp_path / "toy", 2, 4, warmup=1)
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    """A recipe of one quick stage, `toy`."""
+    options = {"init": "init", "rate": "rate", "settings": "settings"}
+    made = recipes.Stage(f"{__name__}:Shipped", {"steps": 2, "batch_size": 4}, options)
+    monkeypatch.setattr(recipes, "STAGES", {"toy": {"toy": made}})
+    monkeypatch.setattr(recipes, "resolve", lambda reference: Shipped)
+
+
+def one_line(call) -> str:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+OTHERS = {
+    "batch_size": 8,
+    "seed": 1,
+    "precision": "bfloat16",
+    "warmup": 2,
+    "decay": 0.5,
+    "ema": 0.9,
+    "clip": 2.0,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_resumed_run_has_the_settings_that_it_began_with(config, name):
+    Trainer(Toy(), config).run()
+    other = replace(config, **{name: OTHERS[name]})
+    line = one_line(Trainer(Toy(), other).run)
+    own = getattr(config, name)
+    assert f"checkpoint.pt has {name} {own}, and this run has {OTHERS[name]}: resume it" in line
+
+
+def test_what_a_resumed_run_may_have_otherwise_is_listed(config):
+    """Every field is compared or listed; longer, elsewhere and told more often is the same run."""
+    assert OTHERS.keys() | FREE == {field.name for field in fields(TrainConfig)}
+    assert not OTHERS.keys() & FREE
+    Trainer(Toy(), config).run()
+    longer = replace(
+        config, steps=3, max_minutes=5.0, save_minutes=1.0, evaluate_every=1, workers=0
+    )
+    assert Trainer(Toy(), longer).run()["step"] == 3
+
+
+def test_the_number_of_processes_and_a_recipes_arguments_are_settings(config):
+    Trainer(Toy(), config, arguments={"rate": 0.1}).run()
+    assert "has rate 0.1, and this run has 0.2" in one_line(
+        Trainer(Toy(), config, arguments={"rate": 0.2}).load
+    )
+    two = Processes(0, 2)
+    trainer = Trainer(Toy(), config, processes=two, arguments={"rate": 0.1})
+    assert "has processes 1, and this run has 2" in one_line(trainer.load)
+
+
+def test_every_process_has_the_runs_seed(config):
+    """Their data differ, and the checkpoint of the first is all of theirs."""
+    first = Trainer(Toy(), config, processes=Processes(0, 2))
+    first.save()
+    second = Processes(1, 2)
+    Trainer(Toy(), replace(config, seed=second.seed(config.seed)), processes=second).load()
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read(config):
+    trainer = Trainer(Toy(), config)
+    trainer.run()
+    state = torch.load(trainer.checkpoint, weights_only=True)
+    del state["settings"]
+    torch.save(state, trainer.checkpoint)
+    Trainer(Toy(), replace(config, seed=9)).load()
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 and no more", None])
+def test_a_damaged_checkpoint_is_one_line(config, content):
+    checkpoint = config.out / "checkpoint.pt"
+    config.out.mkdir()
+    checkpoint.mkdir() if content is None else checkpoint.write_bytes(content)
+    line = one_line(Trainer(Toy(), config).run)
+    assert f"can't read checkpoint {checkpoint}: " in line
+    assert line.endswith("delete it to train from the start")
+
+
+def test_a_checkpoint_that_was_cut_off(config):
+    Trainer(Toy(), config).run()
+    checkpoint = config.out / "checkpoint.pt"
+    whole = checkpoint.read_bytes()
+    for size in (1, len(whole) // 2, len(whole) - 1):
+        checkpoint.write_bytes(whole[:size])
+        assert "delete it to train from the start" in one_line(Trainer(Toy(), config).load)
+
+
+@pytest.mark.parametrize("state", [3, {}, {"model": {}}, {"model": 3, "average": [], "step": "x"}])
+def test_a_checkpoint_of_another_content(config, state):
+    config.out.mkdir()
+    torch.save(state, config.out / "checkpoint.pt")
+    assert "does not fit what is trained here" in one_line(Trainer(Toy(), config).load)
+
+
+def test_a_checkpoint_of_another_model(config):
+    Trainer(Toy(width=4), config).run()
+    assert "does not fit what is trained here" in one_line(Trainer(Toy(), config).load)
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(config, full_disk):
+    trainer = Trainer(Toy(width=500), config)
+    trainer.run()
+    before = trainer.checkpoint.read_bytes()
+    with full_disk(3000):
+        line = one_line(trainer.save)
+    assert line == f"can't write {trainer.checkpoint}: File too large"
+    assert trainer.checkpoint.read_bytes() == before
+    assert sorted(file.name for file in config.out.iterdir()) == ["checkpoint.pt", "log.jsonl"]
+
+
+def test_the_command_compares_too(stage, tmp_path, capsys):
+    """A default of the recipe is the same setting as its value given; another one is refused."""
+    folder = ["train", "toy", "--pipeline", str(tmp_path / "run")]
+    assert main([*folder, "--seed", "3"]) == 0
+    assert main([*folder, "--seed", "3", "--rate", "0.01", "--steps", "3"]) == 0
+    capsys.readouterr()
+    for words, told in (
+        ([], "has seed 3, and this run has 0: resume it"),
+        (["--seed", "3", "--rate", "0.5"], "has rate 0.01, and this run has 0.5"),
+        (["--seed", "3", "--batch-size", "8"], "has batch_size 4, and this run has 8"),
+        (["--seed", "3", "--set", "depth=2"], "has settings none, and this run has {'depth': '2'}"),
+    ):
+        assert main([*folder, *words]) == 2
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert error.startswith("mmspec: error: ")
+        assert told in error
+
+
+def test_a_folder_that_another_run_writes_is_refused(stage, tmp_path, capsys):
+    with locked(tmp_path / "run"):
+        assert main(["train", "toy", "--pipeline", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.startswith("mmspec: error: another run writes to")
+    assert not (tmp_path / "run").exists()
