@@ -3,7 +3,7 @@
 Kernels add up in an order that hangs on the processor, and on the sizes, strides and alignment of
 what they are given. Here each product of matrices, convolution and attention gets an error of up to
 one unit in the last place, drawn from a seed and from just that: sizes, strides, alignment. What is
-exact anywhere stays exact. The same work on the same layout gives the same bits, as on a real machine;
+exact anywhere stays exact. The same work on the same layout gives the same bits, as on a machine;
 the same work on another layout does not. A test that fails under this demands bits that no one
 promises, and would fail on some machine.
 """
