@@ -89,7 +89,11 @@ def build_parser() -> argparse.ArgumentParser:
 
     generate = commands.add_parser("generate", help="draw a picture from a prompt")
     generate.set_defaults(run=_generate)
-    generate.add_argument("prompt", help="what to draw, such as 'a photo of two blue stars'")
+    generate.add_argument(
+        "prompt",
+        help="what to draw, such as 'a photo of two blue stars'; for a model that is told classes, "
+        "the number of one",
+    )
     add_model(generate)
     generate.add_argument(
         "--pipeline",

@@ -9,20 +9,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .caption_cleaning import clean_caption, repaired
+
 logger = logging.getLogger(__name__)
 
 
 def encode_captions(
-    tokenizer: Any, encoder: nn.Module, captions: list[str], length: int
+    tokenizer: Any, encoder: nn.Module, captions: list[str], length: int, clean: bool = False
 ) -> tuple[Tensor, Tensor]:
     """T5 features of captions, moved to the right end of a prefix of `length`.
+
+    Args:
+        clean: by `clean_caption`, as LlamaGen's published models were trained; else they are put
+            into lower case alone.
 
     Returns:
         features `[B, length, caption_dim]`, zero where padded, and the mask `[B, length]`, True
         where a caption token stands. Captions longer than `length` are cut, as T5's tokenizer does.
     """
     device = next(encoder.parameters()).device
-    captions = [caption.strip().lower() for caption in captions]
+    captions = [clean_caption(c) if clean else c.strip().lower() for c in captions]
     batch = tokenizer(
         captions,
         max_length=length,
@@ -43,9 +49,9 @@ def encode_captions(
 def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Tensor:
     """T5 features `[T, text_dim]` of one prompt, without padding; beyond `length` tokens it is cut.
 
-    White space is made single, as in Wan.
+    Text is repaired and its white space made single, as in Wan.
     """
-    words = " ".join(prompt.split())
+    words = " ".join(repaired(prompt).split())
     ids = tokenizer(words, max_length=length, truncation=True, return_tensors="pt")["input_ids"]
     name_unknown(tokenizer, [words], ids)
     weight: Tensor = next(encoder.parameters())
