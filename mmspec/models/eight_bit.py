@@ -16,11 +16,10 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from ..errors import InputError, reason
+from .weights import read_tensors
 
 PACKED = ".int8.safetensors"
 PLAIN = ".safetensors"
@@ -67,7 +66,7 @@ def pack_folder(source: Path, out: Path) -> None:
     """Copy a trained model's folder with its weights packed, and without its trainings."""
     shutil.copytree(source, out, ignore=shutil.ignore_patterns("training"))
     for file in [file for file in out.rglob("*" + PLAIN) if not file.name.endswith(PACKED)]:
-        _write(pack(_read(file)), file.with_name(file.name.removesuffix(PLAIN) + PACKED))
+        _write(pack(read_tensors(file)), file.with_name(file.name.removesuffix(PLAIN) + PACKED))
         file.unlink()
 
 
@@ -78,7 +77,7 @@ def unpack_folder(folder: Path) -> None:
         InputError: a file can't be read.
     """
     for file in sorted(folder.rglob("*" + PACKED)):
-        _write(unpack(_read(file)), file.with_name(file.name.removesuffix(PACKED) + PLAIN))
+        _write(unpack(read_tensors(file)), file.with_name(file.name.removesuffix(PACKED) + PLAIN))
         file.unlink()
 
 
@@ -86,13 +85,6 @@ def _blocks(values: Tensor) -> Tensor:
     """Values in rows of a block each, the last filled up with zeros."""
     flat = values.flatten()
     return F.pad(flat, (0, -len(flat) % BLOCK)).view(-1, BLOCK)
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"can't read weights {file}: {reason(error)}") from error
 
 
 def _write(weights: dict[str, Tensor], file: Path) -> None:

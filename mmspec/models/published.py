@@ -8,10 +8,7 @@ They are read with `weights_only=True` and loaded strictly.
 from __future__ import annotations
 
 import math
-import pickle
-import re
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from ..errors import InputError
 from .llamagen import LlamaGenTransformer
 from .loading import cast, load_strict
 from .vq import VQModel
+from .weights import read_checkpoint
 
 SIZES: dict[int, dict[str, int]] = {  # of the authors' models, by width
     768: {"n_layer": 12, "n_head": 12},  # GPT-B
@@ -36,38 +34,6 @@ SIZES: dict[int, dict[str, int]] = {  # of the authors' models, by width
 # what the authors draw with: sample_t2i.py and sample_c2i.py
 CAPTIONED = {"sample_guidance": 7.5, "sample_top_k": 1000, "clean_captions": True}
 CLASSES = {"sample_guidance": 4.0, "sample_top_k": 2000}
-
-
-def read_checkpoint(
-    path: str | Path, keys: Sequence[str] = ("model", "module", "state_dict")
-) -> dict[str, Tensor]:
-    """The state dict of a released `.pt` file; no code in it is ever run.
-
-    Args:
-        keys: what it may lie under in the file, first choice first.
-    """
-    try:
-        # the authors' training scripts store their arguments beside the weights
-        with torch.serialization.safe_globals([Namespace]):
-            data: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except pickle.UnpicklingError as error:
-        code = re.search(r"GLOBAL (\S+)", str(error))
-        what = f"code ({code[1]})" if code else "something"
-        raise InputError(f"{path} holds {what} beside tensors and is not loaded") from error
-    except (OSError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        if "mmap can only be used" in first:
-            first = "not a file of torch.save in its zip format"
-        raise InputError(f"can't read checkpoint {path}: {first}") from error
-    for key in keys:
-        if isinstance(data, dict) and key in data:
-            data = data[key]
-            break
-    if not isinstance(data, dict) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in data.items()
-    ):
-        raise InputError(f"{path} holds no state dict of tensors")
-    return data
 
 
 def load_llamagen(
