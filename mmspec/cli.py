@@ -26,6 +26,7 @@ from .devices import check_device
 from .errors import InputError, absent
 from .eval.methods import parse_method
 from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
+from .models.unread import gathered
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
 
@@ -227,6 +228,7 @@ def _spec_config(args: argparse.Namespace) -> SpecConfig:
     return replace(parse_method(args.method)[1], **given)
 
 
+@gathered()
 def _generate(args: argparse.Namespace) -> int:
     from .eval.showcase import compare, print_table
 

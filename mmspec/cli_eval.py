@@ -25,6 +25,7 @@ from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_methods, split_methods
 from .methods import serving
+from .models.unread import gathered
 from .registry import check_name
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def _weights(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
+@gathered()
 def _run(args: argparse.Namespace) -> int:
     from .eval.suite import PIPELINES, load_suite
 

@@ -14,6 +14,7 @@ from .devices import check_device
 from .errors import InputError
 from .eval.methods import parse_method
 from .methods import serving
+from .models.unread import gathered
 
 
 def add_command(commands: Any) -> None:
@@ -53,6 +54,7 @@ def add_command(commands: Any) -> None:
     video.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
 
+@gathered()
 def _video(args: argparse.Namespace) -> int:
     name, config = _method(args)
     if not args.prompt.strip():

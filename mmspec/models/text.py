@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .caption_cleaning import clean_caption, repaired
-
-logger = logging.getLogger(__name__)
+from .unread import lost_words, tell, tell_lost
 
 
 def encode_captions(
@@ -25,7 +24,8 @@ def encode_captions(
 
     Returns:
         features `[B, length, caption_dim]`, zero where padded, and the mask `[B, length]`, True
-        where a caption token stands. Captions longer than `length` are cut, as T5's tokenizer does.
+        where a caption token stands. Captions longer than `length` are cut, as T5's tokenizer does,
+        and a warning names what is lost.
     """
     device = next(encoder.parameters()).device
     captions = [clean_caption(c) if clean else c.strip().lower() for c in captions]
@@ -37,6 +37,9 @@ def encode_captions(
         return_tensors="pt",
     )
     name_unknown(tokenizer, captions, batch["input_ids"])
+    full = batch["attention_mask"].bool().all(-1).tolist()
+    long = [caption for caption, filled in zip(captions, full, strict=True) if filled]
+    tell_lost(lost_words(tokenizer, long, length), length)
     ids, mask = batch["input_ids"].to(device), batch["attention_mask"].to(device).bool()
     features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
     shift = length - mask.sum(-1)  # right-padded to left-padded: roll each row by its own padding
@@ -49,11 +52,13 @@ def encode_captions(
 def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Tensor:
     """T5 features `[T, text_dim]` of one prompt, without padding; beyond `length` tokens it is cut.
 
-    Text is repaired and its white space made single, as in Wan.
+    A warning names what that loses. Text is repaired and its white space made single, as in Wan.
     """
     words = " ".join(repaired(prompt).split())
     ids = tokenizer(words, max_length=length, truncation=True, return_tensors="pt")["input_ids"]
     name_unknown(tokenizer, [words], ids)
+    if ids.shape[1] >= length:
+        tell_lost(lost_words(tokenizer, [words], length), length)
     weight: Tensor = next(encoder.parameters())
     features: Tensor = weight.new_zeros(0, encoder.config.d_model)
     if ids.shape[1]:  # none: nothing said, by a tokenizer that marks no end
@@ -70,8 +75,12 @@ def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
     unknown = tokenizer.unk_token_id
     if unknown is None or not bool((ids == unknown).any()):
         return
-    if words := unknown_words(tokenizer, " ".join(prompts)):
-        logger.warning("the model does not know %s", ", ".join(map(repr, words)))
+    words = unknown_words(tokenizer, " ".join(prompts))
+    tell("unknown", dict.fromkeys(words, ""), _unknown_line)
+
+
+def _unknown_line(words: Mapping[str, str]) -> str:
+    return f"the model does not know {', '.join(map(repr, words))}"
 
 
 def unknown_words(tokenizer: Any, text: str) -> list[str]:

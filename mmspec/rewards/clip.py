@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..models.bounded import bounded
 from ..models.loading import cast, load_strict, read_json
+from ..models.unread import lost_words, tell_lost
 from ..models.weights import read_checkpoint
 from ..registry import check_name
 from .base import Images, batches, check_pairs, distinct, to_pil
@@ -125,14 +126,19 @@ class OpenCLIP:
         return F.normalize(self.features(images), dim=-1)
 
     def text_features(self, prompts: Sequence[str]) -> Tensor:
-        """Unit vectors of prompts, float32 `[N, D]` on the CPU; the tokenizer cuts long ones.
+        """Unit vectors of prompts, float32 `[N, D]` on the CPU.
+
+        The tokenizer cuts long ones, and a warning names what is lost.
 
         Raises:
             ValueError: no prompts.
         """
 
         def embed(part: slice) -> Tensor:
-            ids = self.tokenizer(list(prompts[part])).to(self.device)
+            words = list(prompts[part])
+            if length := getattr(self.tokenizer, "context_length", None):
+                tell_lost(_lost(self.tokenizer, words, length), length, self.name)
+            ids = self.tokenizer(words).to(self.device)
             vectors: Tensor = self.model.encode_text(ids, normalize=True)
             return vectors
 
@@ -200,6 +206,15 @@ def _load(
         raise InputError(f"open_clip can't make {name}: {first}") from error
     load_strict(model, tensors, weights)
     return cast(model, torch.float32), transform, tokenizer
+
+
+def _lost(tokenizer: Any, prompts: list[str], length: int) -> dict[str, str]:
+    """See `lost_words`; of one of open_clip's tokenizers."""
+    if isinstance(tokenizer, HFTokenizer):
+        return lost_words(tokenizer.tokenizer, [tokenizer.clean_fn(p) for p in prompts], length)
+    room = length - 2  # between the marks of beginning and end
+    found = {prompt: tokenizer.encode(prompt)[room:] for prompt in prompts}
+    return {prompt: tokenizer.decode(ids).strip() for prompt, ids in found.items() if ids}
 
 
 def _load_tokenizer(name: str) -> Any:

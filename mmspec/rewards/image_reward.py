@@ -27,6 +27,7 @@ from transformers import (
 from ..errors import InputError
 from ..models.bounded import bounded
 from ..models.loading import cast, check_tensors, load_component, read_json
+from ..models.unread import lost_words, tell_lost
 from ..models.weights import read_checkpoint
 from .base import Images, batches, check_pairs, to_pil
 
@@ -126,8 +127,10 @@ class ImageReward:
         with torch.inference_mode():
             for part in batches(len(prompts), self.batch_size):
                 pixels = torch.stack([self._preprocess(image) for image in to_pil(images[part])])
+                words = list(prompts[part])
+                tell_lost(lost_words(self.tokenizer, words, LENGTH), LENGTH, self.name)
                 text = self.tokenizer(
-                    list(prompts[part]),
+                    words,
                     padding="max_length",
                     truncation=True,
                     max_length=LENGTH,

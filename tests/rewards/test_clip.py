@@ -20,7 +20,7 @@ from torchvision.transforms.functional import to_pil_image
 from mmspec.errors import InputError
 from mmspec.models.embedded import readable
 from mmspec.rewards import shapes_clip
-from mmspec.rewards.clip import OpenCLIP
+from mmspec.rewards.clip import OpenCLIP, _lost
 from mmspec.rewards.clip_score import CLIPScore
 from mmspec.rewards.shapes_clip import ShapesCLIP, ShapesCLIPScore
 
@@ -289,3 +289,19 @@ def one_line(caught) -> str:
     text = str(caught.value)
     assert "\n" not in text
     return text
+
+
+def test_ends_of_long_prompts_are_told(clip_folder, prompts, pictures, caplog):
+    """Ten tokens are read, two of them marks."""
+    score = CLIPScore.from_pretrained(clip_folder)
+    score.score(prompts, pictures)
+    (line,) = [r.message for r in caplog.records if "reads" in r.message]
+    lost = "square and a blue square and two circles"
+    assert f"reads 10 tokens of a prompt: lost is {lost!r} of 'a circle and" in line
+
+
+def test_ends_of_long_prompts_of_openai_s_words():
+    tokenizer = open_clip.get_tokenizer("ViT-B-32")
+    assert _lost(tokenizer, ["a star", "a red circle and a blue square"], 6) == {
+        "a red circle and a blue square": "a blue square"
+    }
