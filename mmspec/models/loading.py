@@ -22,8 +22,16 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 TRANSFORMERS = "model.safetensors"  # the same in transformers' folders
 
 
-def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.float32) -> M:
+def load_model(
+    cls: type[M],
+    folder: str | Path,
+    dtype: torch.dtype = torch.float32,
+    variant: str | None = None,
+) -> M:
     """A model saved by `save_pretrained`, in `dtype`, on the CPU.
+
+    Args:
+        variant: of the weights' files, such as "fp16"; None: those without.
 
     Raises:
         InputError: folder or file missing or unreadable, or a tensor missing, unexpected or of
@@ -31,7 +39,8 @@ def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.floa
     """
     folder = Path(folder)
     config = read_json(folder / "config.json")
-    shapes = {name: head.shape for name, head in read_heads(weight_files(folder)).items()}
+    heads = read_heads(weight_files(folder, variant=variant))
+    shapes = {name: head.shape for name, head in heads.items()}
     try:
         # on "meta" no weights are drawn that are then overwritten
         with torch.device("meta"), bounded(shapes, folder / "config.json"):
@@ -41,7 +50,7 @@ def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.floa
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"{folder}/config.json is no {cls.__name__}: {first}") from error
-    load_strict(model, read_weights(folder), folder)
+    load_strict(model, read_weights(folder, variant=variant), folder)
     return cast(model, dtype)
 
 
@@ -54,10 +63,10 @@ def cast(model: M, dtype: torch.dtype) -> M:
     return loaded
 
 
-def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | None = None) -> Any:
     """One component of a pipeline folder: one of our networks, or one of transformers' classes."""
     if issubclass(kind, ModelMixin):
-        return load_model(kind, folder, dtype)
+        return load_model(kind, folder, dtype, variant)
     if not folder.is_dir():
         raise InputError(f"no folder {folder}")
     for file in folder.iterdir():  # the library opens what it finds
@@ -68,13 +77,14 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
     try:
         if not issubclass(kind, PreTrainedModel):
             return kind.from_pretrained(folder)
-        heads = read_heads(weight_files(folder, TRANSFORMERS))
+        heads = read_heads(weight_files(folder, TRANSFORMERS, variant))
         shapes = {name: head.shape for name, head in heads.items()}
         check_layers(read_json(folder / "config.json"), shapes, folder / "config.json")
         with bounded(shapes, folder / "config.json"):
             model, report = kind.from_pretrained(
                 folder,
                 dtype=dtype,
+                variant=variant,
                 use_safetensors=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
@@ -139,15 +149,17 @@ def _whole(name: str, dtype: object) -> str:
     return f"tensor {name} holds whole numbers ({dtype}), expected floating point"
 
 
-def read_weights(folder: Path, file: str = WEIGHTS) -> dict[str, Tensor]:
+def read_weights(
+    folder: Path, file: str = WEIGHTS, variant: str | None = None
+) -> dict[str, Tensor]:
     """All tensors of a folder's safetensors file, or of its shards."""
     weights: dict[str, Tensor] = {}
-    for path in weight_files(folder, file):
+    for path in weight_files(folder, file, variant):
         weights.update(read_tensors(path))
     return weights
 
 
-def weight_files(folder: Path, file: str = WEIGHTS) -> list[Path]:
+def weight_files(folder: Path, file: str = WEIGHTS, variant: str | None = None) -> list[Path]:
     """The safetensors file of a folder, or its shards: regular files that lie in the folder.
 
     The hub's cache, whose folders are links to its own blobs, is such a folder.
@@ -155,10 +167,11 @@ def weight_files(folder: Path, file: str = WEIGHTS) -> list[Path]:
     Raises:
         InputError: one is missing, lies elsewhere, or is no regular file; the index is damaged.
     """
-    index = folder / f"{file}.index.json"
-    names = [file]
+    suffix = "" if variant is None else f".{variant}"
+    index = folder / f"{file}.index{suffix}.json"
+    names = [str(Path(file).with_suffix(f"{suffix}.safetensors"))]
     # transformers takes the one file where there is one, and Diffusers the shards
-    if index.exists() and not (file == TRANSFORMERS and (folder / file).exists()):
+    if index.exists() and not (file == TRANSFORMERS and (folder / names[0]).exists()):
         shards = read_json(index).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):
             raise InputError(f"{index} holds no weight_map")

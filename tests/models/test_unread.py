@@ -105,7 +105,7 @@ def test_continuous_and_video_pipelines_tell(caplog):
     video = tiny_pipeline()
     video.set_progress_bar_config(disable=True)
     length = video.transformer.config.text_len
-    video(" ".join(["a red star"] * length), num_frames=9, output_type="none")
+    video(" ".join(["a red star"] * length), num_frames=5, output_type="none")
     assert len(told(caplog)) == 1
     assert f"reads {length} tokens" in told(caplog)[0]
 
