@@ -19,7 +19,8 @@ from torch.nn.modules import module
 
 from ..errors import InputError
 
-_TIMES, _MORE = 4, 4096  # modules and tensors that a network may have beyond those of its file
+# modules and tensors that a network may have beyond those of its file, which may be quantized
+_TIMES, _MORE = 16, 4096
 _ELEMENTS = 2**26  # values: of derived tables, and of what is made and then dropped
 _LAYERS = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|\w*depths?|layers")
 

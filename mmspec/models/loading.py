@@ -70,7 +70,7 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | N
     if not folder.is_dir():
         raise InputError(f"no folder {folder}")
     for file in folder.iterdir():  # the library opens what it finds
-        if file.suffix in (".json", ".jinja", ".model", ".txt"):
+        if file.suffix in (".json", ".jinja", ".model", ".txt") and file.exists():
             check_regular(file)
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # what does not fit is reported below

@@ -28,7 +28,10 @@ def encode_captions(
         and a warning names what is lost.
     """
     device = next(encoder.parameters()).device
-    captions = [clean_caption(c) if clean else c.strip().lower() for c in captions]
+    read = [clean_caption(c) if clean else c.strip().lower() for c in captions]
+    gone = [c for c, left in zip(captions, read, strict=True) if c.strip() and not left]
+    tell("cleaned", dict.fromkeys(gone, ""), _gone_line)
+    captions = read
     batch = tokenizer(
         captions,
         max_length=length,
@@ -77,6 +80,12 @@ def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
         return
     words = unknown_words(tokenizer, " ".join(prompts))
     tell("unknown", dict.fromkeys(words, ""), _unknown_line)
+
+
+def _gone_line(prompts: Mapping[str, str]) -> str:
+    return (
+        f"nothing is left of {', '.join(map(repr, prompts))}, cleaned as the model's captions were"
+    )
 
 
 def _unknown_line(words: Mapping[str, str]) -> str:

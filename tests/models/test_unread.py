@@ -138,6 +138,12 @@ def test_unknown_words_of_a_run(words, encoder, caplog):
     ]
 
 
+def test_what_is_cleaned_away_is_told(words, encoder, caplog):
+    encode_captions(words, encoder, ["一只猫", "a star"], PREFIX, clean=True)
+    (record,) = caplog.records
+    assert record.message.startswith("nothing is left of '一只猫', cleaned")
+
+
 def test_command_tells_once(tiny_folder, tmp_path, caplog):
     """Though two methods draw two pictures each, and warm up."""
     command = ["generate", LONG, "--model", str(tiny_folder), "--method", "scd", "--compare"]
