@@ -27,6 +27,7 @@ from .errors import InputError, absent, reason
 from .eval.methods import parse_method
 from .files import to_json
 from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
+from .models.unread import gathered
 from .progress import showing
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
@@ -96,7 +97,11 @@ def build_parser() -> argparse.ArgumentParser:
 
     generate = commands.add_parser("generate", help="draw a picture from a prompt")
     generate.set_defaults(run=_generate)
-    generate.add_argument("prompt", help="what to draw, such as 'a photo of a purple triangle'")
+    generate.add_argument(
+        "prompt",
+        help="what to draw, such as 'a photo of a purple triangle'; for a model that is told "
+        "classes, the number of one",
+    )
     add_model(generate)
     generate.add_argument(
         "--pipeline",
@@ -230,6 +235,7 @@ def _spec_config(args: argparse.Namespace) -> SpecConfig:
     return replace(parse_method(args.method)[1], **given)
 
 
+@gathered()
 def _generate(args: argparse.Namespace) -> int:
     from .eval.showcase import compare, print_table
 

@@ -25,6 +25,7 @@ from .errors import InputError
 from .eval.methods import parse_methods, split_methods
 from .files import locked, to_json
 from .methods import serving
+from .models.unread import gathered
 from .progress import bar, say
 from .registry import check_name
 
@@ -160,6 +161,7 @@ def _weights(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
+@gathered()
 def _run(args: argparse.Namespace) -> int:
     from .eval.suite import PIPELINES, load_suite
 

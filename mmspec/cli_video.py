@@ -14,6 +14,7 @@ from .errors import InputError
 from .eval.methods import parse_method
 from .files import to_json
 from .methods import serving
+from .models.unread import gathered
 from .progress import say
 
 
@@ -54,6 +55,7 @@ def add_command(commands: Any) -> None:
     video.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
 
+@gathered()
 def _video(args: argparse.Namespace) -> int:
     name, config = _method(args)
     if not args.prompt.strip():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_NODES = 256  # of a draft
 # settings of block video: the rules, drafters or methods that read them
 READ_BY: dict[str, tuple[str, ...]] = {
+    "lantern_variant": ("lantern", "lantern++"),
     "tau": ("reward-threshold",),
     "draft_share": ("reward-rank", "random-routing"),
     "wished_speedup": ("reward-rank",),
@@ -157,7 +158,7 @@ def _check_trees(config: SpecConfig) -> None:
 
 
 def _check_read(config: SpecConfig) -> None:
-    """What is set for blocks of video is read by somebody."""
+    """What is set is read by somebody."""
     parts = {config.method}
     if config.drafter != "null":
         parts |= {str(config.drafter), str(config.rule)}

@@ -21,6 +21,7 @@ from .methods import (
     GAUSSIAN_RULES,
     HEADS,
     JACOBI_INITS,
+    LANTERN_VARIANTS,
     LENGTHS,
     MERGEABLE,
     METHODS,
@@ -34,6 +35,7 @@ from .methods import (
     Criterion,
     FrameRule,
     JacobiInit,
+    LanternVariant,
     Modality,
     Siblings,
     Upsampler,
@@ -116,6 +118,8 @@ class SpecConfig:
         neighbours: nearest codes that rules "lantern", "lantern++" and "local" pool at most.
         lantern_delta: δ, most probability that the neighbours may add to a token's own.
         lantern_lambda: λ, a token may count for so many times its own probability at most.
+        lantern_variant: "paper", or "released": what the authors' code computes, for published
+            figures (`ReleasedLanternRule`); it samples, and so is not for temperature 0.
         group_size: ranks G of a group of tokens.
         group_probability, group_distance: how far a group's tokens may be from the drafted one, in
             probability and in the codebook; None: anywhere.
@@ -185,6 +189,7 @@ class SpecConfig:
     neighbours: int | None = None
     lantern_delta: float = 0.1
     lantern_lambda: float = 2.0
+    lantern_variant: LanternVariant = "paper"
     group_size: int = 14
     group_probability: float | None = 0.15
     group_distance: float | None = None
@@ -239,6 +244,7 @@ class SpecConfig:
             if value is not None and not (name == "rule" and is_reference(value)):
                 check_name(name, value, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
+        check_name("lantern_variant", self.lantern_variant, LANTERN_VARIANTS)
         check_name("upsampler", self.upsampler, UPSAMPLERS)
         check_name("frame_rule", self.frame_rule, FRAME_RULES)
         for name in self.merge:

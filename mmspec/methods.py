@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 Role = Literal["baseline", "method", "sceptic"]
 Modality = Literal["image", "vlm", "continuous", "video"]
 JacobiInit = Literal["uniform", "previous", "above"]
+LanternVariant = Literal["paper", "released"]
 Siblings = Literal["without-replacement", "independent", "top"]
 Criterion = Literal["threshold", "ratio"]
 FrameRule = Literal["worst", "mean"]
@@ -17,6 +18,7 @@ Choice = Literal["gate", "sum", "whole", Branch]
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
 OF_IDS: tuple[Modality, ...] = ("image", "vlm")  # tokens are ids; those of others are vectors
 JACOBI_INITS: tuple[JacobiInit, ...] = get_args(JacobiInit)
+LANTERN_VARIANTS: tuple[LanternVariant, ...] = get_args(LanternVariant)
 SIBLINGS: tuple[Siblings, ...] = get_args(Siblings)
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 FRAME_RULES: tuple[FrameRule, ...] = get_args(FrameRule)

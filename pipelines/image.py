@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..models.decoder import Decoder
 from ..models.eagle import EagleDecoder, EagleHead
 from ..models.llamagen import LlamaGenTransformer
-from ..models.llamagen_image import LlamaGenImageModel
+from ..models.llamagen_image import LlamaGenClassModel, LlamaGenImageModel
 from ..models.loading import load_component
 from ..models.placement import Device, Placement
 from ..models.published import load_llamagen, load_vq
@@ -40,21 +40,23 @@ from ..models.upsample import (
 )
 from ..models.vq import VQModel
 from .base import SpeculativePipeline, locate
+from .prompts import classes
 from .spread import placement
 from .token_image import Drawing, TokenImagePipeline
 from .transformers_image import TransformersImagePipeline, is_transformers_folder
 
+_SAME = ("vocab_size", "model_type", "cls_token_num", "caption_dim", "num_classes")
 _WINDOW = 16  # of the sibling, which is sped up itself
 _OTHER = 2**61
 
 
 class ImagePipeline(TokenImagePipeline):
-    """LlamaGen text-to-image: T5 features, a transformer over VQ tokens, a VQ decoder.
+    """LlamaGen: T5 features or a class, a transformer over VQ tokens, a VQ decoder.
 
     Args:
         transformer: the target, for pictures of its full grid.
         vq_model: image tokenizer.
-        text_encoder, tokenizer: T5 encoder and its tokenizer.
+        text_encoder, tokenizer: T5 encoder and its tokenizer, of a target that is told captions.
         drafter: smaller transformer of the same vocabulary, for methods that have a draft model.
         sibling: transformer of a smaller grid, for smaller pictures.
         upsampler: scales the sibling's tokens up, for "mulo-sd".
@@ -63,7 +65,10 @@ class ImagePipeline(TokenImagePipeline):
     """
 
     embedded = "image"
-    _optional_components: ClassVar = ["drafter", "sibling", "upsampler", "eagle", "spatial"]
+    _optional_components: ClassVar = [
+        *("text_encoder", "tokenizer"),
+        *("drafter", "sibling", "upsampler", "eagle", "spatial"),
+    ]
     component_classes: ClassVar = {
         "transformer": LlamaGenTransformer,
         "vq_model": VQModel,
@@ -80,8 +85,8 @@ class ImagePipeline(TokenImagePipeline):
         self,
         transformer: LlamaGenTransformer,
         vq_model: VQModel,
-        text_encoder: T5EncoderModel,
-        tokenizer: Any,
+        text_encoder: T5EncoderModel | None = None,
+        tokenizer: Any = None,
         drafter: LlamaGenTransformer | None = None,
         sibling: LlamaGenTransformer | None = None,
         upsampler: LatentUpsampler | None = None,
@@ -101,13 +106,17 @@ class ImagePipeline(TokenImagePipeline):
             spatial=spatial,
         )
         for name, network in (("drafter", drafter), ("sibling", sibling)):
-            for field in ("vocab_size", "cls_token_num", "caption_dim"):
+            for field in _SAME:
                 wanted = transformer.config[field]
                 if network is not None and network.config[field] != wanted:
                     raise InputError(
                         f"the {name}'s {field} ({network.config[field]}) is not the target's "
                         f"({wanted})"
                     )
+        if self.captioned and (text_encoder is None or tokenizer is None):
+            raise InputError(
+                "this target is told captions: it needs a text encoder and a tokenizer"
+            )
         if upsampler is not None:
             made = {n: upsampler.config[n] for n in ("codebook_size", "codebook_embed_dim")}
             codes = vq_model.quantize.embedding.weight.shape
@@ -133,6 +142,11 @@ class ImagePipeline(TokenImagePipeline):
         if is_transformers_folder(folder):
             return TransformersImagePipeline.from_pretrained(folder, dtype, device_map)
         return super().from_pretrained(folder, dtype, device_map)
+
+    @property
+    def captioned(self) -> bool:
+        """Whether the target is told captions; else classes."""
+        return bool(self.transformer.config.model_type == "t2i")
 
     @property
     def default_size(self) -> int:
@@ -219,8 +233,15 @@ class ImagePipeline(TokenImagePipeline):
             return PixelUpsampler(self.vq_model)
         return LatentUpsampling(self.upsampler, self.vq_model.quantize.codebook())
 
+    def told(self, prompt: Any, class_labels: Any) -> list[str]:
+        if self.captioned:
+            return super().told(prompt, class_labels)
+        count = self.transformer.config.num_classes
+        return [str(label) for label in classes(prompt, class_labels, count)]
+
     def image_model(self, network: Any) -> LlamaGenImageModel:
-        return LlamaGenImageModel(network, self.vq_model, self.text_encoder, self.tokenizer)
+        kind = LlamaGenImageModel if self.captioned else LlamaGenClassModel
+        return kind(network, self.vq_model, self.text_encoder, self.tokenizer)
 
     def _placement(self, network: Any) -> Placement | None:
         return placement(self, network)
@@ -230,28 +251,37 @@ class ImagePipeline(TokenImagePipeline):
         cls,
         transformer: str | Path,
         vq_model: str | Path,
-        text_encoder: str | Path,
+        text_encoder: str | Path | None = None,
         drafter: LlamaGenTransformer | None = None,
         dtype: torch.dtype = torch.float32,
+        image_size: int | None = None,
     ) -> ImagePipeline:
         """The released LlamaGen files.
 
+        Captions are cleaned as the authors clean them, and pictures drawn with their guidance and
+        top-k unless a call says otherwise: 7.5 and 1000, told classes 4.0 and 2000.
+
         Args:
-            transformer: `t2i_XL_stage1_256.pt` or `t2i_XL_stage2_512.pt`.
-            vq_model: `vq_ds16_t2i.pt`.
-            text_encoder: folder or hub id of flan-t5-xl, with its tokenizer.
+            transformer: `t2i_XL_stage1_256.pt`, `c2i_XL_384.pt`, or one like them.
+            vq_model: `vq_ds16_t2i.pt` or `vq_ds16_c2i.pt`.
+            text_encoder: folder or hub id of flan-t5-xl, with its tokenizer; of a transformer that
+                is told classes, None.
             drafter: a smaller transformer of the same vocabulary.
             dtype: of the weights.
+            image_size: side in pixels of the pictures that it was trained on, which few files tell.
 
         Raises:
-            InputError: a file is unreadable or a tensor does not fit.
+            InputError: a file is unreadable, a tensor does not fit, or `image_size` is needed.
         """
-        network, image_tokenizer = load_llamagen(transformer, dtype), load_vq(vq_model, dtype)
-        folder = locate(text_encoder, "")
-        return cls(
-            network,
-            image_tokenizer,
-            load_component(T5EncoderModel, folder, dtype),
-            load_component(AutoTokenizer, folder, dtype),
-            drafter,
-        )
+        image_tokenizer = load_vq(vq_model, dtype)
+        grid, rest = divmod(image_size or 0, image_tokenizer.downsample_factor)
+        if rest or (image_size is not None and grid < 1):
+            factor = image_tokenizer.downsample_factor
+            raise InputError(f"image_size must be a multiple of {factor}, not {image_size}")
+        network = load_llamagen(transformer, dtype, grid or None)
+        encoder = words = None
+        if text_encoder is not None:
+            folder = locate(text_encoder, "")
+            encoder = load_component(T5EncoderModel, folder, dtype)
+            words = load_component(AutoTokenizer, folder, dtype)
+        return cls(network, image_tokenizer, encoder, words, drafter)

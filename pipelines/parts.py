@@ -30,6 +30,7 @@ from ..engine.accept.greedy import GreedyRule
 from ..engine.accept.grouped import GroupedRule
 from ..engine.accept.kseq import KSeqRule
 from ..engine.accept.lantern import LanternRule
+from ..engine.accept.lantern_released import ReleasedLanternRule
 from ..engine.accept.lanternpp import LanternPlusPlusRule
 from ..engine.accept.local import LocalRule
 from ..engine.accept.recursive import RecursiveRule
@@ -78,17 +79,26 @@ def make_rule(
     if rule == "greedy" and temperature != 0:
         raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
 
-    def neighbours() -> Tensor:
+    def neighbours(further: int = 0) -> Tensor:
         codes = codebook()
         if codes is None:
             raise InputError(f"rule {rule!r} pools the nearest codes, and this model has none")
-        return (near or Neighbours())(codes, min(int(config.neighbours or 0), len(codes) - 1))
+        count = int(config.neighbours or 0) + further
+        return (near or Neighbours())(codes, min(count, len(codes) - 1))
 
     # at temperature 0 laws are one-hot, and so these are greedy
     if rule == "recursive":
         return RecursiveRule()
     if rule == "k-seq":
         return KSeqRule()
+    if rule in ("lantern", "lantern++") and config.lantern_variant == "released":
+        if temperature == 0:
+            raise InputError(
+                "lantern_variant 'released' samples: at temperature 0 take 'paper', which is greedy"
+            )
+        strict = rule == "lantern"
+        knob = {"delta": config.lantern_delta} if strict else {"lam": config.lantern_lambda}
+        return ReleasedLanternRule(neighbours(1), int(config.neighbours or 0), **knob)
     if rule == "lantern":
         return LanternRule(neighbours(), config.lantern_delta)
     if rule == "lantern++":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -93,7 +93,7 @@ class TokenImagePipeline(SpeculativePipeline):
     @torch.inference_mode()
     def __call__(
         self,
-        prompt: str | list[str],
+        prompt: str | list[str] | None = None,
         negative_prompt: str | list[str] | None = None,
         height: int | None = None,
         width: int | None = None,
@@ -106,11 +106,12 @@ class TokenImagePipeline(SpeculativePipeline):
         output_type: OutputType = "pil",
         return_dict: bool = True,
         callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        class_labels: int | Sequence[int] | None = None,
     ) -> ImageOutput | tuple[Any, SpecStats]:
         """Draw pictures.
 
         Args:
-            prompt: caption or captions.
+            prompt: caption or captions; of a target that is told classes, their numbers.
             negative_prompt: what the unconditional rows are told; None: what the family trained
                 them with, such as LlamaGen's learned "no caption".
             height, width: pixels; one alone: a square. The embedded model draws 128 px, and 64 px
@@ -127,11 +128,12 @@ class TokenImagePipeline(SpeculativePipeline):
                 "stats": …})` after every verify round; `context.drafted()` says which tokens the
                 round owes to the drafter, and the stats are those so far. Set `pipe.interrupt =
                 True` in it to stop: what is not drawn then is filled with token 0.
+            class_labels: class or classes, of a target that is told classes.
 
         Raises:
             InputError: an argument is out of range or does not fit the model.
         """
-        captions = captions_of(prompt)
+        captions = self.told(prompt, class_labels)
         network, grid = self.network(height, width)
         family = self.image_model(network)
         guidance_scale = family.guidance_scale if guidance_scale is None else guidance_scale
@@ -190,6 +192,14 @@ class TokenImagePipeline(SpeculativePipeline):
         with stats.phase("decode"):
             images = self._pictures(family, tokens, grid, output_type)
         return ImageOutput(images=images, stats=stats) if return_dict else (images, stats)
+
+    def told(
+        self, prompt: str | list[str] | None, class_labels: int | Sequence[int] | None
+    ) -> list[str]:
+        """What every picture is to show, as `ImageModel.condition` takes it."""
+        if class_labels is not None or prompt is None:
+            raise InputError("this model is told captions: give prompt, not class_labels")
+        return captions_of(prompt)
 
     def check_inputs(
         self,

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
+from ...models.weights import read_tensors
 from ...rewards.base import Images
 from ...rewards.batching import rows_of_one_size, select, sizes
-from ...rewards.state_dict import read_state_dict
 
 MIN_SIDE = 32  # below it a backbone's last layer has no pixel
 
@@ -51,7 +51,7 @@ class LPIPS:
         """
         import lpips  # from the eval extra
 
-        weights = read_state_dict(path)
+        weights = read_tensors(path)
         backbone = _BACKBONES.get(tuple(weights.get(_FIRST, torch.empty(0)).shape))
         if backbone is None:
             raise InputError(f"{path} holds neither torchvision's AlexNet nor its VGG-16")

@@ -50,7 +50,12 @@ class Published:
 
 
 PUBLISHED = (
-    Published("image", "LlamaGen", PIPELINES["image"], ("test_checkpoints",)),
+    Published(
+        "image",
+        "LlamaGen",
+        PIPELINES["image"],
+        ("test_checkpoints", "test_published_llamagen"),
+    ),
     Published(
         "image",
         "Janus, Emu3, Chameleon",

@@ -16,8 +16,8 @@ from transformers.models.chameleon import ChameleonVQVAEConfig
 
 from ..errors import InputError
 from .loading import read_weights
-from .published import read_checkpoint
 from .vq import AttnBlock, Resample, ResnetBlock
+from .weights import read_checkpoint
 
 # in vqgan.ckpt, of no use but in training: the perceptual loss and the discriminator
 IGNORED = "loss."

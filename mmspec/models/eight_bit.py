@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from ..errors import InputError, reason
+from ..errors import InputError
 from ..files import atomic, atomic_folder
+from .weights import read_tensors
 
 PACKED = ".int8.safetensors"
 PLAIN = ".safetensors"
@@ -70,7 +70,8 @@ def pack_folder(source: Path, out: Path) -> None:
         others = shutil.ignore_patterns("training")
         shutil.copytree(source, part, ignore=others, dirs_exist_ok=True)
         for file in [file for file in part.rglob("*" + PLAIN) if not file.name.endswith(PACKED)]:
-            _write(pack(_read(file)), file.with_name(file.name.removesuffix(PLAIN) + PACKED))
+            packed = file.with_name(file.name.removesuffix(PLAIN) + PACKED)
+            _write(pack(read_tensors(file)), packed)
             file.unlink()
 
 
@@ -81,7 +82,7 @@ def unpack_folder(folder: Path) -> None:
         InputError: a file can't be read.
     """
     for file in sorted(folder.rglob("*" + PACKED)):
-        _write(unpack(_read(file)), file.with_name(file.name.removesuffix(PACKED) + PLAIN))
+        _write(unpack(read_tensors(file)), file.with_name(file.name.removesuffix(PACKED) + PLAIN))
         file.unlink()
 
 
@@ -89,13 +90,6 @@ def _blocks(values: Tensor) -> Tensor:
     """Values in rows of a block each, the last filled up with zeros."""
     flat = values.flatten()
     return F.pad(flat, (0, -len(flat) % BLOCK)).view(-1, BLOCK)
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"can't read weights {file}: {reason(error)}") from error
 
 
 def _write(weights: dict[str, Tensor], file: Path) -> None:

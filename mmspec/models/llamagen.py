@@ -15,6 +15,8 @@ from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
+MOST_TOKENS = 256**2  # of a picture
+
 
 class LlamaGenTransformer(ModelMixin, ConfigMixin):
     """Next-token model of image token grids.
@@ -32,6 +34,9 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
         rotary_prefix: "zero" multiplies the prefix's queries and keys by 0, as the published
             checkpoints were trained (every caption token then weighs the same); "identity"
             leaves them as they are, so that image tokens can attend to words by content.
+        sample_guidance, sample_top_k: what pictures are drawn with unless a call says otherwise.
+        clean_captions: captions are encoded as `clean_caption` rewrites them, as those that the
+            published models were trained with.
     """
 
     _no_split_modules: ClassVar = ["Block"]  # of a device map
@@ -54,10 +59,15 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
         rope_base: float = 10000.0,
         norm_eps: float = 1e-5,
         rotary_prefix: Literal["zero", "identity"] = "zero",
+        sample_guidance: float = 2.0,
+        sample_top_k: int = 100,
+        clean_captions: bool = False,
     ) -> None:
         super().__init__()
-        if round(block_size**0.5) ** 2 != block_size:
-            raise ValueError(f"block_size must be a square, not {block_size}")
+        if not 1 <= block_size <= MOST_TOKENS or round(block_size**0.5) ** 2 != block_size:
+            raise ValueError(f"block_size must be a square up to {MOST_TOKENS}, not {block_size}")
+        if model_type == "c2i" and cls_token_num != 1:
+            raise ValueError(f"a class is one token: cls_token_num must be 1, not {cls_token_num}")
         self.grid = round(block_size**0.5)
         self.prefix_length = cls_token_num
         kv_heads = n_kv_head or n_head

@@ -1,12 +1,12 @@
-"""LlamaGen as an image model: T5 features in front, a VQ decoder behind (Sun et al. 2024)."""
+"""LlamaGen as an image model: captions or classes in front, a VQ decoder behind."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import InputError
 from .decoder import Decoder
@@ -29,10 +29,16 @@ class LlamaGenImageModel:
 
     network: LlamaGenTransformer
     vq_model: VQModel
-    text_encoder: nn.Module
+    text_encoder: Any
     tokenizer: Any
-    guidance_scale: ClassVar[float] = 2.0
-    top_k: ClassVar[int] = 100
+
+    @property
+    def guidance_scale(self) -> float:
+        return float(self.network.config.sample_guidance)
+
+    @property
+    def top_k(self) -> int:
+        return int(self.network.config.sample_top_k)
 
     @property
     def vocab_size(self) -> int:
@@ -53,18 +59,20 @@ class LlamaGenImageModel:
     def condition(
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
     ) -> tuple[Tensor, Tensor]:
-        length = self.network.prefix_length
-        features, mask = encode_captions(self.tokenizer, self.text_encoder, prompts, length)
+        features, mask = self._encoded(prompts)
         if not guided:
             return features, mask
         if negative is None:  # the learned "no caption"
             nothing = self.network.cls_embedding.get_buffer("uncond_embedding")
             without, without_mask = nothing.to(features).expand_as(features), mask
         else:
-            without, without_mask = encode_captions(
-                self.tokenizer, self.text_encoder, negative, length
-            )
+            without, without_mask = self._encoded(negative)
         return torch.cat([features, without]), torch.cat([mask, without_mask])
+
+    def _encoded(self, captions: list[str]) -> tuple[Tensor, Tensor]:
+        clean = bool(self.network.config.clean_captions)
+        length = self.network.prefix_length
+        return encode_captions(self.tokenizer, self.text_encoder, captions, length, clean)
 
     def uncaptioned(self, condition: Tensor) -> Tensor:
         """A guided condition of another network, with this one's learned "no caption" in it."""
@@ -86,3 +94,31 @@ class LlamaGenImageModel:
     def codebook(self) -> Tensor:
         """As distances are measured between its vectors."""
         return self.vq_model.quantize.codebook()
+
+
+class LlamaGenClassModel(LlamaGenImageModel):
+    """The same, told classes: prompts are their numbers, and the condition is `[R, 1]` of them."""
+
+    @property
+    def nothing(self) -> int:
+        """The class that stands for none."""
+        return int(self.network.config.num_classes)
+
+    def condition(
+        self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
+    ) -> tuple[Tensor, Tensor]:
+        if negative is not None:
+            raise InputError("this model is told classes: it has no negative_prompt")
+        device = self.network.output.weight.device
+        labels = torch.tensor([[int(prompt)] for prompt in prompts], device=device)
+        if guided:
+            labels = torch.cat([labels, torch.full_like(labels, self.nothing)])
+        return labels, torch.ones_like(labels, dtype=torch.bool)
+
+    def uncaptioned(self, condition: Tensor) -> Tensor:
+        told = condition.chunk(2)[0]
+        return torch.cat([told, torch.full_like(told, self.nothing)])
+
+    def embed(self, condition: Tensor) -> Tensor:
+        prefix: Tensor = self.network.cls_embedding(condition[:, 0])
+        return prefix

@@ -9,34 +9,48 @@ from typing import Any, TypeVar
 
 import torch
 from diffusers.models.modeling_utils import ModelMixin
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..errors import InputError, reason
+from .bounded import bounded, check_layers
+from .weights import check_regular, read_heads, read_tensors
 
 M = TypeVar("M", bound=nn.Module)
 WEIGHTS = "diffusion_pytorch_model.safetensors"
+TRANSFORMERS = "model.safetensors"  # the same in transformers' folders
 
 
-def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.float32) -> M:
+def load_model(
+    cls: type[M],
+    folder: str | Path,
+    dtype: torch.dtype = torch.float32,
+    variant: str | None = None,
+) -> M:
     """A model saved by `save_pretrained`, in `dtype`, on the CPU.
+
+    Args:
+        variant: of the weights' files, such as "fp16"; None: those without.
 
     Raises:
         InputError: folder or file missing or unreadable, or a tensor missing, unexpected or of
-            another shape (the first few are named).
+            another shape (the first few are named), or the config is far larger than the weights.
     """
     folder = Path(folder)
     config = read_json(folder / "config.json")
+    heads = read_heads(weight_files(folder, variant=variant))
+    shapes = {name: head.shape for name, head in heads.items()}
     try:
-        with torch.device("meta"):  # no weights are drawn that are then overwritten
+        # on "meta" no weights are drawn that are then overwritten
+        with torch.device("meta"), bounded(shapes, folder / "config.json"):
             model: M = cls.from_config(config)  # type: ignore[attr-defined]
+    except InputError:
+        raise
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"{folder}/config.json is no {cls.__name__}: {first}") from error
-    load_strict(model, read_weights(folder), folder)
+    load_strict(model, read_weights(folder, variant=variant), folder)
     return cast(model, dtype)
 
 
@@ -49,24 +63,34 @@ def cast(model: M, dtype: torch.dtype) -> M:
     return loaded
 
 
-def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | None = None) -> Any:
     """One component of a pipeline folder: one of our networks, or one of transformers' classes."""
     if issubclass(kind, ModelMixin):
-        return load_model(kind, folder, dtype)
+        return load_model(kind, folder, dtype, variant)
     if not folder.is_dir():
         raise InputError(f"no folder {folder}")
+    for file in folder.iterdir():  # the library opens what it finds
+        if file.suffix in (".json", ".jinja", ".model", ".txt") and file.exists():
+            check_regular(file)
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # what does not fit is reported below
     try:
         if not issubclass(kind, PreTrainedModel):
             return kind.from_pretrained(folder)
-        model, report = kind.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-        )
+        heads = read_heads(weight_files(folder, TRANSFORMERS, variant))
+        shapes = {name: head.shape for name, head in heads.items()}
+        check_layers(read_json(folder / "config.json"), shapes, folder / "config.json")
+        with bounded(shapes, folder / "config.json"):
+            model, report = kind.from_pretrained(
+                folder,
+                dtype=dtype,
+                variant=variant,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+            )
+    except InputError:
+        raise
     except Exception as error:  # the library raises what its parsers raise
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"can't load {folder}: {first}") from error
@@ -77,6 +101,11 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
     problems += [
         f"tensor {name} has shape {tuple(found)}, expected {tuple(wanted)}"
         for name, found, wanted in sorted(report["mismatched_keys"])
+    ]
+    problems += [
+        _whole(name, heads[name].dtype)
+        for name, value in model.state_dict().items()
+        if name in heads and value.is_floating_point() and heads[name].whole
     ]
     if problems:
         raise InputError(f"{folder} does not fit {kind.__name__}: {'; '.join(problems[:3])}")
@@ -94,6 +123,8 @@ def check_tensors(
 ) -> None:
     """Raise an `InputError` unless `weights` has the names and shapes of `expected`.
 
+    Whole numbers where `expected` has others don't fit either: they are of a quantized model.
+
     Args:
         source, name: what holds the weights, and what wants them, for the message.
     """
@@ -104,33 +135,68 @@ def check_tensors(
         for key, value in expected.items()
         if key in weights and weights[key].shape != value.shape
     ]
+    problems += [
+        _whole(key, weights[key].dtype)
+        for key, value in expected.items()
+        if key in weights and value.is_floating_point() > weights[key].is_floating_point()
+    ]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise InputError(f"{source} does not fit {name}: {'; '.join(problems[:3])}{more}")
 
 
-def read_weights(folder: Path, file: str = WEIGHTS) -> dict[str, Tensor]:
+def _whole(name: str, dtype: object) -> str:
+    return f"tensor {name} holds whole numbers ({dtype}), expected floating point"
+
+
+def read_weights(
+    folder: Path, file: str = WEIGHTS, variant: str | None = None
+) -> dict[str, Tensor]:
     """All tensors of a folder's safetensors file, or of its shards."""
-    index = folder / f"{file}.index.json"
-    names = [file]
-    if index.exists():
+    weights: dict[str, Tensor] = {}
+    for path in weight_files(folder, file, variant):
+        weights.update(read_tensors(path))
+    return weights
+
+
+def weight_files(folder: Path, file: str = WEIGHTS, variant: str | None = None) -> list[Path]:
+    """The safetensors file of a folder, or its shards: regular files that lie in the folder.
+
+    The hub's cache, whose folders are links to its own blobs, is such a folder.
+
+    Raises:
+        InputError: one is missing, lies elsewhere, or is no regular file; the index is damaged.
+    """
+    suffix = "" if variant is None else f".{variant}"
+    index = folder / f"{file}.index{suffix}.json"
+    names = [str(Path(file).with_suffix(f"{suffix}.safetensors"))]
+    # transformers takes the one file where there is one, and Diffusers the shards
+    if index.exists() and not (file == TRANSFORMERS and (folder / names[0]).exists()):
         shards = read_json(index).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):
             raise InputError(f"{index} holds no weight_map")
         names = sorted(set(shards.values()))
-    weights: dict[str, Tensor] = {}
-    for name in names:
-        try:
-            weights.update(load_file(folder / name))
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"can't read weights {folder / name}: {reason(error)}") from error
-    return weights
+    paths = [folder / name for name in names]
+    home = folder.resolve()
+    homes = [home]
+    for snapshot in (home, *home.parents):
+        if snapshot.parent.name == "snapshots":
+            homes.append(snapshot.parent.parent / "blobs")
+    for path in paths:
+        check_regular(path)
+        if not any(path.resolve().is_relative_to(inside) for inside in homes):
+            raise InputError(f"can't read weights {path}: it lies outside of {folder}; copy it in")
+    return paths
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+    """A JSON object from a regular file."""
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is no regular file")
         value = json.loads(path.read_text())
+    except RecursionError as error:
+        raise InputError(f"can't read {path}: it is nested too deeply") from error
     except (OSError, ValueError) as error:
         raise InputError(f"can't read {path}: {reason(error)}") from error
     if not isinstance(value, dict):

@@ -1,16 +1,14 @@
 """The published LlamaGen checkpoints, as the authors released them.
 
-`t2i_XL_stage1_256.pt`, `t2i_XL_stage2_512.pt` and `vq_ds16_t2i.pt`: pickled state dicts under
-"model" (transformers saved by DeepSpeed or FSDP: "module" or "state_dict"). They are read with
-`weights_only=True` and loaded strictly.
+`t2i_XL_stage1_256.pt`, `c2i_XL_384.pt` and their like, and `vq_ds16_t2i.pt`: pickled state dicts
+under "model" (transformers saved by DeepSpeed: "module" or "state_dict"; by FSDP: the whole file).
+They are read with `weights_only=True` and loaded strictly.
 """
 
 from __future__ import annotations
 
-import pickle
-import re
-from argparse import Namespace
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,75 +19,79 @@ from ..errors import InputError
 from .llamagen import LlamaGenTransformer
 from .loading import cast, load_strict
 from .vq import VQModel
+from .weights import read_checkpoint
 
-# sizes of the released text-to-image models by their width
-T2I_SIZES: dict[int, dict[str, int]] = {1280: {"n_layer": 36, "n_head": 20}}
+SIZES: dict[int, dict[str, int]] = {  # of the authors' models, by width
+    768: {"n_layer": 12, "n_head": 12},  # GPT-B
+    1024: {"n_layer": 24, "n_head": 16},  # L
+    1280: {"n_layer": 36, "n_head": 20},  # XL
+    1536: {"n_layer": 48, "n_head": 24},  # XXL
+    2560: {"n_layer": 48, "n_head": 40},  # XXXL
+    2048: {"n_layer": 22, "n_head": 32},  # 1B
+    3200: {"n_layer": 24, "n_head": 32},  # 3B
+    4096: {"n_layer": 32, "n_head": 32},  # 7B
+}
+# what the authors draw with: sample_t2i.py and sample_c2i.py
+CAPTIONED = {"sample_guidance": 7.5, "sample_top_k": 1000, "clean_captions": True}
+CLASSES = {"sample_guidance": 4.0, "sample_top_k": 2000}
 
 
-def read_checkpoint(
-    path: str | Path, keys: Sequence[str] = ("model", "module", "state_dict")
-) -> dict[str, Tensor]:
-    """The state dict of a released `.pt` file; no code in it is ever run.
+def load_llamagen(
+    path: str | Path, dtype: torch.dtype = torch.float32, grid: int | None = None
+) -> LlamaGenTransformer:
+    """A released transformer, told captions or classes; the tensors' shapes tell the sizes.
 
     Args:
-        keys: what it may lie under in the file, first choice first.
-    """
-    try:
-        # the authors' training scripts store their arguments beside the weights
-        with torch.serialization.safe_globals([Namespace]):
-            data: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except pickle.UnpicklingError as error:
-        code = re.search(r"GLOBAL (\S+)", str(error))
-        what = f"code ({code[1]})" if code else "something"
-        raise InputError(f"{path} holds {what} beside tensors and is not loaded") from error
-    except (OSError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        if "mmap can only be used" in first:
-            first = "not a file of torch.save in its zip format"
-        raise InputError(f"can't read checkpoint {path}: {first}") from error
-    for key in keys:
-        if isinstance(data, dict) and key in data:
-            data = data[key]
-            break
-    if not isinstance(data, dict) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in data.items()
-    ):
-        raise InputError(f"{path} holds no state dict of tensors")
-    return data
-
-
-def load_llamagen(path: str | Path, dtype: torch.dtype = torch.float32) -> LlamaGenTransformer:
-    """A released text-to-image transformer; the sizes are read from the tensors' shapes.
+        grid: side of its token grid: 16, 24 and 32 are 256, 384 and 512 px of VQ-16. Few files
+            tell it; None: as this one does.
 
     Raises:
-        InputError: unreadable, of a width that was not released, or a tensor does not fit.
+        InputError: unreadable, of a width that was not released, a tensor does not fit, or nobody
+            tells the grid.
     """
-    weights = {k: v for k, v in read_checkpoint(path).items() if k != "freqs_cis"}  # derived
+    weights = read_checkpoint(path)
+    rotary = weights.pop("freqs_cis", None)  # derived: where it is, it tells the grid
     try:
         vocab_size, dim = weights["tok_embeddings.weight"].shape
-        tokens, caption_dim = weights["cls_embedding.uncond_embedding"].shape
+        config = _condition(weights)
     except KeyError as error:
         raise InputError(
-            f"{path} is no LlamaGen text-to-image checkpoint: missing tensor {error.args[0]}"
+            f"{path} is no LlamaGen checkpoint: missing tensor {error.args[0]}"
         ) from error
     except ValueError as error:
-        wrong = "tok_embeddings.weight or cls_embedding.uncond_embedding is no matrix"
+        wrong = "tok_embeddings.weight or the embedding of its condition is no matrix"
         raise InputError(f"{path}: {wrong}") from error
-    if dim not in T2I_SIZES:
-        raise InputError(f"{path}: no released text-to-image model is {dim} wide")
-    # the grid is not stored: 256 px was trained as stage 1, 512 px as stage 2, f = 16
-    grid = 32 if "512" in Path(path).name else 16
-    with torch.device("meta"):
-        model: LlamaGenTransformer = LlamaGenTransformer(
-            vocab_size=vocab_size,
-            block_size=grid**2,
-            dim=dim,
-            caption_dim=caption_dim,
-            cls_token_num=tokens,
-            **T2I_SIZES[dim],
+    if dim not in SIZES:
+        raise InputError(f"{path}: no released LlamaGen is {dim} wide")
+    if rotary is not None:
+        told = math.isqrt(max(0, len(rotary) - config["cls_token_num"]))
+        if grid not in (None, told) or told**2 + config["cls_token_num"] != len(rotary):
+            size = f"{grid}×{grid}" if grid else "a square"
+            raise InputError(f"{path} has freqs_cis of {len(rotary)} places, which are not {size}")
+        grid = told
+    if grid is None:
+        raise InputError(
+            f"{path} does not tell how large its pictures are: say image_size=256, 384 or 512, "
+            "that is, grid=16, 24 or 32"
         )
+    try:
+        with torch.device("meta"):
+            model: LlamaGenTransformer = LlamaGenTransformer(
+                vocab_size=vocab_size, block_size=grid**2, dim=dim, **SIZES[dim], **config
+            )
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
     load_strict(model, weights, path)
     return cast(model, dtype)
+
+
+def _condition(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The part of a transformer's config that says what it is told, of tensors' shapes."""
+    if "cls_embedding.embedding_table.weight" in weights:
+        rows, _ = weights["cls_embedding.embedding_table.weight"].shape  # the last: no class
+        return {"model_type": "c2i", "num_classes": rows - 1, "cls_token_num": 1, **CLASSES}
+    tokens, width = weights["cls_embedding.uncond_embedding"].shape
+    return {"caption_dim": width, "cls_token_num": tokens, **CAPTIONED}
 
 
 def load_vq(path: str | Path, dtype: torch.dtype = torch.float32) -> VQModel:

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import InputError
 from .loading import cast, load_strict
 from .mar import MarTransformer
-from .published import read_checkpoint
+from .weights import read_checkpoint
 
 HEADS = {768: 12, 1024: 16, 1280: 16}  # of the released models, by width
 SCALE = 0.2325  # brings KL-16's latents to unit deviation

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .bounded import bounded
 from .loading import cast, load_strict, read_json, read_weights
-from .published import read_checkpoint
 from .wan import WanTransformer
+from .weights import read_checkpoint
 
 HEAD_DIM = 128  # of every released size
 CLASSES = ("WanModel", "CausalWanModel", "WanTransformer")  # whose folders have these tensor names
@@ -45,7 +46,8 @@ def load_wan(
         weights = _plain_names(read_checkpoint(path, ("generator_ema", "generator")))
     config = {**_sizes(weights, path), **told, **options}
     try:
-        with torch.device("meta"):
+        shapes = {name: value.shape for name, value in weights.items()}
+        with torch.device("meta"), bounded(shapes, path):
             model: WanTransformer = WanTransformer(**config)
     except InputError:
         raise

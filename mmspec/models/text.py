@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import logging
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-logger = logging.getLogger(__name__)
+from .caption_cleaning import clean_caption, repaired
+from .unread import lost_words, tell, tell_lost
 
 
 def encode_captions(
-    tokenizer: Any, encoder: nn.Module, captions: list[str], length: int
+    tokenizer: Any, encoder: nn.Module, captions: list[str], length: int, clean: bool = False
 ) -> tuple[Tensor, Tensor]:
     """T5 features of captions, moved to the right end of a prefix of `length`.
 
+    Args:
+        clean: by `clean_caption`, as LlamaGen's published models were trained; else they are put
+            into lower case alone.
+
     Returns:
         features `[B, length, caption_dim]`, zero where padded, and the mask `[B, length]`, True
-        where a caption token stands. Captions longer than `length` are cut, as T5's tokenizer does.
+        where a caption token stands. Captions longer than `length` are cut, as T5's tokenizer does,
+        and a warning names what is lost.
     """
     device = next(encoder.parameters()).device
-    captions = [caption.strip().lower() for caption in captions]
+    read = [clean_caption(c) if clean else c.strip().lower() for c in captions]
+    gone = [c for c, left in zip(captions, read, strict=True) if c.strip() and not left]
+    tell("cleaned", dict.fromkeys(gone, ""), _gone_line)
+    captions = read
     batch = tokenizer(
         captions,
         max_length=length,
@@ -31,6 +40,9 @@ def encode_captions(
         return_tensors="pt",
     )
     name_unknown(tokenizer, captions, batch["input_ids"])
+    full = batch["attention_mask"].bool().all(-1).tolist()
+    long = [caption for caption, filled in zip(captions, full, strict=True) if filled]
+    tell_lost(lost_words(tokenizer, long, length), length)
     ids, mask = batch["input_ids"].to(device), batch["attention_mask"].to(device).bool()
     features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
     shift = length - mask.sum(-1)  # right-padded to left-padded: roll each row by its own padding
@@ -43,11 +55,13 @@ def encode_captions(
 def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Tensor:
     """T5 features `[T, text_dim]` of one prompt, without padding; beyond `length` tokens it is cut.
 
-    White space is made single, as in Wan.
+    A warning names what that loses. Text is repaired and its white space made single, as in Wan.
     """
-    words = " ".join(prompt.split())
+    words = " ".join(repaired(prompt).split())
     ids = tokenizer(words, max_length=length, truncation=True, return_tensors="pt")["input_ids"]
     name_unknown(tokenizer, [words], ids)
+    if ids.shape[1] >= length:
+        tell_lost(lost_words(tokenizer, [words], length), length)
     weight: Tensor = next(encoder.parameters())
     features: Tensor = weight.new_zeros(0, encoder.config.d_model)
     if ids.shape[1]:  # none: nothing said, by a tokenizer that marks no end
@@ -64,8 +78,18 @@ def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
     unknown = tokenizer.unk_token_id
     if unknown is None or not bool((ids == unknown).any()):
         return
-    if words := unknown_words(tokenizer, " ".join(prompts)):
-        logger.warning("the model does not know %s", ", ".join(map(repr, words)))
+    words = unknown_words(tokenizer, " ".join(prompts))
+    tell("unknown", dict.fromkeys(words, ""), _unknown_line)
+
+
+def _gone_line(prompts: Mapping[str, str]) -> str:
+    return (
+        f"nothing is left of {', '.join(map(repr, prompts))}, cleaned as the model's captions were"
+    )
+
+
+def _unknown_line(words: Mapping[str, str]) -> str:
+    return f"the model does not know {', '.join(map(repr, words))}"
 
 
 def unknown_words(tokenizer: Any, text: str) -> list[str]:

@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from open_clip.tokenizer import HFTokenizer
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..errors import InputError, reason
+from ..errors import InputError
+from ..models.bounded import bounded
 from ..models.loading import cast, load_strict, read_json
-from ..models.published import read_checkpoint
+from ..models.unread import lost_words, tell_lost
+from ..models.weights import read_checkpoint
 from ..registry import check_name
 from .base import Images, batches, check_pairs, distinct, to_pil
 
@@ -126,14 +126,19 @@ class OpenCLIP:
         return F.normalize(self.features(images), dim=-1)
 
     def text_features(self, prompts: Sequence[str]) -> Tensor:
-        """Unit vectors of prompts, float32 `[N, D]` on the CPU; the tokenizer cuts long ones.
+        """Unit vectors of prompts, float32 `[N, D]` on the CPU.
+
+        The tokenizer cuts long ones, and a warning names what is lost.
 
         Raises:
             ValueError: no prompts.
         """
 
         def embed(part: slice) -> Tensor:
-            ids = self.tokenizer(list(prompts[part])).to(self.device)
+            words = list(prompts[part])
+            if length := getattr(self.tokenizer, "context_length", None):
+                tell_lost(_lost(self.tokenizer, words, length), length, self.name)
+            ids = self.tokenizer(words).to(self.device)
             vectors: Tensor = self.model.encode_text(ids, normalize=True)
             return vectors
 
@@ -181,10 +186,11 @@ def _load(
     name: str, weights: Path, preprocess: Mapping[str, Any]
 ) -> tuple[nn.Module, Callable[[Image.Image], Tensor], Callable[[list[str]], Tensor]]:
     """Model, preprocessing and tokenizer of open_clip's `name`, with weights from a file."""
-    tensors = _read_tensors(weights)
+    tensors = read_checkpoint(weights)
     try:
         # the weights that the library draws are replaced: nobody's random numbers are used up
-        with _quiet(), torch.random.fork_rng(devices=[]):
+        shapes = {key: value.shape for key, value in tensors.items()}
+        with _quiet(), torch.random.fork_rng(devices=[]), bounded(shapes, name):
             model = open_clip.create_model(
                 name,
                 load_weights=False,
@@ -193,11 +199,22 @@ def _load(
             )
             tokenizer = _load_tokenizer(name)
         transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
+    except InputError:
+        raise
     except Exception as error:  # the library raises what its parsers raise
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"open_clip can't make {name}: {first}") from error
     load_strict(model, tensors, weights)
     return cast(model, torch.float32), transform, tokenizer
+
+
+def _lost(tokenizer: Any, prompts: list[str], length: int) -> dict[str, str]:
+    """See `lost_words`; of one of open_clip's tokenizers."""
+    if isinstance(tokenizer, HFTokenizer):
+        return lost_words(tokenizer.tokenizer, [tokenizer.clean_fn(p) for p in prompts], length)
+    room = length - 2  # between the marks of beginning and end
+    found = {prompt: tokenizer.encode(prompt)[room:] for prompt in prompts}
+    return {prompt: tokenizer.decode(ids).strip() for prompt, ids in found.items() if ids}
 
 
 def _load_tokenizer(name: str) -> Any:
@@ -212,15 +229,6 @@ def _load_tokenizer(name: str) -> Any:
         if most is not None and len(words) > most:
             raise ValueError(f"its tokenizer has {len(words)} words, the model {most}")
     return tokenizer
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    if path.suffix != ".safetensors":
-        return read_checkpoint(path)
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"can't read weights {path}: {reason(error)}") from error
 
 
 @contextmanager

@@ -25,8 +25,10 @@ from transformers import (
 )
 
 from ..errors import InputError
+from ..models.bounded import bounded
 from ..models.loading import cast, check_tensors, load_component, read_json
-from ..models.published import read_checkpoint
+from ..models.unread import lost_words, tell_lost
+from ..models.weights import read_checkpoint
 from .base import Images, batches, check_pairs, to_pil
 
 WEIGHTS, TEXT_CONFIG = "ImageReward.pt", "med_config.json"
@@ -125,8 +127,10 @@ class ImageReward:
         with torch.inference_mode():
             for part in batches(len(prompts), self.batch_size):
                 pixels = torch.stack([self._preprocess(image) for image in to_pil(images[part])])
+                words = list(prompts[part])
+                tell_lost(lost_words(self.tokenizer, words, LENGTH), LENGTH, self.name)
                 text = self.tokenizer(
-                    list(prompts[part]),
+                    words,
                     padding="max_length",
                     truncation=True,
                     max_length=LENGTH,
@@ -169,7 +173,8 @@ class ImageRewardNetwork(nn.Module):
 def load_network(path: Path) -> ImageRewardNetwork:
     """The networks of `ImageReward.pt` in float32, sized by `med_config.json` beside it."""
     weights = read_checkpoint(path)
-    with torch.device("meta"):
+    shapes = {name: value.shape for name, value in weights.items()}
+    with torch.device("meta"), bounded(shapes, path.with_name(TEXT_CONFIG)):
         network = build_network(path.with_name(TEXT_CONFIG))
     ours = network.state_dict()
     expected = {published_name(name): value for name, value in ours.items()}
@@ -201,6 +206,8 @@ def build_network(text_config: Path) -> ImageRewardNetwork:
             **{key: published[key] for key in _TEXT_SIZES},
         )
         return ImageRewardNetwork(vision, text)
+    except InputError:
+        raise
     except Exception as error:  # the configuration's checks raise classes of their own
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"{text_config} is no BERT configuration: {first}") from error
@@ -226,7 +233,12 @@ def unused_tensors(network: ImageRewardNetwork) -> dict[str, Tensor]:
         "blip.text_proj.weight": (256, text.hidden_size),
         "blip.text_proj.bias": (256,),
     }
-    return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    return {
+        name: torch.empty(
+            shape, device="meta", dtype=torch.long if name.endswith("_ids") else torch.float32
+        )
+        for name, shape in shapes.items()
+    }
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> Any:

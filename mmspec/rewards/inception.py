@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..models.weights import read_tensors
 from .base import Images
 from .batching import rows_of_one_size, select
-from .state_dict import read_state_dict
 
 
 class InceptionV3:
@@ -56,7 +56,7 @@ class InceptionV3:
 
         # The library would unpickle whatever the file holds, so it gets a copy of the tensors alone
         safe = io.BytesIO()
-        torch.save(read_state_dict(path), safe)
+        torch.save(read_tensors(path), safe)
         safe.seek(0)
         try:
             network = FeatureExtractorInceptionV3(cls.name, [str(cls.dim)], safe)

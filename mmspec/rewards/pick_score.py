@@ -15,6 +15,7 @@ from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
 from ..errors import InputError
 from ..models.loading import load_component
+from ..models.unread import lost_words, tell_lost
 from .base import Images, batches, check_pairs, distinct, to_pil
 
 
@@ -85,11 +86,13 @@ class PickScore:
             for part in batches(len(prompts), self.batch_size):
                 pixels = self.preprocess(to_pil(images[part]), return_tensors="pt")
                 words, places = distinct(prompts[part])
+                length = self.model.config.text_config.max_position_embeddings
+                tell_lost(lost_words(self.tokenizer, words, length), length, self.name)
                 text = self.tokenizer(
                     words,
                     padding=True,
                     truncation=True,
-                    max_length=self.model.config.text_config.max_position_embeddings,
+                    max_length=length,
                     return_tensors="pt",
                 )
                 out = self.model(**text.to(self.device), **pixels.to(self.device))

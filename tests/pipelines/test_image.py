@@ -12,6 +12,7 @@ import torch
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
+from mmspec.eval.methods import parse_method
 from mmspec.methods import METHODS as PRESETS
 from mmspec.methods import serving
 from mmspec.models.decoder import Decoder
@@ -591,6 +592,17 @@ def test_knobs(pipe, knobs):
     stats = pipe(PROMPTS, output_type="tokens").stats
     assert stats.emitted == [16, 16, 16]
     assert max(stats.rounds) <= config.resolved(4).extent.most_drafted
+
+
+@pytest.mark.parametrize("method", ["lantern", "lantern++"])
+def test_released_lantern(pipe, method):
+    """Named as on the command line, it draws; it has no greedy form."""
+    _, config = parse_method(f"{method}[lantern_variant=released]")
+    pipe.enable_speculation(config)
+    stats = pipe(PROMPTS, output_type="tokens").stats
+    assert (stats.emitted, stats.contract) == ([16, 16, 16], "lossy")
+    with pytest.raises(InputError, match="at temperature 0 take 'paper'"):
+        draw(pipe, temperature=0)
 
 
 def test_draft_needs_a_drafter(pipe):

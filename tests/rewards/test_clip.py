@@ -20,7 +20,7 @@ from torchvision.transforms.functional import to_pil_image
 from mmspec.errors import InputError
 from mmspec.models.embedded import readable
 from mmspec.rewards import shapes_clip
-from mmspec.rewards.clip import OpenCLIP
+from mmspec.rewards.clip import OpenCLIP, _lost
 from mmspec.rewards.clip_score import CLIPScore
 from mmspec.rewards.shapes_clip import ShapesCLIP, ShapesCLIPScore
 
@@ -289,3 +289,33 @@ def one_line(caught) -> str:
     text = str(caught.value)
     assert "\n" not in text
     return text
+
+
+def test_ends_of_long_prompts_are_told(clip_folder, prompts, pictures, caplog):
+    """Ten tokens are read, one of them the mark of the end."""
+    score = CLIPScore.from_pretrained(clip_folder)
+    score.score(prompts, pictures)
+    (line,) = [r.message for r in caplog.records if "reads" in r.message]
+    lost = "a red square and a blue square and two circles"
+    assert f"reads 10 tokens of a prompt: lost is {lost!r} of 'a circle and" in line
+
+
+def test_ends_of_long_prompts_of_openai_s_words():
+    tokenizer = open_clip.get_tokenizer("ViT-B-32")
+    assert _lost(tokenizer, ["a star", "a red circle and a blue square"], 6) == {
+        "a red circle and a blue square": "a blue square"
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "size", "said"),
+    [("vision_cfg", "layers", 10**7), ("text_cfg", "layers", 10**7), ("text_cfg", "width", 10**4)],
+)
+def test_config_larger_than_its_weights(clip_folder, part, size, said):
+    """open_clip would make it, weights and all."""
+    config = json.loads((clip_folder / "open_clip_config.json").read_text())
+    config["model_cfg"][part][size] = said
+    (clip_folder / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="far larger than its weights") as caught:
+        OpenCLIP.from_pretrained(clip_folder)
+    assert "\n" not in str(caught.value)

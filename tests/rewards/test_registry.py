@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -55,6 +56,26 @@ def test_unknown_names():
         load_reward("imagereward")
     with pytest.raises(InputError, match="unknown feature extractor 'clap'; did you mean 'clip'"):
         load_features("clap")
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\xff" * 64, "truncated", "pipe"], ids=str)
+@pytest.mark.parametrize("name", [*REWARDS.names(), *FEATURES.names()])
+def test_broken_weights_are_one_line(name, content, clip_folder):
+    """Of every reward and extractor, in the file and in the folder that it takes."""
+    path = clip_folder / "open_clip_model.safetensors"
+    data = path.read_bytes()
+    path.unlink()
+    if content == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(data[:-100] if content == "truncated" else content)
+    path.with_name("model.safetensors").symlink_to(path)  # as PickScore's folder calls it
+    load = load_reward if name in REWARDS.names() else load_features
+    for place in (clip_folder, path):
+        with pytest.raises(InputError) as caught:
+            load(name, place)
+        assert "\n" not in str(caught.value)
+        assert str(clip_folder) in str(caught.value)
 
 
 def test_given_weights(clip_folder, pictures, prompts):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...errors import InputError
 from ..coins import RoundCoins
 from ..types import Contract, Draft, Scores, Verdict
 from .in_turn import verify_in_turn
-from .pooling import checked, pool
+from .pooling import check_delta, checked, pool
 
 
 class LanternRule:
@@ -31,6 +30,9 @@ class LanternRule:
     1 − (1 − δ)^K with K chosen siblings, which is δ for one; with drawn siblings at most
     TV(p, q), whatever δ is. With δ = 0 the rule is exact. A one-hot p stays as it is.
 
+    The authors' released code differs: it credits a token of p(x) = 0 with its neighbours too, and
+    after a fall it empties all of the k + 1 nearest codes, pooled or not: `ReleasedLanternRule`.
+
     Args:
         neighbours: `[C, k]`, the codes nearest to each code, nearest first, itself excluded
             (`nearest_codes`). Ids from C on, such as grid tokens, have none.
@@ -43,9 +45,7 @@ class LanternRule:
     contract: Contract = "lossy"
 
     def __init__(self, neighbours: Tensor, delta: float) -> None:
-        if not 0 <= delta <= 1:
-            raise InputError(f"LANTERN's delta is pooled probability, 0 to 1, not {delta}")
-        self.neighbours, self.delta = checked(neighbours), delta
+        self.neighbours, self.delta = checked(neighbours), check_delta(delta)
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes what `RecursiveRule` takes."""

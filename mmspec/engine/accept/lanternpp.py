@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
-from ...errors import InputError
 from ..coins import RoundCoins
 from ..types import Contract, Draft, Scores, Verdict
 from .in_turn import verify_in_turn
-from .pooling import checked, pool
+from .pooling import check_lambda, checked, pool
 
 
 class LanternPlusPlusRule:
@@ -29,6 +26,10 @@ class LanternPlusPlusRule:
     the later turns make of it, λ at most.) With λ = 1 the rule is exact. A one-hot p stays as
     it is.
 
+    The authors' released code differs: where (λ − 1) p(x) pools a neighbour, be it one of
+    probability 0, the q that is taken off after a fall is 0 at all of the k + 1 nearest codes:
+    `ReleasedLanternRule`.
+
     Args:
         neighbours: `[C, k]`, see `LanternRule`. The paper takes k = 5 … 10.
         lam: λ ≥ 1. The paper takes 5 … 20.
@@ -40,9 +41,7 @@ class LanternPlusPlusRule:
     contract: Contract = "lossy"
 
     def __init__(self, neighbours: Tensor, lam: float) -> None:
-        if not 1 <= lam < math.inf:
-            raise InputError(f"LANTERN++'s lambda is a factor of 1 or more, not {lam}")
-        self.neighbours, self.lam = checked(neighbours), lam
+        self.neighbours, self.lam = checked(neighbours), check_lambda(lam)
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes what `RecursiveRule` takes."""

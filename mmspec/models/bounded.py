@@ -1,0 +1,84 @@
+"""Modules that are made no larger than the file that is to fill them.
+
+A config says how large a network is, and a wrong or hostile one (ten million layers) would fill the
+memory long before its weights are compared. So what a module registers is counted while it is made.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules import module
+
+from ..errors import InputError
+
+# modules and tensors that a network may have beyond those of its file, which may be quantized
+_TIMES, _MORE = 16, 4096
+_ELEMENTS = 2**26  # values: of derived tables, and of what is made and then dropped
+_LAYERS = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|\w*depths?|layers")
+
+
+@contextmanager
+def bounded(shapes: Mapping[str, Sequence[int]], source: str | Path) -> Iterator[None]:
+    """Modules made inside, by this thread, are stopped once they outgrow a file's tensors.
+
+    Args:
+        shapes: of the file's tensors, by name.
+        source: what holds the config, for the message.
+
+    Raises:
+        InputError: in the middle of making a module that can't fit.
+    """
+    thread, most = threading.get_ident(), _TIMES * len(shapes) + _MORE
+    room = _TIMES * sum(math.prod(shape) for shape in shapes.values()) + _ELEMENTS
+    made = values = 0
+
+    def count(_: nn.Module, __: str, thing: Tensor | nn.Module | None) -> None:
+        nonlocal made, values
+        if threading.get_ident() != thread:
+            return
+        made += 1
+        values += thing.numel() if isinstance(thing, Tensor) else 0
+        if made > most or values > room:
+            raise misfit(shapes, source)
+
+    with ExitStack() as hooks:
+        for register in (
+            module.register_module_parameter_registration_hook,
+            module.register_module_buffer_registration_hook,
+            module.register_module_module_registration_hook,
+        ):
+            hooks.callback(register(count).remove)
+        yield
+
+
+def check_layers(config: Any, shapes: Mapping[str, Sequence[int]], source: str | Path) -> None:
+    """Raise an `InputError` if a config has far more layers than its weights have tensors.
+
+    Before any library makes lists of them.
+    """
+    if isinstance(config, dict):
+        for name, value in config.items():
+            layers = isinstance(value, int) and _LAYERS.fullmatch(str(name))
+            if layers and value > _TIMES * len(shapes) + _MORE:
+                raise misfit(shapes, source)
+            check_layers(value, shapes, source)
+    elif isinstance(config, list):
+        for value in config[:_MORE]:
+            check_layers(value, shapes, source)
+
+
+def misfit(shapes: Mapping[str, Sequence[int]], source: str | Path) -> InputError:
+    """The error of a config that is far larger than its weights."""
+    values = sum(math.prod(shape) for shape in shapes.values())
+    return InputError(
+        f"{source} asks for a network far larger than its weights, {len(shapes)} tensors of "
+        f"{values:,} values; take the config that was saved with them"
+    )

@@ -1,0 +1,150 @@
+"""Captions as published text encoders were given them: LlamaGen's T5, and Wan's.
+
+LlamaGen's features come from DeepFloyd's T5 embedder, which rewrites a caption before it encodes it
+(FoundationVision/LlamaGen, `language/t5.py`, `clean_caption`, applied twice). A model sees at work
+what it saw in training only if its captions go the same way, oddities included.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from html.entities import html5
+from html.parser import HTMLParser
+from urllib.parse import unquote_plus
+
+import ftfy
+
+_FILES = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
+_DOMAINS = "com|co|ru|net|org|edu|gov|it"
+_DASHES = (
+    "\u002d\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u301c\u3030\u30a0"
+    "\ufe31\ufe32\ufe58\ufe63\uff0d"
+)
+
+
+def _address(scheme: str) -> str:
+    """The start of a web address, or a domain with a path; a mail address is left."""
+    return rf"\b(?:{scheme}:(?:/{{1,3}}|[a-z0-9%])|[a-z0-9.\-]+[.](?:{_DOMAINS})[\w/-]*\b/?(?!@))"
+
+
+# what is found, and what takes its place, in the order in which they are applied
+_BEFORE_HTML = (("<person>", "person"), (_address("https?"), ""), (_address("www"), ""))
+_AFTER_HTML = (
+    (r"@\w+\b", ""),  # a user's name
+    ("[\u31c0-\u9fff]+", ""),  # Chinese characters, and the blocks in front of them
+    (rf"[\{_DASHES}]+", "-"),
+    ("[`´«»“”¨]", '"'),
+    ("[‘’]", "'"),
+    ("&quot;?", ""),
+    ("&amp", ""),
+    (r"\d{1,3}(?:\.\d{1,3}){3}", " "),  # a network address
+    (r"\d:\d\d\s+$", ""),  # a time of day at the end
+    (r"\\n", " "),  # a line break that was written out
+    (r"#\d{1,3}\b", ""),
+    (r"#\d{5,}\b", ""),
+    (r"\b\d{6,}\b", ""),
+    (rf"\S+\.(?:{_FILES})", ""),
+    ("[\"']{2,}", '"'),
+    (r"\.{2,}", " "),
+    (r"[#®•©™&@·º½¾¿¡§~()\[\]{}|\\/*]+", " "),
+    (r"\s+\.\s+", " "),
+)
+_AFTER_REPAIR = (
+    (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""),  # numbers of articles: jc6640
+    (r"\b[a-zA-Z]+\d+[a-zA-Z]+\b", ""),
+    (r"\b\d+[a-zA-Z]+\d+\b", ""),
+    (r"(?:worldwide\s+)?(?:free\s+)?shipping", ""),
+    (r"(?:free\s)?download(?:\sfree)?", ""),
+    (r"\bclick\b\s(?:for|on)\s\w+", ""),
+    (rf"\b(?:{_FILES})(?:\simages?)?", ""),
+    (r"\bpage\s+\d+\b", ""),
+    (r"\b\d*[a-zA-Z]+\d+[a-zA-Z]+\d+[a-zA-Z\d]*\b", " "),
+    (r"\b\d+\.?\d*[xх×]\d+\.?\d*\b", ""),  # a size; one x is Cyrillic
+    (r"\b\s+:\s+", ": "),
+    (r"(\D[,./])\b", r"\1 "),
+    (r"\s+", " "),
+    (r"^[\"']([\w\W]+)[\"']$", r"\1"),
+    (r"^['_,\-:;]", ""),
+    (r"['_,\-:+]$", ""),
+    (r"^\.\S+$", ""),
+)
+
+
+def clean_caption(caption: str) -> str:
+    """A caption as LlamaGen's authors encode it: cleaned of web text, twice.
+
+    Lower case; without web addresses, tags, users' names, Chinese characters, and what shops and
+    files are called; dashes and quotes of one kind; most other signs, and hyphens and underscores
+    where there are more than three, are blanks.
+    """
+    for _ in range(2):
+        caption = _clean_once(caption)
+    return caption
+
+
+def repaired(text: str) -> str:
+    """Text whose encoding is mended (ftfy) and whose HTML entities are characters.
+
+    As Wan's tokenizer does it; white space is made single beside it.
+    """
+    return html.unescape(html.unescape(ftfy.fix_text(text))).strip()
+
+
+def _clean_once(caption: str) -> str:
+    caption = _replaced(unquote_plus(caption).strip().lower(), _BEFORE_HTML)
+    caption = _replaced(_without_tags(caption), _AFTER_HTML)
+    if len(re.findall("[-_]", caption)) > 3:  # words-made-into-one
+        caption = re.sub("[-_]", " ", caption)
+    return _replaced(repaired(caption), _AFTER_REPAIR).strip()
+
+
+def _replaced(text: str, rules: Sequence[tuple[str, str]]) -> str:
+    for pattern, other in rules:
+        text = re.sub(pattern, other, text)
+    return text
+
+
+def _without_tags(text: str) -> str:
+    parser = _Text()
+    try:
+        parser.feed(text)
+        parser.close()
+    except AssertionError:  # of a declaration that never ends, in older Pythons
+        return text
+    return "".join(parser.parts)
+
+
+class _Text(HTMLParser):
+    """Gathers the text of a page that a reader sees, as Beautiful Soup's `.text` does."""
+
+    unseen = ("script", "style", "template", "rt", "rp")
+    empty = (
+        *("area", "base", "basefont", "bgsound", "br", "col", "command", "embed", "frame", "hr"),
+        *("image", "img", "input", "isindex", "keygen", "link", "menuitem", "meta", "nextid"),
+        *("param", "source", "spacer", "track", "wbr"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.parts: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.empty:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.open:
+            del self.open[len(self.open) - 1 - self.open[::-1].index(tag) :]
+
+    def handle_data(self, data: str) -> None:
+        if not any(tag in self.unseen for tag in self.open):
+            self.parts.append(data)
+
+    def handle_entityref(self, name: str) -> None:
+        self.handle_data(html5.get(f"{name};", f"&{name}"))
+
+    def handle_charref(self, name: str) -> None:
+        self.handle_data(html.unescape(f"&#{name};"))

@@ -1,0 +1,107 @@
+"""Files of weights, whoever wrote them: read in one place, without running anything they hold."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import zipfile
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ..errors import InputError, reason
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of a PyTorch file that holds a plain state dict.
+
+    Both of PyTorch's formats are read, and no code in them is run.
+
+    Raises:
+        InputError: no such file, not such a file, or one that would run code to be read.
+    """
+    return _plain(_read(Path(path)), path)
+
+
+def read_checkpoint(
+    path: str | Path, keys: Sequence[str] = ("model", "module", "state_dict")
+) -> dict[str, Tensor]:
+    """As `read_tensors`, of a file that may hold the state dict under a name.
+
+    Args:
+        keys: what it may lie under in the file, first choice first.
+    """
+    data = _read(Path(path))
+    for key in keys:
+        if isinstance(data, dict) and key in data:
+            return _plain(data[key], path)
+    return _plain(data, path)
+
+
+class Head(NamedTuple):
+    """What a safetensors file says of a tensor in front of its values."""
+
+    shape: list[int]
+    dtype: str  # such as F32 or I8
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are whole numbers."""
+        return not self.dtype.startswith(("F", "BF", "C"))
+
+
+def read_heads(files: Sequence[Path]) -> dict[str, Head]:
+    """The heads of the tensors of safetensors files, by name; values are not read.
+
+    Raises:
+        InputError: a file is unreadable.
+    """
+    heads: dict[str, Head] = {}
+    for path in files:
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 - no mapping
+                    tensor = file.get_slice(name)
+                    heads[name] = Head(tensor.get_shape(), tensor.get_dtype())
+        except Exception as error:
+            raise InputError(f"can't read weights {path}: {reason(error)}") from error
+    return heads
+
+
+def check_regular(path: Path) -> None:
+    """Raise an `InputError` unless there is a file that ends: a pipe would be waited for."""
+    if not path.exists():
+        raise InputError(f"no weights file {path}")
+    if not path.is_file():
+        raise InputError(f"can't read {path}: it is no regular file")
+
+
+def _read(path: Path) -> Any:
+    check_regular(path)
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        # training scripts store their arguments beside the weights
+        with torch.serialization.safe_globals([Namespace]):
+            mapped = zipfile.is_zipfile(path)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"code ({code[1]})" if code else "something"
+        raise InputError(f"can't read weights {path}: it holds {what} beside tensors") from error
+    except Exception as error:  # the libraries raise what their parsers raise
+        raise InputError(f"can't read weights {path}: {reason(error)}") from error
+
+
+def _plain(data: Any, path: str | Path) -> dict[str, Tensor]:
+    if not isinstance(data, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in data.items()
+    ):
+        raise InputError(f"{path} holds no state dict: save the network's `state_dict()` alone")
+    return dict(data)
