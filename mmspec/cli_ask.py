@@ -10,8 +10,8 @@ from typing import Any
 from .cli_options import add_model, open_vlm, seed
 from .config import SpecConfig
 from .errors import InputError
-from .eval.methods import parse_method
 from .methods import FIRST, serving
+from .named import parse_method
 
 _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")
 

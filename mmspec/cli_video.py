@@ -12,8 +12,8 @@ from .cli_options import add_model, folder, seed
 from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError
-from .eval.methods import parse_method
 from .methods import serving
+from .named import parse_method
 
 
 def add_command(commands: Any) -> None:

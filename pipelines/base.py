@@ -18,6 +18,7 @@ from ..methods import Modality
 from ..models.embedded import readable
 from ..models.loading import load_component, read_json
 from ..models.placement import Device
+from ..named import config_of
 from ..registry import resolve
 from .present import first_of
 from .spread import spread
@@ -118,18 +119,20 @@ class SpeculativePipeline(DiffusionPipeline):
             component.save_pretrained(folder / name, **sharded)
         (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
 
-    def enable_speculation(self, config: SpecConfig | None = None) -> None:
+    def enable_speculation(self, config: SpecConfig | str | None = None) -> None:
         """Speculate from now on.
 
         Args:
-            config: how; None: by the modality's default method, the first that this pipeline has
-                the parts for.
+            config: how, or the name of a method, such as "scd" or "gsd[window=32]"; None: by the
+                modality's default method, the first that this pipeline has the parts for.
 
         Raises:
             InputError: the method is not for such a pipeline, or needs a component that this one
                 lacks.
         """
-        config = config or SpecConfig(first_of(self.modality, self._able))
+        if config is None:
+            config = first_of(self.modality, self._able)
+        config = config_of(config)
         self.check_speculation(config)
         self.speculation = config
 

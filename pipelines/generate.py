@@ -33,6 +33,7 @@ from ..models.heads.named import name_of
 from ..models.processed import ProcessedTarget
 from ..models.prompted import prompted, refuse
 from ..models.token_grid import TokenGrid
+from ..named import config_of
 from .base import row_seeds
 from .costs import Costs
 from .drafting import Drafting, visual_tokens
@@ -58,7 +59,7 @@ _HOW = {*GenerationConfig().to_dict(), *inspect.signature(GenerationMixin.genera
 
 def enable_speculation(
     model: PreTrainedModel,
-    config: SpecConfig | None = None,
+    config: SpecConfig | str | None = None,
     drafter: PreTrainedModel | None = None,
     head: DraftHead | None = None,
 ) -> None:
@@ -75,8 +76,8 @@ def enable_speculation(
     Args:
         model: a transformers model that generates, such as `LlamaForCausalLM` or diffusers'
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
-        config: how; None: a draft model's or the head's if there is one, or else what suits the
-            model.
+        config: how, or the name of a method, such as "draft" or "gsd[window=32]"; None: a draft
+            model's or the head's if there is one, or else what suits the model.
         drafter: a smaller transformers model of the same vocabulary, for methods that have one.
         head: a draft head for this very model (`mmspec.load_head`), for methods
             that have one. It is moved to where the model is, in its dtype.
@@ -120,7 +121,7 @@ class Speculation:
     def __init__(
         self,
         model: PreTrainedModel,
-        config: SpecConfig | None,
+        config: SpecConfig | str | None,
         drafter: PreTrainedModel | None = None,
         head: DraftHead | None = None,
     ) -> None:
@@ -128,10 +129,10 @@ class Speculation:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
         self.model, self.target = model, prompted(model)
         if config is None and head is not None:
-            config = SpecConfig(name_of(head))
+            config = name_of(head)
         if config is None:
-            config = SpecConfig("draft" if drafter is not None else self.target.method)
-        self.config = config.serving(self.target.modality)
+            config = "draft" if drafter is not None else self.target.method
+        self.config = config_of(config).serving(self.target.modality)
         self.drafting = Drafting(self.target, self.config, drafter, head)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices = Costs(), Notices()
