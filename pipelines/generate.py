@@ -34,6 +34,7 @@ from ..models.processed import ProcessedTarget
 from ..models.prompted import prompted, refuse
 from ..models.token_grid import TokenGrid
 from ..named import config_of
+from .arguments import check_value, checked
 from .base import row_seeds
 from .costs import Costs
 from .drafting import Drafting, visual_tokens
@@ -53,10 +54,12 @@ _REFUSED = (
     "output_attentions",
     "output_hidden_states",
 )
+_TENSORS = ("input_ids", "attention_mask", "inputs_embeds")
 # what `generate` is told of how to generate; the rest of its arguments is the model's
 _HOW = {*GenerationConfig().to_dict(), *inspect.signature(GenerationMixin.generate).parameters}
 
 
+@checked
 def enable_speculation(
     model: PreTrainedModel,
     config: SpecConfig | str | None = None,
@@ -138,6 +141,7 @@ class Speculation:
         self._costs, self._notices = Costs(), Notices()
         check_layers(self.config, len(self.target.layers))
 
+    @checked
     def generate(
         self,
         inputs: Tensor | None = None,
@@ -157,6 +161,8 @@ class Speculation:
         Raises:
             InputError: an argument asks for what speculation can't give.
         """
+        for name in _TENSORS:
+            check_value(name, kwargs.get(name), Tensor | None)
         if self.model.training:
             raise InputError("the model is in training mode; call model.eval() first")
         configs = [c for c in (generation_config, self.model.generation_config) if c is not None]
@@ -184,6 +190,13 @@ class Speculation:
         given = {name: value for name, value in kwargs.items() if name not in _HOW}
         if inputs is not None:
             given["input_ids"] = inputs
+        ids = given.get("input_ids")
+        if ids is not None and not ids.numel() and given.get("inputs_embeds") is None:
+            raise InputError("the prompt is empty: input_ids hold no token")
+        try:
+            self.model._validate_model_kwargs(dict(given))
+        except ValueError as error:  # of a name that the model does not take
+            raise InputError(str(error).splitlines()[0]) from error
         own = self.drafting.own(given, drafter_inputs)
         with self.target.generating(given), self.drafting.watching():
             out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(

@@ -28,6 +28,7 @@ from ..rewards.base import BlockReward, Reward
 from ..rewards.frames import FrameJudge
 from ..rewards.registry import PUBLISHED, REWARDS, check_threshold, load_reward
 from ..rewards.router import RouterReward
+from .arguments import checked
 from .base import SpeculativePipeline, owned
 from .notices import Notices
 from .output import VideoBlock, VideoOutput
@@ -98,6 +99,7 @@ class VideoPipeline(SpeculativePipeline):
         self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
         self._at_work: VideoRun | None = None
 
+    @checked
     @torch.inference_mode()
     def __call__(
         self,

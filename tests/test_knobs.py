@@ -71,7 +71,8 @@ def of_ids(config: SpecConfig) -> list[Any]:
     rule = make_rule(config, 1.0, lambda: CODES)
     target: Any = SimpleNamespace(layers=4, embeddings=CODES)
     grid = TokenGrid(4, 4)
-    return [rule, length, make_drafter(config, target, target, 12, grid, length, list, target)]
+    drafter = make_drafter(config, target, target, 12, grid, length, list, target)
+    return [rule, None if config.unverified else length, drafter]
 
 
 def of_steps(config: SpecConfig) -> list[Any]:
@@ -97,8 +98,10 @@ def read_by(make: Callable[[SpecConfig], list[Any]], config: SpecConfig, knobs: 
     """The knobs with which other parts are made."""
     found = set()
     for knob in knobs:
-        changed = copy(config)
-        object.__setattr__(changed, knob, OTHER[knob])  # which would be refused unless it is read
+        changed, other = copy(config), OTHER[knob]
+        if other == getattr(config, knob):
+            other = {"ratio": "threshold"}[other]
+        object.__setattr__(changed, knob, other)  # which would be refused unless it is read
         if told(make(changed)) != told(make(config)):
             found.add(knob)
     return found

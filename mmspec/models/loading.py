@@ -21,8 +21,16 @@ M = TypeVar("M", bound=nn.Module)
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
-def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.float32) -> M:
+def load_model(
+    cls: type[M],
+    folder: str | Path,
+    dtype: torch.dtype = torch.float32,
+    variant: str | None = None,
+) -> M:
     """A model saved by `save_pretrained`, in `dtype`, on the CPU.
+
+    Args:
+        variant: of the weights' files, such as "fp16"; None: those without.
 
     Raises:
         InputError: folder or file missing or unreadable, or a tensor missing, unexpected or of
@@ -36,7 +44,7 @@ def load_model(cls: type[M], folder: str | Path, dtype: torch.dtype = torch.floa
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"{folder}/config.json is no {cls.__name__}: {first}") from error
-    load_strict(model, read_weights(folder), folder)
+    load_strict(model, read_weights(folder, variant=variant), folder)
     return cast(model, dtype)
 
 
@@ -49,10 +57,10 @@ def cast(model: M, dtype: torch.dtype) -> M:
     return loaded
 
 
-def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | None = None) -> Any:
     """One component of a pipeline folder: one of our networks, or one of transformers' classes."""
     if issubclass(kind, ModelMixin):
-        return load_model(kind, folder, dtype)
+        return load_model(kind, folder, dtype, variant)
     if not folder.is_dir():
         raise InputError(f"no folder {folder}")
     verbosity = logging.get_verbosity()
@@ -63,6 +71,7 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         model, report = kind.from_pretrained(
             folder,
             dtype=dtype,
+            variant=variant,
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
@@ -109,10 +118,13 @@ def check_tensors(
         raise InputError(f"{source} does not fit {name}: {'; '.join(problems[:3])}{more}")
 
 
-def read_weights(folder: Path, file: str = WEIGHTS) -> dict[str, Tensor]:
+def read_weights(
+    folder: Path, file: str = WEIGHTS, variant: str | None = None
+) -> dict[str, Tensor]:
     """All tensors of a folder's safetensors file, or of its shards."""
-    index = folder / f"{file}.index.json"
-    names = [file]
+    suffix = "" if variant is None else f".{variant}"
+    index = folder / f"{file}.index{suffix}.json"
+    names = [str(Path(file).with_suffix(f"{suffix}.safetensors"))]
     if index.exists():
         shards = read_json(index).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
+_NAMED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # by tokenizer, what it lacks
 
 
 def encode_captions(
@@ -58,13 +60,17 @@ def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Ten
 def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
     """Warn of words in prompts that the model can't know, as its tokenizer has one id for all.
 
+    Each word is named once, however often and in whatever way it is asked for.
+
     Args:
         ids: of the prompts.
     """
     unknown = tokenizer.unk_token_id
     if unknown is None or not bool((ids == unknown).any()):
         return
-    if words := unknown_words(tokenizer, " ".join(prompts)):
+    named = _NAMED.setdefault(tokenizer, set())
+    if words := [w for w in unknown_words(tokenizer, " ".join(prompts)) if w not in named]:
+        named.update(words)
         logger.warning("the model does not know %s", ", ".join(map(repr, words)))
 
 

@@ -619,7 +619,7 @@ def test_a_config_names_the_reward():
         (dict(num_frames=0), "such as 5, not 0"),
         (dict(height=20), "height must be a multiple of 8 pixels, not 20"),
         (dict(width=0), "width must be a multiple of 8 pixels, not 0"),
-        (dict(output_type="gif"), "unknown output_type 'gif'"),
+        (dict(output_type="gif"), "output_type must be pil, np, pt, latent or none, not 'gif'"),
         (dict(num_inference_steps=0), "steps must fall from 1000"),
         (dict(timesteps=(1000, 1000)), "steps must fall from 1000"),
         (dict(num_inference_steps=1001), "made in at most 1000 steps, not 1001"),
