@@ -56,11 +56,11 @@ COMPRESSOR_KNOBS: dict[str, str] = {
     "target_compressor": "target_keep",
 }
 _PARTS: dict[str, dict[str, Knobs]] = {
-    "method": METHOD_KNOBS,
     "drafter": DRAFTER_KNOBS,
     "rule": RULE_KNOBS,
     "length": LENGTH_KNOBS,
     "head": HEAD_KNOBS,
+    "method": METHOD_KNOBS,
 }
 _REACH: dict[str, Knobs] = {  # how far ahead is drafted, see `_reach`, and whom it is a matter of
     "num_draft_tokens": ("model", "block", "lookup"),

@@ -129,7 +129,8 @@ def _words(hint: Any, several: bool = False) -> str:
     if kind is Literal:
         return f"{', '.join(parts[:-1])} or {parts[-1]}"
     if hint in _PLAIN:
-        return _PLAIN[hint][1 + several]
+        _, one, many = _PLAIN[hint]
+        return many if several else one
     if kind in (list, tuple, Sequence):
         inner = " and ".join(_words(part, True) for part in parts if part is not Ellipsis)
         if kind is tuple and Ellipsis not in parts:

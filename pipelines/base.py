@@ -173,7 +173,9 @@ class SpeculativePipeline(DiffusionPipeline):
         """
         device, dtype = destination(*args, **kwargs)
         if self.hf_device_map is not None:
-            raise InputError("a device map says where this pipeline is; load it without one")
+            raise InputError(
+                "a device map says where this pipeline is; call reset_device_map() first"
+            )
         for component in self.components.values():
             moved(component, device, dtype)
         return self

@@ -189,7 +189,7 @@ def test_half_precision_and_double(pipe, tmp_path):
         (dict(prompt="a star", num_iterations=17), "iterations must be from 1 to 16, not 17"),
         (
             dict(prompt="a star", num_iterations=2.5),
-            "num_iterations must be an integer or None, not 2.5",
+            "num_iterations must be an integer or None",
         ),
         (dict(prompt="a star", diffusion_steps=1001), "diffusion_steps must be from 2 to 1000"),
         (dict(prompt="a star", diffusion_steps=(9,)), "an integer or a list of 2 integers, not"),
@@ -198,7 +198,7 @@ def test_half_precision_and_double(pipe, tmp_path):
         (dict(prompt="a star", guidance_scale=-1), "guidance_scale must be from 0"),
         (
             dict(prompt="a star", guidance_schedule="cosine"),
-            "guidance_schedule must be linear or constant, not 'cosine'",
+            "must be linear or constant, not 'cosine'",
         ),
         (dict(prompt="a star", num_images_per_prompt=0), "num_images_per_prompt must be"),
         (

@@ -176,7 +176,7 @@ def test_a_transformers_image_folder_takes_them_too(folders, tmp_path, monkeypat
 
 @pytest.mark.parametrize("name", ["image", "continuous", "video"])
 def test_the_index_says_who_opens_it(folders, name):
-    """Diffusers knows its own pipelines alone, and a program on the way would have to be trusted."""
+    """Diffusers looks for its class among its own alone."""
     index = json.loads((folders[name] / "model_index.json").read_text())
     kind = KINDS[name]
     assert index["_opened_by"].startswith(f"{kind.__module__}.{kind.__name__}.from_pretrained")
