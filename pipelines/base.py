@@ -92,7 +92,9 @@ class SpeculativePipeline(DiffusionPipeline):
             InputError: the folder or a file is missing or unreadable, a tensor does not fit, an
                 option is unknown or of a wrong kind, or the device map can't be followed.
         """
-        loading = Loading.of(dtype, device_map, options, cls.component_classes, cls.spreads)
+        may_lack = cls._optional_components
+        names = cls.component_classes
+        loading = Loading.of(dtype, device_map, options, names, may_lack, cls.spreads)
         folder = locate(path, cls.embedded, loading)
         check_folder(folder, cls.__name__, "model_index.json", cls.strangers)
         index = read_json(folder / "model_index.json")
@@ -130,8 +132,8 @@ class SpeculativePipeline(DiffusionPipeline):
         folder.mkdir(parents=True, exist_ok=True)
         kind = type(self)
         index: dict[str, Any] = {"_class_name": kind.__name__}
-        # Diffusers' own class would look for ours among its own, and find none
-        index["_opened_by"] = f"{kind.__module__}.{kind.__name__}.from_pretrained, of mmspec alone"
+        opener = f"{kind.__module__}.{kind.__name__}.from_pretrained"
+        index["_opened_by"] = f"{opener}: diffusers' own DiffusionPipeline does not know the class"
         for name, component in self.components.items():
             if component is None:
                 index[name] = [None, None]

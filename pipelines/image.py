@@ -135,7 +135,7 @@ class ImagePipeline(TokenImagePipeline):
         `TransformersImagePipeline`.
         """
         names = (*cls.component_classes, *TransformersImagePipeline.component_names)
-        folder = locate(path, cls.embedded, Loading.of(None, None, options, names))
+        folder = locate(path, cls.embedded, Loading.of(None, None, options, names, names))
         how = {name: value for name, value in options.items() if name not in WHERE}
         if is_transformers_folder(folder):
             return TransformersImagePipeline.from_pretrained(folder, dtype, device_map, **how)

@@ -63,6 +63,7 @@ class Loading:
         device_map: DeviceMap,
         options: Mapping[str, Any],
         components: Iterable[str],
+        optional: Iterable[str],
         spreads: bool = False,
     ) -> Loading:
         """The arguments of a call.
@@ -70,23 +71,23 @@ class Loading:
         Args:
             dtype, device_map: see `SpeculativePipeline.from_pretrained`.
             options: its further arguments.
-            components: names of those that the pipeline may have.
+            components, optional: names of those that the pipeline has, and may lack.
             spreads: whether it can be spread over devices.
 
         Raises:
             InputError: an option is unknown or of a wrong kind.
         """
-        components = [*components]
+        components, optional = [*components], [*optional]
         for name, value in options.items():
             check_name("argument", name, ["path", "dtype", "device_map", *_KINDS, *components])
             if name in _KINDS:
                 check_value(name, value, _KINDS[name])
         parts = {name: value for name, value in options.items() if name in components}
         for name, value in parts.items():
-            if isinstance(value, str | Path):
-                raise InputError(
-                    f"{name} must be a component that is loaded already, not {str(value)!r}"
-                )
+            if isinstance(value, str | Path | int | float | list | tuple):
+                raise InputError(f"{name} must be a component that is loaded already, not {value}")
+            if value is None and name not in optional:
+                raise InputError(f"a pipeline can't do without its {name}; leave out {name}=None")
         if options.get("use_safetensors") is False:
             raise InputError("weights are read from safetensors alone; leave use_safetensors out")
         device, spread = _placed(device_map, spreads)

@@ -67,7 +67,7 @@ class TransformersImagePipeline(TokenImagePipeline):
         """
         if path is None:
             raise InputError("no model of transformers is embedded here; name a folder")
-        loading = Loading.of(dtype, device_map, options, cls.component_names)
+        loading = Loading.of(dtype, device_map, options, cls.component_names, ["drafter"])
         folder = locate(path, "", loading)
         family = _family(read_json(folder / "config.json").get("model_type"))
         classes = {name: resolve(kind) for name, kind in family.component_classes.items()}

@@ -104,7 +104,7 @@ class VlmPipeline(SpeculativePipeline):
             InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
                 family is unknown, an option is wrong, or a device map names several devices.
         """
-        loading = Loading.of(dtype, device_map, options, _COMPONENTS)
+        loading = Loading.of(dtype, device_map, options, _COMPONENTS, _COMPONENTS[2:])
         folder = locate(path, cls.embedded, loading)
         check_folder(folder, cls.__name__, "config.json")
         given, of = loading.parts, (loading.dtype, loading.variant)
