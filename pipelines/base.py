@@ -335,17 +335,7 @@ def _located(path: str | Path | None, embedded: str, loading: Loading) -> Path:
             raise InputError(f"{folder} is a folder, which has no revisions; leave revision out")
         return readable(folder)
     if "/" in str(path) and not str(path).startswith((".", "/", "~")):
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-        try:
-            only = None if loading.subfolder is None else [f"{loading.subfolder}/*"]
-            return Path(snapshot_download(str(path), allow_patterns=only, **loading.hub))
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            raise InputError(
-                f"no folder {path} here, and the hub did not give it: {first}"
-            ) from error
+        return loading.download(str(path))
     raise InputError(
         f"no model folder at {path}; models that ship are {', '.join(shipped()) or 'none'}"
     )

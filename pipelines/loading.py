@@ -101,6 +101,24 @@ class Loading:
             {name: options[name] for name in _HUB if options.get(name) is not None},
         )
 
+    def download(self, repository: str) -> Path:
+        """The folder of a hub repository, as it was asked for.
+
+        Raises:
+            InputError: the hub does not give it.
+        """
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        only = None if self.subfolder is None else [f"{self.subfolder}/*"]
+        try:
+            return Path(snapshot_download(repository, allow_patterns=only, **self.hub))
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            first = str(error).splitlines()[0]
+            raise InputError(
+                f"no folder {repository} here, and the hub did not give it: {first}"
+            ) from error
+
 
 @checked
 def destination(
