@@ -39,24 +39,35 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         InputError: of a call: an argument is unknown, missing, given twice or of a wrong kind.
     """
     signature = inspect.signature(function)
-    free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs:
-            if not free and name not in signature.parameters:
-                raise _unknown(name, args[0] if args else None, signature)
+        check_arguments(function, kwargs, args[0] if args else None)
         try:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise InputError(str(error)) from error
-        hints = _hints(function)
-        for name, value in given.items():
-            if name in hints:
-                check_value(name, value, hints[name])
+        check_arguments(function, {n: v for n, v in given.items() if n not in kwargs})
         return function(*args, **kwargs)
 
     return call
+
+
+def check_arguments(
+    function: Callable[..., Any], given: Mapping[str, Any], owner: Any = None
+) -> None:
+    """Raise an `InputError` unless a function takes what is given by name.
+
+    Args:
+        owner: of a method, who may say in `instead` what to do.
+    """
+    signature, hints = inspect.signature(function), _hints(function)
+    free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for name, value in given.items():
+        if not free and name not in signature.parameters:
+            raise _unknown(name, owner, signature)
+        if name in hints:
+            check_value(name, value, hints[name])
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:

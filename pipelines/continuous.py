@@ -22,7 +22,7 @@ from ..models.mar import MarTransformer
 from ..models.mar_iterations import GuidanceSchedule, MarBackbone, MarPlan, Prediction
 from ..models.published_mar import load_kl, load_mar
 from ..models.text import encode_captions
-from .arguments import checked
+from .arguments import check_arguments, checked
 from .base import SpeculativePipeline, owned, row_seeds
 from .continuous_parts import make_gaussian_rule, make_step_length
 from .continuous_speculation import Speculation, check_plan
@@ -222,6 +222,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         Of its arguments those are looked at that say how pictures are drawn, not what they show.
         """
         self.check_speculation(config)
+        check_arguments(type(self).__call__, call, self)
         named = inspect.signature(type(self).__call__).parameters
         given = {name: parameter.default for name, parameter in named.items()} | call
         self.check_size(given["height"], given["width"])
