@@ -105,8 +105,8 @@ def test_components_take_the_place_of_the_folders(folders, name):
     words = "processor" if name == "vlm" else "tokenizer"
     own = getattr(pipe, words)
     assert getattr(load(folders[name], **{words: own}), words) is own
-    with pytest.raises(InputError, match=f"can't do without its {words}"):
-        load(folders[name], **{words: None})
+    with pytest.raises(InputError, match=f"can't do without its {MAIN[name]}"):
+        load(folders[name], **{MAIN[name]: None})
     with pytest.raises(InputError, match="unknown argument 'schedulers'"):
         load(folders[name], schedulers=None)
 
