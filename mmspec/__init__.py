@@ -8,6 +8,7 @@ from .registry import resolve
 
 if TYPE_CHECKING:
     from .config import SpecConfig
+    from .errors import InputError
     from .models.embedded import embedded_folder
     from .models.heads.named import load_head
     from .pipelines.continuous import ContinuousImagePipeline
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ContinuousImagePipeline",
     "ImagePipeline",
+    "InputError",
     "SpecConfig",
     "VideoPipeline",
     "VlmPipeline",
@@ -33,6 +35,7 @@ __all__ = [
 _LAZY = {
     "ContinuousImagePipeline": "mmspec.pipelines.continuous:ContinuousImagePipeline",
     "ImagePipeline": "mmspec.pipelines.image:ImagePipeline",
+    "InputError": "mmspec.errors:InputError",
     "SpecConfig": "mmspec.config:SpecConfig",
     "VideoPipeline": "mmspec.pipelines.video:VideoPipeline",
     "VlmPipeline": "mmspec.pipelines.vlm:VlmPipeline",

@@ -24,10 +24,11 @@ from .cli_options import (
 from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError, absent, reason
-from .eval.methods import parse_method
 from .files import to_json
+from .knobs import KNOBS
 from .methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
 from .models.unread import gathered
+from .named import parse_method
 from .progress import showing
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
@@ -232,7 +233,9 @@ def _spec_config(args: argparse.Namespace) -> SpecConfig:
     knobs += ["drafter", "rule", "length", "jacobi_init", "tree_widths", "siblings", "merge"]
     knobs += ["tree_depth", "tree_width", "tree_beam", "tree_nodes"]
     given = {k: getattr(args, k) for k in knobs if getattr(args, k) is not None}
-    return replace(parse_method(args.method)[1], **given)
+    config = replace(parse_method(args.method)[1], **given)
+    config.check([knob for knob in given if knob in KNOBS])
+    return config
 
 
 @gathered()

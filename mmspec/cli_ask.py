@@ -9,9 +9,9 @@ from typing import Any
 from .cli_options import add_model, open_vlm, seed
 from .config import SpecConfig
 from .errors import InputError
-from .eval.methods import parse_method
 from .files import to_json
 from .methods import FIRST, serving
+from .named import parse_method
 from .progress import say
 
 _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")

@@ -11,10 +11,10 @@ from .cli_options import add_model, folder, seed, shown_on_terminal
 from .config import SpecConfig
 from .devices import check_device
 from .errors import InputError
-from .eval.methods import parse_method
 from .files import to_json
 from .methods import serving
 from .models.unread import gathered
+from .named import parse_method
 from .progress import say
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from .errors import InputError
 from .methods import (
     BLOCK_HEADS,
-    DEFAULTS,
     DYNAMIC,
     GAUSSIAN_RULES,
     GROWN,
@@ -20,25 +19,12 @@ from .methods import (
     TREES,
     WINDOWED,
 )
-from .registry import is_reference
+from .registry import either, is_reference
 
 if TYPE_CHECKING:
     from .config import SpecConfig
 
 MOST_NODES = 256  # of a draft
-# settings of block video: the rules, drafters or methods that read them
-READ_BY: dict[str, tuple[str, ...]] = {
-    "lantern_variant": ("lantern", "lantern++"),
-    "tau": ("reward-threshold",),
-    "draft_share": ("reward-rank", "random-routing"),
-    "wished_speedup": ("reward-rank",),
-    "wished_quality": ("reward-rank",),
-    "frame_rule": ("reward-threshold", "reward-rank"),
-    "reward": ("reward-threshold", "reward-rank"),
-    "forced_blocks": ("block-video",),
-    "draft_steps": ("block-video", "drafter-only"),
-    "draft_ahead": ("block-video",),
-}
 
 
 def check_combination(config: SpecConfig) -> None:
@@ -62,7 +48,7 @@ def check_combination(config: SpecConfig) -> None:
             f"and drafter {config.drafter!r} is none"
         )
     _check_trees(config)
-    _check_read(config)
+    _check_wishes(config)
 
 
 def _check_rule(config: SpecConfig) -> None:
@@ -87,11 +73,6 @@ def _check_rule(config: SpecConfig) -> None:
         raise InputError(
             "rule 'cspd-independent' judges whole tokens each by itself, and drafter "
             f"{drafter!r} drafts steps of one; use 'aligned'"
-        )
-    if rule != "cspd-independent" and config.softening != type(config).softening:
-        raise InputError(
-            "softening is a setting of rule 'cspd-independent': what it softens is no longer "
-            f"exact; leave it out with rule {rule!r}"
         )
     if drafter == "aligned" and config.length != "constant":
         raise InputError(
@@ -157,18 +138,8 @@ def _check_trees(config: SpecConfig) -> None:
         raise InputError(f"this tree has up to {most} nodes; at most {MOST_NODES} are drafted")
 
 
-def _check_read(config: SpecConfig) -> None:
-    """What is set is read by somebody."""
-    parts = {config.method}
-    if config.drafter != "null":
-        parts |= {str(config.drafter), str(config.rule)}
-    for setting, readers in READ_BY.items():
-        unset = getattr(type(config), setting), DEFAULTS.get(setting)
-        if getattr(config, setting) not in unset and not parts & {*readers}:
-            raise InputError(
-                f"{setting} is a setting of {either(readers)}, and method {config.method!r} does "
-                "not read it; leave it out"
-            )
+def _check_wishes(config: SpecConfig) -> None:
+    """A rule of video is told one wish."""
     wishes = ("draft_share", "wished_speedup", "wished_quality")
     wished = [name for name in wishes if getattr(config, name) != getattr(type(config), name)]
     if len(wished) > 1:
@@ -188,15 +159,8 @@ def _check_head(config: SpecConfig) -> None:
         raise InputError(
             f"drafter {drafter!r} has no use for head {config.head!r}; use {either(fitting)}"
         )
-    if config.branch is not None and config.head != "specvlm":
-        raise InputError("branch is a setting of head 'specvlm'; leave it out")
     if config.draft_compressor is not None and "drafter" not in config.needs:
         raise InputError(
             "draft_compressor shortens what a draft model is shown, and method "
             f"{config.method!r} has none; use method 'draft'"
         )
-
-
-def either(names: tuple[str, ...]) -> str:
-    """Names as a choice in a sentence."""
-    return " or ".join(map(repr, names))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, Self
 
 from .combinations import check_combination
 from .errors import InputError
 from .extent import Extent
+from .knobs import check_read, knobs_of
 from .methods import (
     CHOICES,
     COMPRESSORS,
@@ -164,7 +167,8 @@ class SpecConfig:
         stride: positions in a row of the picture; the pipeline fills it in.
 
     Raises:
-        InputError: a name is unknown or a number out of range.
+        InputError: a name is unknown, a value out of range, parts do not go together, or a knob is
+            set that none of them reads.
     """
 
     method: str = "draft"
@@ -225,10 +229,19 @@ class SpecConfig:
     wished_quality: float | None = None
     stride: int = 1
 
+    def __new__(cls, *_: Any, **knobs: Any) -> Self:
+        """Names of knobs are looked at before their values: a slip is told the nearest."""
+        for knob in knobs:
+            check_name("setting", knob, (field.name for field in fields(cls)))
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         check_name("method", self.method, METHODS)
         for knob in ("tree_widths", "merge"):  # lists will do
-            object.__setattr__(self, knob, tuple(getattr(self, knob)))
+            several: Any = getattr(self, knob)
+            if not isinstance(several, list | tuple):
+                raise InputError(f"{knob} must be a tuple, not {several!r}")
+            object.__setattr__(self, knob, tuple(several))
         for name, known in (
             ("drafter", DRAFTERS),
             ("rule", RULES),
@@ -241,7 +254,7 @@ class SpecConfig:
             ("target_compressor", COMPRESSORS),
         ):
             value = getattr(self, name)
-            if value is not None and not (name == "rule" and is_reference(value)):
+            if value is not None and not (name == "rule" and is_reference(str(value))):
                 check_name(name, value, known)
         check_name("jacobi_init", self.jacobi_init, JACOBI_INITS)
         check_name("lantern_variant", self.lantern_variant, LANTERN_VARIANTS)
@@ -249,16 +262,15 @@ class SpecConfig:
         check_name("frame_rule", self.frame_rule, FRAME_RULES)
         for name in self.merge:
             check_name("drafter to merge", name, MERGEABLE)
-        for knob, (least, most) in WHOLE.items():
-            value = getattr(self, knob)
-            if knob in DEFAULTS and value is None:
-                continue
-            if not isinstance(value, int) or not least <= value <= most:
-                raise InputError(f"{knob} must be an integer from {least} to {most}, not {value!r}")
-        for knob, (low, high) in REAL.items():
-            number = getattr(self, knob)
-            if number is not None and not low <= number <= high:
-                raise InputError(f"{knob} must be from {low} to {high}, not {number!r}")
+        optional = {field.name for field in fields(self) if "None" in str(field.type)}
+        for kind, word, ranges in ((Integral, "an integer ", WHOLE), (Real, "", REAL)):
+            for knob, (low, high) in ranges.items():
+                value = getattr(self, knob)
+                if value is None and knob in optional:
+                    continue
+                number = isinstance(value, kind) and not isinstance(value, bool)
+                if not number or not low <= value <= high:
+                    raise InputError(f"{knob} must be {word}from {low} to {high}, not {value!r}")
         draft_ahead: Any = self.draft_ahead
         if draft_ahead is not None and not isinstance(draft_ahead, bool):
             raise InputError(f"draft_ahead must be True, False or None, not {draft_ahead!r}")
@@ -271,10 +283,20 @@ class SpecConfig:
         widths: Any = self.tree_widths
         if not widths or not all(isinstance(w, int) and w >= 1 for w in widths):
             raise InputError(f"tree_widths must be integers of 1 or more, not {widths!r}")
+        self.check()
+
+    def check(self, given: Collection[str] = ()) -> None:
+        """Raise an `InputError` unless parts and knobs go together for a modality that it serves.
+
+        Args:
+            given: knobs that must be read even if they are set to what they are anyway.
+        """
         faults = []
         for modality in METHODS[self.method].serves:
             try:
-                check_combination(self.resolved(modality=modality))
+                parts = self.resolved(modality=modality)
+                check_combination(parts)
+                check_read(parts, modality, given)
                 return
             except InputError as error:
                 faults.append(error)
@@ -311,6 +333,7 @@ class SpecConfig:
                 f"{', '.join(ROUTING_RULES)}"
             )
         check_combination(parts)
+        check_read(parts, modality)
         return parts
 
     @property
@@ -369,8 +392,8 @@ class SpecConfig:
     def resolved(self, stride: int | None = None, modality: Modality | None = None) -> SpecConfig:
         """The same with everything filled in that is None here, and `stride` if that is known.
 
-        Parts and knobs are the method's own, or those of `DEFAULTS`. A method that is another for
-        text is that for modality "vlm" alone.
+        Parts and knobs are the method's own, or those of `DEFAULTS`; knobs that no part reads stay
+        None. A method that is another for text is that for modality "vlm" alone.
         """
         preset = METHODS[self.method].of(modality)
         # not `replace`, which would check, and checking resolves
@@ -383,7 +406,8 @@ class SpecConfig:
             ("stride", stride or self.stride),
         ):
             object.__setattr__(parts, part, value)
+        read = knobs_of(parts)
         for knob, value in (DEFAULTS | preset.settings).items():
-            if getattr(self, knob) is None:
+            if getattr(self, knob) is None and knob in read:
                 object.__setattr__(parts, knob, value)
         return parts

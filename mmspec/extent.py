@@ -123,4 +123,4 @@ class Extent:
         return self.config.window if drafter in WINDOWED else self._number("num_draft_tokens")
 
     def _number(self, knob: str) -> int:
-        return int(getattr(self.config, knob))
+        return int(getattr(self.config, knob) or 0)  # None: no part reads it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
 import torch
 from diffusers import DiffusionPipeline
@@ -17,8 +17,10 @@ from ..files import atomic_folder, write_json
 from ..methods import Modality
 from ..models.embedded import readable
 from ..models.loading import load_component, read_json
-from ..models.placement import Device
+from ..named import config_of
 from ..registry import resolve
+from .arguments import checked
+from .loading import DeviceMap, Loading, destination, moved
 from .present import first_of
 from .spread import spread
 
@@ -38,7 +40,9 @@ class SpeculativePipeline(DiffusionPipeline):
     Subclasses name the folder of their embedded model in `embedded`, what they make in `modality`,
     a method that needs no component beside the target in `without`, and the classes of their
     components in `component_classes`; those in `_optional_components` may be missing. `strangers`
-    says, by class, what to do with folders of another pipeline. `on_engine` is given the engine of
+    says, by class, what to do with folders of another pipeline, and `instead`, by name, what to do
+    in place of arguments that other pipelines take. `spreads`: a device map may give its layers
+    devices of their own. `on_engine` is given the engine of
     every generation before it runs, for measurements.
     """
 
@@ -47,6 +51,12 @@ class SpeculativePipeline(DiffusionPipeline):
     without: ClassVar[str] = "sjd"
     component_classes: ClassVar[dict[str, Any]]
     strangers: ClassVar[dict[str, str]] = {}
+    spreads: ClassVar[bool] = False
+    instead: ClassVar[dict[str, str]] = {
+        "prompt_embeds": "the text is encoded here; give prompt",
+        "negative_prompt_embeds": "the text is encoded here; give negative_prompt",
+        "latents": "what is drawn starts from seeds; give generator",
+    }
     speculation: SpecConfig = PLAIN
     on_engine: Callable[[Engine], None] | None = None
     _interrupt = False
@@ -56,40 +66,55 @@ class SpeculativePipeline(DiffusionPipeline):
         self._built: dict[int, tuple[object, Any]] = {}
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
         path: str | Path | None = None,
-        dtype: torch.dtype = torch.float32,
-        device_map: str | Mapping[str, Device] | None = None,
+        dtype: torch.dtype | str | None = None,
+        device_map: DeviceMap = None,
+        **options: Any,
     ) -> SpeculativePipeline:
         """Load a pipeline folder; without a path, the embedded model.
 
         Args:
             path: folder in Diffusers layout (`model_index.json` and a folder per component), or
                 the id of a hub repository in that layout.
-            dtype: of the weights.
-            device_map: for a target that is larger than one device. "auto" lets accelerate spread
-                its layers over the GPUs, and over the CPU what they can't hold; or devices by
-                module name, as in `pipe.hf_device_map`. None: everything on the CPU, for `.to()`.
+            dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; None: float32.
+            device_map: a device for everything. Or, for a LlamaGen that is larger than one device,
+                "auto", which lets accelerate spread the target's layers over the GPUs, and over
+                the CPU what they can't hold; or devices by module name, as in
+                `pipe.hf_device_map`. None: everything on the CPU, for `.to()`.
+            options: as in Diffusers: `torch_dtype`, `variant`, `subfolder`, and of a repository
+                `revision`, `cache_dir`, `token` and `local_files_only`. Components by name take
+                the place of the folder's; None leaves one out that may be missing.
 
         Raises:
-            InputError: the folder or a file is missing or unreadable, a tensor does not fit, or
-                the device map can't be followed.
+            InputError: the folder or a file is missing or unreadable, a tensor does not fit, an
+                option is unknown or of a wrong kind, or the device map can't be followed.
         """
-        folder = locate(path, cls.embedded)
+        may_lack = cls._optional_components
+        names = cls.component_classes
+        loading = Loading.of(dtype, device_map, options, names, may_lack, cls.spreads)
+        folder = locate(path, cls.embedded, loading)
         check_folder(folder, cls.__name__, "model_index.json", cls.strangers)
         index = read_json(folder / "model_index.json")
         parts: dict[str, Any] = {}
         for name in cls.component_classes:
+            if name in loading.parts:
+                parts[name] = loading.parts[name]
+                continue
             present = (index.get(name) or [None])[0] is not None
             if not present and name not in cls._optional_components:
                 raise InputError(f"{folder}/model_index.json names no {name}")
             component = cls.component_class(name, folder / name)
-            parts[name] = load_component(component, folder / name, dtype) if present else None
+            parts[name] = None
+            if present:
+                home = folder / name
+                parts[name] = load_component(component, home, loading.dtype, loading.variant)
         pipe = cls(**parts)
-        if device_map is not None:
-            spread(pipe, device_map)
-        return pipe
+        if loading.device_map is not None:
+            spread(pipe, loading.device_map)
+        return pipe if loading.device is None else pipe.to(loading.device)
 
     @classmethod
     def component_class(cls, name: str, folder: Path) -> Any:
@@ -106,36 +131,56 @@ class SpeculativePipeline(DiffusionPipeline):
         Raises:
             InputError: it can't be written: the disk is full, say. The folder is as it was.
         """
-        index: dict[str, Any] = {"_class_name": type(self).__name__}
+        kind = type(self)
+        index: dict[str, Any] = {"_class_name": kind.__name__}
+        opener = f"{kind.__module__}.{kind.__name__}.from_pretrained"
+        index["_opened_by"] = f"{opener}: diffusers' own DiffusionPipeline does not know the class"
         with atomic_folder(Path(save_directory)) as folder:
             for name, component in self.components.items():
                 if component is None:
                     index[name] = [None, None]
                     continue
-                kind = type(component)
-                index[name] = [kind.__module__, kind.__name__]
+                index[name] = [type(component).__module__, type(component).__name__]
                 sharded = {} if name == "tokenizer" else {"max_shard_size": max_shard_size}
                 component.save_pretrained(folder / name, **sharded)
             write_json(folder / "model_index.json", index)
 
-    def enable_speculation(self, config: SpecConfig | None = None) -> None:
+    def enable_speculation(self, config: SpecConfig | str | None = None) -> None:
         """Speculate from now on.
 
         Args:
-            config: how; None: by the modality's default method, the first that this pipeline has
-                the parts for.
+            config: how, or the name of a method, such as "scd" or "gsd[window=32]"; None: by the
+                modality's default method, the first that this pipeline has the parts for.
 
         Raises:
             InputError: the method is not for such a pipeline, or needs a component that this one
                 lacks.
         """
-        config = config or SpecConfig(first_of(self.modality, self._able))
+        if config is None:
+            config = first_of(self.modality, self._able)
+        config = config_of(config)
         self.check_speculation(config)
         self.speculation = config
 
     def disable_speculation(self) -> None:
         """Back to plain decoding."""
         self.speculation = PLAIN
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move every component, or cast it: `to(device)`, `to(dtype)` or `to(device, dtype)`.
+
+        Raises:
+            InputError: there is no such device, weights can't be of that dtype, or a device map
+                says where the components are.
+        """
+        device, dtype = destination(*args, **kwargs)
+        if self.hf_device_map is not None:
+            raise InputError(
+                "a device map says where this pipeline is; call reset_device_map() first"
+            )
+        for component in self.components.values():
+            moved(component, device, dtype)
+        return self
 
     def _no_offload(self, *_: Any, **__: Any) -> NoReturn:
         """Raise an `InputError`, where hooks would move weights only when `forward` is called."""
@@ -210,7 +255,7 @@ def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: i
     Raises:
         InputError: a list of another length than the rows.
     """
-    if isinstance(generator, list):
+    if isinstance(generator, list | tuple):
         if len(generator) != rows:
             raise InputError(f"{len(generator)} generators for {rows} samples; give one each")
         return [seed for g in generator for seed in row_seeds(g, 1)]
@@ -258,12 +303,24 @@ def shipped() -> dict[str, Path]:
     return {_EMBEDDED + folder.name: folder for folder in folders}
 
 
-def locate(path: str | Path | None, embedded: str) -> Path:
+def locate(path: str | Path | None, embedded: str, loading: Loading | None = None) -> Path:
     """The folder of an embedded model ("embedded-image"), a local one, or a downloaded repository.
 
     Args:
         embedded: the name of the model that None stands for.
+        loading: which part of it, and how it is downloaded.
     """
+    loading = loading or Loading()
+    folder = _located(path, embedded, loading)
+    if loading.subfolder is None:
+        return folder
+    if not (folder / loading.subfolder).is_dir():
+        raise InputError(f"{folder} has no subfolder {loading.subfolder!r}")
+    return folder / loading.subfolder
+
+
+def _located(path: str | Path | None, embedded: str, loading: Loading) -> Path:
+    """The whole of it."""
     if path is None or str(path).startswith(_EMBEDDED):
         name, there = str(path or _EMBEDDED + embedded), shipped()
         if name not in there:
@@ -274,18 +331,11 @@ def locate(path: str | Path | None, embedded: str) -> Path:
         return readable(there[name])
     folder = Path(path)
     if folder.exists():
+        if "revision" in loading.hub:
+            raise InputError(f"{folder} is a folder, which has no revisions; leave revision out")
         return readable(folder)
     if "/" in str(path) and not str(path).startswith((".", "/", "~")):
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-        try:
-            return Path(snapshot_download(str(path)))
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            raise InputError(
-                f"no folder {path} here, and the hub did not give it: {first}"
-            ) from error
+        return loading.download(str(path))
     raise InputError(
         f"no model folder at {path}; models that ship are {', '.join(shipped()) or 'none'}"
     )

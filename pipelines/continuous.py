@@ -22,6 +22,7 @@ from ..models.mar import MarTransformer
 from ..models.mar_iterations import GuidanceSchedule, MarBackbone, MarPlan, Prediction
 from ..models.published_mar import load_kl, load_mar
 from ..models.text import encode_captions
+from .arguments import check_arguments, checked
 from .base import SpeculativePipeline, owned, row_seeds
 from .continuous_parts import make_gaussian_rule, make_step_length
 from .continuous_speculation import Speculation, check_plan
@@ -29,7 +30,7 @@ from .continuous_stats import ContinuousStats
 from .costs import StepCosts
 from .notices import Notices
 from .output import ContinuousOutput
-from .prompts import captions_of, check_count, check_tensor_inputs, classes, negatives
+from .prompts import Labels, captions_of, check_count, check_tensor_inputs, classes, negatives
 
 OutputType = Literal["pil", "np", "pt", "latent"]
 _SAME = (
@@ -60,6 +61,10 @@ class ContinuousImagePipeline(SpeculativePipeline):
     modality: ClassVar[Modality] = "continuous"
     without: ClassVar[str] = "gamma-maximal"
     _optional_components: ClassVar = ["text_encoder", "tokenizer", "drafter"]
+    instead: ClassVar = SpeculativePipeline.instead | {
+        "num_inference_steps": "give num_iterations, the backbone's calls, or diffusion_steps, the "
+        "head's",
+    }
     component_classes: ClassVar = {
         "transformer": MarTransformer,
         "vae": AutoencoderKL,
@@ -116,12 +121,13 @@ class ContinuousImagePipeline(SpeculativePipeline):
         """Side in pixels of a picture."""
         return int(self.transformer.config.grid) * downsample_factor(self.vae)
 
+    @checked
     @torch.inference_mode()
     def __call__(
         self,
         prompt: str | list[str] | None = None,
         negative_prompt: str | list[str] | None = None,
-        class_labels: int | Sequence[int] | None = None,
+        class_labels: Labels | None = None,
         height: int | None = None,
         width: int | None = None,
         num_iterations: int | None = None,
@@ -172,8 +178,6 @@ class ContinuousImagePipeline(SpeculativePipeline):
         """
         told = self._told(prompt, class_labels)
         self.check_size(height, width)
-        if output_type not in ("pil", "np", "pt", "latent"):
-            raise InputError(f"output_type must be pil, np, pt or latent, not {output_type!r}")
         check_count(num_images_per_prompt)
         check_tensor_inputs(callback_on_step_end_tensor_inputs)
         plan = self._plan(
@@ -218,6 +222,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         Of its arguments those are looked at that say how pictures are drawn, not what they show.
         """
         self.check_speculation(config)
+        check_arguments(type(self).__call__, call, self)
         named = inspect.signature(type(self).__call__).parameters
         given = {name: parameter.default for name, parameter in named.items()} | call
         self.check_size(given["height"], given["width"])
@@ -288,9 +293,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         buffer = torch.cat([nothing if part is None else tell(part) for part in features])
         return MarBackbone(model, head, buffer, plan, seeds)
 
-    def _told(
-        self, prompt: str | list[str] | None, labels: int | Sequence[int] | None
-    ) -> list[str] | list[int]:
+    def _told(self, prompt: str | list[str] | None, labels: Labels | None) -> list[str] | list[int]:
         """What every picture is to show: captions or classes."""
         if self.captioned:
             if labels is not None or prompt is None:

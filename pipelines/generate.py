@@ -33,6 +33,8 @@ from ..models.heads.named import name_of
 from ..models.processed import ProcessedTarget
 from ..models.prompted import prompted, refuse
 from ..models.token_grid import TokenGrid
+from ..named import config_of
+from .arguments import check_value, checked
 from .base import row_seeds
 from .costs import Costs
 from .drafting import Drafting, visual_tokens
@@ -52,13 +54,15 @@ _REFUSED = (
     "output_attentions",
     "output_hidden_states",
 )
+_TENSORS = ("input_ids", "attention_mask", "inputs_embeds")
 # what `generate` is told of how to generate; the rest of its arguments is the model's
 _HOW = {*GenerationConfig().to_dict(), *inspect.signature(GenerationMixin.generate).parameters}
 
 
+@checked
 def enable_speculation(
     model: PreTrainedModel,
-    config: SpecConfig | None = None,
+    config: SpecConfig | str | None = None,
     drafter: PreTrainedModel | None = None,
     head: DraftHead | None = None,
 ) -> None:
@@ -75,8 +79,8 @@ def enable_speculation(
     Args:
         model: a transformers model that generates, such as `LlamaForCausalLM` or diffusers'
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
-        config: how; None: a draft model's or the head's if there is one, or else what suits the
-            model.
+        config: how, or the name of a method, such as "draft" or "gsd[window=32]"; None: a draft
+            model's or the head's if there is one, or else what suits the model.
         drafter: a smaller transformers model of the same vocabulary, for methods that have one.
         head: a draft head for this very model (`mmspec.load_head`), for methods
             that have one. It is moved to where the model is, in its dtype.
@@ -120,7 +124,7 @@ class Speculation:
     def __init__(
         self,
         model: PreTrainedModel,
-        config: SpecConfig | None,
+        config: SpecConfig | str | None,
         drafter: PreTrainedModel | None = None,
         head: DraftHead | None = None,
     ) -> None:
@@ -128,15 +132,16 @@ class Speculation:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
         self.model, self.target = model, prompted(model)
         if config is None and head is not None:
-            config = SpecConfig(name_of(head))
+            config = name_of(head)
         if config is None:
-            config = SpecConfig("draft" if drafter is not None else self.target.method)
-        self.config = config.serving(self.target.modality)
+            config = "draft" if drafter is not None else self.target.method
+        self.config = config_of(config).serving(self.target.modality)
         self.drafting = Drafting(self.target, self.config, drafter, head)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices = Costs(), Notices()
         check_layers(self.config, len(self.target.layers))
 
+    @checked
     def generate(
         self,
         inputs: Tensor | None = None,
@@ -156,6 +161,8 @@ class Speculation:
         Raises:
             InputError: an argument asks for what speculation can't give.
         """
+        for name in _TENSORS:
+            check_value(name, kwargs.get(name), Tensor | None)
         if self.model.training:
             raise InputError("the model is in training mode; call model.eval() first")
         configs = [c for c in (generation_config, self.model.generation_config) if c is not None]
@@ -183,6 +190,13 @@ class Speculation:
         given = {name: value for name, value in kwargs.items() if name not in _HOW}
         if inputs is not None:
             given["input_ids"] = inputs
+        ids = given.get("input_ids")
+        if ids is not None and not ids.numel() and given.get("inputs_embeds") is None:
+            raise InputError("the prompt is empty: input_ids hold no token")
+        try:
+            self.model._validate_model_kwargs(dict(given))
+        except ValueError as error:  # of a name that the model does not take
+            raise InputError(str(error).splitlines()[0]) from error
         own = self.drafting.own(given, drafter_inputs)
         with self.target.generating(given), self.drafting.watching():
             out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(

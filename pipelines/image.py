@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from ..models.eagle import EagleDecoder, EagleHead
 from ..models.llamagen import LlamaGenTransformer
 from ..models.llamagen_image import LlamaGenClassModel, LlamaGenImageModel
 from ..models.loading import load_component
-from ..models.placement import Device, Placement
+from ..models.placement import Placement
 from ..models.published import load_llamagen, load_vq
 from ..models.spatial import SpatialDecoder, SpatialHeads
 from ..models.target import TokenTarget
@@ -39,7 +39,9 @@ from ..models.upsample import (
     nearest,
 )
 from ..models.vq import VQModel
+from .arguments import checked
 from .base import SpeculativePipeline, locate
+from .loading import WHERE, DeviceMap, Loading
 from .prompts import classes
 from .spread import placement
 from .token_image import Drawing, TokenImagePipeline
@@ -65,6 +67,7 @@ class ImagePipeline(TokenImagePipeline):
     """
 
     embedded = "image"
+    spreads: ClassVar[bool] = True
     _optional_components: ClassVar = [
         *("text_encoder", "tokenizer"),
         *("drafter", "sibling", "upsampler", "eagle", "spatial"),
@@ -127,21 +130,25 @@ class ImagePipeline(TokenImagePipeline):
                 )
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
         path: str | Path | None = None,
-        dtype: torch.dtype = torch.float32,
-        device_map: str | Mapping[str, Device] | None = None,
+        dtype: torch.dtype | str | None = None,
+        device_map: DeviceMap = None,
+        **options: Any,
     ) -> SpeculativePipeline:
         """As `SpeculativePipeline.from_pretrained`; also of a folder in transformers' layout.
 
         A folder whose `config.json` is that of a family in `models.image_model.FAMILIES` gives a
         `TransformersImagePipeline`.
         """
-        folder = locate(path, cls.embedded)
+        names = (*cls.component_classes, *TransformersImagePipeline.component_names)
+        folder = locate(path, cls.embedded, Loading.of(None, None, options, names, names))
+        how = {name: value for name, value in options.items() if name not in WHERE}
         if is_transformers_folder(folder):
-            return TransformersImagePipeline.from_pretrained(folder, dtype, device_map)
-        return super().from_pretrained(folder, dtype, device_map)
+            return TransformersImagePipeline.from_pretrained(folder, dtype, device_map, **how)
+        return super().from_pretrained(folder, dtype, device_map, **how)
 
     @property
     def captioned(self) -> bool:

@@ -6,7 +6,12 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from ..errors import InputError
+
+Labels = int | Sequence[int] | Tensor | np.ndarray[Any, Any]  # classes
 
 
 def captions_of(prompt: str | Sequence[str]) -> list[str]:
@@ -26,9 +31,7 @@ def captions_of(prompt: str | Sequence[str]) -> list[str]:
     return captions
 
 
-def classes(
-    prompt: str | list[str] | None, labels: int | Sequence[int] | None, count: int
-) -> list[int]:
+def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -> list[int]:
     """What a model of `count` classes is told: labels, or their numbers written as prompts.
 
     Raises:

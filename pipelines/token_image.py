@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from ..models.neighbours import Neighbours
 from ..models.placement import Placement
 from ..models.target import TokenTarget
 from ..models.token_grid import TokenGrid
+from .arguments import checked
 from .base import SpeculativePipeline, owned, row_seeds
 from .costs import Costs
 from .notices import Notices
@@ -70,6 +71,14 @@ class TokenImagePipeline(SpeculativePipeline):
     What the three are is the business of an `ImageModel`; subclasses say which networks there are.
     """
 
+    instead: ClassVar = SpeculativePipeline.instead | {
+        "num_inference_steps": "a picture of tokens takes as many calls as its method needs; leave "
+        "it out",
+        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
+        "leave it out",
+        "class_labels": "it is told captions; give prompt",
+    }
+
     def __init__(self) -> None:
         super().__init__()
         self._notices = Notices()
@@ -90,6 +99,7 @@ class TokenImagePipeline(SpeculativePipeline):
     def image_model(self, network: Any) -> ImageModel:
         """One of the networks, the target or the drafter, as its family runs it."""
 
+    @checked
     @torch.inference_mode()
     def __call__(
         self,
@@ -141,8 +151,6 @@ class TokenImagePipeline(SpeculativePipeline):
         self.check_inputs(
             captions, guidance_scale, temperature, top_k, top_p, num_images_per_prompt
         )
-        if output_type not in ("pil", "np", "pt", "tokens"):
-            raise InputError(f"output_type must be pil, np, pt or tokens, not {output_type!r}")
         if self.speculation.drafter_only:
             self.check_speculation(self.speculation)
             network = self.drafter

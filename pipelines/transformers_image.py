@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,10 +12,11 @@ from ..errors import InputError
 from ..files import atomic_folder
 from ..models.image_model import FAMILIES, TransformersImageModel
 from ..models.loading import load_component, read_json
-from ..models.placement import Device
 from ..models.token_grid import TokenGrid
 from ..registry import resolve
+from .arguments import checked
 from .base import locate
+from .loading import DeviceMap, Loading
 from .token_image import TokenImagePipeline
 
 
@@ -36,6 +36,7 @@ class TransformersImagePipeline(TokenImagePipeline):
     """
 
     _optional_components: ClassVar = ["drafter"]
+    component_names: ClassVar = ("model", "processor", "drafter")
 
     def __init__(self, model: Any, processor: Any, drafter: Any = None) -> None:
         super().__init__()
@@ -45,36 +46,41 @@ class TransformersImagePipeline(TokenImagePipeline):
             raise InputError("the drafter has not the target's codes; use a model of its family")
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
         path: str | Path | None = None,
-        dtype: torch.dtype = torch.float32,
-        device_map: str | Mapping[str, Device] | None = None,
+        dtype: torch.dtype | str | None = None,
+        device_map: DeviceMap = None,
+        **options: Any,
     ) -> TransformersImagePipeline:
         """Load a folder in transformers' layout, or a hub repository.
 
         Args:
             path: the folder or the repository's id.
-            dtype: of the weights.
-            device_map: must be None: the whole model is on one device.
+            dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; None: float32.
+            device_map: a device for everything; None: the CPU.
+            options: see `SpeculativePipeline.from_pretrained`.
 
         Raises:
             InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
-                family is unknown, or a device map is given.
+                family is unknown, an option is wrong, or a device map names several devices.
         """
         if path is None:
             raise InputError("no model of transformers is embedded here; name a folder")
-        folder = locate(path, "")
-        if device_map is not None:
-            raise InputError("device_map spreads LlamaGen alone; use .to() for this model")
+        loading = Loading.of(dtype, device_map, options, cls.component_names, ["drafter"])
+        folder = locate(path, "", loading)
         family = _family(read_json(folder / "config.json").get("model_type"))
         classes = {name: resolve(kind) for name, kind in family.component_classes.items()}
-        parts = {
-            name: load_component(kind, _home(folder, name), dtype) for name, kind in classes.items()
-        }
         if (folder / "drafter").is_dir():
-            parts["drafter"] = load_component(classes["model"], folder / "drafter", dtype)
-        return cls(**parts)
+            classes["drafter"] = classes["model"]
+        parts = {
+            name: load_component(kind, _home(folder, name), loading.dtype, loading.variant)
+            for name, kind in classes.items()
+            if name not in loading.parts
+        }
+        pipe = cls(**parts, **loading.parts)
+        return pipe if loading.device is None else pipe.to(loading.device)
 
     def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
         """Write every component as `from_pretrained` reads it.

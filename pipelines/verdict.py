@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ..engine.types import Contract
 from ..errors import InputError
+from .arguments import check_value, checked
 
 
 class Judge(Protocol):
@@ -157,16 +158,21 @@ class SpeculativeVerdict:
             raise InputError("a verdict needs experts; pass at least one")
         if len(set(names)) < len(names):
             raise InputError(f"experts share a name ({', '.join(names)}); give each its own")
+        check_value("keep", keep, int)
         if keep < 1:
             raise InputError(f"can't hear {keep} experts; keep at least 1")
         self.experts, self.judge, self.keep, self.prompt = list(experts), judge, keep, prompt
 
+    @checked
     def __call__(self, images: Any, question: str) -> VerdictOutput:
         """The verdict on one question about one image, or several together.
 
         Raises:
+            InputError: the question is empty or no text.
             VerdictError: no expert was left. What the judge raises is not caught.
         """
+        if not question.strip():
+            raise InputError("the question is empty; say what to answer")
         witnesses = [_Witness(expert, images, question) for expert in self.experts]
         for witness in witnesses:
             witness.answer()

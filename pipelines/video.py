@@ -28,6 +28,7 @@ from ..rewards.base import BlockReward, Reward
 from ..rewards.frames import FrameJudge
 from ..rewards.registry import PUBLISHED, REWARDS, check_threshold, load_reward
 from ..rewards.router import RouterReward
+from .arguments import check_arguments, checked
 from .base import SpeculativePipeline, owned
 from .notices import Notices
 from .output import VideoBlock, VideoOutput
@@ -98,6 +99,7 @@ class VideoPipeline(SpeculativePipeline):
         self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
         self._at_work: VideoRun | None = None
 
+    @checked
     @torch.inference_mode()
     def __call__(
         self,
@@ -274,18 +276,16 @@ class VideoPipeline(SpeculativePipeline):
         Of its arguments those are looked at that say how clips are made, not what they show.
         """
         self.check_speculation(config)
+        check_arguments(type(self).__call__, call, self)
         named = inspect.signature(type(self).__call__).parameters
         given = {name: parameter.default for name, parameter in named.items()} | call
         sizes = VideoSizes(self.transformer, self.vae)
-        try:
-            read = inspect.signature(self._sampler).parameters
-            sampler = self._sampler(*(given[name] for name in read))
-            if self.drafter is not None:
-                self._quick(sampler, config)
-            sizes.latents(given["height"], given["width"])
-            sizes.blocks(given["num_frames"])
-        except TypeError as error:
-            raise InputError(f"an argument of the call is of a wrong kind: {error}") from error
+        read = inspect.signature(self._sampler).parameters
+        sampler = self._sampler(*(given[name] for name in read))
+        if self.drafter is not None:
+            self._quick(sampler, config)
+        sizes.latents(given["height"], given["width"])
+        sizes.blocks(given["num_frames"])
 
     @classmethod
     def component_class(cls, name: str, folder: Path) -> Any:

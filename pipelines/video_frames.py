@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..registry import check_name
 from .base import owned
 from .output import VideoBlock
 from .video_speculation import VideoRun
@@ -40,7 +39,6 @@ class ShownFrames:
     def __init__(
         self, output_type: OutputType, rows: int, pictures: Callable[[Tensor, str], Any]
     ) -> None:
-        check_name("output_type", output_type, get_args(OutputType))
         self.output_type, self.pictures = output_type, pictures
         self._kept: list[list[Any]] = [[] for _ in range(rows)]
 

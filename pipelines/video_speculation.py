@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -45,8 +46,8 @@ def make_routing_rule(config: SpecConfig) -> RoutingRule:
         return RewardRankRule(config.draft_share, config.frame_rule)
     if config.rule == "random-routing":
         return RandomRoutingRule(config.draft_share)
-    assert config.tau is not None  # of a resolved one
-    return RewardThresholdRule(config.tau, config.frame_rule)
+    tau = math.inf if config.tau is None else config.tau  # None: of the plain loop
+    return RewardThresholdRule(tau, config.frame_rule)
 
 
 def judged(config: SpecConfig) -> bool:

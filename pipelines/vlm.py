@@ -18,14 +18,17 @@ from ..errors import InputError
 from ..files import atomic_folder
 from ..models.heads.base import DraftHead
 from ..models.heads.named import DraftHeads, load_head
-from ..models.placement import Device
 from ..models.vlm_folder import asked, check_family, load_vlm
 from ..picture import Picture, open_picture
+from .arguments import checked, is_chat
 from .base import SpeculativePipeline, check_folder, locate, row_seeds
+from .chat import Message, conversation
 from .generate import Speculation
+from .loading import DeviceMap, Loading
 from .output import VlmOutput
 
 Pictures = Picture | Sequence[Picture] | None  # of one question
+_COMPONENTS = ("model", "processor", "drafter", "drafter_processor", "heads")
 _KEPT = 8  # configurations whose networks stay prepared
 
 
@@ -50,6 +53,15 @@ class VlmPipeline(SpeculativePipeline):
 
     embedded = "vlm"
     modality = "vlm"
+    instead: ClassVar = SpeculativePipeline.instead | {
+        "num_inference_steps": "an answer takes as many calls as its tokens need; give "
+        "max_new_tokens",
+        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
+        "leave it out",
+        "images": "give image",
+        "messages": "give them as prompt",
+        "text": "give it as prompt",
+    }
     _optional_components: ClassVar = ["drafter", "drafter_processor", "heads"]
 
     def __init__(
@@ -72,34 +84,46 @@ class VlmPipeline(SpeculativePipeline):
         self._known: dict[SpecConfig, Speculation] = {}
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
         path: str | Path | None = None,
-        dtype: torch.dtype = torch.float32,
-        device_map: str | Mapping[str, Device] | None = None,
+        dtype: torch.dtype | str | None = None,
+        device_map: DeviceMap = None,
+        **options: Any,
     ) -> VlmPipeline:
         """Load a folder in transformers' layout, or a hub repository.
 
         Args:
             path: the folder or the repository's id; None: the embedded model.
-            dtype: of the weights.
-            device_map: must be None: the whole model is on one device.
+            dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; None: float32.
+            device_map: a device for everything; None: the CPU.
+            options: see `SpeculativePipeline.from_pretrained`. A drafter that is given comes with
+                no processor but the one that is given.
 
         Raises:
             InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
-                family is unknown, or a device map is given.
+                family is unknown, an option is wrong, or a device map names several devices.
         """
-        if device_map is not None:
-            raise InputError("device_map spreads LlamaGen alone; use .to() for this model")
-        folder = locate(path, cls.embedded)
+        loading = Loading.of(dtype, device_map, options, _COMPONENTS, _COMPONENTS[2:])
+        folder = locate(path, cls.embedded, loading)
         check_folder(folder, cls.__name__, "config.json")
-        parts = load_vlm(folder, dtype)
+        given, of = loading.parts, (loading.dtype, loading.variant)
+        own = [name for name in ("model", "processor") if name not in given]
+        parts = load_vlm(folder, loading.dtype, own, loading.variant)
         home = folder / "drafter"
-        if home.is_dir():
-            small = load_vlm(home, dtype, with_processor=_lays_out(home, folder))
-            parts |= {"drafter": small["model"], "drafter_processor": small.get("processor")}
-        homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
-        return cls(**parts, heads={home.name: load_head(home, dtype) for home in homes})
+        if home.is_dir() and "drafter" not in given:
+            two = _lays_out(home, folder) and "drafter_processor" not in given
+            own = ["model", "processor"] if two else ["model"]
+            small = load_vlm(home, loading.dtype, own, loading.variant)
+            parts["drafter"] = small["model"]
+            if two:
+                parts["drafter_processor"] = small["processor"]
+        if "heads" not in given:
+            homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
+            parts["heads"] = {home.name: load_head(home, *of) for home in homes}
+        pipe = cls(**parts, **given)
+        return pipe if loading.device is None else pipe.to(loading.device)
 
     def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
         """Write every component as `from_pretrained` reads it.
@@ -121,10 +145,11 @@ class VlmPipeline(SpeculativePipeline):
             for name, head in (self.heads or {}).items():
                 head.save_pretrained(folder / "heads" / name, max_shard_size=max_shard_size)
 
+    @checked
     @torch.inference_mode()
     def __call__(
         self,
-        prompt: str | list[str],
+        prompt: str | list[str] | list[Message] | list[list[Message]],
         image: Pictures | Sequence[Pictures] = None,
         max_new_tokens: int = 128,
         temperature: float = 0.0,
@@ -139,9 +164,11 @@ class VlmPipeline(SpeculativePipeline):
         """Answer questions.
 
         Args:
-            prompt: a question, or a list of questions.
+            prompt: a question, or a list of questions. In place of a question, chat messages as
+                transformers' pipelines take them, with text and pictures.
             image: a picture, opened or as a path, several for a single question, or None. With a
-                list of questions, a list with one such entry for each.
+                list of questions, a list with one such entry for each. Of messages those pictures
+                that they have places for and do not hold themselves.
             max_new_tokens: of an answer.
             temperature, top_k, top_p: warpers; temperature 0 is greedy; top_k 0: all tokens.
             stop: strings that end an answer, which keeps them.
@@ -212,9 +239,9 @@ class VlmPipeline(SpeculativePipeline):
         return known
 
     def _inputs(
-        self, processor: Any, pictures: list[list[Any]], questions: list[str]
+        self, processor: Any, pictures: list[list[Any]], questions: list[Any]
     ) -> dict[str, Any]:
-        """What a processor makes of conversations of one turn each, left-padded."""
+        """What a processor makes of conversations, left-padded."""
         device, dtype = self.model.device, self.model.dtype
         return {
             name: value.to(device, dtype if value.is_floating_point() else None)
@@ -237,14 +264,15 @@ def _content(path: Path) -> bytes | None:
 
 
 def _requests(
-    prompt: str | list[str], image: Pictures | Sequence[Pictures]
-) -> tuple[list[list[Any]], list[str]]:
-    """Pictures of every question, opened, and the questions."""
-    questions = [prompt] if isinstance(prompt, str) else list(prompt)
-    if not questions or not all(asked.strip() for asked in questions):
+    prompt: Any, image: Pictures | Sequence[Pictures]
+) -> tuple[list[list[Any]], list[str | list[dict[str, Any]]]]:
+    """Pictures of every question, opened, and the questions: texts, or messages for a template."""
+    alone = isinstance(prompt, str) or is_chat(prompt)
+    questions = [prompt] if alone else list(prompt)
+    if not questions or not all(one.strip() if isinstance(one, str) else one for one in questions):
         raise InputError("the question is empty; say what to answer")
     many: list[Any]
-    if isinstance(prompt, str):
+    if alone:
         many = [image]
     elif isinstance(image, Sequence) and not isinstance(image, str):
         many = list(image)
@@ -252,14 +280,17 @@ def _requests(
         many = [image] * len(questions)
     if len(many) != len(questions):
         raise InputError(f"{len(many)} pictures for {len(questions)} questions; give one each")
-    opened = []
-    for seen in many:
+    opened, asked = [], []
+    for seen, question in zip(many, questions, strict=True):
         if seen is None:
             one: Sequence[Any] = []
         else:
             one = seen if isinstance(seen, list | tuple) else [seen]
+        if not isinstance(question, str):
+            question, one = conversation(question, one)
         opened.append([open_picture(picture) for picture in one])
-    return opened, questions
+        asked.append(question)
+    return opened, asked
 
 
 def check_call(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:

@@ -165,8 +165,7 @@ def test_generate_json(generate, tmp_path):
 
 
 def test_knobs_reach_the_engine(generate):
-    longer = ("--num-draft-tokens", 20, "--max-draft-tokens", 30)
-    out = generate("--json", "--method", "draft", *longer)[1]
+    out = generate("--json", "--method", "draft", "--num-draft-tokens", 20)[1]
     assert len(json.loads(out)["methods"]["draft"]["acceptance_by_position"]) == 15
     out = generate("--json", "--method", "sjd", "--window", 2, "--jacobi-init", "uniform")[1]
     assert len(json.loads(out)["methods"]["sjd"]["acceptance_by_position"]) == 2
@@ -379,6 +378,8 @@ def test_validate(run, tmp_path):
         (["--window", "0"], ["window", "0"]),
         (["--window", "257"], ["window", "256"]),
         (["--num-draft-tokens", "0"], ["num_draft_tokens"]),
+        (["--num-draft-tokens", "4"], ["num_draft_tokens is a setting of", "jacobi_init, window"]),
+        (["--method", "draft", "--window", "16"], ["'draft' does not read it"]),
         (
             ["--num-draft-tokens", "20", "--length", "heuristic"],
             ["num_draft_tokens (20)", "max_draft_tokens"],

@@ -39,7 +39,9 @@ def test_a_heavy_import_is_noticed():
     assert run("import PIL") == ("", {"PIL"})
 
 
-@pytest.mark.parametrize("code", ["import mmspec", "from mmspec import SpecConfig; SpecConfig()"])
+@pytest.mark.parametrize(
+    "code", ["import mmspec", "from mmspec import InputError, SpecConfig as Of; Of()"]
+)
 def test_light_imports(code):
     assert run(code) == ("", set())
 
@@ -53,7 +55,11 @@ def test_help_is_light(module):
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("ImagePipeline", "mmspec.pipelines.image"), ("SpecConfig", "mmspec.config")],
+    [
+        ("ImagePipeline", "mmspec.pipelines.image"),
+        ("InputError", "mmspec.errors"),
+        ("SpecConfig", "mmspec.config"),
+    ],
 )
 def test_public_names_resolve(name, module):
     assert name in mmspec.__all__

@@ -9,8 +9,8 @@ from typing import Any
 from ..config import REAL, WHOLE, SpecConfig
 from ..engine.types import Contract
 from ..errors import InputError
-from ..eval.methods import parse_method
 from ..methods import METHODS, OF_IDS, WINDOWED, Modality
+from ..named import parse_method
 from ..pipelines.contracts import contract
 from ..registry import check_name
 from . import markup

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from .caption_cleaning import clean_caption, repaired
 from .unread import lost_words, tell, tell_lost
+
+_NAMED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # by tokenizer, what it lacks
 
 
 def encode_captions(
@@ -72,13 +75,17 @@ def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Ten
 def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
     """Warn of words in prompts that the model can't know, as its tokenizer has one id for all.
 
+    Each word is named once, however often and in whatever way it is asked for.
+
     Args:
         ids: of the prompts.
     """
     unknown = tokenizer.unk_token_id
     if unknown is None or not bool((ids == unknown).any()):
         return
-    words = unknown_words(tokenizer, " ".join(prompts))
+    named = _NAMED.setdefault(tokenizer, set())
+    words = [word for word in unknown_words(tokenizer, " ".join(prompts)) if word not in named]
+    named.update(words)
     tell("unknown", dict.fromkeys(words, ""), _unknown_line)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,17 @@ def check_family(model_type: str) -> None:
         raise InputError(f"{model_type!r} is no model that answers here (known: {known})")
 
 
-def load_vlm(folder: Path, dtype: torch.dtype, with_processor: bool = True) -> dict[str, Any]:
+def load_vlm(
+    folder: Path,
+    dtype: torch.dtype,
+    names: Collection[str] = ("model", "processor"),
+    variant: str | None = None,
+) -> dict[str, Any]:
     """The `model` of a folder, on the CPU, and its `processor`.
+
+    Args:
+        names: of the two, those that are wanted.
+        variant: of the weights' files, such as "fp16"; None: those without.
 
     Raises:
         InputError: a file is missing or unreadable, a tensor does not fit, or the family is
@@ -36,21 +45,25 @@ def load_vlm(folder: Path, dtype: torch.dtype, with_processor: bool = True) -> d
     family = str(read_json(folder / "config.json").get("model_type"))
     check_family(family)
     kind = getattr(transformers, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[family])
-    parts = {"model": load_component(kind, folder, dtype)}
-    if with_processor:
+    parts = {}
+    if "model" in names:
+        parts["model"] = load_component(kind, folder, dtype, variant)
+    if "processor" in names:
         parts["processor"] = load_component(AutoProcessor, folder, dtype)
     return parts
 
 
 def asked(
-    processor: Any, pictures: Sequence[Sequence[Any]], questions: Sequence[str]
+    processor: Any,
+    pictures: Sequence[Sequence[Any]],
+    questions: Sequence[str | list[dict[str, Any]]],
 ) -> dict[str, Tensor]:
-    """What a processor makes of conversations of one turn each, left-padded.
+    """What a processor makes of conversations, left-padded.
 
     Args:
         processor: of transformers, with a chat template.
         pictures: those of every question, opened.
-        questions: as many.
+        questions: as many; of one turn each, or the messages of several.
 
     Raises:
         InputError: the processor has no chat template.
@@ -70,7 +83,9 @@ def asked(
     return {name: value for name, value in batch.items() if isinstance(value, Tensor)}
 
 
-def _turn(pictures: int, question: str) -> list[dict[str, Any]]:
+def _turn(pictures: int, question: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A user's message with placeholders, as chat templates want it."""
+    if not isinstance(question, str):
+        return question
     content: list[dict[str, str]] = [{"type": "image"}] * pictures
     return [{"role": "user", "content": [*content, {"type": "text", "text": question}]}]

@@ -6,17 +6,9 @@ import pytest
 
 from mmspec.config import SpecConfig
 from mmspec.errors import InputError
-from mmspec.eval.methods import (
-    KINDS,
-    SETTINGS,
-    _kind,
-    parse_method,
-    parse_methods,
-    place,
-    role,
-    split_methods,
-)
+from mmspec.eval.methods import parse_methods, place, role, split_methods
 from mmspec.methods import METHODS, ROUTER_TAU, Method
+from mmspec.named import KINDS, SETTINGS, _kind, parse_method
 
 
 @pytest.fixture
@@ -57,8 +49,8 @@ def test_commas_inside_brackets_do_not_split(text, names):
             "sjd[window=8,rule=block]",
             {"window": 8, "rule": "block"},
         ),
-        ("draft[confidence=0.10]", "draft[confidence=0.10]", {"confidence": 0.1}),
-        ("draft[confidence=1]", "draft[confidence=1]", {"confidence": 1.0}),
+        ("cool-sd[cool_nu=0.10]", "cool-sd[cool_nu=0.10]", {"cool_nu": 0.1}),
+        ("cool-sd[cool_nu=1]", "cool-sd[cool_nu=1]", {"cool_nu": 1.0}),
         ("early-exit[exit_layer=2]", "early-exit[exit_layer=2]", {"exit_layer": 2}),
         ("early-exit[exit_layer=none]", "early-exit[exit_layer=none]", {"exit_layer": None}),
         ("draft[length=none]", "draft[length=none]", {"length": None}),
@@ -106,6 +98,11 @@ def test_settings_have_their_field_s_type(text, name, settings):
         ("sjd[4]", "a setting is NAME=VALUE, not '4'"),
         ("sjd[]", "a setting is NAME=VALUE, not ''"),
         ("sjd[window=3,window=4]", "sets window twice"),
+        (
+            "scd[lantern_delta=0.1]",
+            "lantern_delta is a setting of 'lantern', and",
+        ),
+        ("draft[window=16]", "(settings that it reads: num_draft_tokens)"),  # its default: said
         ("sjd[window=3", "'sjd[window=3' is no method: write NAME"),
         ("sjd window=3]", "is no method: write NAME"),
         ("sjd[window=3]x", "is no method: write NAME"),
@@ -198,7 +195,8 @@ def test_rows_go_from_safe_to_fast_whichever_way_the_knob_turns(knobs):
     assert values == [None, 1, 2, 3, 4, 8, 0.9, 0.4, 0.05]
     names = [f"sure[confidence={text}]" for text in ("0.9", "0.4", "0.05")]
     assert list(swept)[-3:] == names
-    assert {type(c.resolved().num_draft_tokens) for c in swept.values()} == {int}
+    counted = (swept[f"counted[num_draft_tokens={n}]"] for n in (1, 2, 3))
+    assert {type(config.num_draft_tokens) for config in counted} == {int}
 
 
 @pytest.mark.parametrize(

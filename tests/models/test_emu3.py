@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from knobs import with_knobs
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -215,7 +216,7 @@ def test_rows_do_not_depend_on_their_neighbours(pipe):
 @pytest.mark.parametrize("method", METHODS)
 def test_speculation_equals_plain(pipe, method):
     plain = draw(pipe).images
-    pipe.enable_speculation(SpecConfig(method=method, window=6))
+    pipe.enable_speculation(with_knobs(method, "image", window=6))
     try:
         out = draw(pipe)
     finally:

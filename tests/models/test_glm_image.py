@@ -17,6 +17,7 @@ from diffusers import (
     GlmImagePipeline,
     GlmImageTransformer2DModel,
 )
+from knobs import with_knobs
 from PIL import Image
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -201,7 +202,7 @@ def drafter_of(model) -> GlmImageForConditionalGeneration:
 def compare(model, method: str, asked: dict) -> torch.Tensor:
     """The tokens, after a check that speculation gives the same."""
     theirs = model.generate(**asked)
-    config = SpecConfig(method, window=8)
+    config = with_knobs(method, "vlm", window=8)
     mmspec.enable_speculation(
         model, config, drafter_of(model) if "drafter" in config.needs else None
     )

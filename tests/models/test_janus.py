@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from knobs import with_knobs
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
@@ -184,7 +185,7 @@ def test_rows_do_not_depend_on_their_neighbours(pipe):
 @pytest.mark.parametrize("method", METHODS)
 def test_speculation_equals_plain(pipe, method):
     plain = draw(pipe).images
-    pipe.enable_speculation(SpecConfig(method=method, window=6))
+    pipe.enable_speculation(with_knobs(method, "image", window=6))
     try:
         out = draw(pipe)
     finally:

@@ -22,6 +22,8 @@ def test_words_that_the_model_can_not_know_are_named(encode, caplog):
 
     assert told("a red circle moves right") == []
     assert told("a red  wombat moves right, twice") == ["the model does not know 'wombat', 'twice'"]
+    assert told("a wombat and a numbat move, twice") == ["the model does not know 'numbat'"]
+    assert told("a red  wombat moves right, twice") == []
 
 
 def test_a_word_is_known_in_either_place():

@@ -67,7 +67,7 @@ def test_what_does_not_go_together(drafter, rule, message):
         ("cspd", dict(num_draft_tokens=8), "judges one iteration of drafter 'aligned' at a time"),
         ("cspd", dict(length="heuristic"), "length 'heuristic' would not be asked"),
         ("cspd-independent", dict(length="heuristic"), "length 'heuristic' would not be asked"),
-        ("gamma-maximal", dict(softening=3), "softening is a setting of rule 'cspd-independent'"),
+        ("gamma-maximal", dict(softening=3), "softening is a setting of 'cspd-independent'"),
     ],
 )
 def test_settings_that_would_not_be_read(method, settings, message):

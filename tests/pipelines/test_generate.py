@@ -11,6 +11,7 @@ import copy
 import pytest
 import torch
 from accelerate.hooks import ModelHook, add_hook_to_module
+from knobs import with_knobs
 from transformers import (
     GenerationConfig,
     GPTNeoXConfig,
@@ -123,7 +124,7 @@ def padded(prompts: list[list[int]] = PROMPTS) -> dict[str, torch.Tensor]:
 
 def both(model, method: str, drafter=None, **asked):
     """What `generate` gives without and with speculation."""
-    config = SpecConfig(method, merge=("lookup", "tree"))
+    config = with_knobs(method, "vlm", merge=("lookup", "tree"))
     asked = {"max_new_tokens": NEW, "do_sample": False, **asked}
     disable_speculation(model)
     theirs = model.generate(**asked)
@@ -294,7 +295,8 @@ def test_laws_are_those_of_transformers(models, laws, method, warpers):
     """Every law that a draft was judged by, against the scores of `generate` after that text."""
     target, drafter = models["llama"]
     given = padded(PROMPTS[:2])
-    config = SpecConfig(method, num_draft_tokens=3, window=4, tree_nodes=6, siblings="top")
+    knobs = {"num_draft_tokens": 3, "window": 4, "tree_nodes": 6, "siblings": "top"}
+    config = with_knobs(method, "vlm", **knobs)
     enable_speculation(target, config, drafter if "drafter" in config.needs else None)
     torch.manual_seed(5)
     target.generate(**given, **warpers, do_sample=True, max_new_tokens=8)

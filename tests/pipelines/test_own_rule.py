@@ -7,7 +7,7 @@ import torch
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
-from mmspec.eval.methods import parse_method
+from mmspec.named import parse_method
 
 RULES = """
 from mmspec.engine.accept.token import TokenRule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from knobs import with_knobs
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmspec import ImagePipeline, SpecConfig
@@ -64,7 +65,7 @@ PREFIXED = [name for name, m in serving("image").items() if m.rule not in ("loca
 
 @pytest.mark.parametrize("method", PREFIXED)
 def test_once_a_round(pipe, method, monkeypatch):
-    config = SpecConfig(method=method, window=5, tree_widths=(2, 1), tree_depth=2)
+    config = with_knobs(method, "image", window=5, tree_widths=(2, 1), tree_depth=2)
     assert waits_per_round(pipe, config, monkeypatch, top_p=0.9) == 1
 
 

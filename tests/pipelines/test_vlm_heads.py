@@ -249,7 +249,7 @@ def test_a_head_in_training_mode(known):
         ({"method": "flash", "drafter": "tree", "rule": "recursive"}, "use 'block'"),
         ({"method": "vispec", "drafter": "block"}, "judges chains|no use for head"),
         ({"drafter": "block"}, "'block' needs a head"),
-        ({"method": "vispec", "branch": "pooling"}, "branch is a setting of head 'specvlm'"),
+        ({"method": "vispec", "branch": "pooling"}, "branch is a setting of 'specvlm'"),
         ({"method": "specvlm", "branch": "poling"}, "did you mean 'pooling'"),
         ({"method": "vispec", "draft_compressor": "divprune"}, "draft_compressor shortens"),
         ({"draft_compressor": "divprun"}, "did you mean 'divprune'"),

@@ -32,8 +32,13 @@ def name_of(head: DraftHead) -> str:
     return next(name for name in HEADS.names() if HEADS.get(name) is type(head))
 
 
-def load_head(folder: str | Path, dtype: torch.dtype = torch.float32) -> DraftHead:
+def load_head(
+    folder: str | Path, dtype: torch.dtype = torch.float32, variant: str | None = None
+) -> DraftHead:
     """The head that `save_pretrained` put into a folder, in `dtype`, on the CPU.
+
+    Args:
+        variant: of the weights' files, such as "fp16"; None: those without.
 
     Raises:
         InputError: the folder holds no head, or its weights don't fit its config.
@@ -42,7 +47,7 @@ def load_head(folder: str | Path, dtype: torch.dtype = torch.float32) -> DraftHe
     kinds = {kind.__name__: kind for kind in map(HEADS.get, HEADS.names())}
     if name not in kinds:
         raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
-    head: DraftHead = load_model(kinds[name], folder, dtype)
+    head: DraftHead = load_model(kinds[name], folder, dtype, variant)
     return head
 
 

@@ -1,0 +1,163 @@
+"""Arguments of users' calls: of the kinds that signatures say, or refused in one line.
+
+What is checked is read off the annotations, so that there is no second list to keep.
+"""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from torch import Tensor
+
+from ..errors import InputError
+from ..registry import check_name
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PLAIN: dict[Any, tuple[type, str, str]] = {  # what fits, one of it, several
+    str: (str, "text", "texts"),
+    bool: (bool, "True or False", "booleans"),
+    int: (Integral, "an integer", "integers"),
+    float: (Real, "a number", "numbers"),
+    NoneType: (NoneType, "None", "None"),
+    Tensor: (Tensor, "a tensor", "tensors"),
+}
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function, or a method, refuse what its annotations do not allow.
+
+    A pipeline says in `instead` what to do in place of arguments that others have.
+
+    Raises:
+        InputError: of a call: an argument is unknown, missing, given twice or of a wrong kind.
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_arguments(function, kwargs, args[0] if args else None)
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InputError(str(error)) from error
+        check_arguments(function, {n: v for n, v in given.items() if n not in kwargs})
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_arguments(
+    function: Callable[..., Any], given: Mapping[str, Any], owner: Any = None
+) -> None:
+    """Raise an `InputError` unless a function takes what is given by name.
+
+    Args:
+        owner: of a method, who may say in `instead` what to do.
+    """
+    signature, hints = inspect.signature(function), _hints(function)
+    free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for name, value in given.items():
+        if not free and name not in signature.parameters:
+            raise _unknown(name, owner, signature)
+        if name in hints:
+            check_value(name, value, hints[name])
+
+
+def check_value(name: str, value: Any, hint: Any) -> None:
+    """Raise an `InputError` unless a value is of the kind that an annotation says."""
+    if not _fits(value, hint):
+        raise InputError(f"{name} must be {_words(hint)}, not {_shown(value)}")
+
+
+def is_chat(value: Any) -> bool:
+    """Whether a value is a conversation: chat messages, as transformers' pipelines take them."""
+    messages = isinstance(value, list | tuple) and value
+    return bool(messages) and all(isinstance(one, Mapping) and "role" in one for one in value)
+
+
+@cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of the parameters that have one of their own."""
+    named = {
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
+    return {name: hint for name, hint in get_type_hints(function).items() if name in named}
+
+
+def _unknown(name: str, owner: Any, signature: inspect.Signature) -> InputError:
+    """That a call has no such argument."""
+    instead = getattr(owner, "instead", {}).get(name)
+    if instead is not None:
+        return InputError(f"{type(owner).__name__} takes no {name}: {instead}")
+    try:
+        check_name("argument", name, (n for n in signature.parameters if n != "self"))
+    except InputError as error:
+        return error
+    raise AssertionError(name)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if kind is Literal:
+        return isinstance(value, str) and value in parts
+    if hint in _PLAIN:
+        number = hint in (int, float) and isinstance(value, bool)
+        return isinstance(value, _PLAIN[hint][0]) and not number
+    if kind is tuple and Ellipsis not in parts:
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(parts)
+            and all(_fits(*pair) for pair in zip(value, parts, strict=True))
+        )
+    if kind in (list, tuple, Sequence):
+        several = isinstance(value, list | tuple) or (
+            kind is Sequence and isinstance(value, Sequence) and not isinstance(value, str)
+        )
+        return several and all(_fits(one, parts[0]) for one in value)
+    if kind is Callable:
+        return callable(value)
+    kind = kind or hint
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _words(hint: Any, several: bool = False) -> str:
+    """What a kind is called, one of it or several."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        *front, last = dict.fromkeys(_words(part, several) for part in parts)
+        return f"{', '.join(front)} or {last}" if front else last
+    if kind is Literal:
+        return f"{', '.join(parts[:-1])} or {parts[-1]}"
+    if hint in _PLAIN:
+        _, one, many = _PLAIN[hint]
+        return many if several else one
+    if kind in (list, tuple, Sequence):
+        inner = " and ".join(_words(part, True) for part in parts if part is not Ellipsis)
+        if kind is tuple and Ellipsis not in parts:
+            inner = f"{len(parts)} {_words(parts[0], True)}"
+        return f"{'lists' if several else 'a list'} of {inner}"
+    name = "function" if kind is Callable else getattr(kind or hint, "__name__", str(hint))
+    return f"{name}s" if several else f"a {name}"
+
+
+def _shown(value: Any) -> str:
+    """A value in a few words of one line."""
+    if is_chat(value):
+        return "chat messages, which a vision-language pipeline takes"
+    if value is None or isinstance(value, str | int | float):
+        return reprlib.repr(value)
+    name = f"a {type(value).__name__}"
+    if isinstance(value, list | tuple) and value:
+        return f"{name} of {' and '.join(dict.fromkeys(type(one).__name__ for one in value))}"
+    return name

@@ -1,0 +1,181 @@
+"""What `from_pretrained` is asked for, in Diffusers' words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers.models.modeling_utils import ModelMixin
+from torch import nn
+
+from ..devices import check_device
+from ..errors import InputError
+from ..models.placement import Device
+from ..registry import check_name
+from .arguments import check_value, checked
+
+DeviceMap = str | int | torch.device | Mapping[str, Device] | None
+_KINDS: dict[str, Any] = {
+    "torch_dtype": torch.dtype | str | None,
+    "revision": str | None,
+    "variant": str | None,
+    "cache_dir": str | Path | None,
+    "token": str | bool | None,
+    "local_files_only": bool,
+    "subfolder": str | None,
+    "use_safetensors": bool | None,
+    "low_cpu_mem_usage": bool | None,
+}
+_HUB = ("revision", "cache_dir", "token", "local_files_only")
+WHERE = (*_HUB, "subfolder")  # these say where a model is, the others what is made of it
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What a pipeline is loaded with.
+
+    Attributes:
+        dtype: of the weights.
+        device_map: "auto" or devices by module name; None: no map.
+        device: for the whole pipeline; None: it stays on the CPU.
+        parts: components that were given in place of the folder's.
+        variant: of the weights' files, such as "fp16"; None: those without.
+        subfolder: of the folder or repository, that holds the model.
+        hub: how a repository is downloaded.
+    """
+
+    dtype: torch.dtype = torch.float32
+    device_map: str | Mapping[str, Device] | None = None
+    device: Device | None = None
+    parts: dict[str, Any] = field(default_factory=dict)
+    variant: str | None = None
+    subfolder: str | None = None
+    hub: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        dtype: torch.dtype | str | None,
+        device_map: DeviceMap,
+        options: Mapping[str, Any],
+        components: Iterable[str],
+        optional: Iterable[str],
+        spreads: bool = False,
+    ) -> Loading:
+        """The arguments of a call.
+
+        Args:
+            dtype, device_map: see `SpeculativePipeline.from_pretrained`.
+            options: its further arguments.
+            components, optional: names of those that the pipeline has, and may lack.
+            spreads: whether it can be spread over devices.
+
+        Raises:
+            InputError: an option is unknown or of a wrong kind.
+        """
+        components, optional = [*components], [*optional]
+        for name, value in options.items():
+            check_name("argument", name, ["path", "dtype", "device_map", *_KINDS, *components])
+            if name in _KINDS:
+                check_value(name, value, _KINDS[name])
+        parts = {name: value for name, value in options.items() if name in components}
+        for name, value in parts.items():
+            if isinstance(value, str | Path | int | float | list | tuple):
+                raise InputError(f"{name} must be a component that is loaded already, not {value}")
+            if value is None and name not in optional:
+                raise InputError(f"a pipeline can't do without its {name}; leave out {name}=None")
+        if options.get("use_safetensors") is False:
+            raise InputError("weights are read from safetensors alone; leave use_safetensors out")
+        device, spread = _placed(device_map, spreads)
+        return cls(
+            _dtype(dtype, options.get("torch_dtype")),
+            spread,
+            device,
+            parts,
+            options.get("variant"),
+            options.get("subfolder"),
+            {name: options[name] for name in _HUB if options.get(name) is not None},
+        )
+
+    def download(self, repository: str) -> Path:
+        """The folder of a hub repository, as it was asked for.
+
+        Raises:
+            InputError: the hub does not give it.
+        """
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        only = None if self.subfolder is None else [f"{self.subfolder}/*"]
+        try:
+            return Path(snapshot_download(repository, allow_patterns=only, **self.hub))
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            first = str(error).splitlines()[0]
+            raise InputError(
+                f"no folder {repository} here, and the hub did not give it: {first}"
+            ) from error
+
+
+@checked
+def destination(
+    device: Any = None, dtype: Any = None, silence_dtype_warnings: bool = False
+) -> tuple[Any, torch.dtype | None]:
+    """Where `to(device, dtype)`, `to(device)` or `to(dtype)` is to put a pipeline; None: as it is.
+
+    Raises:
+        InputError: there is no such device, or weights can't be of that dtype.
+    """
+    if isinstance(device, torch.dtype) and dtype is None:
+        device, dtype = None, device
+    if device is not None:
+        check_device(device)
+    return device, None if dtype is None else _dtype(dtype, None)
+
+
+def moved(component: Any, device: Any, dtype: torch.dtype | None) -> None:
+    """Move or cast a component in place; what has no weights stays as it is."""
+    if isinstance(component, ModelMixin):
+        # not Diffusers' own `to`, which warns of modules that are to stay in float32: here are none
+        nn.Module.to(component, device, dtype)
+    elif isinstance(component, nn.Module):
+        component.to(device, dtype)
+
+
+def _dtype(dtype: torch.dtype | str | None, torch_dtype: torch.dtype | str | None) -> torch.dtype:
+    """The one that is meant; none: float32."""
+    if dtype is not None and torch_dtype is not None and dtype != torch_dtype:
+        raise InputError(f"dtype is {dtype} and torch_dtype {torch_dtype}; give one of them")
+    said = torch_dtype if dtype is None else dtype
+    if said is None:
+        return torch.float32
+    found = getattr(torch, said.removeprefix("torch."), None) if isinstance(said, str) else said
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise InputError(
+            f"dtype must be one of floats, such as torch.bfloat16 or 'bfloat16', not {said!r}"
+        )
+    return found
+
+
+def _placed(device_map: Any, spreads: bool) -> tuple[Device | None, Any]:
+    """One device for everything, or a map."""
+    if isinstance(device_map, Mapping) and not spreads and [*device_map] == [""]:
+        device_map = device_map[""]
+    if device_map is None or (spreads and (device_map == AUTO or isinstance(device_map, Mapping))):
+        return None, device_map
+    if isinstance(device_map, Mapping) or device_map == AUTO:
+        raise InputError(
+            "device_map spreads LlamaGen alone; name one device, such as device_map='cuda'"
+        )
+    try:
+        torch.device(device_map)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            "device_map must be 'auto' or devices by name, or one device for all such as 'cuda', "
+            f"not {device_map!r}"
+        ) from error
+    check_device(device_map)
+    return device_map, None

@@ -1,0 +1,15 @@
+"""Configurations of any method, small ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmspec.config import SpecConfig
+from mmspec.knobs import knobs_of
+from mmspec.methods import Modality
+
+
+def with_knobs(method: str, modality: Modality, **knobs: Any) -> SpecConfig:
+    """A method with those of some knobs that it reads."""
+    read = knobs_of(SpecConfig(method).serving(modality), modality)
+    return SpecConfig(method, **{knob: value for knob, value in knobs.items() if knob in read})
