@@ -207,7 +207,7 @@ def test_the_ten_lines_print_a_speedup(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert re.search(r"^speed-up: \d+\.\d\d$", ran.stdout, re.MULTILINE)
-    assert (tmp_path / "red_circle.png").stat().st_size
+    assert (tmp_path / "purple_triangle.png").stat().st_size
 
 
 @pytest.mark.parametrize("page", [n for n, text in TEXTS.items() if blocks(text, "python")])
