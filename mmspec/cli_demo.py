@@ -47,10 +47,13 @@ def _demo(args: argparse.Namespace) -> int:
     from .app.server import served
 
     check_device(args.device)
-    signal.signal(signal.SIGTERM, _end)
-    with served(models, args.host, args.port, args.models_root, args.device) as address:
-        print(f"The demo is at {address} (Ctrl-C ends it)", flush=True)
-        threading.Event().wait()
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        with served(models, args.host, args.port, args.models_root, args.device) as address:
+            print(f"The demo is at {address} (Ctrl-C ends it)", flush=True)
+            threading.Event().wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 

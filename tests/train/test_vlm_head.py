@@ -345,7 +345,7 @@ GOOD = '{"image": "pictures/0.png", "question": "What?"}\n'
     [
         ("", "has 0 questions"),
         (GOOD, "has 1 questions"),
-        (GOOD + "{'image': 1}", "line 2 is no JSON"),
+        (GOOD + "{'image': 1}", "line 2: not JSON"),
         (GOOD + "[1, 2]", "line 2 must be"),
         (GOOD + "\n" + '{"image": "pictures/0.png"}', "line 3 has no question"),
         ('{"image": "pictures/0.png", "question": " "}', "line 1 has no question"),
