@@ -140,8 +140,8 @@ TABS = (
         "Prompt",
         (
             "a red circle moves right",
-            "a blue square moves left",
             "a purple triangle stands still",
+            "a purple triangle moves right",
         ),
         (
             Setting("blocks", "Length in blocks of frames", 12, 1, 40, 1),
