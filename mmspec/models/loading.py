@@ -89,9 +89,9 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | N
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
             )
-    except InputError:
-        raise
     except Exception as error:  # the library raises what its parsers raise
+        if isinstance(error, InputError) and str(folder) in str(error):
+            raise
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"can't load {folder}: {first}") from error
     finally:
