@@ -366,7 +366,7 @@ class TestOwnQuestions:
         path = written(tmp_path / "q.jsonl", [self.ENTRIES[0]])
         (tmp_path / "1.png").write_text("no picture")
         (question,) = read_questions(path)
-        refused(f"{path}, line 1: can't read image {tmp_path}/1.png", question.open_image)
+        refused(f"{path}, line 1: can't read {tmp_path}/1.png", question.open_image)
         refused("question 5: can't read image 0", Question("5", "?", (b"no",)).open_image)
         assert color_of(Question("5", "?", (png(6),)).open_image()) == 6
 
