@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,16 +15,17 @@ from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..engine.types import Context
 from ..errors import InputError
+from ..models.asked import asked
 from ..models.heads.base import DraftHead
 from ..models.heads.named import DraftHeads, load_head
 from ..models.placement import Device
-from ..models.vlm_folder import asked, check_family, load_vlm
-from ..picture import Picture, open_picture
+from ..models.vlm_folder import check_family, load_vlm
+from ..picture import BACKGROUND, Picture, open_picture
 from .base import SpeculativePipeline, check_folder, locate, row_seeds
 from .generate import Speculation
 from .output import VlmOutput
 
-Pictures = Picture | Sequence[Picture] | None  # of one question
+Pictures: TypeAlias = "Picture | Sequence[Picture] | None"  # of one question
 _KEPT = 8  # configurations whose networks stay prepared
 
 
@@ -127,6 +128,7 @@ class VlmPipeline(SpeculativePipeline):
         top_k: int = 0,
         top_p: float = 1.0,
         stop: str | list[str] | None = None,
+        background: str = BACKGROUND,
         generator: torch.Generator | list[torch.Generator] | None = None,
         streamer: BaseStreamer | None = None,
         return_dict: bool = True,
@@ -136,11 +138,14 @@ class VlmPipeline(SpeculativePipeline):
 
         Args:
             prompt: a question, or a list of questions.
-            image: a picture, opened or as a path, several for a single question, or None. With a
-                list of questions, a list with one such entry for each.
+            image: a picture, several for a single question, or None. With a list of questions, a
+                list with one such entry for each. A picture is an image of PIL, a path, or an array
+                or tensor as of diffusers: bytes `[H, W, 3]`, floats in 0 to 1 `[3, H, W]`; those
+                of four dimensions are several pictures.
             max_new_tokens: of an answer.
             temperature, top_k, top_p: warpers; temperature 0 is greedy; top_k 0: all tokens.
             stop: strings that end an answer, which keeps them.
+            background: the colour that shows where a picture is transparent.
             generator: one for all answers, or a list with one each; the same seed gives the same
                 answer, alone or in a batch (goodput lengths follow the clock and may not).
             streamer: of transformers; it is given tokens as soon as every answer has them.
@@ -150,15 +155,15 @@ class VlmPipeline(SpeculativePipeline):
                 `pipe.interrupt = True` in it to stop.
 
         Raises:
-            InputError: an argument is out of range, a picture can't be read, or a prompt is longer
-                than the model's context.
+            InputError: an argument is out of range, a picture can't be read, the processor refuses
+                it, or a prompt is longer than the model's context.
         """
-        pictures, questions = _requests(prompt, image)
+        pictures, questions = _requests(prompt, image, background)
         check_call(max_new_tokens, temperature, top_k, top_p)
         speculation = self._speculation(self.speculation.serving(self.modality))
-        inputs = self._inputs(self.processor, pictures, questions)
+        inputs: dict[str, Any] = asked(self.processor, pictures, questions, self.model)
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
-            own = self._inputs(self.drafter_processor, pictures, questions)
+            own = asked(self.drafter_processor, pictures, questions, self.model)
             inputs["drafter_inputs"] = own
         self._interrupt = False
 
@@ -207,16 +212,6 @@ class VlmPipeline(SpeculativePipeline):
             del self._known[next(iter(self._known))]
         return known
 
-    def _inputs(
-        self, processor: Any, pictures: list[list[Any]], questions: list[str]
-    ) -> dict[str, Any]:
-        """What a processor makes of conversations of one turn each, left-padded."""
-        device, dtype = self.model.device, self.model.dtype
-        return {
-            name: value.to(device, dtype if value.is_floating_point() else None)
-            for name, value in asked(processor, pictures, questions).items()
-        }
-
 
 def _lays_out(home: Path, folder: Path) -> bool:
     """Whether a drafter's folder has a processor, and another one than the model's."""
@@ -233,29 +228,28 @@ def _content(path: Path) -> bytes | None:
 
 
 def _requests(
-    prompt: str | list[str], image: Pictures | Sequence[Pictures]
+    prompt: str | list[str], image: Pictures | Sequence[Pictures], background: str
 ) -> tuple[list[list[Any]], list[str]]:
     """Pictures of every question, opened, and the questions."""
     questions = [prompt] if isinstance(prompt, str) else list(prompt)
     if not questions or not all(asked.strip() for asked in questions):
         raise InputError("the question is empty; say what to answer")
-    many: list[Any]
-    if isinstance(prompt, str):
-        many = [image]
-    elif isinstance(image, Sequence) and not isinstance(image, str):
-        many = list(image)
-    else:
-        many = [image] * len(questions)
+    given = _single(image)
+    many: list[Any] = [given]
+    if not isinstance(prompt, str):
+        many = list(given) if isinstance(given, list | tuple) else [given] * len(questions)
     if len(many) != len(questions):
         raise InputError(f"{len(many)} pictures for {len(questions)} questions; give one each")
     opened = []
-    for seen in many:
-        if seen is None:
-            one: Sequence[Any] = []
-        else:
-            one = seen if isinstance(seen, list | tuple) else [seen]
-        opened.append([open_picture(picture) for picture in one])
+    for seen in map(_single, many):
+        one = seen if isinstance(seen, list | tuple) else [] if seen is None else [seen]
+        opened.append([open_picture(picture, background) for picture in one])
     return opened, questions
+
+
+def _single(pictures: Any) -> Any:
+    """A batch of arrays as a list of them; anything else stays."""
+    return list(pictures) if getattr(pictures, "ndim", 0) == 4 else pictures
 
 
 def check_call(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:

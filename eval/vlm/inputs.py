@@ -5,15 +5,10 @@ from __future__ import annotations
 from PIL import Image
 from torch import Tensor
 
-from ...models.vlm_folder import asked
+from ...models.asked import asked
 from ...pipelines.vlm import VlmPipeline
 
 
 def inputs_of(pipe: VlmPipeline, picture: Image.Image, question: str) -> dict[str, Tensor]:
     """What the pipeline's processor makes of a picture and a question, on the target's device."""
-    device, dtype = pipe.model.device, pipe.model.dtype
-    made = asked(pipe.processor, [[picture]], [question])
-    return {
-        name: value.to(device, dtype if value.is_floating_point() else None)
-        for name, value in made.items()
-    }
+    return asked(pipe.processor, [[picture]], [question], pipe.model)

@@ -193,10 +193,10 @@ class PackedProcessor:
     def apply_chat_template(self, turn, add_generation_prompt):
         return "USER <image> " + turn[0]["content"][-1]["text"] + " ASSISTANT"
 
-    def __call__(self, images, text, return_tensors):
+    def __call__(self, images, text, return_tensors, **how):
         words = text[0].replace("<image>", " ".join(["<image>"] * 4))
         ids = self.tokenizer(words, return_tensors="pt")["input_ids"]
-        seed = int(np.asarray(images[0]).sum())
+        seed = int(np.asarray(images[0][0]).sum())
         return BatchFeature(
             {
                 "input_ids": ids,
