@@ -231,7 +231,7 @@ def test_nll_of_packed_pictures(processor):
     image = picture(0)
     made = TransformersExpert(model, packed).nll(image, "what colour", ANSWERS)
     for text, value in zip(ANSWERS, made, strict=True):
-        prompt = packed([image], ["USER <image> what colour ASSISTANT " + text], "pt")
+        prompt = packed([[image]], ["USER <image> what colour ASSISTANT " + text], "pt")
         logits, ids = model(**prompt).logits[0], prompt["input_ids"][0]
         places = range(len(ids) - len(text.split()), len(ids))
         laws = [logits[place - 1].log_softmax(-1)[ids[place]].item() for place in places]
