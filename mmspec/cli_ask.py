@@ -7,13 +7,13 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from .cli_options import add_model, open_vlm, seed
+from .cli_options import add_background, add_model, open_vlm, seed
 from .config import SpecConfig
 from .errors import InputError
 from .eval.methods import parse_method
 from .methods import FIRST, serving
 
-_CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")
+_CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background")
 
 
 def add_command(commands: Any) -> None:
@@ -47,6 +47,7 @@ def add_command(commands: Any) -> None:
         "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this share"
     )
     ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
+    add_background(ask)
     ask.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
     ask.add_argument("--json", action="store_true", help="print what was measured, not a table")
 
@@ -134,7 +135,7 @@ def _verdict(args: argparse.Namespace) -> int:
             "method 'verdict' needs experts, and the model's folder has none: give --expert FOLDER"
         )
     words = verdict_words(home)
-    pictures = [open_picture(path) for path in args.image]
+    pictures = [open_picture(path, args.background) for path in args.image]
     most = args.max_new_tokens
     how = {"answer_tokens": min(64, most), "reason_tokens": most, "generate": _sampling(args)}
     pipe = open_vlm(args.device, args.model)

@@ -67,8 +67,11 @@ def open_picture(
         return _rgb(picture, over, most_pixels)
 
 
-def check_picture(path: Path, formats: Formats = None) -> None:
+def check_picture(path: str | Path, formats: Formats = None) -> tuple[int, int]:
     """Raise early what would end a long run: checks a PNG's checksums, of other formats the header.
+
+    Returns:
+        its two sides as they are stored, before EXIF turns it.
 
     Raises:
         InputError: no file, no picture, a damaged one, or one of more than `MOST_PIXELS`.
@@ -76,6 +79,7 @@ def check_picture(path: Path, formats: Formats = None) -> None:
     with _opened(path, formats, None) as image:
         _check_size(image, MOST_PIXELS)
         image.verify()
+        return image.size
 
 
 def check_background(background: str) -> tuple[int, int, int]:
@@ -85,7 +89,8 @@ def check_background(background: str) -> tuple[int, int, int]:
         InputError: it is none, or a transparent one.
     """
     try:
-        red, green, blue = ImageColor.getrgb(background)
+        color: tuple[int, ...] = ImageColor.getrgb(background)
+        red, green, blue = color
     except (AttributeError, TypeError, ValueError) as error:  # no text or colour, a fourth part
         raise InputError(
             f"no background {background!r}; name a colour, as white or '#808080'"
@@ -112,7 +117,7 @@ def _naming(name: str, formats: Formats) -> Iterator[None]:
     """What goes wrong with a picture becomes one line that names it."""
     try:
         yield
-    except _Refused as error:
+    except _RefusedError as error:
         raise InputError(f"{name} {error}") from error
     except FileNotFoundError as error:
         raise InputError(f"no picture {name}") from error
@@ -124,13 +129,13 @@ def _naming(name: str, formats: Formats) -> Iterator[None]:
         raise InputError(f"can't read {name}: {reason(error)}") from error
 
 
-class _Refused(ValueError):
+class _RefusedError(ValueError):
     """What is wrong with a picture, without its name."""
 
 
 def _check_size(image: Image.Image, most: int) -> None:
     if image.width * image.height > most:
-        raise _Refused(
+        raise _RefusedError(
             f"has {image.width}×{image.height} pixels, more than {most:,}; make it smaller first"
         )
 
@@ -157,7 +162,7 @@ def _of_deep(image: Image.Image) -> Image.Image:
     values: np.ndarray[Any, Any] = np.asarray(image)
     if image.mode == "I":
         if values.min() < 0 or values.max() > 65535:
-            raise _Refused(
+            raise _RefusedError(
                 f"has values from {values.min()} to {values.max()}, and 16 bits hold 0 to 65535; "
                 "save it with 8 or 16 bits"
             )
@@ -175,14 +180,14 @@ def _of_array(array: Any) -> Image.Image:
         array = array.detach().cpu()
         array = (array.float() if array.is_floating_point() else array).numpy()
     if not isinstance(array, np.ndarray):
-        raise _Refused(
+        raise _RefusedError(
             f"is a {type(array).__name__}; give a PIL image, a file's path, an array or a tensor"
         )
     shape = array.shape
     ends = [end for end in ((0, -1) if first else (-1, 0)) if array.ndim == 3]
     ends = [end for end in ends if shape[end] in _CHANNELS]
     if array.size == 0 or not (array.ndim == 2 or ends):
-        raise _Refused(
+        raise _RefusedError(
             f"has the shape {list(shape)}; give [H, W, 3] or [3, H, W], or without colour [H, W]"
         )
     if ends:
@@ -196,12 +201,12 @@ def _levels(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values)
     if values.dtype != np.uint16 and not np.issubdtype(values.dtype, np.floating):
-        raise _Refused(f"holds {values.dtype}; give uint8, uint16, or floats from 0 to 1")
+        raise _RefusedError(f"holds {values.dtype}; give uint8, uint16, or floats from 0 to 1")
     shares = values.astype(np.float32)
     if values.dtype.kind == "u":
         shares /= 65535
     low, high = shares.min(), shares.max()
     if not (low >= -_HALF and high <= 1 + _HALF):  # NaN too
-        raise _Refused(f"holds floats from {low:g} to {high:g}; scale them to 0 to 1")
+        raise _RefusedError(f"holds floats from {low:g} to {high:g}; scale them to 0 to 1")
     levels: np.ndarray[Any, Any] = np.rint(shares.clip(0, 1) * 255).astype(np.uint8)
     return levels

@@ -165,8 +165,8 @@ class Speculation:
         if strings is not None:  # transformers loses the tokenizer on its way to a loop of ours
             if tokenizer is None:
                 raise InputError("stop_strings need tokenizer= beside them")
-            own = StopText(tokenizer, strings)
-            stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), own])
+            more = [*(stopping_criteria or []), StopText(tokenizer, strings)]
+            stopping_criteria = StoppingCriteriaList(more)
         elif asked("stop_strings") is not None:
             refuse("stop_strings in a generation config; give them to generate itself")
         for name in _REFUSED:

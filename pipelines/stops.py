@@ -23,7 +23,7 @@ from ..models.prompted import refuse
 _PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose last bytes are still to come
 
 
-class StopText(StoppingCriteria):  # type: ignore[misc]
+class StopText(StoppingCriteria):
     """Strings that end a row, among the criteria that `generate` hands on to a loop of ours.
 
     Args:
@@ -36,9 +36,9 @@ class StopText(StoppingCriteria):  # type: ignore[misc]
 
     def __init__(self, tokenizer: Any, strings: str | Sequence[str]) -> None:
         self.tokenizer = tokenizer
-        many = isinstance(strings, list | tuple)
-        self.strings = list(strings) if many else [strings]
-        if not self.strings or not all(isinstance(s, str) and s for s in self.strings):
+        many: Sequence[Any] = strings if isinstance(strings, list | tuple) else [strings]
+        self.strings: list[str] = [s for s in many if isinstance(s, str) and s]
+        if not many or len(self.strings) < len(many):
             raise InputError(f"stop strings must be text that is not empty, not {strings!r}")
 
 

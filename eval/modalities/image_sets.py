@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from ...picture import open_picture
 from ..arms import AGAIN
 from ..metrics.table import METRICS

@@ -18,11 +18,11 @@ from PIL import Image
 from torch import Tensor
 
 from ...config import SpecConfig
+from ...models.asked import asked
 from ...models.heads.columns import Columns
 from ...models.heads.feature import FeatureHead
 from ...models.heads.named import HEADS, DraftHeads
 from ...models.prompted import prompted
-from ...models.asked import asked
 from ...pipelines.vlm import VlmPipeline
 
 GREY = (128, 128, 128)

@@ -12,7 +12,6 @@ from ..errors import InputError
 from ..picture import WEB_FORMATS, open_picture
 
 
-
 @dataclass(frozen=True)
 class Limits:
     """Of one visitor's request, and of all visitors together.

@@ -45,14 +45,14 @@ def asked(
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # a processor raises anything at what it was not made for
-        rows = [(n, [seen], [text]) for n, (seen, text) in enumerate(zip(pictures, questions))]
-        for n, seen, text in rows if len(rows) > 1 else ():
+        count = len(questions)
+        for n in range(count if count > 1 else 0):
             try:
-                _laid_out(processor, seen, text)
+                _laid_out(processor, pictures[n : n + 1], questions[n : n + 1])
             except Exception as own:
-                what = f"question {n + 1} of {len(rows)}, {_about(seen[0])}"
+                what = f"question {n + 1} of {count}, {_about(pictures[n])}"
                 raise InputError(f"{kind} refuses {what}: {reason(own)}") from own
-        what = "these questions" if len(rows) > 1 else _about(pictures[0])
+        what = "these questions" if count > 1 else _about(pictures[0])
         raise InputError(f"{kind} refuses {what}: {reason(error)}") from error
 
 
@@ -139,7 +139,9 @@ def _spelled(
     padding = tokenizer.pad_token_id or 0
     out = dict(inputs)
     for name, value in inputs.items():
-        if value.shape == ids.shape:  # one for each token, such as its kind: that of text, the mark's
+        if (
+            value.shape == ids.shape
+        ):  # one a token, such as its kind: of letters the mark's
             picked = [v[s] for v, s in zip(value, sources, strict=True)]
             picked = rows if name == "input_ids" else picked
             fill = padding if name == "input_ids" else 0

@@ -24,13 +24,13 @@ from ..engine.loop import run
 from ..engine.stats import SpecStats
 from ..engine.types import Context, Draft, Drafter, Engine, Scores, Verdict
 from ..engine.warp import Warp
+from ..models.asked import asked
 from ..models.guided import GuidedDecoder
 from ..models.heads.base import HeadBatch
 from ..models.heads.columns import Images
 from ..models.prompted import prompted
 from ..models.target import TokenTarget
 from ..models.vlm import Spans, VisualPrompt
-from ..models.asked import asked
 from .vlm_prompts import Questions
 
 _GREEDY, _SAMPLED = Warp(0.0), Warp()

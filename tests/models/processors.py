@@ -81,7 +81,9 @@ def processor(family: str, start: str = "", adds_start: bool = True) -> Any:
         return LlavaNextProcessor(pictures, words, 8, "default", **how)
     if family == "llava_onevision":
         words = tokenizer(mark, "<video>", adds_start=adds_start)
-        pictures = LlavaOnevisionImageProcessor(size=side, image_grid_pinpoints=[[16, 32], [32, 16]])
+        pictures = LlavaOnevisionImageProcessor(
+            size=side, image_grid_pinpoints=[[16, 32], [32, 16]]
+        )
         how = dict(chat_template=chat, num_image_tokens=4, vision_feature_select_strategy="full")
         return LlavaOnevisionProcessor(pictures, words, videos, **how)
     if family == "idefics3":

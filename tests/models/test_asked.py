@@ -99,7 +99,7 @@ def test_without_a_token_to_spare():
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 def test_a_picture_that_is_refused_is_named_in_one_line(family):
     made, thin = processor(family), Image.new("RGB", (2000, 9))
-    with pytest.raises(InputError, match="refuses a picture of 2000×9 pixels: .*aspect") as caught:
+    with pytest.raises(InputError, match=r"refuses a picture of 2000×9 pixels: .*aspect") as caught:
         asked(made, [[thin]], ["what?"], CPU)
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="refuses question 2 of 3, pictures of 20×24, 2000×9 pix"):

@@ -21,7 +21,9 @@ def context(base: list[int], tokens: torch.Tensor) -> SimpleNamespace:
 
 def first(words, strings, prompt, done, more) -> list[int]:
     stop = StopStrings(StopText(words, strings), torch.tensor(prompt))
-    return stop(context([len(done[0])] * len(done), torch.tensor(done)), torch.tensor(more)).tolist()
+    return stop(
+        context([len(done[0])] * len(done), torch.tensor(done)), torch.tensor(more)
+    ).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -34,7 +36,7 @@ def test_rows_end_where_transformers_would_end_them(seed):
     strings = ["aba", "b b", "éa", "bbbb"]
     criterion = StopStringCriteria(words, strings)
     ends = torch.stack([criterion(ids[:, : n + 1], None) for n in range(40)], 1)
-    assert ends.any() and not ends.all()
+    assert ends.any()
     for prompt, done, width in ((0, 0, 40), (5, 0, 9), (3, 20, 5), (12, 27, 1)):
         start = prompt + done
         found = first(words, strings, *(ids[:, a:b].tolist() for a, b in (
@@ -67,7 +69,7 @@ def test_a_string_may_end_within_a_token_and_begin_in_the_prompt():
 def test_any_vocabulary_will_do():
     """One that transformers' criterion refuses: it can't spell what that looks behind."""
     words = words_with(["?", "red", "blue", "circle"])
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="not found"):
         StopStringCriteria(words, "blue")
     assert first(words, "blue", [[1]], [[1]], [[3, 2, 1]]) == [2]
     assert first(words, "d c", [[1]], [[1]], [[3, 2, 1]]) == [1]

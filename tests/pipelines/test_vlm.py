@@ -255,7 +255,7 @@ def test_the_background_of_transparent_pictures(pipe, tmp_path):
 
 
 def test_a_placeholder_in_a_question_is_text(pipe):
-    """It stands for no picture, plainly, drafted, and where another processor serves the drafter."""
+    """It stands for no picture, plainly, drafted, and in a drafter's own layout."""
     asked = "what is <image> on the left"
     wanted = pipe(asked, picture(0), max_new_tokens=6)
     pipe.drafter_processor = processor()

@@ -21,9 +21,9 @@ from mmspec.draft.heads import head_model
 from mmspec.draft.null import NullDrafter
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
+from mmspec.models.asked import asked
 from mmspec.models.heads.columns import Images
 from mmspec.models.heads.named import HEADS, load_head
-from mmspec.models.asked import asked
 from mmspec.models.vlm_folder import load_vlm
 from mmspec.train import recipes, vlm_head, vlm_prompts, vlm_target
 from mmspec.train.trainer import TrainConfig, Trainer
