@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import InputError
 from ..picture import BACKGROUND, check_background
 from ..registry import check_name
+from ..text_file import read_text
 from ..worlds.shapes.vocabulary import SHAPES
 from . import bootstrap
 from .environment import environment
@@ -200,8 +201,8 @@ def _answers(suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
 def _is_vqav2(path: Path) -> bool:
     """Whether a file has the form of the benchmark's own questions."""
     try:
-        data = json.loads(path.read_text()) if path.suffix == ".json" else None
-    except (OSError, ValueError):  # the reader will say so
+        data = json.loads(read_text(path)) if path.suffix == ".json" else None
+    except ValueError:  # an `InputError` too; the reader will say so
         return False
     return isinstance(data, dict) and "data_subtype" in data
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, reason
+from ..text_file import read_text
 from .files import write_atomic
 from .schema_parts import PARTS, Choice, EqualShare, Member, Quality, Ratio, Throughput
 
@@ -181,8 +182,10 @@ class Report:
         """
         path = path / "report.json" if path.is_dir() else path
         try:
-            data = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+            data = json.loads(read_text(path, "report"))
+        except InputError:
+            raise
+        except ValueError as error:
             raise InputError(f"can't read report {path}: {reason(error)}") from error
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise InputError(f"{path} is not a version {VERSION} report; run the suite again")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from .. import assets
 from ..errors import InputError, absent
 from ..registry import check_name
+from ..text_file import read_text
 from .metrics.table import METRICS
 from .modalities.base import MODALITIES, OPTIONS, modality
 
@@ -170,8 +171,8 @@ def load_suite(name: str) -> Suite:
         check_name("suite", name, suite_names())
         path = SUITES / f"{name}.yaml"
     try:
-        data = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data = yaml.safe_load(read_text(path, "suite"))
+    except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"can't read suite {path}: {reason}") from error
     if not isinstance(data, dict):

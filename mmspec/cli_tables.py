@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import InputError, reason
+from .errors import InputError
+from .text_file import read_text
 
 END = "<!-- end -->"
 
@@ -46,10 +47,7 @@ def _put(args: argparse.Namespace, name: str, make: Callable[[Sequence[Path]], s
         return 0
     from .eval.files import write_atomic
 
-    try:
-        page = args.into.read_text()
-    except (OSError, ValueError) as error:
-        raise InputError(f"can't read {args.into}: {reason(error)}") from error
+    page = read_text(args.into)
     before, start, rest = page.partition(f"<!-- mmspec eval {name} ")
     command, arrow, rest = rest.partition("-->")
     _, end, after = rest.partition(END)

@@ -87,7 +87,9 @@ def _asked(record: Record, folder: Path) -> Asked:
     question = record.text("question")
     if not question.strip():
         raise record.error("the question is empty")
-    kind, answer = record.text("kind", ""), record.text("answer", "") or None
+    kind, answer = record.text("kind", ""), None
+    if record.fields.get("answer") is not None:
+        answer = record.answer("answer") or None
     if record.fields.get("image") is None and "seed" in record.fields:
         return Asked(question, kind, answer, _scene(record))
     path = folder / record.text("image")

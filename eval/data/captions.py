@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Any
 
-from ...errors import InputError, reason
+from ...errors import InputError
+from ...text_file import read_text
 from .folders import SUFFIXES, ImageFolder, visible_files
 
 
@@ -60,8 +61,9 @@ def check_captioned(images: ImageFolder, captions: Captions) -> None:
 
 
 def _coco(path: Path) -> dict[str, list[str]]:
+    text = read_text(path, "captions")
     try:
-        data = json.loads(_text(path))
+        data = json.loads(text)
     except ValueError as error:
         raise InputError(f"{path} is not JSON: {error}") from error
     images, annotations = (_list(data, path, key) for key in ("images", "annotations"))
@@ -85,7 +87,7 @@ def _coco(path: Path) -> dict[str, list[str]]:
 
 def _json_lines(path: Path) -> dict[str, list[str]]:
     by_id: dict[str, list[str]] = {}
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, "captions").split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{path}:{number}"
@@ -105,18 +107,11 @@ def _text_files(folder: Path) -> dict[str, list[str]]:
     for name, path in visible_files(folder):
         if path.suffix != ".txt":
             raise InputError(f"{path} is no .txt file of captions: move it elsewhere")
-        texts = [line.strip() for line in _text(path).splitlines() if line.strip()]
+        texts = [line.strip() for line in read_text(path, "captions").splitlines() if line.strip()]
         if not texts:
             raise InputError(f"{path} holds no caption")
         by_id[name] = texts
     return by_id
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"can't read captions {path}: {reason(error)}") from error
 
 
 def _list(data: Any, path: Path, key: str) -> list[Any]:

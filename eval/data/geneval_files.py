@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import InputError, reason
 from ...picture import BACKGROUND, check_picture, open_picture
+from ...text_file import read_text
 from ...worlds.shapes.vocabulary import COLORS, RELATIONS, TASKS
 from ..judges.base import Judge
 from ..judges.coco import CLASSES
@@ -38,10 +39,7 @@ def read_metadata(path: str | Path, classes: Collection[str] = CLASSES) -> list[
         InputError: the file can't be read, is empty, or a line is not GenEval's.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8").rstrip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't read {path}: {reason(error)}") from error
+    text = read_text(path).rstrip()
     if not text:
         raise InputError(f"{path} is empty: it should hold a line of metadata per prompt")
     lines = enumerate(text.split("\n"), 1)
@@ -102,8 +100,10 @@ def _judged(
 def _prompt_folder(folder: Path, metadata: dict[str, Any], samples: int) -> PromptFolder:
     own = folder / "metadata.jsonl"
     try:
-        said = json.loads(own.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        said = json.loads(read_text(own))
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(f"can't read {own}: {reason(error)}") from error
     if said != metadata:
         prompt = said.get("prompt") if isinstance(said, dict) else said

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...errors import InputError, reason
+from ...errors import InputError
+from ...text_file import read_text
 from ...worlds.shapes import Prompt
 from ...worlds.shapes.vocabulary import SHAPES
 from ..judges.coco import CLASSES
@@ -54,10 +55,7 @@ def _read(suite: Suite, path: Path) -> tuple[Prompt, ...]:
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """The prompts of a file of captions."""
     if path.suffix == ".txt":
-        try:
-            texts = [line.strip() for line in path.read_text().splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"can't read prompts {path}: {reason(error)}") from error
+        texts = [line.strip() for line in read_text(path, "prompts").splitlines()]
         prompts = [Prompt(text) for text in texts if text]
     else:
         prompts = [_prompt(record) for record in read_records(path)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, absent
+from ...text_file import read_text
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ class Record:
             raise self.error(f"{name!r} must be text, not {_shown(value)}")
         return value
 
+    def answer(self, name: str) -> str:
+        """A field that is text or a number, as text."""
+        return self._answer(name, self.value(name))
+
     def identity(self, name: str) -> str:
         """A field that names something: text or a whole number, as text."""
         value = self.value(name)
@@ -86,15 +92,22 @@ class Record:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A field that is a list of texts, empty where it is missing or null; one text is a list
-        of one."""
+        """A field that is a list of texts or numbers, as texts, empty where it is missing or null;
+        one alone is a list of one."""
         value = self.fields.get(name)
         if value is None:
             return ()
-        items = [value] if isinstance(value, str) else value
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise self.error(f"{name!r} must be text or a list of texts, not {_shown(value)}")
-        return tuple(items)
+        items = value if isinstance(value, list) else [value]
+        return tuple(self._answer(name, item, "a list of them") for item in items)
+
+    def _answer(self, name: str, value: Any, other: str = "") -> str:
+        if isinstance(value, str):
+            return value
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            kinds = f"text, a number or {other}" if other else "text or a number"
+            raise self.error(f"{name!r} must be {kinds}, not {_shown(value)}")
+        return str(value)
 
     def children(self, name: str) -> list[Record]:
         """A field that is a list of objects, as records of their own."""
@@ -139,25 +152,17 @@ def _objects(values: Any, where: str) -> list[Record]:
 def _parsed(path: Path) -> Any:
     if path.suffix != ".json":
         raise InputError(f"{path}: expected a .json, .jsonl or .parquet file")
-    return _json(_text(path), str(path))
+    return _json(read_text(path), str(path))
 
 
 def _json_lines(path: Path) -> Iterator[Record]:
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             where = f"{path}, line {number}"
             value = _json(line, where)
             if not isinstance(value, dict):
                 raise InputError(f"{where}: expected an object, found {_shown(value)}")
             yield Record(value, where)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"can't read {path}: {reason}") from error
 
 
 def _json(text: str, where: str) -> Any:

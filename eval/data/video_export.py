@@ -13,9 +13,10 @@ from typing import Any
 
 from PIL import Image
 
-from ...errors import InputError, absent, reason
+from ...errors import InputError, absent
 from ...models.loading import read_json
 from ...rewards.base import Images, to_pil
+from ...text_file import read_text
 from ..files import write_atomic
 
 Encoder = Callable[[list[Image.Image], Path, int], None]
@@ -41,11 +42,7 @@ def read_prompts(path: str | Path) -> list[str]:
         InputError: the file can't be read or is empty, or a line is blank: prompts go by number.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't read {path}: {reason(error)}") from error
-    prompts = [line.strip() for line in text.rstrip().split("\n")]
+    prompts = [line.strip() for line in read_text(path).rstrip().split("\n")]
     for number, prompt in enumerate(prompts, 1):
         if not prompt:
             raise InputError(f"{path}:{number}: a line without a prompt: remove it")

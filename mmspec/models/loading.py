@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..errors import InputError, reason
+from ..text_file import read_text
 
 M = TypeVar("M", bound=nn.Module)
 WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -130,8 +131,10 @@ def read_weights(folder: Path, file: str = WEIGHTS) -> dict[str, Tensor]:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        value = json.loads(read_text(path))
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(f"can't read {path}: {reason(error)}") from error
     if not isinstance(value, dict):
         raise InputError(f"{path} does not hold a JSON object")

@@ -23,7 +23,7 @@ def ship(pipeline: Path, name: str, component: Any, kind: str = "ImagePipeline")
         shard.unlink()
     component.save_pretrained(folder)
     path = pipeline / "model_index.json"
-    index = json.loads(path.read_text()) if path.exists() else {"_class_name": kind}
+    index = read_json(path) if path.exists() else {"_class_name": kind}
     index[name] = [type(component).__module__, type(component).__name__]
     path.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
     return folder
@@ -81,7 +81,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     path = folder / "training.json"
     if not path.exists():
         return None
-    return {"component": folder.name, **json.loads(path.read_text())}
+    return {"component": folder.name, **read_json(path)}
 
 
 def _runs(record: dict[str, Any] | None) -> str:

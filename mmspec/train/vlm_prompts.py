@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from ..errors import InputError, reason
+from ..errors import InputError
 from ..picture import open_picture
+from ..text_file import read_text
 from ..worlds.shapes.exchanges import (
     SHORT_KINDS,
     draw,
@@ -90,10 +91,7 @@ class FilePrompts:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            text = path.read_text()
-        except (OSError, ValueError) as error:
-            raise InputError(f"can't read {path}: {reason(error)}") from error
+        text = read_text(path)
         rows = [
             _line(path, number, line)
             for number, line in enumerate(text.splitlines(), start=1)
