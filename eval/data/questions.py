@@ -56,7 +56,8 @@ class Question:
         source = self.images[index]
         data = source.read() if isinstance(source, ParquetCell) else source
         try:
-            return open_picture(data, background, name=f"image {index}")
+            called = f"image {index}" if isinstance(data, bytes) else None
+            return open_picture(data, background, name=called)
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
 

@@ -125,7 +125,7 @@ class TestVqav2:
         other = [{**held[0], "image_id": 8}, held[1]]
         refused("annotations[0]: question 70001 has another image_id", read_vqav2, *changed(other))
         broken = [{**held[0], "answers": [{"answer": True}]}, held[1]]
-        refused("annotations[0]: answers[0]: 'answer' must be text or a number, not True", read_vqav2,
+        refused("answers[0]: 'answer' must be text or a number, not True", read_vqav2,
                 *changed(broken))  # fmt: skip
         refused("b.json: no 'annotations'; it has other", read_vqav2, questions,
                 written(tmp_path / "b.json", {"other": []}))  # fmt: skip
@@ -333,7 +333,10 @@ class TestOwnQuestions:
             ({"answer": None}, "no 'answer': a question needs at least one"),
             ({"answer": False}, "'answer' must be text, a number or a list of them, not False"),
             ({"answers": []}, "no 'answers': a question needs at least one"),
-            ({"options": {"A": "x"}}, "'options' must be text, a number or a list of them, not {'A': 'x'}"),
+            (
+                {"options": {"A": "x"}},
+                "'options' must be text, a number or a list of them, not {'A'",
+            ),
             ({"subject": 5}, "'subject' must be text, not 5"),
             ({"image": 5}, "the image must be a path or bytes in Parquet, not 5"),
             ({"image": "none.png"}, "no image file"),
@@ -403,7 +406,7 @@ class TestPredictions:
                 written(path, [one, {**one, "question_id": "1"}]))  # fmt: skip
         refused(f"{path}, line 1: no 'answer'; it has question_id, text", read_predictions,
                 written(path, [{"question_id": 1, "text": "x"}]))  # fmt: skip
-        refused(f"{path}, line 1: 'answer' must be text or a number, not {}", read_predictions,
+        refused(f"{path}, line 1: 'answer' must be text or a number, not {{}}", read_predictions,
                 written(path, [{**one, "answer": {}}]))  # fmt: skip
         path = tmp_path / "p.parquet"
         pq.write_table(pa.table({"question_id": [1, 2], "answer": ["x", None]}), path)
