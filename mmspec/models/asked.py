@@ -7,7 +7,7 @@ the letters of that name.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -69,23 +69,59 @@ def text_ids(processor: Any, text: str) -> list[int]:
     return found
 
 
+def spelled(
+    processor: Any, texts: Sequence[str], lay_out: Callable[[list[str]], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """What a processor makes of users' texts, with its placeholders in them as letters.
+
+    In the place of such a name stands a token that occurs nowhere else, until the rest is ids.
+
+    Args:
+        texts: one a row.
+        lay_out: gives `input_ids` and `attention_mask` `[R, T]`, and what else there is.
+
+    Raises:
+        InputError: the tokenizer has no token to spare.
+    """
+    names, tokenizer = _placeholders(processor), processor.tokenizer
+    among = re.compile("|".join(map(re.escape, names)) or "(?!)")
+    written = [among.findall(text) for text in texts]
+    if not any(written):
+        return lay_out(list(texts))
+    for mark in (tokenizer.pad_token, *tokenizer.all_special_tokens):
+        if not mark or mark in names or any(mark in text for text in texts):
+            continue
+        inputs = lay_out([mark.join(among.split(text)) for text in texts])
+        stands = inputs["input_ids"] == tokenizer.convert_tokens_to_ids(mark)
+        stands &= inputs["attention_mask"].bool()
+        if stands.sum(1).tolist() == [len(own) for own in written]:
+            return _replaced(tokenizer, inputs, stands, written)
+    raise InputError(f"leave {' and '.join(names)} out of the text")
+
+
+def one_start(tokenizer: Any, texts: Sequence[str]) -> dict[str, bool]:
+    """Options of a processor's call for texts that may have a start token: no second one."""
+    start = tokenizer.bos_token
+    return {"add_special_tokens": False} if start and texts[0].startswith(start) else {}
+
+
 def _laid_out(
     processor: Any, pictures: Sequence[Sequence[Any]], questions: Sequence[str]
 ) -> dict[str, Tensor]:
-    names = _placeholders(processor)
-    among = re.compile("|".join(map(re.escape, names)) or "(?!)")
-    written = [among.findall(question) for question in questions]
-    mark = _unused(processor, pictures, questions, names) if any(written) else ""
-    texts = _rendered(processor, pictures, [among.sub(mark, text) for text in questions])
-    given: dict[str, Any] = {"images": list(pictures)} if any(pictures) else {}
-    start = processor.tokenizer.bos_token
-    if start and texts[0].startswith(start):
-        given["add_special_tokens"] = False
-    batch: dict[str, Any] = processor(
-        text=texts, **given, padding=True, padding_side="left", return_tensors="pt"
-    )
-    inputs = {name: value for name, value in batch.items() if isinstance(value, Tensor)}
-    return _spelled(processor.tokenizer, inputs, mark, written) if mark else inputs
+    def lay_out(questions: list[str]) -> dict[str, Tensor]:
+        texts = _rendered(processor, pictures, questions)
+        given: dict[str, Any] = {"images": list(pictures)} if any(pictures) else {}
+        batch: dict[str, Any] = processor(
+            text=texts,
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+            **given,
+            **one_start(processor.tokenizer, texts),
+        )
+        return {name: value for name, value in batch.items() if isinstance(value, Tensor)}
+
+    return spelled(processor, questions, lay_out)
 
 
 def _rendered(
@@ -105,46 +141,30 @@ def _placeholders(processor: Any) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-def _unused(
-    processor: Any,
-    pictures: Sequence[Sequence[Any]],
-    questions: Sequence[str],
-    placeholders: Sequence[str],
-) -> str:
-    """A token that no conversation has, to keep a place in it."""
-    tokenizer = processor.tokenizer
-    bare = _rendered(processor, pictures, [""] * len(questions))
-    for token in (tokenizer.pad_token, *tokenizer.all_special_tokens):
-        if token and token not in placeholders and not any(token in t for t in (*bare, *questions)):
-            return str(token)
-    raise InputError(f"leave {' and '.join(placeholders)} out of the question")
-
-
-def _spelled(
-    tokenizer: Any, inputs: dict[str, Tensor], mark: str, written: Sequence[Sequence[str]]
+def _replaced(
+    tokenizer: Any, inputs: dict[str, Tensor], stands: Tensor, written: Sequence[Sequence[str]]
 ) -> dict[str, Tensor]:
-    """Inputs with the letters of `written[row]`, in order, in the places of the token `mark`."""
+    """Inputs with the letters of `written[row]`, in order, where a row of `stands [R, T]` is True.
+
+    They are padded on the left.
+    """
     ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
-    kept = tokenizer.convert_tokens_to_ids(mark)
-    sources, rows = [], []  # from which column each comes, and its id
+    columns, rows = [], []  # where each token comes from, and its id
     for row, names in enumerate(written):
         letters = iter([_letters(tokenizer, name) for name in names])
         pairs: list[tuple[int, int]] = []
         for column in mask[row].nonzero()[:, 0].tolist():
-            token = int(ids[row, column])
-            pairs += [(column, x) for x in (next(letters) if token == kept else [token])]
-        sources.append([column for column, _ in pairs])
-        rows.append(torch.tensor([token for _, token in pairs], device=ids.device))
+            own = next(letters) if stands[row, column] else [int(ids[row, column])]
+            pairs += [(column, token) for token in own]
+        columns.append([column for column, _ in pairs])
+        rows.append(ids.new_tensor([token for _, token in pairs]))
     width = max(map(len, rows))
-    padding = tokenizer.pad_token_id or 0
     out = dict(inputs)
     for name, value in inputs.items():
-        if (
-            value.shape == ids.shape
-        ):  # one a token, such as its kind: of letters the mark's
-            picked = [v[s] for v, s in zip(value, sources, strict=True)]
-            picked = rows if name == "input_ids" else picked
-            fill = padding if name == "input_ids" else 0
+        if value.shape == ids.shape:  # one a token, such as its kind: letters have the place's
+            picked, fill = [v[c] for v, c in zip(value, columns, strict=True)], 0
+            if name == "input_ids":
+                picked, fill = rows, tokenizer.pad_token_id or 0
             out[name] = torch.stack([F.pad(v, (width - len(v), 0), value=fill) for v in picked])
     return out
 

@@ -92,7 +92,7 @@ def test_text_alone_has_no_placeholders():
 
 def test_without_a_token_to_spare():
     made = processor("llava", "<s>")
-    with pytest.raises(InputError, match="leave <image> out of the question"):
+    with pytest.raises(InputError, match="leave <image> out of the text"):
         asked(made, [[]], ["<image> <pad> </s>"], CPU)
 
 
