@@ -84,10 +84,11 @@ def to_uint8(images: Images) -> Tensor:
     if isinstance(images, Tensor):
         _check(images)
         return images
-    sizes = {image.size for image in images}
+    pictures = to_pil(images)
+    sizes = {picture.size for picture in pictures}
     if len(sizes) != 1:
         raise ValueError(f"pictures of {len(sizes)} sizes can't be one batch")
-    arrays = np.stack([np.asarray(open_picture(image)) for image in images])
+    arrays = np.stack([np.asarray(picture) for picture in pictures])
     return torch.from_numpy(arrays).movedim(-1, 1)
 
 

@@ -23,7 +23,7 @@ def ship(pipeline: Path, name: str, component: Any, kind: str = "ImagePipeline")
         shard.unlink()
     component.save_pretrained(folder)
     path = pipeline / "model_index.json"
-    index = read_json(path) if path.exists() else {"_class_name": kind}
+    index: dict[str, Any] = read_json(path) if path.exists() else {"_class_name": kind}
     index[name] = [type(component).__module__, type(component).__name__]
     path.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
     return folder
