@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import locked, read_json, to_json, write_atomic, write_json
+from ..picture import BACKGROUND, check_background
 from ..registry import check_name
 from ..worlds.shapes.vocabulary import SHAPES
 from . import bootstrap
@@ -28,6 +29,7 @@ class Given:
     Attributes:
         weights: files and folders of networks, by name.
         partial: unanswered questions may be left out.
+        background: of pictures that are transparent.
     """
 
     images: Path | None = None
@@ -41,6 +43,7 @@ class Given:
     weights: Mapping[str, Path] = field(default_factory=dict)
     partial: bool = False
     device: str = "cpu"
+    background: str = BACKGROUND
 
     def path(self, option: str) -> Path:
         """A file that the suite can't do without."""
@@ -76,6 +79,7 @@ def score_given(
         InputError: a file is missing or malformed, or the figure would mislead.
     """
     check_weights(given.weights)
+    check_background(given.background)
     if (out / "run.json").exists():
         raise InputError(f"{out} holds a run of a pipeline; choose another folder")
     with locked(out):
@@ -110,8 +114,8 @@ def _images(
     from .image_sets import score_folders
 
     return score_folders(
-        read_images(given.path("images")),
-        reference=read_images(given.reference) if given.reference else None,
+        read_images(given.path("images"), given.background),
+        reference=read_images(given.reference, given.background) if given.reference else None,
         captions=read_captions(given.captions) if given.captions else None,
         metrics=suite.metrics,
         weights=given.weights,
@@ -138,7 +142,7 @@ def _geneval(suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
             given.weight("clip", CLIP),
             device=given.device,
         )
-    scores = judge_folder(judge, folders, on_line)
+    scores = judge_folder(judge, folders, on_line, given.background)
     tasks = {"value": scores.pop("overall", float("nan")), "parts": scores, "judge": judge.name}
     return {"n": sum(len(f.pictures) for f in folders), "metrics": {"geneval": tasks}}
 
@@ -151,7 +155,8 @@ def _dpg(given: Given, on_line: OnLine) -> dict[str, Any]:
     pictures = read_folder(given.path("images"), read_dpg(given.path("prompts")))
     judge = BlipAnswerer(given.weight("blip_vqa", BLIP), device=given.device)
     metrics = {}
-    for name, scores in judge_folder(judge, pictures, on_line=on_line).items():
+    judged = judge_folder(judge, pictures, on_line=on_line, background=given.background)
+    for name, scores in judged.items():
         metrics[name] = {"value": scores["overall"], "parts": {**scores["l1"], **scores["l2"]}}
     return {"n": len(pictures), "metrics": metrics}
 
@@ -209,7 +214,7 @@ def _videos(suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
     from .metrics.motion import MotionJudge
     from .metrics.temporal_flicker import temporal_flicker
 
-    videos = read_videos(given.path("videos"), given.path("prompts"))
+    videos = read_videos(given.path("videos"), given.path("prompts"), given.background)
     named = [name for name in given.weights if name in REWARDS.names()]
     rewards = {name: load_reward(name, given.weights[name], given.device) for name in named}
     if "frame_reward" in suite.metrics and not rewards:

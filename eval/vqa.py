@@ -24,6 +24,15 @@ METRICS: dict[str, Callable[[], AnswerMetric]] = {
 }
 """The metric of each benchmark; for data of your own, name the one whose metric fits."""
 
+IDS = {
+    "chartqa": "FILESTEM-INDEX, the questions' file without its suffix and the place in it from 0",
+    "docvqa": "the data's questionId",
+    "mmmu": "the data's id",
+    "textvqa": "the data's question_id",
+    "vqav2": "the data's question_id",
+}
+"""What a benchmark's own questions are known by: the `question_id` of a prediction."""
+
 
 def score_answers(
     questions: Sequence[Question],
@@ -49,13 +58,13 @@ def score_answers(
             without a prediction (unless `partial`) or without answers, or nothing to score.
     """
     check_name("metric", metric, METRICS)
-    answers = _by_question(questions, predictions)
+    answers = _by_question(questions, predictions, metric)
     missing = [question for question in questions if question.id not in answers]
     if missing and not partial:
         raise InputError(
             f"{_name(missing[0])}: no prediction for question {missing[0].id} "
             f"({len(missing)} of {len(questions)} questions have none); "
-            "predict them or ask for a partial score"
+            f"predict them or ask for a partial score; {_ids(questions, metric)}"
         )
     scorer = METRICS[metric]()
     scored = [question for question in questions if question.id in answers]
@@ -76,7 +85,9 @@ def score_answers(
 
 
 def _by_question(
-    questions: Sequence[Question], predictions: Iterable[Prediction] | Mapping[str, str]
+    questions: Sequence[Question],
+    predictions: Iterable[Prediction] | Mapping[str, str],
+    metric: str,
 ) -> dict[str, str]:
     if isinstance(predictions, Mapping):
         predictions = [Prediction(key, answer) for key, answer in predictions.items()]
@@ -85,11 +96,17 @@ def _by_question(
     for prediction in predictions:
         key, where = prediction.question_id, prediction.where or "predictions"
         if key not in known:
-            raise InputError(f"{where}: there is no question {key}")
+            raise InputError(f"{where}: there is no question {key}; {_ids(questions, metric)}")
         if key in answers:
             raise InputError(f"{where}: question {key} is answered already")
         answers[key] = prediction.answer
     return answers
+
+
+def _ids(questions: Sequence[Question], metric: str) -> str:
+    """What ids look like, here and in the benchmark's own files."""
+    here = f"ids here are such as {questions[0].id}; " if questions else ""
+    return f"{here}{metric}'s own are {IDS[metric]}"
 
 
 def _name(question: Question) -> str:

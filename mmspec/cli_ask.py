@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from .cli_options import add_model, open_vlm, seed
+from .cli_options import add_background, add_model, open_vlm, seed
 from .config import SpecConfig
 from .errors import InputError
 from .files import to_json
@@ -14,7 +14,7 @@ from .methods import FIRST, serving
 from .named import parse_method
 from .progress import say
 
-_CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")
+_CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background")
 
 
 def add_command(commands: Any) -> None:
@@ -48,6 +48,7 @@ def add_command(commands: Any) -> None:
         "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this share"
     )
     ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
+    add_background(ask)
     ask.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
     ask.add_argument("--json", action="store_true", help="print what was measured, not a table")
 
@@ -136,7 +137,7 @@ def _verdict(args: argparse.Namespace) -> int:
             "method 'verdict' needs experts, and the model's folder has none: give --expert FOLDER"
         )
     words = verdict_words(home)
-    pictures = [open_picture(path) for path in args.image]
+    pictures = [open_picture(path, args.background) for path in args.image]
     most = args.max_new_tokens
     how = {"answer_tokens": min(64, most), "reason_tokens": most, "generate": _sampling(args)}
     pipe = open_vlm(args.device, args.model)

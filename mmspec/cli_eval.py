@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cli_options import (
+    add_background,
     add_model,
     folder,
     names,
@@ -106,6 +107,7 @@ def _add_run(actions: Any) -> None:
     )
     given.add_argument("--images", type=Path, help="folder of pictures to be judged")
     given.add_argument("--reference", type=Path, help="folder of real pictures")
+    add_background(given)
     given.add_argument("--captions", type=Path, help="COCO captions, JSON lines, or a folder")
     given.add_argument("--questions", type=Path, help="file of questions with their answers")
     given.add_argument("--annotations", type=Path, help="VQAv2's file of answers")
@@ -190,6 +192,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     from .eval.run.job import Job, plan
     from .eval.run.runner import run_suite
     from .eval.showcase import print_table
+    from .picture import BACKGROUND, check_background
 
     measured = modality(suite.pipeline)
     prompts = measured.items(suite, args.prompts)
@@ -205,6 +208,13 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     # what can't run here is said before anything is written
     pipe = open_modality(args, measured) if args.executor == "local" else None
     call = {**suite.call, **size}
+    if args.background != BACKGROUND:
+        if "background" not in measured.arguments():
+            raise InputError(
+                f"--background is of pictures that are given: {suite.name} draws its own"
+            )
+        check_background(args.background)
+        call["background"] = args.background
     methods = measured.methods(pipe, call) if args.methods is None else args.methods
     job = Job(
         suite,

@@ -49,6 +49,16 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     parser.add_argument("--device", default="cpu", help="such as cpu or cuda")
 
 
+def add_background(parser: Any) -> None:
+    """The option of what shows where a picture is transparent; else `picture.BACKGROUND`."""
+    parser.add_argument(
+        "--background",
+        default="white",
+        metavar="COLOR",
+        help="behind transparent pictures, such as black or '#808080' (default: white)",
+    )
+
+
 def draws(model: str | None) -> str:
     """Which pipeline of pictures a model is of: "image" or "continuous".
 

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
+from ..models.asked import asked, text_ids
+from ..picture import open_picture
 
 if TYPE_CHECKING:
     from .vlm import VlmPipeline
@@ -80,8 +82,7 @@ class TransformersExpert:
             InputError: an answer has no tokens.
         """
         prompt = self._inputs(images, question)
-        tokenizer = self.processor.tokenizer
-        texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in answers]
+        texts = [text_ids(self.processor, text) for text in answers]
         if not all(texts):
             raise InputError("can't score an empty answer; leave it out")
         device = prompt["input_ids"].device
@@ -107,14 +108,11 @@ class TransformersExpert:
         text: str = self.processor.tokenizer.decode(new, skip_special_tokens=True)
         return text.strip()
 
-    def _inputs(self, images: Any, question: str) -> dict[str, Any]:
+    def _inputs(self, images: Any, question: str) -> dict[str, Tensor]:
         """What the processor makes of one conversation's first turn."""
         images = list(images) if isinstance(images, list | tuple) else [images]
-        content = [{"type": "image"} for _ in images] + [{"type": "text", "text": question}]
-        turn = [{"role": "user", "content": content}]
-        text = self.processor.apply_chat_template(turn, add_generation_prompt=True)
-        inputs = self.processor(images=images or None, text=[text], return_tensors="pt")
-        return dict(inputs.to(self.model.device, self.model.dtype))
+        pictures = [open_picture(image) for image in images]
+        return asked(self.processor, [pictures], [question], self.model)
 
 
 def continued(prompt: dict[str, Any], tokens: Tensor, real: Tensor) -> dict[str, Any]:

@@ -11,11 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
-from transformers.generation import (
-    GenerateDecoderOnlyOutput,
-    StoppingCriteriaList,
-    StopStringCriteria,
-)
+from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
 
 from ..config import SpecConfig
 from ..draft.guarded import GuardedDrafter
@@ -40,7 +36,8 @@ from .costs import Costs
 from .drafting import Drafting, visual_tokens
 from .notices import Notices
 from .parts import check_layers, make_drafter, make_length, make_rule
-from .request import Request, Stops, StopStrings, Stream
+from .request import Request, Stream
+from .stops import Stops, StopStrings, StopText
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
 _REFUSED = (
@@ -175,11 +172,8 @@ class Speculation:
         if strings is not None:  # transformers loses the tokenizer on its way to a loop of ours
             if tokenizer is None:
                 raise InputError("stop_strings need tokenizer= beside them")
-            try:
-                own = StopStringCriteria(tokenizer, strings)
-            except ValueError as error:  # closed vocabularies, which transformers can't search
-                raise InputError(f"this tokenizer can't look for {strings!r}: {error}") from error
-            stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), own])
+            more = [*(stopping_criteria or []), StopText(tokenizer, strings)]
+            stopping_criteria = StoppingCriteriaList(more)
         elif asked("stop_strings") is not None:
             refuse("stop_strings in a generation config; give them to generate itself")
         for name in _REFUSED:
@@ -296,7 +290,7 @@ class Speculation:
             length,
             ProductionCoins(seeds, target.prefix.device),
             stops.eos or None,
-            StopStrings(stops.strings, request.ids) if stops.strings is not None else None,
+            StopStrings(stops.text, request.ids) if stops.text is not None else None,
         )
 
     def _learn(self, engine: Engine, stats: SpecStats, whole: bool) -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationConfig
 from transformers.generation import GenerationMode
-from transformers.generation.stopping_criteria import (
-    EosTokenCriteria,
-    MaxLengthCriteria,
-    MaxTimeCriteria,
-    StopStringCriteria,
-)
 
 from ..engine.types import Context
 from ..errors import InputError
@@ -25,68 +16,10 @@ from ..models.causal import CACHE_NAMES
 from ..models.guided import GuidedDecoder
 from ..models.processed import GUIDANCE, ProcessedLaw
 from ..models.prompted import Prompt, PromptedDecoder, refuse
+from .stops import Stops
 
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 _OF_THE_LOOP = ("use_cache", "logits_to_keep", *CACHE_NAMES)  # say how, not what
-
-
-@dataclass(frozen=True)
-class Stops:
-    """When rows end: total length, tokens and strings that end a row, and the clock."""
-
-    length: int
-    eos: tuple[int, ...] = ()
-    until: float = math.inf
-    strings: StopStringCriteria | None = None
-
-    @classmethod
-    def of(cls, criteria: Sequence[Any]) -> Stops:
-        """Those of transformers' stopping criteria.
-
-        Raises:
-            InputError: there is one that this does not know, or none that bounds the length.
-        """
-        lengths, eos, until, strings = [], [], math.inf, None
-        for one in criteria:
-            if type(one) is MaxLengthCriteria:
-                lengths.append(one.max_length)
-            elif type(one) is EosTokenCriteria:
-                eos += one.eos_token_id.tolist()
-            elif type(one) is MaxTimeCriteria:
-                until = min(until, one.initial_timestamp + one.max_time)
-            elif type(one) is StopStringCriteria:
-                strings = one
-            else:
-                refuse(f"the stopping criterion {type(one).__name__}")
-        if not lengths:
-            raise InputError("the output has no end; give max_new_tokens")
-        return cls(min(lengths), tuple(eos), until, strings)
-
-
-class StopStrings:
-    """The first emitted token that completes a stop string, as transformers' criterion finds it.
-
-    Args:
-        criterion: looks at the last tokens of rows.
-        prompt: ids `[B, T]`; a string may begin in it.
-    """
-
-    NOTHING = 2**31  # beyond every vocabulary: part of no string
-
-    def __init__(self, criterion: StopStringCriteria, prompt: Tensor) -> None:
-        self.criterion = criterion
-        self.width = criterion.maximum_token_len  # tokens that a string may be made of
-        self.prompt = F.pad(prompt, (self.width, 0), value=self.NOTHING)
-
-    def __call__(self, context: Context, emitted: Tensor) -> Tensor:
-        """See `Engine.stop`."""
-        text = torch.cat([self.prompt, context.tokens], dim=1)
-        end = self.prompt.shape[1] + context.lengths[:, None]
-        before = text.gather(1, end + torch.arange(-self.width, 0, device=end.device))
-        lines = torch.cat([before, emitted], dim=1).unfold(1, self.width, 1)[:, 1:]
-        found: Any = self.criterion(lines.flatten(0, 1), None)
-        ends = found.view(emitted.shape)
-        return torch.where(ends.any(1), ends.long().argmax(1) + 1, emitted.shape[1] + 1)
 
 
 class Request:

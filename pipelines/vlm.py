@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,10 +16,11 @@ from ..engine.stats import SpecStats
 from ..engine.types import Context
 from ..errors import InputError
 from ..files import atomic_folder
+from ..models.asked import Question, asked
 from ..models.heads.base import DraftHead
 from ..models.heads.named import DraftHeads, load_head
-from ..models.vlm_folder import asked, check_family, load_vlm
-from ..picture import Picture, open_picture
+from ..models.vlm_folder import check_family, load_vlm
+from ..picture import BACKGROUND, Picture, open_picture
 from .arguments import checked, is_chat
 from .base import SpeculativePipeline, check_folder, locate, row_seeds
 from .chat import Message, conversation
@@ -27,8 +28,8 @@ from .generate import Speculation
 from .loading import DeviceMap, Loading
 from .output import VlmOutput
 
-Pictures = Picture | Sequence[Picture] | None  # of one question
 _COMPONENTS = ("model", "processor", "drafter", "drafter_processor", "heads")
+Pictures: TypeAlias = "Picture | Sequence[Picture] | None"  # of one question
 _KEPT = 8  # configurations whose networks stay prepared
 
 
@@ -156,6 +157,7 @@ class VlmPipeline(SpeculativePipeline):
         top_k: int = 0,
         top_p: float = 1.0,
         stop: str | list[str] | None = None,
+        background: str = BACKGROUND,
         generator: torch.Generator | list[torch.Generator] | None = None,
         streamer: BaseStreamer | None = None,
         return_dict: bool = True,
@@ -166,12 +168,15 @@ class VlmPipeline(SpeculativePipeline):
         Args:
             prompt: a question, or a list of questions. In place of a question, chat messages as
                 transformers' pipelines take them, with text and pictures.
-            image: a picture, opened or as a path, several for a single question, or None. With a
-                list of questions, a list with one such entry for each. Of messages those pictures
-                that they have places for and do not hold themselves.
+            image: a picture, several for a single question, or None. With a list of questions, a
+                list with one such entry for each. A picture is an image of PIL, a path, or an array
+                or tensor as of diffusers: bytes `[H, W, 3]`, floats in 0 to 1 `[3, H, W]`; those
+                of four dimensions are several pictures. Of messages those pictures that they have
+                places for and do not hold themselves.
             max_new_tokens: of an answer.
             temperature, top_k, top_p: warpers; temperature 0 is greedy; top_k 0: all tokens.
             stop: strings that end an answer, which keeps them.
+            background: the colour that shows where a picture is transparent.
             generator: one for all answers, or a list with one each; the same seed gives the same
                 answer, alone or in a batch (goodput lengths follow the clock and may not).
             streamer: of transformers; it is given tokens as soon as every answer has them.
@@ -181,15 +186,15 @@ class VlmPipeline(SpeculativePipeline):
                 `pipe.interrupt = True` in it to stop.
 
         Raises:
-            InputError: an argument is out of range, a picture can't be read, or a prompt is longer
-                than the model's context.
+            InputError: an argument is out of range, a picture can't be read, the processor refuses
+                it, or a prompt is longer than the model's context.
         """
-        pictures, questions = _requests(prompt, image)
+        pictures, questions = _requests(prompt, image, background)
         check_call(max_new_tokens, temperature, top_k, top_p)
         speculation = self._speculation(self.speculation.serving(self.modality))
-        inputs = self._inputs(self.processor, pictures, questions)
+        inputs: dict[str, Any] = asked(self.processor, pictures, questions, self.model)
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
-            own = self._inputs(self.drafter_processor, pictures, questions)
+            own = asked(self.drafter_processor, pictures, questions, self.model)
             inputs["drafter_inputs"] = own
         self._interrupt = False
 
@@ -238,16 +243,6 @@ class VlmPipeline(SpeculativePipeline):
             del self._known[next(iter(self._known))]
         return known
 
-    def _inputs(
-        self, processor: Any, pictures: list[list[Any]], questions: list[Any]
-    ) -> dict[str, Any]:
-        """What a processor makes of conversations, left-padded."""
-        device, dtype = self.model.device, self.model.dtype
-        return {
-            name: value.to(device, dtype if value.is_floating_point() else None)
-            for name, value in asked(processor, pictures, questions).items()
-        }
-
 
 def _lays_out(home: Path, folder: Path) -> bool:
     """Whether a drafter's folder has a processor, and another one than the model's."""
@@ -264,33 +259,32 @@ def _content(path: Path) -> bytes | None:
 
 
 def _requests(
-    prompt: Any, image: Pictures | Sequence[Pictures]
-) -> tuple[list[list[Any]], list[str | list[dict[str, Any]]]]:
-    """Pictures of every question, opened, and the questions: texts, or messages for a template."""
+    prompt: Any, image: Pictures | Sequence[Pictures], background: str
+) -> tuple[list[list[Any]], list[Question]]:
+    """Pictures of every question, opened, and the questions."""
     alone = isinstance(prompt, str) or is_chat(prompt)
     questions = [prompt] if alone else list(prompt)
     if not questions or not all(one.strip() if isinstance(one, str) else one for one in questions):
         raise InputError("the question is empty; say what to answer")
-    many: list[Any]
-    if alone:
-        many = [image]
-    elif isinstance(image, Sequence) and not isinstance(image, str):
-        many = list(image)
-    else:
-        many = [image] * len(questions)
+    given = _single(image)
+    many: list[Any] = [given]
+    if not alone:
+        many = list(given) if isinstance(given, list | tuple) else [given] * len(questions)
     if len(many) != len(questions):
         raise InputError(f"{len(many)} pictures for {len(questions)} questions; give one each")
     opened, asked = [], []
-    for seen, question in zip(many, questions, strict=True):
-        if seen is None:
-            one: Sequence[Any] = []
-        else:
-            one = seen if isinstance(seen, list | tuple) else [seen]
+    for seen, question in zip(map(_single, many), questions, strict=True):
+        one = seen if isinstance(seen, list | tuple) else [] if seen is None else [seen]
         if not isinstance(question, str):
             question, one = conversation(question, one)
-        opened.append([open_picture(picture) for picture in one])
+        opened.append([open_picture(picture, background) for picture in one])
         asked.append(question)
     return opened, asked
+
+
+def _single(pictures: Any) -> Any:
+    """A batch of arrays as a list of them; anything else stays."""
+    return list(pictures) if getattr(pictures, "ndim", 0) == 4 else pictures
 
 
 def check_call(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:

@@ -49,7 +49,7 @@ def read_vqav2(
                 id=key,
                 question=entry.text("question"),
                 images=_images(entry, picture, images),
-                answers=tuple(a.text("answer") for a in found.children("answers")) if found else (),
+                answers=_given(found),
                 subject=found.text("answer_type", "") if found else "",
                 where=entry.where,
             )
@@ -137,7 +137,8 @@ def read_mmmu(path: str | Path) -> list[Question]:
 def read_questions(path: str | Path, images: str | Path | None = None) -> list[Question]:
     """Questions of your own: a `.json` list of objects, a `.jsonl` or a `.parquet` file.
 
-    Each has a `question_id`, a `question`, the reference `answers` (a list) or `answer`, and may
+    Each has a `question_id`, a `question`, the reference `answers` (a list) or `answer`, texts or
+    numbers, and may
     have an `image` (a path relative to `images`, or to the file's folder without it; bytes in
     Parquet), `options` (a list) and a `subject`.
 
@@ -162,12 +163,14 @@ def read_questions(path: str | Path, images: str | Path | None = None) -> list[Q
 def read_predictions(path: str | Path) -> list[Prediction]:
     """Predictions: `question_id` and `answer` in a `.json` list, a `.jsonl` or a `.parquet` file.
 
+    An answer is text or a number.
+
     Raises:
         InputError: the file or an entry is missing or malformed, or an id appears twice.
     """
     predictions: dict[str, Prediction] = {}
     for entry in read_records(Path(path)):
-        found = Prediction(entry.identity("question_id"), entry.text("answer"), entry.where)
+        found = Prediction(entry.identity("question_id"), entry.answer("answer"), entry.where)
         earlier = predictions.setdefault(found.question_id, found)
         if earlier is not found:
             raise entry.error(f"question {found.question_id} was answered in {earlier.where}")
@@ -175,7 +178,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
 
 
 def _mmmu(entry: Record) -> Question:
-    key, answer = entry.identity("id"), entry.text("answer")
+    key, answer = entry.identity("id"), entry.answer("answer")
     kind = entry.text("question_type")
     if kind not in ("multiple-choice", "open"):
         raise entry.error(f"question_type must be multiple-choice or open, not {kind!r}")
@@ -202,7 +205,7 @@ def _open_answers(entry: Record) -> tuple[str, ...]:
     try:
         return _printed_list(entry, "answer")
     except InputError:
-        return (entry.text("answer"),)
+        return (entry.answer("answer"),)
 
 
 def _printed_list(entry: Record, name: str) -> tuple[str, ...]:
@@ -216,6 +219,12 @@ def _printed_list(entry: Record, name: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise entry.error(f"{name!r} must be a list of texts")
     return Record({name: value}, entry.where).texts(name)
+
+
+def _given(annotation: Record | None) -> tuple[str, ...]:
+    """The annotators' answers to a question of VQAv2, if there are any."""
+    children = annotation.children("answers") if annotation is not None else ()
+    return tuple(child.answer("answer") for child in children)
 
 
 def _some(entry: Record, name: str) -> tuple[str, ...]:

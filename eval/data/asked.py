@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 
 from ...errors import InputError
-from ...picture import open_picture
+from ...picture import BACKGROUND, check_picture, open_picture
 from ...worlds.shapes.answers import is_correct
 from ...worlds.shapes.exchanges import LONG_KINDS, HeldOut, draw, score_long
 from .records import Record, read_records
@@ -33,11 +33,23 @@ class Asked:
     scene: HeldOut | None = None
     path: str = ""
 
-    def picture(self, side: int) -> Image.Image:
-        """The picture; one that is drawn has `side` pixels."""
+    def picture(self, side: int, background: str = BACKGROUND) -> Image.Image:
+        """The picture; one that is drawn has `side` pixels, a file's may let a background through.
+
+        Raises:
+            InputError: see `open_picture`.
+        """
         if self.scene is not None:
             return Image.fromarray(draw(self.scene.picture(), side))
-        return open_picture(self.path)
+        return open_picture(self.path, background)
+
+    def sides(self, side: int) -> tuple[int, int]:
+        """The two sides of the picture, without making or decoding it.
+
+        Raises:
+            InputError: see `check_picture`.
+        """
+        return (side, side) if self.scene is not None else check_picture(self.path)
 
     def scores(self, text: str) -> dict[str, float]:
         """What is known of an answer, by metric; nothing where the truth isn't known."""
@@ -75,7 +87,9 @@ def _asked(record: Record, folder: Path) -> Asked:
     question = record.text("question")
     if not question.strip():
         raise record.error("the question is empty")
-    kind, answer = record.text("kind", ""), record.text("answer", "") or None
+    kind, answer = record.text("kind", ""), None
+    if record.fields.get("answer") is not None:
+        answer = record.answer("answer") or None
     if record.fields.get("image") is None and "seed" in record.fields:
         return Asked(question, kind, answer, _scene(record))
     path = folder / record.text("image")

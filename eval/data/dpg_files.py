@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from ...errors import InputError, reason
+from ...picture import BACKGROUND, check_picture, open_picture
 from ..judges.vqa import QuestionAnswerer
 from ..metrics.dpg import DpgPrompt, Question, dpg_scores, holding
-from .pictures import check_picture, read_picture, split_grid
 
 SAMPLES = 4  # pictures a prompt, in one 2 × 2 grid
 
@@ -101,6 +103,7 @@ def judge_folder(
     pictures: Sequence[DpgPicture],
     samples: int = SAMPLES,
     on_line: Callable[[dict[str, Any]], None] = lambda line: None,
+    background: str = BACKGROUND,
 ) -> dict[str, Any]:
     """`{"dpg_<judge>": scores}`, see `dpg_scores`.
 
@@ -110,8 +113,24 @@ def judge_folder(
         samples: how many pictures a file holds: one, or up to four in a 2 × 2 grid.
         on_line: gets every answer: `filename`, `sample`, `question`, `answer`, and whether the
             question `holds`.
+        background: of pictures that are transparent.
     """
-    return {f"dpg_{judge.name}": dpg_scores(_answered(judge, pictures, samples, on_line))}
+    answered = _answered(judge, pictures, samples, on_line, background)
+    return {f"dpg_{judge.name}": dpg_scores(answered)}
+
+
+def split_grid(image: Image.Image, count: int = 4) -> list[Image.Image]:
+    """The first `count` of the four pictures of a 2 × 2 grid, row by row.
+
+    Raises:
+        ValueError: a side of odd length, or a count that is not 1 to 4.
+    """
+    width, height = image.size
+    if width % 2 or height % 2 or not 1 <= count <= 4:
+        raise ValueError(f"{count} pictures can't lie in a 2 × 2 grid of {width} × {height}")
+    w, h = width // 2, height // 2
+    corners = [(0, 0), (w, 0), (0, h), (w, h)][:count]
+    return [image.crop((x, y, x + w, y + h)) for x, y in corners]
 
 
 def _answered(
@@ -119,10 +138,11 @@ def _answered(
     pictures: Sequence[DpgPicture],
     samples: int,
     on_line: Callable[[dict[str, Any]], None],
+    background: str,
 ) -> Iterator[tuple[DpgPrompt, list[Mapping[int, bool]]]]:
     for picture in pictures:
         questions = picture.prompt.questions
-        image = read_picture(picture.path)
+        image = open_picture(picture.path, background)
         try:
             parts = split_grid(image, samples) if samples > 1 else [image]
         except ValueError as error:

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
-from ...errors import InputError, reason
+from ...errors import InputError
+from ...picture import BACKGROUND, WEB_FORMATS, check_picture, open_picture
 
-FORMATS = ("PNG", "JPEG", "WEBP")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 @dataclass(frozen=True)
 class ImageFile:
-    """A picture that is not yet decoded; `size` is `(width, height)`."""
+    """A picture that is not yet decoded; where it is transparent the background shows."""
 
     path: Path
-    size: tuple[int, int]
+    background: str = BACKGROUND
 
-    def load(self) -> Image.Image:
-        """The picture in RGB.
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """`(width, height)` of what is loaded.
 
         Raises:
-            InputError: truncated or corrupt, see-through in places, or of more than 8 bits.
+            InputError: see `load`.
         """
-        try:
-            with _opened(self.path) as image:
-                image.load()
-                if image.mode.startswith(("I", "F")):
-                    raise InputError(f"{self.path} has more than 8 bits a channel: save it with 8")
-                if _see_through(image):
-                    raise InputError(f"{self.path} is transparent: put it on a background first")
-                return image.convert("RGB")
-        except (OSError, SyntaxError, ValueError) as error:
-            raise _unreadable(self.path, error) from error
+        return self.load().size
+
+    def load(self) -> Image.Image:
+        """The picture, see `open_picture`.
+
+        Raises:
+            InputError: truncated or corrupt.
+        """
+        return open_picture(self.path, self.background, formats=WEB_FORMATS)
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,14 @@ class ImageFolder:
             yield ids, [self.files[name].load() for name in ids]
 
 
-def read_images(folder: str | Path) -> ImageFolder:
+def read_images(folder: str | Path, background: str = BACKGROUND) -> ImageFolder:
     """The PNG, JPEG and WebP pictures in a folder and the folders in it.
 
-    Headers are read now, pixels when they are asked for. Files whose name begins with a dot are
-    left out, as file managers leave them.
+    Headers are read now (of PNG files also the checksums), pixels when they are asked for. Files
+    whose name begins with a dot are left out, as file managers leave them.
+
+    Args:
+        background: of pictures that are transparent.
 
     Raises:
         InputError: no such folder, no pictures, a file that is none, or two files of one id.
@@ -85,7 +87,8 @@ def read_images(folder: str | Path) -> ImageFolder:
             raise InputError(f"{path} is no picture ({', '.join(SUFFIXES)}): move it elsewhere")
         if name in files:
             raise InputError(f"{files[name].path} and {path} have the same id {name!r}: keep one")
-        files[name] = ImageFile(path, _size(path))
+        check_picture(path, WEB_FORMATS)
+        files[name] = ImageFile(path, background)
     if not files:
         raise InputError(f"no pictures in {folder} ({', '.join(SUFFIXES)})")
     return ImageFolder(folder, dict(sorted(files.items())))
@@ -116,37 +119,3 @@ def check_paired(a: ImageFolder, b: ImageFolder) -> None:
                 f"{file.path} is {file.size[0]}×{file.size[1]} and {other.path} {width}×{height}: "
                 "resize one set"
             )
-
-
-def _size(path: Path) -> tuple[int, int]:
-    try:
-        with _opened(path) as image:
-            frames = getattr(image, "n_frames", 1)
-            if frames > 1 and image.format != "MPO":  # a JPEG with its preview is one picture
-                raise InputError(f"{path} holds {frames} frames, not one picture")
-            return image.size
-    except (OSError, SyntaxError, ValueError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _opened(path: Path) -> Image.Image:
-    """The header of a picture, by content whatever the suffix says."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        try:
-            return Image.open(path, formats=FORMATS)
-        except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-            raise InputError(f"{path} has too many pixels to be decoded safely") from error
-
-
-def _see_through(image: Image.Image) -> bool:
-    """Is some pixel not opaque? Its hidden colour would be scored otherwise."""
-    if "A" not in image.getbands() and "transparency" not in image.info:
-        return False
-    return bool(np.asarray(image.convert("RGBA"))[..., 3].min() < 255)
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
-    if isinstance(error, InputError):  # a ValueError that already says what to do
-        return error
-    return InputError(f"can't read picture {path}: {reason(error)}")

@@ -10,11 +10,11 @@ from typing import Any
 
 from ...errors import InputError
 from ...files import parse_json, read_json, read_text
+from ...picture import BACKGROUND, check_picture, open_picture
 from ...worlds.shapes.vocabulary import COLORS, RELATIONS, TASKS
 from ..judges.base import Judge
 from ..judges.coco import CLASSES
 from ..metrics.geneval import geneval_scores
-from .pictures import check_picture, read_picture
 
 SAMPLES = 4  # pictures a prompt
 
@@ -70,22 +70,27 @@ def judge_folder(
     judge: Judge,
     folders: Sequence[PromptFolder],
     on_line: Callable[[dict[str, Any]], None] = lambda line: None,
+    background: str = BACKGROUND,
 ) -> dict[str, float]:
     """GenEval of all pictures: each task's mean, and `overall`, the mean of the six.
 
     `on_line` gets the fields of the official `results.jsonl` picture by picture: `filename`, `tag`,
-    `prompt`, `correct`, `reason`.
+    `prompt`, `correct`, `reason`. Where pictures are transparent the background shows.
     """
-    return geneval_scores(_judged(judge, folders, on_line))
+    return geneval_scores(_judged(judge, folders, on_line, background))
 
 
 def _judged(
-    judge: Judge, folders: Sequence[PromptFolder], on_line: Callable[[dict[str, Any]], None]
+    judge: Judge,
+    folders: Sequence[PromptFolder],
+    on_line: Callable[[dict[str, Any]], None],
+    background: str,
 ) -> Iterator[tuple[str, bool]]:
     for one in folders:
         tag, prompt = one.metadata["tag"], one.metadata["prompt"]
         for path in one.pictures:
-            [(correct, reason)] = judge.judge([one.metadata], [read_picture(path)])
+            picture = open_picture(path, background)
+            [(correct, reason)] = judge.judge([one.metadata], [picture])
             line = {"filename": str(path), "tag": tag, "prompt": prompt}
             on_line({**line, "correct": correct, "reason": reason})
             yield tag, correct

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...errors import InputError
+from ...picture import BACKGROUND, open_picture
 from .records import ParquetCell
 
 if TYPE_CHECKING:
@@ -44,25 +44,22 @@ class Question:
         """The first picture, unopened; None if there is none."""
         return self.images[0] if self.images else None
 
-    def open_image(self, index: int = 0) -> Image:
-        """One of the pictures, opened now, in RGB.
+    def open_image(self, index: int = 0, background: str = BACKGROUND) -> Image:
+        """One of the pictures, opened now; see `open_picture`.
 
         Raises:
             InputError: there is no such picture, or it can't be read.
         """
-        from PIL import Image
-
         name = self.where or f"question {self.id}"
         if not 0 <= index < len(self.images):
             raise InputError(f"{name}: no image {index}; the question has {len(self.images)}")
         source = self.images[index]
         data = source.read() if isinstance(source, ParquetCell) else source
         try:
-            with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as image:
-                return image.convert("RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            what = f"image {source}" if isinstance(source, Path) else f"image {index}"
-            raise InputError(f"{name}: can't read {what}: not a picture") from error
+            called = f"image {index}" if isinstance(data, bytes) else None
+            return open_picture(data, background, name=called)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,6 +72,10 @@ class Record:
             raise self.error(f"{name!r} must be text, not {_shown(value)}")
         return value
 
+    def answer(self, name: str) -> str:
+        """A field that is text or a number, as text."""
+        return self._answer(name, self.value(name))
+
     def identity(self, name: str) -> str:
         """A field that names something: text or a whole number, as text."""
         value = self.value(name)
@@ -86,15 +91,22 @@ class Record:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A field that is a list of texts, empty where it is missing or null; one text is a list
-        of one."""
+        """A field that is a list of texts or numbers, as texts, empty where it is missing or null;
+        one alone is a list of one."""
         value = self.fields.get(name)
         if value is None:
             return ()
-        items = [value] if isinstance(value, str) else value
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise self.error(f"{name!r} must be text or a list of texts, not {_shown(value)}")
-        return tuple(items)
+        items = value if isinstance(value, list) else [value]
+        return tuple(self._answer(name, item, "a list of them") for item in items)
+
+    def _answer(self, name: str, value: Any, other: str = "") -> str:
+        if isinstance(value, str):
+            return value
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            kinds = f"text, a number or {other}" if other else "text or a number"
+            raise self.error(f"{name!r} must be {kinds}, not {_shown(value)}")
+        return str(value)
 
     def children(self, name: str) -> list[Record]:
         """A field that is a list of objects, as records of their own."""

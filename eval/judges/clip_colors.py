@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from ...errors import InputError
+from ...picture import open_picture
 from ...worlds.shapes.vocabulary import COLORS
 from ..metrics.geneval import Box
 
@@ -82,7 +83,7 @@ class ClipColors:
 
 def masked_crop(image: Image.Image, mask: npt.NDArray[np.bool_], box: Box) -> Image.Image:
     """The part of a picture in `box`, grey (#999) where `mask` `[H, W]` is false."""
-    picture = image.convert("RGB")
+    picture = open_picture(image)
     grey = Image.new("RGB", picture.size, _GREY)
     left, top, right, bottom = (round(edge) for edge in box)
     return Image.composite(picture, grey, Image.fromarray(mask)).crop((left, top, right, bottom))

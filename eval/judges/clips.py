@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image
 
+from ...picture import open_picture
 from ...worlds.clips import ClipPrompt
 from ...worlds.clips.actor import View
 from ...worlds.clips.judge import judge_views
@@ -40,7 +41,7 @@ class ClipJudge:
         self, prompt: ClipPrompt, frames: Sequence[Image.Image]
     ) -> tuple[dict[str, float], str]:
         """The metrics of a clip of square frames, and what they say in words."""
-        views = [_view(frame.convert("RGB").tobytes(), frame.width) for frame in frames]
+        views = [_view(open_picture(frame).tobytes(), frame.width) for frame in frames]
         found = judge_views(views, prompt, timing=self.timing)
         scores = {
             "correctness": found.score,

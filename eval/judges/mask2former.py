@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ...errors import InputError
 from ...models.loading import load_component
+from ...picture import open_picture
 from ..metrics.geneval import Box
 from .coco import CLASSES, geneval_class
 
@@ -77,7 +78,7 @@ class Mask2FormerDetector:
     @torch.inference_mode()
     def detect(self, image: Image.Image, threshold: float) -> list[Instance]:
         """The instances with a confidence above `threshold`, in no order."""
-        picture = image.convert("RGB")
+        picture = open_picture(image)
         inputs = self._processor(images=picture, size=self._size, return_tensors="pt")
         pixels = inputs["pixel_values"].to(self.device)  # [1, 3, H', W']
         output: Any = self._model(pixels)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from ...picture import open_picture
 from ...worlds.shapes.detector import detect
 from ..metrics.geneval import score_prompt
 from .base import Metadata
@@ -22,6 +23,6 @@ class ShapesJudge:
     ) -> list[tuple[bool, str]]:
         """For each picture whether it is correct, and if not, why."""
         return [
-            score_prompt(metadata, detect(np.asarray(image.convert("RGB"))))
+            score_prompt(metadata, detect(np.asarray(open_picture(image))))
             for metadata, image in zip(prompts, images, strict=True)
         ]

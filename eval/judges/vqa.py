@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from ...models.loading import load_component
+from ...picture import open_picture
 
 
 class QuestionAnswerer(Protocol):
@@ -74,7 +75,7 @@ class BlipAnswerer:
         said = [""] * len(pairs)
         for rows in self._batches(questions):
             inputs = self._processor(
-                images=[pairs[row][0].convert("RGB") for row in rows],
+                images=[open_picture(pairs[row][0]) for row in rows],
                 text=[pairs[row][1] for row in rows],
                 return_tensors="pt",
             ).to(self.device)

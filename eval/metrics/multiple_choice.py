@@ -15,6 +15,7 @@ from string import ascii_uppercase
 
 from ...errors import InputError
 from .answer_metric import AnswerMetric
+from .rejected import ENGLISH, as_words, without_rejected
 
 _NUMBER = re.compile(
     r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"
@@ -22,8 +23,6 @@ _NUMBER = re.compile(
 _INTRODUCES = re.compile(
     r"\b(?:could be|so|is|thus|therefore|final|answer|result)\b:?|=", re.IGNORECASE
 )
-
-_ENGLISH = r"[AI] (?!(?:and|or|is|because|since)\b)[a-z]"  # the article and the pronoun
 
 
 def parse_choice(response: str, options: Sequence[str]) -> str | None:
@@ -48,17 +47,19 @@ def parse_choice(response: str, options: Sequence[str]) -> str | None:
         rf"[(\[{{]\s*([{letters}])\s*[)\]}}]",
         rf"(?i:\b(?:option|choice))[\s:*]*{letter}",
         rf"(?m:^)[^\w\n]*([{letters}])[.:)]",
-        rf"(?<![\w'])(?!{_ENGLISH}){letter}",
+        rf"(?<![\w'])(?!{ENGLISH}){letter}",
     )
-    whole = _plain(response)
-    same = [x for x, option in zip(letters, options, strict=True) if _plain(option) == whole]
+    by_letter, whole = dict(zip(letters, options, strict=True)), _plain(response)
+    same = [x for x, option in by_letter.items() if _plain(option) == whole]
     for i, stage in enumerate(stages):
-        if i == 1 and whole and same:
-            return _only(same)
+        if i == 1:
+            if whole and same:
+                return _only(same)
+            response = without_rejected(response, by_letter)
         found = [x.upper() for x in re.findall(stage, response)]
         if found:
             return _only(found)
-    return _only(_mentioned(response, dict(zip(letters, options, strict=True))))
+    return _only(_mentioned(response, by_letter))
 
 
 def open_answer_correct(response: str, answers: Sequence[str]) -> bool:
@@ -76,7 +77,7 @@ def open_answer_correct(response: str, answers: Sequence[str]) -> bool:
             if value in numbers:
                 return True
         elif answer.strip():
-            words = re.compile(_as_words([answer]), re.IGNORECASE)
+            words = re.compile(as_words([answer]), re.IGNORECASE)
             if any(map(words.search, parts)):
                 return True
     return False
@@ -138,14 +139,8 @@ def _mentioned(response: str, options: dict[str, str]) -> list[str]:
     longest_first = sorted(filter(None, texts.values()), key=len, reverse=True)
     if not longest_first:
         return []
-    found = set(re.findall(_as_words(longest_first), " ".join(response.lower().split())))
+    found = set(re.findall(as_words(longest_first), " ".join(response.lower().split())))
     return [letter for letter, text in texts.items() if text in found]
-
-
-def _as_words(texts: Iterable[str]) -> str:
-    """A pattern of any of the texts where no word or number goes on before or after it."""
-    either = "|".join(re.escape(text.strip()) for text in texts)
-    return rf"(?<![\w.-])(?:{either})(?![\w-]|[.,]\d)"
 
 
 def _key_parts(response: str) -> list[str]:

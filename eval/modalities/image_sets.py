@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from ...errors import InputError
+from ...picture import open_picture
 from ..arms import AGAIN
 from ..metrics.table import METRICS
 from ..quality import set_quality
@@ -85,9 +84,6 @@ def _features(extractor: Any, folder: Path, lines: list[dict[str, Any]], batch: 
     paths = [folder / line["picture"] for line in sorted(lines, key=lambda x: int(x["index"]))]
     parts = []
     for first in range(0, len(paths), batch):
-        try:
-            pictures = [Image.open(path).convert("RGB") for path in paths[first : first + batch]]
-        except OSError as error:
-            raise InputError(f"a picture of this run can't be read: {error}") from error
+        pictures = [open_picture(path) for path in paths[first : first + batch]]
         parts.append(extractor.features(pictures).numpy())
     return np.concatenate(parts)

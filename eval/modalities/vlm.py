@@ -16,6 +16,7 @@ from ..suite import Suite
 from ..vlm.bench import VlmBench, arms_of, methods_of, row_name
 from ..vlm.experts import EXPERT, check_experts
 from ..vlm.findings import vlm_findings
+from ..vlm.inputs import check_asked
 from .base import Findings, runnable
 
 ENTROPY_SAMPLES = 24
@@ -54,9 +55,13 @@ class VlmModality:
         if strange:
             raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
         if pipe is not None:
-            for config in methods_of(job).values():
+            configs = [config.serving("vlm") for config in methods_of(job).values()]
+            for config in configs:
                 pipe.check_speculation(config)
             check_experts(job)
+            asked = max(todo.speed, todo.most, ENTROPY_SAMPLES)
+            drafts = any("drafter" in config.needs for config in configs)
+            check_asked(pipe, [job.prompt(n) for n in range(min(asked, len(job.prompts)))], drafts)
 
     def rows(self, job: Job) -> list[str]:
         """See `Modality.rows`."""

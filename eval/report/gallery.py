@@ -7,6 +7,8 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...errors import InputError
+from ...picture import open_picture
 from ..schema import Report
 from .families import ends
 from .format import decimals, fixed
@@ -116,9 +118,8 @@ def _embed(folder: Path, place: str | None) -> str:
     if not path.is_file() or not path.is_relative_to(folder.resolve()):
         return ""
     try:
-        with Image.open(path) as image:
-            picture = image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # Pillow's, by format
+        picture = open_picture(path)
+    except InputError:
         return ""
     picture.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     file = io.BytesIO()

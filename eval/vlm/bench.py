@@ -7,6 +7,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from ...errors import InputError
+from ...picture import BACKGROUND
 from ...pipelines.vlm import VlmPipeline
 from ..data.asked import Asked
 from ..environment import dtype_name, environment
@@ -18,10 +20,9 @@ from ..timing import Sample, rotated, timed
 from . import arms, experts
 from .answers import Answers, Arm, Batch
 from .entropy import answer_entropy
+from .inputs import picture_side
 from .peers import PEER, REFUSED
 
-SIDE = 128  # pixels of a drawn picture, for models that take any
-LEAST = 64  # of a smaller one, charts can't be read
 TOKENS = 128  # new tokens of an answer where the suite does not say
 
 
@@ -42,9 +43,13 @@ class VlmBench:
 
     def run(self, unit: Unit) -> Outcome:
         """See `Bench.run`."""
-        if unit.kind == "speed":
-            return self._speed(unit)
-        return self._quality(unit) if unit.kind == "quality" else self._target(unit)
+        work = {"speed": self._speed, "quality": self._quality}.get(unit.kind, self._target)
+        try:
+            return work(unit)
+        except InputError as error:
+            last = unit.first + unit.count - 1
+            which = f"samples {unit.first} to {last}" if unit.count > 1 else f"sample {unit.first}"
+            raise InputError(f"{which}: {error}") from error
 
     def _target(self, unit: Unit) -> Outcome:
         """The entropy of the target's answers, and the machine."""
@@ -130,8 +135,8 @@ class VlmBench:
     def _asked(self, indices: range) -> Batch:
         """Some samples."""
         items: list[Asked] = [self.job.prompt(index) for index in indices]
-        side = picture_side(self.pipe)
-        pictures = [item.picture(side) for item in items]
+        side, background = picture_side(self.pipe), self.job.call.get("background", BACKGROUND)
+        pictures = [item.picture(side, background) for item in items]
         return Batch(pictures, [i.prompt for i in items], [self.job.seed + i for i in indices])
 
     def _shown(self, unit: Unit) -> dict[str, bytes]:
@@ -164,12 +169,6 @@ def arms_of(job: Job) -> list[str]:
 def row_name(arm: str, call: str) -> str:
     """What a report calls an arm's row in a way to call."""
     return f"{arm}@{call}" if call else arm
-
-
-def picture_side(pipe: VlmPipeline) -> int:
-    """Pixels of drawn pictures: those that the target's vision tower is made for."""
-    size = getattr(pipe.model.config.vision_config, "image_size", None) or SIDE
-    return max(LEAST, int(min(size)) if isinstance(size, list | tuple) else int(size))
 
 
 def picture_path(item: int) -> str:

@@ -18,11 +18,11 @@ from PIL import Image
 from torch import Tensor
 
 from ...config import SpecConfig
+from ...models.asked import asked
 from ...models.heads.columns import Columns
 from ...models.heads.feature import FeatureHead
 from ...models.heads.named import HEADS, DraftHeads
 from ...models.prompted import prompted
-from ...models.vlm_folder import asked
 from ...pipelines.vlm import VlmPipeline
 
 GREY = (128, 128, 128)
@@ -66,11 +66,10 @@ class GreyProcessor:
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
-        self.chat_template = processor.chat_template
 
-    def apply_chat_template(self, *args: Any, **given: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
         """The other's."""
-        return self.processor.apply_chat_template(*args, **given)
+        return getattr(self.processor, name)
 
     def __call__(
         self, *, images: Sequence[Sequence[Image.Image]] | None = None, **given: Any
@@ -124,10 +123,7 @@ def target_columns(
     Both are `[R, T, D]`; hidden states are those behind its last norm, 0 in front of a prompt.
     """
     model = pipe.model
-    given = {
-        name: value.to(model.device, model.dtype if value.is_floating_point() else None)
-        for name, value in asked(pipe.processor, pictures, questions).items()
-    }
+    given = asked(pipe.processor, pictures, questions, model)
     hidden = model.base_model(**given, use_cache=False).last_hidden_state
     ids, mask = given.pop("input_ids"), given.pop("attention_mask").bool()
     embedded = prompted(model).prompt(ids, mask, 0, **given).embedded

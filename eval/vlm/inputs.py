@@ -1,19 +1,54 @@
-"""What the target of a pipeline is given with one question."""
+"""What the target of a pipeline is given with one question, and whether it takes it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from PIL import Image
 from torch import Tensor
 
-from ...models.vlm_folder import asked
+from ...errors import InputError
+from ...models.asked import asked
 from ...pipelines.vlm import VlmPipeline
+from ..data.asked import Asked
+
+SIDE = 128  # pixels of a drawn picture, for models that take any
+LEAST = 64  # of a smaller one, charts can't be read
 
 
 def inputs_of(pipe: VlmPipeline, picture: Image.Image, question: str) -> dict[str, Tensor]:
     """What the pipeline's processor makes of a picture and a question, on the target's device."""
-    device, dtype = pipe.model.device, pipe.model.dtype
-    made = asked(pipe.processor, [[picture]], [question])
-    return {
-        name: value.to(device, dtype if value.is_floating_point() else None)
-        for name, value in made.items()
-    }
+    return asked(pipe.processor, [[picture]], [question], pipe.model)
+
+
+def picture_side(pipe: VlmPipeline) -> int:
+    """Pixels of drawn pictures: those that the target's vision tower is made for."""
+    size = getattr(pipe.model.config.vision_config, "image_size", None) or SIDE
+    return max(LEAST, int(min(size)) if isinstance(size, list | tuple) else int(size))
+
+
+def check_asked(pipe: VlmPipeline, items: Sequence[Asked], drafts: bool) -> None:
+    """Say early which question would end a run: what is no picture, or what a processor refuses.
+
+    A processor is shown a blank picture of every size that there is.
+
+    Args:
+        drafts: whether the drafter is asked too.
+
+    Raises:
+        InputError: there is such a question; its number and its picture are named.
+    """
+    own = pipe.drafter_processor if drafts else None
+    processors = [pipe.processor, *([] if own is None else [own])]
+    seen, side = set(), picture_side(pipe)
+    for number, item in enumerate(items, 1):
+        try:
+            sides = item.sides(side)
+            if sides not in seen:
+                blank = Image.new("RGB", sides)
+                for processor in processors:
+                    asked(processor, [[blank]], [item.prompt], pipe.model)
+            seen.add(sides)
+        except InputError as error:
+            about = f", about {item.path}" if item.path else ""
+            raise InputError(f"question {number}{about}: {error}") from error

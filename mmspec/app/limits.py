@@ -9,9 +9,7 @@ from typing import Any
 from PIL import Image
 
 from ..errors import InputError
-from ..picture import open_picture
-
-FORMATS = ("PNG", "JPEG", "WEBP")  # other parsers never see what a visitor uploads
+from ..picture import WEB_FORMATS, open_picture
 
 
 @dataclass(frozen=True)
@@ -81,18 +79,8 @@ def checked_picture(path: Any, limits: Limits) -> Image.Image:
         InputError: it is missing, too large, or no PNG, JPEG or WebP that can be read whole.
     """
     file = checked_upload(path, "picture", limits)
-    try:
-        with Image.open(file, formats=FORMATS) as opened:
-            if opened.width * opened.height > limits.pixels:
-                raise InputError(
-                    f"the picture has {opened.width}×{opened.height} pixels, more than "
-                    f"{limits.pixels:,}; make it smaller first"
-                )
-            return open_picture(opened)
-    except InputError:
-        raise
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError("that file is no PNG, JPEG or WebP picture; choose another one") from error
+    most = limits.pixels  # parsers of other formats never see what a visitor uploads
+    return open_picture(file, formats=WEB_FORMATS, most_pixels=most, name="the picture")
 
 
 def checked_upload(path: Any, what: str, limits: Limits) -> Path:

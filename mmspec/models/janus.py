@@ -68,8 +68,7 @@ class JanusImageModel:
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
     ) -> tuple[Tensor, Tensor]:
         texts = [*prompts, *(negative or [])] if guided else prompts
-        turns = [self._turn(text) for text in texts]
-        ids, mask = tokenize(self.processor, turns, generation_mode="image")
+        ids, mask = tokenize(self.processor, texts, self._turn, generation_mode="image")
         if guided and negative is None:
             tokens = self.processor.tokenizer
             stays = (ids == tokens.bos_token_id) | (ids == tokens.boi_token_id)

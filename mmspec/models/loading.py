@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from ..errors import InputError, reason
+from ..errors import InputError
+from ..files import read_object
 from .bounded import bounded, check_layers
 from .weights import check_regular, read_heads, read_tensors
 
@@ -191,14 +191,6 @@ def weight_files(folder: Path, file: str = WEIGHTS, variant: str | None = None) 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a regular file."""
-    try:
-        if path.exists() and not path.is_file():
-            raise OSError("it is no regular file")
-        value = json.loads(path.read_text())
-    except RecursionError as error:
-        raise InputError(f"can't read {path}: it is nested too deeply") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"can't read {path}: {reason(error)}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path} does not hold a JSON object")
-    return value
+    if path.exists() and not path.is_file():
+        raise InputError(f"can't read {path}: it is no regular file")
+    return read_object(path)

@@ -10,6 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ..picture import open_picture
+
 Images: TypeAlias = "Tensor | Sequence[Image.Image]"
 """Pictures: uint8 `[N, 3, H, W]`, or PIL images that may differ in size."""
 
@@ -68,7 +70,7 @@ def to_pil(images: Images) -> list[Image.Image]:
         ValueError: a tensor that is not uint8 `[N, 3, H, W]`.
     """
     if not isinstance(images, Tensor):
-        return [image.convert("RGB") for image in images]
+        return [open_picture(image) for image in images]
     _check(images)
     return [Image.fromarray(array) for array in images.movedim(1, -1).cpu().numpy()]
 
@@ -82,10 +84,11 @@ def to_uint8(images: Images) -> Tensor:
     if isinstance(images, Tensor):
         _check(images)
         return images
-    sizes = {image.size for image in images}
+    pictures = to_pil(images)
+    sizes = {picture.size for picture in pictures}
     if len(sizes) != 1:
         raise ValueError(f"pictures of {len(sizes)} sizes can't be one batch")
-    arrays = np.stack([np.asarray(image.convert("RGB")) for image in images])
+    arrays = np.stack([np.asarray(picture) for picture in pictures])
     return torch.from_numpy(arrays).movedim(-1, 1)
 
 

@@ -30,6 +30,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from ..errors import InputError
 from ..files import atomic_folder, write_json
+from ..models.asked import asked
 from ..models.loading import load_component, load_strict
 from ..models.vlm_folder import VERDICT_WORDS
 from ..registry import check_name
@@ -277,21 +278,8 @@ def answer_all(
     said: list[str] = []
     for start in range(0, len(lines), BATCH):
         some = lines[start : start + BATCH]
-        requests = [
-            [
-                {
-                    "role": "user",
-                    "content": [{"type": "image"}, {"type": "text", "text": line.question}],
-                }
-            ]
-            for line in some
-        ]
-        inputs = processor(
-            images=[Image.fromarray(draw_picture(line.picture(), SIDE)) for line in some],
-            text=processor.apply_chat_template(requests, add_generation_prompt=True),
-            padding=True,
-            return_tensors="pt",
-        ).to(model.device, model.dtype)
+        pictures = [[Image.fromarray(draw_picture(line.picture(), SIDE))] for line in some]
+        inputs = asked(processor, pictures, [line.question for line in some], model)
         tokens = model.generate(**inputs, max_new_tokens=limit, do_sample=False)
         new = tokens[:, inputs["input_ids"].shape[1] :]
         said += processor.batch_decode(new, skip_special_tokens=True)

@@ -24,13 +24,13 @@ from ..engine.loop import run
 from ..engine.stats import SpecStats
 from ..engine.types import Context, Draft, Drafter, Engine, Scores, Verdict
 from ..engine.warp import Warp
+from ..models.asked import asked
 from ..models.guided import GuidedDecoder
 from ..models.heads.base import HeadBatch
 from ..models.heads.columns import Images
 from ..models.prompted import prompted
 from ..models.target import TokenTarget
 from ..models.vlm import Spans, VisualPrompt
-from ..models.vlm_folder import asked
 from .vlm_prompts import Questions
 
 _GREEDY, _SAMPLED = Warp(0.0), Warp()
@@ -69,13 +69,8 @@ class Teacher:
             seen: whether it is shown the pictures.
         """
         pictures = [[picture] if seen else [] for picture in questions.pictures]
-        inputs: dict[str, Any] = {
-            name: value.to(
-                self.model.device, self.model.dtype if value.is_floating_point() else None
-            )
-            for name, value in asked(self.processor, pictures, questions.texts).items()
-            if name != "token_type_ids"
-        }
+        inputs: dict[str, Any] = asked(self.processor, pictures, questions.texts, self.model)
+        inputs.pop("token_type_ids", None)
         ids, mask = inputs.pop("input_ids"), inputs.pop("attention_mask").bool()
         prompt = self.decoder.prompt(ids, mask, self.limit, **inputs)
         assert isinstance(prompt, VisualPrompt)

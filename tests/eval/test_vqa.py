@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -70,11 +71,24 @@ def test_missing_predictions_are_refused_unless_partial():
 def test_unknown_and_double_predictions(partial):
     questions = [asked("1", "x")]
     unknown = [Prediction("1", "x"), Prediction("9", "x", "p.jsonl, line 2")]
-    with pytest.raises(InputError, match=r"^p\.jsonl, line 2: there is no question 9$"):
+    said = (
+        r"^p\.jsonl, line 2: there is no question 9; ids here are such as 1; docvqa's own are the"
+    )
+    with pytest.raises(InputError, match=said):
         score_answers(questions, unknown, "docvqa", partial)
     twice = [Prediction("1", "x"), Prediction("1", "x", "p.jsonl, line 2")]
     with pytest.raises(InputError, match=r"^p\.jsonl, line 2: question 1 is answered already$"):
         score_answers(questions, twice, "docvqa", partial)
+
+
+def test_the_form_of_ids_is_said():
+    """ChartQA's data has none: they are made of the file's name and the place in it."""
+    questions = [replace(asked("1", "x"), id="test_human-0")]
+    for predictions in ({"0": "x"}, {}):
+        with pytest.raises(InputError, match="FILESTEM-INDEX") as caught:
+            score_answers(questions, predictions, "chartqa")
+        assert "such as test_human-0" in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_what_can_not_be_scored_names_the_question():

@@ -16,9 +16,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-# transformers looks for stop strings behind "abcdef", which a vocabulary must be able to spell
 WORDS = "<pad> <s> </s> <image> USER: ASSISTANT: what is red blue a circle square on the left two ."
-WORDS += " abcdef"
 TEMPLATE = (
     "{% for m in messages %}USER: {% for c in m['content'] %}{% if c['type'] == 'image' %}<image> "
     "{% else %}{{ c['text'] }} {% endif %}{% endfor %}{% endfor %}ASSISTANT:"

@@ -197,6 +197,25 @@ def test_speculation_equals_plain(pipe, method):
         assert out.stats.nfe < SIDE**2
 
 
+@pytest.mark.parametrize("start", ["", "<bos>"])
+def test_a_prompt_is_text_with_one_start(pipe, monkeypatch, start):
+    """As the template has it with a start token or without; a placeholder is no picture's place."""
+    monkeypatch.setattr(pipe.processor, "chat_template", start + TEMPLATE)
+    family = JanusImageModel(pipe.model, pipe.processor)
+    grid = family.grid(*family.default_size)
+    asked, bos = ["red <image> circle", "blue"], pipe.processor.tokenizer.bos_token_id
+    ids, mask = family.condition(asked, None, False, grid)
+    assert ((ids == bos) & mask).sum(1).tolist() == [1, 1]
+    assert not (ids == pipe.processor.tokenizer.image_token_id).any()
+    (alone,), _ = family.condition(asked[1:], None, False, grid)
+    assert torch.equal(ids[1][mask[1]], alone)
+    said = [{"role": "user", "content": [{"type": "text", "text": "blue"}]}]
+    own = pipe.processor.apply_chat_template(
+        said, add_generation_prompt=True, tokenize=True, return_dict=True
+    )
+    assert alone.tolist()[: len(own["input_ids"][0])] == list(own["input_ids"][0])
+
+
 def test_one_prompt_without_guidance(pipe, folder):
     """`generate` has no such case: its steps written out, each a pass over everything."""
     model = JanusForConditionalGeneration.from_pretrained(folder).eval()

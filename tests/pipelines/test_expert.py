@@ -193,10 +193,10 @@ class PackedProcessor:
     def apply_chat_template(self, turn, add_generation_prompt):
         return "USER <image> " + turn[0]["content"][-1]["text"] + " ASSISTANT"
 
-    def __call__(self, images, text, return_tensors):
+    def __call__(self, images, text, return_tensors, **how):
         words = text[0].replace("<image>", " ".join(["<image>"] * 4))
         ids = self.tokenizer(words, return_tensors="pt")["input_ids"]
-        seed = int(np.asarray(images[0]).sum())
+        seed = int(np.asarray(images[0][0]).sum())
         return BatchFeature(
             {
                 "input_ids": ids,
@@ -231,7 +231,7 @@ def test_nll_of_packed_pictures(processor):
     image = picture(0)
     made = TransformersExpert(model, packed).nll(image, "what colour", ANSWERS)
     for text, value in zip(ANSWERS, made, strict=True):
-        prompt = packed([image], ["USER <image> what colour ASSISTANT " + text], "pt")
+        prompt = packed([[image]], ["USER <image> what colour ASSISTANT " + text], "pt")
         logits, ids = model(**prompt).logits[0], prompt["input_ids"][0]
         places = range(len(ids) - len(text.split()), len(ids))
         laws = [logits[place - 1].log_softmax(-1)[ids[place]].item() for place in places]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
-from answering import WORDS, model, picture, processor
+from answering import model, picture, processor
 from PIL import Image
 from transformers import LlavaForConditionalGeneration
 from transformers.generation.streamers import BaseStreamer
@@ -87,21 +89,16 @@ def test_a_row_does_not_depend_on_its_neighbours(pipe):
 
 @pytest.mark.parametrize("method", ["plain", "draft"])
 def test_answers_end_at_stop_strings(pipe, method):
-    """As transformers ends them: with the string, whichever row it is in."""
+    """With the string, whichever row it is in, though no token of this vocabulary is a space."""
     pipe.enable_speculation(SpecConfig(method))
-    whole = [text.split() for text in pipe(ASKED, SEEN, max_new_tokens=20).text]
-    stop = [whole[0][6], whole[1][3] + whole[1][4]]
+    whole = pipe(ASKED, SEEN, max_new_tokens=20)
+    words = [text.split() for text in whole.text]
+    stop = [words[0][6], f"{words[1][3]} {words[1][4][:1]}"]
     out = pipe(ASKED, SEEN, max_new_tokens=20, stop=stop)
     for row in range(3):
-        wanted = own(
-            pipe,
-            SEEN[row],
-            ASKED[row],
-            max_new_tokens=20,
-            stop_strings=stop,
-            tokenizer=pipe.processor.tokenizer,
-        )
-        assert out.tokens[row] == wanted
+        texts = [" ".join(words[row][: n + 1]) for n in range(20)]
+        ends = [n + 1 for n, text in enumerate(texts) if any(s in text for s in stop)]
+        assert out.tokens[row] == whole.tokens[row][: min(ends, default=20)]
     assert len(out.tokens[0]) < 20
     assert len(set(out.stats.emitted)) > 1
     assert out.stats.emitted == [len(tokens) for tokens in out.tokens]
@@ -174,8 +171,8 @@ def test_pictures_that_can_not_be(pipe, tmp_path):
     huge = tmp_path / "huge.png"
     Image.new("1", (10_000, MOST_PIXELS // 10_000 + 1)).save(huge)
     for path, said in (
-        (text, "can't read .*text.png as a picture"),
-        (cut, "can't read .*cut.jpg as a picture"),
+        (text, "can't read .*text.png: it is no picture"),
+        (cut, "can't read .*cut.jpg: image file is trunc"),
         (huge, "10000×5001 pixels, more than 50,000,000"),
         (tmp_path / "none.png", "no picture .*none.png"),
     ):
@@ -195,6 +192,8 @@ def test_pictures_that_can_not_be(pipe, tmp_path):
         (("a", None), {"temperature": -1.0}, "temperature must be 0 or"),
         (("a", None), {"top_k": -1}, "top_k must be"),
         (("a", None), {"top_p": 0.0}, "top_p must be"),
+        (("a", None), {"stop": ""}, "stop strings must be text that is not empty"),
+        (("a", None), {"stop": []}, "stop strings must be text that is not empty"),
         (
             (["a", "a"], None),
             {"temperature": 1.0, "generator": [torch.Generator()]},
@@ -226,10 +225,43 @@ def test_methods_that_can_not_be(folder, pipe, tmp_path):
         VlmPipeline.from_pretrained(folder, device_map="auto")
 
 
-def test_a_vocabulary_that_can_not_be_searched(pipe):
-    pipe.processor.tokenizer = processor(WORDS.removesuffix("abcdef") + "abc").tokenizer
-    with pytest.raises(InputError, match="this tokenizer can't look for 'red'"):
-        pipe("a", stop="red")
+def test_arrays_are_pictures_as_of_diffusers(pipe):
+    """Bytes, floats and tensors; one of four dimensions is several pictures."""
+    ask = partial(pipe, "what is red", max_new_tokens=8)
+    many = [picture(1), picture(2)]
+    levels = np.stack([np.asarray(one) for one in many])
+    shares = torch.tensor(levels).permute(0, 3, 1, 2) / 255
+    wanted = ask(many[0]).tokens
+    for one in (levels[0], levels[0] / 255, shares[0], shares[0].numpy(), [shares[0]]):
+        assert ask(one).tokens == wanted
+    wanted = ask(many).tokens
+    for both in (levels, levels / 255, shares, [levels[0], shares[1]]):
+        assert ask(both).tokens == wanted
+    each = pipe(["what is red"] * 2, shares, max_new_tokens=8).tokens
+    assert each == [ask(one).tokens[0] for one in many]
+
+
+def test_the_background_of_transparent_pictures(pipe, tmp_path):
+    clear = picture(0).convert("RGBA")
+    clear.putalpha(0)
+    clear.save(tmp_path / "clear.png")
+    grey = Image.new("RGB", clear.size, "#303030")
+    white = Image.new("RGB", clear.size, "white")
+    ask = partial(pipe, "what is red", max_new_tokens=8)
+    assert ask(tmp_path / "clear.png").tokens == ask(white).tokens
+    assert ask(clear, background="#303030").tokens == ask(grey).tokens != ask(white).tokens
+    with pytest.raises(InputError, match="no background 'glass'; name a colour"):
+        ask(clear, background="glass")
+
+
+def test_a_placeholder_in_a_question_is_text(pipe):
+    """It stands for no picture, plainly, drafted, and in a drafter's own layout."""
+    asked = "what is <image> on the left"
+    wanted = pipe(asked, picture(0), max_new_tokens=6)
+    pipe.drafter_processor = processor()
+    pipe.enable_speculation(SpecConfig("draft"))
+    assert pipe(asked, picture(0), max_new_tokens=6).tokens == wanted.tokens
+    assert pipe([asked, "<image>"], [None, None], max_new_tokens=6).stats.emitted == [6, 6]
 
 
 def test_a_processor_without_a_template(pipe):

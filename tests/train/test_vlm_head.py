@@ -21,9 +21,10 @@ from mmspec.draft.heads import head_model
 from mmspec.draft.null import NullDrafter
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
+from mmspec.models.asked import asked
 from mmspec.models.heads.columns import Images
 from mmspec.models.heads.named import HEADS, load_head
-from mmspec.models.vlm_folder import asked, load_vlm
+from mmspec.models.vlm_folder import load_vlm
 from mmspec.train import recipes, vlm_head, vlm_prompts, vlm_target
 from mmspec.train.trainer import TrainConfig, Trainer
 from mmspec.train.vlm_curriculum import CURRICULA
@@ -96,7 +97,7 @@ def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
     for number in range(6):
         lesson, row = lessons[number // 4], number % 4
         pictures = [[questions.pictures[number]] if seen else []]
-        inputs = asked(processor, pictures, questions.texts[number : number + 1])
+        inputs = asked(processor, pictures, questions.texts[number : number + 1], model)
         own, prompt = lesson.mask[row], inputs["input_ids"].shape[1]
         assert int((own & ~lesson.answer[row]).sum()) == prompt
         if seen:

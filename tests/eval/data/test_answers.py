@@ -124,8 +124,8 @@ class TestVqav2:
         refused("annotations[2]: question 1 is not in", read_vqav2, *changed(extra))
         other = [{**held[0], "image_id": 8}, held[1]]
         refused("annotations[0]: question 70001 has another image_id", read_vqav2, *changed(other))
-        broken = [{**held[0], "answers": [{"answer": 5}]}, held[1]]
-        refused("annotations[0]: answers[0]: 'answer' must be text, not 5", read_vqav2,
+        broken = [{**held[0], "answers": [{"answer": True}]}, held[1]]
+        refused("answers[0]: 'answer' must be text or a number, not True", read_vqav2,
                 *changed(broken))  # fmt: skip
         refused("b.json: no 'annotations'; it has other", read_vqav2, questions,
                 written(tmp_path / "b.json", {"other": []}))  # fmt: skip
@@ -157,8 +157,8 @@ def test_docvqa(tmp_path):
     assert (question.id, question.answers) == ("337", ("1/8/93", "1/8/1993"))
     assert color_of(question.open_image()) == 3
     refused("data[0]: no image file", read_docvqa, path, tmp_path / "elsewhere")
-    broken = {**entry, "answers": ["1/8/93", 5]}
-    refused("data[0]: 'answers' must be text or a list of texts", read_docvqa,
+    broken = {**entry, "answers": ["1/8/93", None]}
+    refused("data[0]: 'answers' must be text, a number or a list of them", read_docvqa,
             written(path, {"data": [broken]}))  # fmt: skip
 
 
@@ -245,8 +245,8 @@ class TestMmmu:
         [
             ({"options": ["['a', 'b'", "[]", "[]"]}, "row 0: 'options' is not a printed list"),
             (
-                {"options": ["['a', 'b']", "[1, 2]", "[]"]},
-                "row 1: 'options' must be text or a list",
+                {"options": ["['a', 'b']", "[1, None]", "[]"]},
+                "row 1: 'options' must be text, a number or a list",
             ),
             ({"options": ["['a', 'b']", "'ab'", "[]"]}, "row 1: 'options' must be a list"),
             ({"options": ["['a', 'b']", "[]", "[]"]}, "row 1: a multiple-choice question needs"),
@@ -331,9 +331,12 @@ class TestOwnQuestions:
             ({"question_id": "0"}, "question id 0 is used in"),
             ({"question": ["?"]}, "'question' must be text, not ['?']"),
             ({"answer": None}, "no 'answer': a question needs at least one"),
-            ({"answer": 5}, "'answer' must be text or a list of texts, not 5"),
+            ({"answer": False}, "'answer' must be text, a number or a list of them, not False"),
             ({"answers": []}, "no 'answers': a question needs at least one"),
-            ({"options": {"A": "x"}}, "'options' must be text or a list of texts, not {'A': 'x'}"),
+            (
+                {"options": {"A": "x"}},
+                "'options' must be text, a number or a list of them, not {'A'",
+            ),
             ({"subject": 5}, "'subject' must be text, not 5"),
             ({"image": 5}, "the image must be a path or bytes in Parquet, not 5"),
             ({"image": "none.png"}, "no image file"),
@@ -366,7 +369,7 @@ class TestOwnQuestions:
         path = written(tmp_path / "q.jsonl", [self.ENTRIES[0]])
         (tmp_path / "1.png").write_text("no picture")
         (question,) = read_questions(path)
-        refused(f"{path}, line 1: can't read image {tmp_path}/1.png", question.open_image)
+        refused(f"{path}, line 1: can't read {tmp_path}/1.png", question.open_image)
         refused("question 5: can't read image 0", Question("5", "?", (b"no",)).open_image)
         assert color_of(Question("5", "?", (png(6),)).open_image()) == 6
 
@@ -384,6 +387,18 @@ class TestPredictions:
         assert [(p.question_id, p.answer) for p in found] == [("7", "yes"), ("3", "naïve\n")]
         assert all(isinstance(p, Prediction) and str(path) in p.where for p in found)
 
+    def test_numbers_are_answers(self, tmp_path):
+        """As the data writes them, in questions, options and predictions."""
+        rows = [{"question_id": n, "answer": x} for n, x in enumerate((42, 0.5, -3, "7"))]
+        found = read_predictions(written(tmp_path / "p.jsonl", rows))
+        assert [p.answer for p in found] == ["42", "0.5", "-3", "7"]
+        own = {"question_id": 1, "question": "?", "answers": [42, "42.0"], "options": [1, 42]}
+        (question,) = read_questions(written(tmp_path / "q.jsonl", [own]))
+        assert (question.answers, question.options) == (("42", "42.0"), ("1", "42"))
+        chart = {"imgname": "a.png", "query": "?", "label": 0.12}
+        (question,) = read_chartqa(written(tmp_path / "test_human.json", [chart]))
+        assert question.answers == ("0.12",)
+
     def test_bad_entries(self, tmp_path):
         path = tmp_path / "p.jsonl"
         one = {"question_id": 1, "answer": "x"}
@@ -391,8 +406,8 @@ class TestPredictions:
                 written(path, [one, {**one, "question_id": "1"}]))  # fmt: skip
         refused(f"{path}, line 1: no 'answer'; it has question_id, text", read_predictions,
                 written(path, [{"question_id": 1, "text": "x"}]))  # fmt: skip
-        refused(f"{path}, line 1: 'answer' must be text, not 5", read_predictions,
-                written(path, [{**one, "answer": 5}]))  # fmt: skip
+        refused(f"{path}, line 1: 'answer' must be text or a number, not {{}}", read_predictions,
+                written(path, [{**one, "answer": {}}]))  # fmt: skip
         path = tmp_path / "p.parquet"
         pq.write_table(pa.table({"question_id": [1, 2], "answer": ["x", None]}), path)
         refused(f"{path}, row 1: no 'answer'", read_predictions, path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from mmspec.errors import InputError
-from mmspec.eval.data.dpg_files import judge_folder, read_dpg, read_folder
+from mmspec.eval.data.dpg_files import judge_folder, read_dpg, read_folder, split_grid
 from mmspec.eval.metrics.dpg import DpgPrompt, Question
 
 HEADER = (
@@ -148,7 +149,7 @@ def test_a_bad_folder_is_named(tmp_path, prompts):
     with pytest.raises(InputError, match="of the same prompt"):
         read_folder(folder, prompts)
     (folder / "p2.jpg").unlink()
-    with pytest.raises(InputError, match=r"p2\.png is no intact picture"):
+    with pytest.raises(InputError, match=r"can't read .*p2\.png: it is no picture"):
         read_folder(folder, prompts)
     grid(1, 1, 1, 1).save(folder / "p2.png")
     grid(1, 1, 1, 1).save(folder / "p3.png")
@@ -158,3 +159,21 @@ def test_a_bad_folder_is_named(tmp_path, prompts):
     Image.new("RGB", (7, 8)).save(folder / "p2.png")
     with pytest.raises(InputError, match=r"p2\.png: 4 pictures can't lie"):
         judge_folder(ByShade(), read_folder(folder, prompts))
+
+
+def test_a_grid_is_cut_row_by_row():
+    tiles = [Image.new("RGB", (6, 4), (i, 0, 0)) for i in range(4)]
+    grid = Image.new("RGB", (12, 8))
+    for tile, corner in zip(tiles, [(0, 0), (6, 0), (0, 4), (6, 4)], strict=True):
+        grid.paste(tile, corner)
+    for count in (1, 2, 3, 4):
+        parts = split_grid(grid, count)
+        assert [np.asarray(p).tolist() for p in parts] == [
+            np.asarray(t).tolist() for t in tiles[:count]
+        ]
+
+
+@pytest.mark.parametrize(("size", "count"), [((5, 4), 4), ((4, 5), 4), ((4, 4), 0), ((4, 4), 5)])
+def test_what_is_no_grid_is_refused(size, count):
+    with pytest.raises(ValueError, match="grid"):
+        split_grid(Image.new("RGB", size), count)

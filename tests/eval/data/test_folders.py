@@ -80,7 +80,7 @@ def test_empty_and_absent(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"no picture", b"GIF89a\x01\x00\x01\x00\x00\x00\x00;"])
 def test_other_content_under_a_pictures_name(folder, content):
     (folder / "b.png").write_bytes(content)
-    with pytest.raises(InputError, match=r"can't read picture .*b\.png"):
+    with pytest.raises(InputError, match=r"can't read .*b\.png"):
         read_images(folder)
 
 
@@ -88,7 +88,7 @@ def test_other_content_under_a_pictures_name(folder, content):
 def test_truncated(folder, name):
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[: len(whole) * 2 // 3])
-    with pytest.raises(InputError, match=f"can't read picture .*{re.escape(name)}") as error:
+    with pytest.raises(InputError, match=f"can't read .*{re.escape(name)}") as error:
         decode(folder)
     assert "\n" not in str(error.value)
 
@@ -98,23 +98,26 @@ def test_corrupt(folder):
     middle = len(whole) // 2
     whole[middle : middle + 200] = bytes(200)
     (folder / "b.png").write_bytes(whole)
-    with pytest.raises(InputError, match=r"can't read picture .*b\.png"):
+    with pytest.raises(InputError, match=r"can't read .*b\.png"):
         decode(folder)
 
 
-def test_pictures_that_rgb_would_falsify(tmp_path, crops):
-    path = tmp_path / "x.png"
-    clear = crops[0].convert("RGBA")
-    clear.putpixel((0, 0), (9, 9, 9, 254))
-    clear.save(path)
-    with pytest.raises(InputError, match=r"x\.png is transparent"):
-        decode(tmp_path)
-    Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(path)
-    with pytest.raises(InputError, match=r"x\.png has more than 8 bits"):
-        decode(tmp_path)
-    crops[0].save(path, save_all=True, append_images=[crops[1]])
-    with pytest.raises(InputError, match=r"x\.png holds 2 frames"):
-        read_images(tmp_path)
+def test_pictures_are_read_as_everywhere(tmp_path, crops):
+    """Turned by EXIF, 16 bits scaled, the background where transparent, one frame of several."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    crops[0].resize((40, 20)).save(tmp_path / "a.png", exif=exif)
+    Image.new("RGBA", (8, 8)).save(tmp_path / "b.png")
+    Image.fromarray(np.full((8, 8), 32768, np.uint16)).save(tmp_path / "c.png")
+    crops[0].save(tmp_path / "d.png", save_all=True, append_images=[crops[1]])
+    images = read_images(tmp_path, "#0000ff")
+    a, b, c, d = (images.files[name].load() for name in "abcd")
+    assert images.files["a"].size == a.size == (20, 40)
+    assert np.array_equal(a, np.rot90(crops[0].resize((40, 20)), -1))
+    assert np.asarray(b).reshape(-1, 3).tolist() == [[0, 0, 255]] * 64
+    assert np.asarray(read_images(tmp_path).files["b"].load()).min() == 255
+    assert np.array_equal(np.asarray(c), np.full((8, 8, 3), 128))
+    assert np.array_equal(d, crops[0])
 
 
 def test_a_jpeg_with_a_preview_is_one_picture(tmp_path, crops):
@@ -123,9 +126,9 @@ def test_a_jpeg_with_a_preview_is_one_picture(tmp_path, crops):
     assert np.abs(np.asarray(image, int) - np.asarray(crops[0], int)).mean() < 10
 
 
-def test_more_pixels_than_is_safe(folder, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
-    with pytest.raises(InputError, match=r"b\.png has too many pixels"):
+def test_more_pixels_than_is_safe(folder):
+    Image.new("1", (10_000, 5_001)).save(folder / "b.png")
+    with pytest.raises(InputError, match=r"b\.png has 10000×5001 pixels"):
         read_images(folder)
 
 

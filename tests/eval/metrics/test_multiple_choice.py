@@ -53,6 +53,42 @@ PARSED = [
     ("The car looks blue to me", "C"),
     ("surely LIGHT GREEN", "D"),
 ]
+REJECTED = [
+    ("Option B is wrong, so C", "C"),
+    ("B is wrong, so C", "C"),
+    ("(B) is clearly incorrect. C", "C"),
+    ("not A but C", "C"),
+    ("It is not (A), it is (C)", "C"),
+    ("It isn't A, it's C", "C"),
+    ("The answer is not B but D", "D"),
+    ("The answer is not B.", None),
+    ("B, not A", "B"),
+    ("B rather than A", "B"),
+    ("Instead of A, I choose B", "B"),
+    ("Neither A nor B, so D", "D"),
+    ("It can't be A. C", "C"),
+    ("It cannot be option A or B; C fits", "C"),
+    ("A can't be right, so D", "D"),
+    ("A doesn't fit and B does not either: C", "C"),
+    ("We can rule out A and B. That leaves D", "D"),
+    ("Eliminating (A), (B) and (D), we have (C)", "C"),
+    ("A, B and D are wrong; C", "C"),
+    ("A: wrong\nB: wrong\nC fits\nD: wrong", "C"),
+    ("The wrong answers are A, B and D. C it is", "C"),
+    ("Option A looks good at first, but A is wrong. So D", "D"),
+    ("Option A is correct and B is not.", "A"),
+    ("The answer is C, and B is wrong", "C"),
+    ("The answer is C, A and B are wrong", "C"),
+    ("C is right; A seems wrong", "C"),
+    ("A is not wrong", "A"),
+    ("Option A can't be excluded", "A"),
+    ("B is not only brighter but the one", "B"),
+    ("not dark red but blue", "C"),
+    ("It is not red, it is dark red", "B"),
+    ("It may look red, but red is wrong: blue", "C"),
+    ("red is wrong", None),
+    ("A, B, C and D are all wrong", None),
+]
 UNPARSED = [
     "",
     "...",
@@ -77,6 +113,19 @@ UNPARSED = [
 @pytest.mark.parametrize(("response", "letter"), PARSED)
 def test_parsed(response, letter):
     assert parse_choice(response, COLORS) == letter
+
+
+@pytest.mark.parametrize(("response", "letter"), REJECTED)
+def test_rejected_options_are_not_chosen(response, letter):
+    assert parse_choice(response, COLORS) == letter
+
+
+def test_a_not_of_an_options_own_text_rejects_nothing():
+    options = ["a mammal", "not a mammal", "a bird"]
+    assert parse_choice("The bat is a mammal", options) == "A"
+    assert parse_choice("The crow is not a mammal", options) == "B"
+    assert parse_choice("It is not a bird. It is a mammal", options) == "A"
+    assert parse_choice("not a mammal", options) == "B"
 
 
 @pytest.mark.parametrize("response", UNPARSED)
