@@ -115,7 +115,7 @@ class Abandoned(SpatialDrafter):
     carries = False
 
 
-@pytest.mark.parametrize("kind", [SpatialDrafter, Abandoned])
+@pytest.mark.parametrize("kind", [SpatialDrafter, pytest.param(Abandoned, marks=pytest.mark.slow)])
 def test_joint_law_where_heads_have_no_numbers(drafting, kind, caplog):
     """Behind a token 1, which may be one that is judged in a later round alone."""
     again = Again(drafting, kind)
