@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-for room in ("engine", "models"):  # for `toys` and `vlms`, under importmode=importlib
+# for `mutants`, `toys` and `vlms`, under importmode=importlib
+for room in ("", "engine", "models"):
     sys.path.append(str(Path(__file__).parent / room))
 
 
