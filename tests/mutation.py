@@ -52,6 +52,7 @@ _PAIRS = (
     ("zeros_like", "ones_like"),
     ("ceil", "floor"),
 )
+SYMMETRIC = {"min", "max", "minimum", "maximum"}
 FUNCTIONS = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 
 
@@ -207,7 +208,7 @@ def _of_call(node: ast.Call) -> Iterator[ast.expr]:
         elif isinstance(new.func, ast.Name):
             new.func.id = FUNCTIONS[name]
         yield new
-    two = node.args[-2:]
+    two = node.args[-2:] if name not in SYMMETRIC else []
     if len(two) == 2 and (name == "where" or all(isinstance(arg, ast.Name) for arg in two)):
         new = deepcopy(node)
         new.args[-2:] = [node.args[-1], node.args[-2]]
