@@ -195,6 +195,8 @@ def make_drafter(
     """
 
     config = config.resolved()
+    if isinstance(model, GuidedDecoder):
+        model.drafts = True
     nodes, siblings = int(config.tree_nodes or 0), config.siblings or "without-replacement"
 
     def make(name: str) -> Drafter:

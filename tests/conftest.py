@@ -14,7 +14,8 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of its own
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-for room in (".", "engine", "models"):  # for `rounding`, `toys`, `vlms`: importmode=importlib
+# for `mutants`, `rounding`, `toys` and `vlms`, under importmode=importlib
+for room in ("", "engine", "models"):
     sys.path.append(str(Path(__file__).parent / room))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, OneHot, Scores, Verdict
+from .sound import faults, mended
 
 
 class BlockModel(Protocol):
@@ -42,19 +43,20 @@ class BlockDrafter:
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         depth = max(budget)
         lengths = torch.tensor(budget, device=context.tokens.device)
-        tokens, laws = context.tokens[:, :0], []
+        tokens, laws, good = context.tokens[:, :0], [], []
         while tokens.shape[1] < depth:
-            law = self.model.block(context, tokens)
-            top = self.how == "top"
-            new = law.argmax(-1) if top else coins.draw(law, tokens.shape[1])
+            law, are_laws = mended(self.model.block(context, tokens))
+            new = law.argmax(-1) if self.how == "top" else coins.draw(law, tokens.shape[1])
             tokens = torch.cat([tokens, new], dim=1)
             laws.append(law)
+            good.append(are_laws)
         if not depth:
             return Draft(tokens, lengths, OneHot())
-        probs = torch.cat(laws, 1)[:, :depth]
-        faulty = probs.sum((1, 2)).isnan()
-        law_of_nodes = OneHot() if self.how == "top" else Categorical(probs)
-        return Draft(tokens[:, :depth], lengths, law_of_nodes, faulty=faulty)
+        top = self.how == "top"
+        law_of_nodes = OneHot() if top else Categorical(torch.cat(laws, 1)[:, :depth])
+        draft = Draft(tokens[:, :depth], lengths, law_of_nodes)
+        draft.faulty = faults(torch.cat(good, 1)[:, :depth], draft)
+        return draft
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """The model begins every draft at the committed tokens."""

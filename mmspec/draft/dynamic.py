@@ -11,7 +11,9 @@ from ..engine.coins import RoundCoins
 from ..engine.types import Context, Draft, OneHot, Scores, Verdict
 from ..methods import Siblings
 from .model import TokenModel, root_laws
+from .shape import renumbered
 from .siblings import draw_siblings, law_of_siblings, outlook
+from .sound import mended
 
 
 class DynamicTreeDrafter:
@@ -68,8 +70,11 @@ class DynamicTreeDrafter:
         tokens = parents = context.tokens[:, :0]
         values, levels = above.new_zeros(context.rows, 0), []
         laws: list[Tensor] = []
+        good: list[Tensor] = []
         for level in range(1, depth + 1):
             first = tokens.shape[1]
+            above, are_laws = mended(above)  # whose value is NaN would come first
+            good.append(are_laws)
             chosen = draw_siblings(above, self.width, self.siblings, coins, first)  # [B, F, K]
             q = above.gather(2, chosen)
             value = likely[..., None] + outlook(q, self.siblings).log()
@@ -89,7 +94,6 @@ class DynamicTreeDrafter:
                 )
         level_of = torch.tensor(levels, device=device).expand(context.rows, -1)
         probs = torch.cat(laws, 1)
-        faulty = probs.sum((1, 2)).isnan()
         most = torch.tensor(budget, device=device)[:, None]
         values = torch.where(level_of <= most, values, -torch.inf)  # too deep for this row
         kept = _largest(values, self.nodes)
@@ -97,9 +101,9 @@ class DynamicTreeDrafter:
             tokens.gather(1, kept),
             (level_of.gather(1, kept) <= most).sum(1),
             law_of_siblings(pick(probs, kept), self.siblings),
-            _renumbered(parents, kept),
+            renumbered(parents, kept),
             bounds=(depth, self.width),
-            faulty=faulty,
+            faulty=~torch.cat(good, 1).all(1) & (most[:, 0] > 0),
         )
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
@@ -147,11 +151,3 @@ def _largest(values: Tensor, most: int) -> Tensor:
     Not `topk`: which of several equals it takes may depend on all the others.
     """
     return values.argsort(dim=1, descending=True, stable=True)[:, :most]
-
-
-def _renumbered(parents: Tensor, kept: Tensor) -> Tensor:
-    """The parents `[B, n]` of the nodes `kept [B, n]`, as places in `kept`."""
-    rank = torch.arange(kept.shape[1], device=kept.device).expand_as(kept)
-    place = torch.full_like(parents, -1).scatter_(1, kept, rank)
-    above = parents.gather(1, kept)
-    return torch.where(above < 0, -1, place.gather(1, above.clamp_min(0)))

@@ -34,7 +34,7 @@ class FeatureModel(GuidedDecoder):
         most: tokens that it can draft ahead; None: any number.
     """
 
-    watched = True
+    drafts = watched = True
     decoder: Decoder
     most: int | None = None
 

@@ -19,6 +19,7 @@ from ..engine.types import (
     WithoutReplacement,
 )
 from .null import NullDrafter
+from .sound import faults, sound, without_faults
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +27,14 @@ logger = logging.getLogger(__name__)
 class GuardedDrafter:
     """Passes on what a drafter proposes, as long as that is a draft; without a budget, asks none.
 
-    A drafter that raises, or whose draft has impossible shapes, tokens or parents or laws that are
-    no numbers, is left alone for the rest of the generation: one warning, then plain decoding. Of
-    the faulty draft itself no row is judged that can't be.
+    A drafter that raises, or whose draft has impossible shapes, tokens or parents, or laws that are
+    none (a NaN, an infinity, a negative entry, a sum other than 1), is left alone for the rest of
+    the generation: one warning, then plain decoding. The faulty draft itself loses its faulty nodes
+    and what follows them. Not all of its row: which nodes fail may depend on what was drawn, and a
+    row that loses its sound nodes whenever it drew a token emits the more of all others.
+
+    For the same reason a drafter is kept whose drawn tokens live on from round to round
+    (`carries`), as long as it raises nothing: its own even laws stand where it has none.
 
     Args:
         drafter: may fail.
@@ -42,10 +48,12 @@ class GuardedDrafter:
     def __init__(self, drafter: Drafter, vocab_size: int | None, most: int) -> None:
         self.drafter, self.vocab_size, self.most = drafter, vocab_size, most
         self.fault: str | None = None
+        self._carries = getattr(drafter, "carries", False)
+        self._told = False
         self._plain = NullDrafter()
 
     def start(self, context: Context) -> None:
-        self.fault = None
+        self.fault, self._told = None, False
         self._plain.start(context)
         try:
             self.drafter.start(context)
@@ -64,8 +72,12 @@ class GuardedDrafter:
         if self.fault is not None:
             return
         if any(context.faulty):
-            self._give_up("its draft holds unknown tokens or parents, or laws that are no numbers")
-            return
+            if not self._carries:
+                self._give_up("its draft holds unknown tokens or parents, or laws that are none")
+                return
+            if not self._told:
+                logger.warning("the drafter has no laws in places; there it draws at random")
+            self._told = True
         try:
             self.drafter.observe(context, draft, scores, verdict)
         except Exception as error:
@@ -80,7 +92,7 @@ class GuardedDrafter:
         logger.warning("the drafter failed (%s); decoding goes on without it", self.fault)
 
     def _sound(self, draft: Draft, budget: list[int]) -> Draft:
-        """The draft; a row that holds what can't be is emptied, and `faulty` says so."""
+        """The draft without what can't be; `faulty` says which rows held such."""
         rows, nodes = len(budget), draft.nodes
         if draft.tokens.shape[0] != rows or draft.lengths.shape != (rows,):
             raise ValueError(f"its draft is not for {rows} rows")
@@ -97,14 +109,16 @@ class GuardedDrafter:
             if draft.law.probs.shape != expected:
                 raise ValueError(f"its laws are {tuple(draft.law.probs.shape)}, not {expected}")
         tokens = draft.tokens.clamp(0, self.vocab_size - 1)
-        bad = (tokens != draft.tokens).any(1)
+        good = tokens == draft.tokens
+        if isinstance(draft.law, Categorical | WithoutReplacement) and draft.faulty is None:
+            good = good & sound(draft.law.probs)
         if draft.parents is not None:
             if draft.parents.shape != (rows, nodes):
                 raise ValueError("its tree has not one parent for every node")
             earlier = torch.arange(nodes, device=tokens.device)
             lost = (draft.parents >= earlier) | (draft.parents < -1)
-            bad = bad | lost.any(1)
             draft.parents = draft.parents.masked_fill(lost, -1)
-        draft.tokens, draft.lengths = tokens, draft.lengths.masked_fill(bad, 0)
-        draft.faulty = bad if draft.faulty is None else bad | draft.faulty
-        return draft
+            good = good & ~lost
+        bad = faults(good, draft)
+        draft.tokens, draft.faulty = tokens, bad if draft.faulty is None else bad | draft.faulty
+        return without_faults(draft, good)

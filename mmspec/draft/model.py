@@ -11,6 +11,7 @@ from torch import Tensor
 from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
+from .sound import faults, mended
 
 
 class TokenModel(Protocol):
@@ -73,10 +74,12 @@ class ModelDrafter:
         depth = max(budget)
         lengths = torch.tensor(budget, device=context.tokens.device)
         inputs, start = catch_up(context, self._known)
-        tokens, laws = [], []
+        tokens, laws, good = [], [], []
         confidence: list[Tensor] = []
         for n in range(depth):
-            laws.append(self.model.extend(inputs, start)[:, -1])
+            law, is_law = mended(self.model.extend(inputs, start)[:, -1])
+            laws.append(law)
+            good.append(is_law)
             tokens.append(coins.draw(laws[-1], n))
             inputs = tokens[-1][:, None]
             start = [b + n for b in context.base]
@@ -91,9 +94,9 @@ class ModelDrafter:
         self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
         if not depth:
             return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
-        probs = torch.stack(laws, 1)
-        faulty = probs.sum((1, 2)).isnan()
-        return Draft(torch.stack(tokens, 1), lengths, Categorical(probs), faulty=faulty)
+        draft = Draft(torch.stack(tokens, 1), lengths, Categorical(torch.stack(laws, 1)))
+        draft.faulty = faults(torch.stack(good, 1), draft)
+        return draft
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the last emitted token is the target's own, so the cache holds at most what is before it

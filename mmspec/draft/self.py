@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..engine.types import Categorical, Context, Draft, Scores, Verdict
+from .sound import faults, mended
 
 _PRIOR, _WEIGHT = 0.8, 2.0  # what is hoped of an untried set, and how many tokens that outweighs
 _DECAY = 0.98  # of what was seen, per round
@@ -76,18 +77,20 @@ class SelfDrafter:
         use = [row.layers if row.length else () for row in self._rows]
         device = context.tokens.device
         inputs, start = context.last, [b - 1 for b in context.base]
-        tokens, laws = [], []
+        tokens, laws, good = [], [], []
         for n in range(max(lengths)):
-            laws.append(self.model.extend(inputs, start, use=use)[:, -1])
+            law, is_law = mended(self.model.extend(inputs, start, use=use)[:, -1])
+            laws.append(law)
+            good.append(is_law)
             tokens.append(coins.draw(laws[-1], n))
             inputs, start = tokens[-1][:, None], [s + 1 for s in start]
             self.share += len(set().union(*use)) / self.model.layers
         real = torch.tensor(lengths, device=device)
         if not tokens:
             return Draft(context.tokens[:, :0], real, Categorical(torch.zeros(0)))
-        probs = torch.stack(laws, 1)
-        faulty = probs.sum((1, 2)).isnan()
-        return Draft(torch.stack(tokens, 1), real, Categorical(probs), faulty=faulty)
+        draft = Draft(torch.stack(tokens, 1), real, Categorical(torch.stack(laws, 1)))
+        draft.faulty = faults(torch.stack(good, 1), draft)
+        return draft
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         told = zip(self._rows, context.reached, context.accepted, strict=True)

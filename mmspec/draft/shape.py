@@ -1,4 +1,4 @@
-"""Trees whose shape is fixed beforehand."""
+"""Trees whose shape is fixed beforehand, and the parents of those that lose nodes."""
 
 from __future__ import annotations
 
@@ -51,3 +51,11 @@ class TreeShape:
             self.parents[:nodes].to(tokens.device).expand(rows, -1),
             bounds=(levels, max(self.widths[:levels], default=1)),
         )
+
+
+def renumbered(parents: Tensor, kept: Tensor) -> Tensor:
+    """The parents `[B, n]` of the nodes `kept [B, n]`, as places in `kept`."""
+    rank = torch.arange(kept.shape[1], device=kept.device).expand_as(kept)
+    place = torch.full_like(parents, -1).scatter_(1, kept, rank)
+    above = parents.gather(1, kept)
+    return torch.where(above < 0, -1, place.gather(1, above.clamp_min(0)))

@@ -16,6 +16,7 @@ from ..engine.types import Categorical, Context, Draft, Scores, Verdict
 from ..models.guided import GuidedDecoder
 from ..models.spatial import SpatialDecoder, guided_states, mean_state, places_above
 from .coupled import CoupledJacobiDrafter
+from .sound import faults, mended
 
 
 class SpatialDrafter(CoupledJacobiDrafter):
@@ -39,6 +40,8 @@ class SpatialDrafter(CoupledJacobiDrafter):
             judged. The law that the draft says then is the one that the rule takes it to follow.
             None: tokens follow their laws exactly.
     """
+
+    carries = True  # what is drawn lives on from round to round, see `GuardedDrafter`
 
     def __init__(
         self,
@@ -78,10 +81,12 @@ class SpatialDrafter(CoupledJacobiDrafter):
             index = self._shift[:, None] + torch.arange(last, device=device)
             laws[:, :last] = pick(self._laws, torch.minimum(index, self._scored))
             tokens[:, :last] = self.redraw(context, laws[:, :last], index, coins)
+        good = torch.ones_like(tokens, dtype=torch.bool)
         if min(known) < width:
-            self._draw_new(context, places, tokens, laws, known, coins)
-        faulty = laws.sum((1, 2)).isnan()
-        return Draft(tokens, lengths, Categorical(laws), places=places, faulty=faulty)
+            self._draw_new(context, places, tokens, laws, good, known, coins)
+        draft = Draft(tokens, lengths, Categorical(laws), places=places)
+        draft.faulty = faults(good, draft)
+        return draft
 
     def stays(
         self, laws: Tensor, q: Tensor, tokens: Tensor, lengths: Tensor, coins: RoundCoins
@@ -96,10 +101,14 @@ class SpatialDrafter(CoupledJacobiDrafter):
         places: Tensor,
         tokens: Tensor,
         laws: Tensor,
+        good: Tensor,
         known: list[int],
         coins: RoundCoins,
     ) -> None:
-        """Fill in `tokens [B, W]` and `laws [B, W, V]` of row b from column `known[b]` on."""
+        """Fill in `tokens [B, W]` and `laws [B, W, V]` of row b from column `known[b]` on.
+
+        `good [B, W]` becomes False where the heads give no law.
+        """
         heads, row, width = self.heads, self.row, tokens.shape[1]
         start = context.lengths[:, None]
         new = places >= start + torch.tensor(known, device=places.device)[:, None]
@@ -117,11 +126,12 @@ class SpatialDrafter(CoupledJacobiDrafter):
                     edge = places[:, n] % row
                     left = [t.where(edge > k, self.vocab_size) for k, t in enumerate(left)]
                 logits = heads.logits(below[:, n - column], skip[:, n - column], left)
-                law = self.target.warp(logits)
+                law, good[:, n] = mended(self.target.warp(logits))
                 drawn = coins.draw(law, n)
                 if n < max(known):  # other rows have been judged here
                     law = torch.where(new[:, n, None], law, laws[:, n])
                     drawn = torch.where(new[:, n], drawn, tokens[:, n])
+                    good[:, n] |= ~new[:, n]
                 laws[:, n], line[:, heads.left + n] = law, drawn
             column = end
         tokens.copy_(line[:, heads.left :])

@@ -13,6 +13,7 @@ from ..methods import Siblings
 from .model import TokenModel, root_laws
 from .shape import TreeShape
 from .siblings import draw_siblings, law_of_siblings
+from .sound import faults, mended
 
 
 class TreeDrafter:
@@ -40,11 +41,14 @@ class TreeDrafter:
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         tokens = context.tokens[:, :0]
         laws: list[Tensor] = []
+        good: list[Tensor] = []
         widths, ends = self.shape.widths[: max(budget)], self.shape.ends
         if widths:
             above = root_laws(self.model, context, self._known)  # [B, M, V]: of a level's parents
             self._known = list(context.base)
         for level, width in enumerate(widths):
+            above, are_laws = mended(above)
+            good.append(are_laws.repeat_interleave(width, 1))
             chosen = draw_siblings(above, width, self.siblings, coins, ends[level])
             laws.append(above.repeat_interleave(width, 1))
             tokens = torch.cat([tokens, chosen.flatten(1)], dim=1)
@@ -55,7 +59,7 @@ class TreeDrafter:
                 above = scored[:, ends[level] + 1 :]
         probs = torch.cat(laws, 1) if laws else torch.zeros(0)
         draft = self.shape.draft(tokens, law_of_siblings(probs, self.siblings), budget)
-        return replace(draft, faulty=probs.sum((1, 2)).isnan()) if laws else draft
+        return replace(draft, faulty=faults(torch.cat(good, 1), draft)) if laws else draft
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the tree's own entries stand behind the last token that was committed before it

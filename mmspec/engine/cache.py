@@ -15,7 +15,13 @@ class StaticCache:
     committed tokens and later ones are scratch. There is nothing to do for a commit of a chain or
     for a rollback: the next write starts at the new length and attention never reads past what it
     is told to. Conditional and unconditional rows of one sample are two rows here.
+
+    Attributes:
+        contained: entries without numbers are stored as zeros. A mask alone does not hide them: its
+            weight of 0 times NaN is NaN, so that one branch of a tree would spoil the others.
     """
+
+    contained = False
 
     def __init__(
         self,
@@ -47,6 +53,8 @@ class StaticCache:
             slots: the first slot, when all rows write to the same N slots in a row; or the slot of
                 every new token, `[R, N]`.
         """
+        if self.contained:
+            new = new.nan_to_num(0.0, 0.0, 0.0)
         if isinstance(slots, int):
             self.data[layer, :, :, :, slots : slots + new.shape[3]] = new
         else:
@@ -91,6 +99,16 @@ class SpreadCache:
     def slots(self) -> int:
         """Capacity in tokens per row."""
         return self.parts[0].slots
+
+    @property
+    def contained(self) -> bool:
+        """See `StaticCache`."""
+        return all(part.contained for part in self.parts)
+
+    @contained.setter
+    def contained(self, value: bool) -> None:
+        for part in self.parts:
+            part.contained = value
 
     @property
     def nbytes(self) -> int:

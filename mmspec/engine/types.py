@@ -183,8 +183,8 @@ class Draft:
             it lies.
         bounds: of a tree, what the host knows of its shape: levels and most children of a node
             (those beyond are not tried).
-        faulty: rows `[B]` that held what can't be, or have laws that are no numbers; None: nobody
-            looked.
+        faulty: rows `[B]` that held what can't be, or laws that are none; None: nobody looked at
+            its laws.
         calls, read: whole calls of the target that drafting took, and tokens a row in them.
     """
 

@@ -37,11 +37,14 @@ class GuidedDecoder:
             stand there have embeddings behind the others', and need no logits.
 
     Attributes:
+        drafts: whether it only drafts: what fails in one branch of a tree then leaves the others
+            alone. Of a target such a fault is to be seen.
         watched: whether calls leave the last hidden states, after the last norm, behind.
         hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`.
         made_of: all arguments but the network, for a drafter's network beside this one.
     """
 
+    drafts = False
     watched = False
     hidden: Tensor | None = None
 
@@ -91,6 +94,7 @@ class GuidedDecoder:
             raise ValueError(f"{rows} rows do not match a prefix of {len(self.prefix)}")
         if self.cache is None:
             self.cache = self.decoder.cache(len(self.prefix), self.slots)
+            self.cache.contained = self.drafts
         length = self.offset - 1
         if length:
             mask = self.causal[:length, :length]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
 import torch
-from toys import context_at
+from toys import EXACT, close, context_at
 
+from mmspec.draft.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi import JacobiDrafter
 from mmspec.engine.accept.chain import prefix_verdict
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.enumerate import enumerate_law
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Draft, Engine, OneHot, Scores
+from mmspec.engine.types import Categorical, Draft, Engine, OneHot, Scores
 
 VOCAB = 5
 
@@ -138,3 +141,94 @@ def test_a_settled_window_is_accepted_whole():
         for row in range(20):
             known = before[row] - kept[row]  # positions of this draft that were scored before
             assert accepted[row] >= min(known, now[row])
+
+
+# --- coupled windows ------------------------------------------------------------------------------
+
+
+def random_laws(count: int, vocab: int, seed: int) -> list[list[float]]:
+    """Laws of which about a quarter of the entries are zero, never the first one."""
+    dice, laws = random.Random(seed), []
+    for _ in range(count):
+        weights = [dice.random() * (n == 0 or dice.random() < 0.75) for n in range(vocab)]
+        laws.append([w / sum(weights) for w in weights])
+    return laws
+
+
+def moved(old: list[int], q, p, kept: int, real: int | None = None) -> dict:
+    """The law of the tokens of the next window, by enumeration.
+
+    Args:
+        old: tokens of the last window, drawn from `q`; `real` of them are no filling.
+        p: what the target said, one law more than tokens.
+        kept: tokens that stood.
+    """
+
+    def shipped(coins, rows):
+        drafter, context = CoupledJacobiDrafter(len(p[0])), context_at((), rows, 20)
+        drafter.start(context)
+        tokens = torch.tensor(old).expand(rows, -1)
+        doubles = (torch.tensor(x, dtype=torch.float64) for x in (q, p))
+        laws, scores = (x.expand(rows, -1, -1) for x in doubles)
+        lengths = torch.full((rows,), len(old) if real is None else real)
+        draft = Draft(tokens, lengths, Categorical(laws))
+        verdict = prefix_verdict(draft, torch.full((rows,), kept), torch.zeros(rows).long())
+        context.base, context.lengths = [kept + 1] * rows, context.lengths + kept + 1
+        drafter.observe(context, draft, Scores(scores), verdict)
+        window = drafter.propose(context, [len(old) - kept] * rows, coins)
+        return [tuple(tokens) for tokens in window.tokens.tolist()]
+
+    return enumerate_law(shipped)
+
+
+def coupled(x: int, q, p) -> list[float]:
+    """Where a token x drawn from q goes as its law becomes p: the maximal coupling, by hand."""
+    stays = min(1.0, p[x] / q[x])
+    left = [max(0.0, b - a) for a, b in zip(q, p, strict=True)]
+    mass = sum(left) or 1.0
+    return [(1 - stays) * w / mass + stays * (y == x) for y, w in enumerate(left)]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_token_moves_no_further_than_its_law(seed, kept):
+    """Every token stays or goes to what its law has gained; the one that is new follows its law."""
+    q, p = random_laws(3, 3, seed), random_laws(4, 3, seed + 9)
+    old = [next(x for x in (2, 1, 0) if law[x] > 0) for law in q]
+    law = {(): 1.0}
+    for place in range(3 - kept):  # place j of the next window was the last one's kept + 1 + j
+        index = kept + 1 + place
+        odds = coupled(old[index], q[index], p[index]) if index < 3 else p[3]
+        law = {(*out, y): w * odds[y] for out, w in law.items() for y in range(3) if odds[y] > 0}
+    assert close(moved(old, q, p, kept), law)
+
+
+def test_tokens_follow_their_new_law():
+    """Over all that the old token may have been, the new one has the law p."""
+    q, p = random_laws(2, 4, 1), random_laws(3, 4, 2)
+    found = [0.0] * 4
+    for x in range(4):
+        if q[1][x] > 0:
+            for (y, _), w in moved([0, x], q, p, 0).items():
+                found[y] += q[1][x] * w
+    assert found == pytest.approx(p[1], abs=EXACT)
+
+
+def test_filling_is_not_kept():
+    """What stands behind a row's own nodes was drawn from nothing: such a place follows its law."""
+    q, p = random_laws(3, 3, 5), random_laws(4, 3, 6)
+    old = [0, 0, 0]
+    law = moved(old, q, p, 0, real=2)
+    # place 0 was node 1; place 1 has the last law that is the row's own, and no token
+    first, second = coupled(0, q[1], p[1]), p[2]
+    for y in range(3):
+        for z in range(3):
+            total = sum(w for out, w in law.items() if out[:2] == (y, z))
+            assert total == pytest.approx(first[y] * second[z], abs=EXACT)
+
+
+def test_a_law_that_stays_keeps_its_token():
+    q = random_laws(3, 3, 7)
+    old = [next(x for x in (2, 1, 0) if law[x] > 0) for law in q]
+    law = moved(old, q, [*q, q[2]], 0)
+    assert {out[:2] for out in law} == {tuple(old[1:])}

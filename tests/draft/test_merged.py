@@ -18,7 +18,7 @@ from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Categorical, ContractError, Draft, Engine, OneHot, Opaque
+from mmspec.engine.types import Categorical, ContractError, Draft, Engine, OneHot, Opaque, Scores
 
 PARTS = {
     "lookup": lambda vocab, model: PromptLookupDrafter(2),
@@ -30,6 +30,31 @@ PARTS = {
     "chain": lambda vocab, model: TreeDrafter(TableModel(model), (1, 1), "independent"),
     "dynamic": lambda vocab, model: DynamicTreeDrafter(TableModel(model), 2, 2, 1),
 }
+
+
+class Chosen:
+    """Chains of its own, whatever stands before."""
+
+    def __init__(self, *tokens: int) -> None:
+        self.tokens = torch.tensor([tokens])
+
+    def propose(self, context, budget, coins):
+        return Draft(self.tokens, torch.tensor([self.tokens.shape[1]]), OneHot())
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_deepest_draft_can_stand_as_a_whole(order):
+    chains = [Chosen(1), Chosen(2, 1, 0)]
+    drafter = MergedDrafter([chains[n] for n in order])
+    draft = drafter.propose(context_at((), 1, 9), [3], ProductionCoins([1]).round(0)[0])
+    laws = torch.nn.functional.one_hot(torch.tensor([2, 0, 1, 0, 0]), 3)
+    if order == (1, 0):  # slots of nodes follow the order of the drafters
+        laws = torch.nn.functional.one_hot(torch.tensor([2, 1, 0, 0, 0]), 3)
+    coins = ProductionCoins([1]).round(0)[1]
+    verdict = RecursiveRule().verify(draft, Scores(laws[None].double()), coins)
+    assert draft.levels == 3
+    assert verdict.accepted.tolist() == [3]
+    assert verdict.emitted[0, :3].tolist() == [2, 1, 0]
 
 
 def merged(names: list[str], vocab: int, model: Table, nodes: int = 256) -> MergedDrafter:

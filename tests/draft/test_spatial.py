@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from toys import EXACT, distance, outputs, whole_loop
 
+from mmspec.draft.guarded import GuardedDrafter
 from mmspec.draft.spatial import SpatialDrafter
 from mmspec.engine.accept.local import LocalRule
 from mmspec.engine.accept.token import TokenRule
@@ -104,6 +107,36 @@ def test_joint_law_of_the_whole_loop(drafting, rule, limit, window):
     law = whole_loop(limit, again.target, again.drafter, rules(2)[rule](), ConstantLength(window))
     assert len(truth) == 2**limit
     assert distance(law, truth) < EXACT
+
+
+class Abandoned(SpatialDrafter):
+    """The hazard: a window is left because of a token in it."""
+
+    carries = False
+
+
+@pytest.mark.parametrize("kind", [SpatialDrafter, pytest.param(Abandoned, marks=pytest.mark.slow)])
+def test_joint_law_where_heads_have_no_numbers(drafting, kind, caplog):
+    """Behind a token 1, which may be one that is judged in a later round alone."""
+    again = Again(drafting, kind)
+    for table in again.heads.tables:
+        table[1] = float("nan")
+    with torch.inference_mode():
+        truth = again.joint(3)
+
+    def drafter():
+        return GuardedDrafter(kind(again.heads, again.model, 4), 2, 16)
+
+    with caplog.at_level(logging.WARNING):
+        law = whole_loop(3, again.target, drafter, rules(4)["advance-1"](), ConstantLength(3))
+    if kind is SpatialDrafter:
+        assert distance(law, truth) < EXACT
+        assert {r.message for r in caplog.records} == {
+            "the drafter has no laws in places; there it draws at random"
+        }
+    else:
+        assert distance(law, truth) > 1e-4
+        assert "laws that are none" in caplog.text
 
 
 class Foresight(SpatialDrafter):

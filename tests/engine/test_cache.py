@@ -51,6 +51,26 @@ def test_write_per_row_by_hand(generator):
     assert torch.equal(cache.data, truth)
 
 
+@pytest.mark.parametrize("slots", [5, torch.tensor([[5, 6]] * ROWS)], ids=["slices", "places"])
+def test_contained_stores_no_numbers_as_zeros(generator, slots):
+    """So that a branch of a tree can't spoil those that may not read it."""
+    plain, contained = filled(generator), StaticCache(LAYERS, ROWS, HEADS, SLOTS, DIM)
+    contained.data.copy_(plain.data)
+    spread = SpreadCache([contained])
+    assert not spread.contained
+    spread.contained = True
+    assert contained.contained
+    new = torch.randn(2, ROWS, HEADS, 2, DIM, generator=generator)
+    bad = torch.zeros_like(new, dtype=torch.bool)
+    for n, value in enumerate((float("nan"), float("inf"), -float("inf"))):
+        new[n % 2, n, 0, 1, n], bad[n % 2, n, 0, 1, n] = value, True
+    for cache in (plain, contained):
+        cache.write(1, new, slots)
+    stored = plain.data[1, :, :, :, 5:7]
+    assert torch.equal(stored.isfinite(), ~bad)
+    assert torch.equal(contained.data[1, :, :, :, 5:7], torch.where(bad, 0.0, new))
+
+
 def test_read(generator):
     cache = filled(generator)
     keys, values = cache.read(1, 6)

@@ -190,10 +190,19 @@ def test_every_fault_is_noticed(fault):
     assert stats.calls == [LIMIT - a for a in stats.accepted]
 
 
-def test_without_a_fault_nothing_changes():
-    plain, _ = finish(ModelDrafter(TableModel(MODEL)), TokenRule())
-    guarded, _ = finish(GuardedDrafter(ModelDrafter(TableModel(MODEL)), VOCAB, 8), TokenRule())
-    assert torch.equal(plain.tokens[:, :LIMIT], guarded.tokens[:, :LIMIT])
+@pytest.mark.parametrize("tree", [False, True])
+def test_without_a_fault_nothing_changes(tree, caplog):
+    def drafter():
+        model = TableModel(MODEL)
+        return TreeDrafter(model, (2, 1, 1)) if tree else ModelDrafter(model)
+
+    plain, stats = finish(drafter(), RecursiveRule())
+    guarded = GuardedDrafter(drafter(), VOCAB, 6 if tree else 3)  # just as many fit
+    found, own = finish(guarded, RecursiveRule())
+    assert torch.equal(plain.tokens[:, :LIMIT], found.tokens[:, :LIMIT])
+    assert own.accepted == stats.accepted
+    assert guarded.fault is None
+    assert not caplog.records
 
 
 def test_a_broken_contract_is_not_hidden():
@@ -254,7 +263,7 @@ def test_exact_although_a_trees_drafter_has_no_numbers(widths):
 def test_a_drafter_without_numbers_is_left_alone(caplog):
     guarded = GuardedDrafter(ModelDrafter(TableModel(Gap(VOCAB, 41, 0.5))), VOCAB, 8)
     finish(guarded, TokenRule())
-    assert "no numbers" in guarded.fault
+    assert "laws that are none" in guarded.fault
     assert len(caplog.records) == 1
 
 

@@ -21,8 +21,9 @@ from mmspec.engine.accept.excess import Race, race
 from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.gaussian_block import GaussianBlockRule
 from mmspec.engine.accept.reflection import ReflectionRule
+from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.quadrature import normal_rule, product
-from mmspec.engine.types import Gaussian
+from mmspec.engine.types import Draft, Gaussian, Scores
 from mmspec.worlds.linear_gaussian import LinearGaussian
 
 RULES = {
@@ -83,6 +84,20 @@ def turned(drafts, along):
     """Drafts `[R, 2]` whose first number is along `along`."""
     e = along / along.norm()
     return drafts[:, :1] * e + drafts[:, 1:] * torch.stack([-e[1], e[0]])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_behind_a_step_without_noise(name):
+    """The target's law is a point: no draft stands, and the point is what is emitted."""
+    rows, x = 64, torch.randn(64, 1, 2, generator=torch.Generator().manual_seed(0)).double()
+    point, noisy = vector(0.3, -0.2), torch.ones(rows, 2, 2, dtype=torch.float64)
+    noisy[:, 0] = 0
+    p = Gaussian(point.expand(rows, 2, 2), noisy)
+    draft = Draft(x, torch.ones(rows).long(), Gaussian(torch.zeros_like(x), torch.ones_like(x)))
+    coins = ProductionCoins(list(range(rows))).round(0)[1]
+    verdict = RULES[name]().verify(draft, Scores(p), coins)
+    assert not verdict.accepted.any()
+    assert torch.allclose(verdict.emitted[:, 0], point, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", RULES)

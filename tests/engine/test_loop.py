@@ -98,6 +98,53 @@ def test_limit_is_reached_exactly(name, gamma, limit):
     assert all(TARGET(out[:n])[out[n]] > 0 for out in outputs(context) for n in range(limit))
 
 
+class ByPosition:
+    """A target whose tokens are their positions; it keeps the positions that it committed."""
+
+    vocab = 30
+
+    def start(self, rows):
+        self.committed = [[] for _ in range(rows)]
+
+    def score(self, context, draft):
+        places = torch.tensor(context.base)[:, None] + torch.arange(draft.nodes + 1)
+        laws = torch.nn.functional.one_hot(places.clamp_max(self.vocab - 1), self.vocab)
+        return Scores(laws.double())
+
+    def commit(self, context, draft, verdict):
+        rows = zip(self.committed, context.base, verdict.counts.tolist(), strict=True)
+        for kept, base, count in rows:
+            kept += range(base, base + count)
+
+
+@pytest.mark.parametrize("held", [None, 8])
+def test_what_joins_is_committed_before_it_is_in_the_context(held):
+    """Every token once and in order; of a context that holds eight positions the latest stay."""
+    target = ByPosition()
+    engine = Engine(
+        target, JacobiDrafter(30), TokenRule(), ConstantLength(3), ProductionCoins([1, 2])
+    )
+    context = run(engine, 2, 20, SpecStats(), held=held)
+    assert target.committed == [list(range(20))] * 2
+    expected = list(range(20)) if held is None else [n + 16 if n < 4 else n + 8 for n in range(8)]
+    assert context.tokens.shape[1] >= len(expected)
+    assert context.tokens[:, : len(expected)].tolist() == [expected] * 2
+
+
+def test_what_stands_in_front_of_the_first_token():
+    first, seen = torch.tensor([[7], [9]]), []
+
+    class Watched(NullDrafter):
+        def propose(self, context, budget, coins):
+            seen.append(context.last.clone())
+            return super().propose(context, budget, coins)
+
+    coins = ProductionCoins([1, 2])
+    engine = Engine(ByPosition(), Watched(), TokenRule(), ConstantLength(0), coins)
+    run(engine, 2, 3, SpecStats(), first=first)
+    assert [last[:, 0].tolist() for last in seen] == [[7, 9], [0, 0], [1, 1]]
+
+
 def test_limit_zero():
     stats = SpecStats()
     context = run(engine_of(), 2, 0, stats)

@@ -66,6 +66,15 @@ def test_top_p_by_hand():
         assert torch.allclose(law[tokens], share / share.sum())
 
 
+@pytest.mark.parametrize(("top_p", "count"), [(0.25, 1), (0.5, 2), (0.75, 3)])
+def test_top_p_that_is_reached_exactly(top_p, count):
+    """Quarters are numbers without rounding: what reaches the mass is enough."""
+    law = Warp(top_p=top_p)(torch.zeros(4))
+    assert law.sort(descending=True).values.tolist() == [
+        pytest.approx(1 / count) if n < count else 0 for n in range(4)
+    ]
+
+
 def test_top_p_of_zero_keeps_the_best():
     """As in transformers, at least one token stays."""
     logits = torch.tensor([[0.3, 2.0, 1.0]])

@@ -91,6 +91,21 @@ def test_clusters_of_unequal_size_weigh_by_their_samples():
     assert means.interval(values) == pytest.approx((0, 2 / 3))
 
 
+def test_large_clusters_weigh_more_in_resamples_too():
+    """Ten samples in ten clusters and ninety in ten others: a mean of clusters' means says 1/2."""
+    clusters = [*range(10), *(10 + i // 9 for i in range(90))]
+    values = np.array([0.0] * 10 + [1.0] * 90)
+    means = StratifiedMean([""] * 100, clusters)
+    dice, resampled = random.Random(0), []
+    for _ in range(4000):
+        sizes = [9 if cluster >= 10 else 1 for cluster in dice.choices(range(20), k=20)]
+        resampled.append(sum(n for n in sizes if n == 9) / sum(sizes))
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    assert means(values) == 0.9
+    assert means.interval(values) == pytest.approx((low, high), abs=0.02)
+    assert low > 0.7
+
+
 def test_values_that_never_vary_prove_only_so_much():
     """The rule of three: none of 600 differed, so up to three in 600 may."""
     means = StratifiedMean([""] * 600)

@@ -80,6 +80,28 @@ def test_placeholders_in_a_question_are_text(family, shown):
         assert found["mm_token_type_ids"].shape == found["input_ids"].shape
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_placeholders_in_messages_are_text(family):
+    """Of several turns, whose texts are told apart."""
+    made = processor(family, "<s>")
+    mark = PLACEHOLDER.get(family, "<image>")
+
+    def messages(first, answer, last):
+        return [
+            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": first}]},
+            {"role": "assistant", "content": [{"type": "text", "text": answer}]},
+            {"role": "user", "content": [{"type": "text", "text": last}]},
+        ]
+
+    said = messages(f"a {mark}", "b", f"{mark} c")
+    ids = asked(made, [PICTURES[:1]], [said], CPU)["input_ids"][0].tolist()
+    plain = asked(made, [PICTURES[:1]], [messages("a", "b", "c")], CPU)["input_ids"][0].tolist()
+    number = made.tokenizer.convert_tokens_to_ids(mark)
+    assert ids.count(number) == plain.count(number)
+    assert len(ids) - len(plain) == 2 * len(f" {mark}")  # a token a letter
+    assert said == messages(f"a {mark}", "b", f"{mark} c")  # the caller's is not written to
+
+
 def test_text_alone_has_no_placeholders():
     made = processor("llava")
     made.tokenizer.add_tokens(["<audio>"])  # no special one: no tokenizer splits it
