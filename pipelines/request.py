@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -202,7 +203,9 @@ class Request:
             ranked: whether its laws are the ranked ones.
         """
         decoder.place(prompt)
-        law = self.ranked if ranked else self.law
+        law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
+        if decoder.drafts_for != decoder.vocab_size:
+            law = partial(_refitted, law, decoder.drafts_for)
         return GuidedDecoder(
             decoder, prompt.embedded, prompt.mask, self.scale, law, self.limit, 0, scratch
         )
@@ -227,6 +230,11 @@ class Stream:
             real = context.lengths > column
             self.streamer.put(context.tokens[:, column].where(real, self.pad).cpu())
         self._told = max(self._told, ready)
+
+
+def _refitted(law: Callable[[Tensor], Tensor], size: int, logits: Tensor) -> Tensor:
+    """The law over a vocabulary of another size: what is not in both has probability 0."""
+    return law(F.pad(logits, (0, size - logits.shape[-1]), value=-torch.inf))
 
 
 def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
