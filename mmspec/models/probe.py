@@ -59,7 +59,7 @@ def probe(decoder: PromptedDecoder) -> None:
     name = type(decoder.model).__name__
     stated = decoder.masks
     _check_kinds(decoder)
-    with _at_rest(decoder), _narrowed(decoder.config):
+    with decoder.generating({}), _at_rest(decoder), _narrowed(decoder.config):
         try:
             truth = _own(decoder)
         except torch.OutOfMemoryError:
