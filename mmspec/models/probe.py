@@ -25,7 +25,7 @@ from .prompted import PromptedDecoder, prompted
 NARROW = 3  # a window that the trial sees
 KINDS = ("full_attention", "sliding_attention")
 WINDOW = re.compile(r"\w+_window(_size|_len)?|window_size")
-CLOSE = {torch.float64: 1e-6, torch.float32: 2e-3}  # deviations over deviations of the logits
+CLOSE = {torch.float64: 1e-6, torch.float32: 2e-3}  # most deviation, see `_deviation`
 COARSE = 0.1  # in other types
 REASONS = (  # against a model, step by step
     "its logits over embeddings, positions and a cache of ours are not its own",
@@ -56,39 +56,48 @@ def probe(decoder: PromptedDecoder) -> None:
     Raises:
         InputError: its logits over our cache would be others than its own.
     """
-    name = type(decoder.model).__name__
-    stated = decoder.masks
+    name, stated = type(decoder.model).__name__, decoder.masks
     _check_kinds(decoder)
     with decoder.generating({}), _at_rest(decoder), _narrowed(decoder.config):
         try:
             truth = _own(decoder)
-        except torch.OutOfMemoryError:
+            close = max(CLOSE.get(t.dtype, COARSE) for t in (truth[0], decoder.embeddings))
+            fault = _settle(decoder, truth, close)
+            if fault is not None:  # does it say the same twice? layers in few bits may not
+                noise = max(map(_deviation, _own(decoder, alone=True), truth))
+                fault = _settle(decoder, truth, 3 * noise) if 3 * noise > close else fault
+        except (torch.OutOfMemoryError, InputError):
             raise
         except Exception as error:
-            fault = f"its own forward pass fails on a few tokens ({_line(error)})"
-            raise _refused(name, fault) from error
-        window = None if stated.window is None else NARROW
-        ways = dict.fromkeys((Masks(window, stated.kinds), Masks(window), Masks()))
-        reasons = []
-        for way in ways:
-            decoder.masks = way
-            reasons.append(_trial(decoder, truth))
-            if reasons[-1] is None:
-                break
-        else:
-            decoder.masks = stated
-            raise _refused(name, str(reasons[0]))
+            said = f"its own forward pass fails on a few tokens ({_line(error)})"
+            raise _refused(name, said) from error
     # the window as it is, where the masks have one
-    decoder.masks = Masks(stated.window if decoder.masks.window else None, decoder.masks.kinds)
-    if decoder.masks.window is None and _may_slide(decoder.config):
+    found = decoder.masks
+    decoder.masks = Masks(stated.window if found.window else None, found.kinds)
+    if fault is not None:
+        raise _refused(name, fault)
+    if found.window is None and _may_slide(decoder.config):
         raise _refused(name, "its config states a window, and its masks do not heed it")
 
 
-def _trial(decoder: PromptedDecoder, truth: list[Tensor]) -> str | None:
+def _settle(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str | None:
+    """Find the way that it takes masks, the stated one first; what goes wrong if there is none."""
+    stated = Masks.stated(decoder.config)  # with the narrow window
+    faults = []
+    for way in dict.fromkeys((stated, Masks(stated.window), Masks())):
+        decoder.masks = way
+        fault = _trial(decoder, truth, close)
+        if fault is None:
+            return None
+        faults.append(fault)
+    return faults[0]
+
+
+def _trial(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str | None:
     """What goes wrong over our cache; None: nothing."""
     try:
         for ours, own, reason in zip(_ours(decoder), truth, REASONS, strict=True):
-            if not _close(ours, own):
+            if not _deviation(ours, own) <= close:  # nor if it is no number
                 fault = reason
                 break
         else:
@@ -128,19 +137,30 @@ def _ours(decoder: PromptedDecoder) -> Iterator[Tensor]:
     yield guided.extend(ids[torch.tensor([[NEXT]] * 2, device=ids.device)], [2, 2])
 
 
-def _own(decoder: PromptedDecoder) -> list[Tensor]:
-    """The same of the model's own forward pass, in one call: what stands behind is not read."""
+def _own(decoder: PromptedDecoder, alone: bool = False) -> list[Tensor]:
+    """The same of the model's own forward pass.
+
+    Args:
+        alone: every text by itself; else all in one call, where nothing reads what stands behind.
+    """
     ids = _ids(decoder)
     first, second = SIBLINGS
     lines = [[*p, first, CHILD, NEXT] for p in PROMPTS] + [[*p, second] for p in PROMPTS]
-    width = max(map(len, lines))
-    text = torch.tensor([line + [0] * (width - len(line)) for line in lines], device=ids.device)
-    out = decoder.model(input_ids=ids[text], use_cache=False).logits
+    width = 0 if alone else max(map(len, lines))
+    lines = [line + [0] * (width - len(line)) for line in lines]
+    texts = [[line] for line in lines] if alone else [lines]
+    out = [
+        row
+        for text in texts
+        for row in decoder.model(
+            input_ids=ids[torch.tensor(text, device=ids.device)], use_cache=False
+        ).logits
+    ]
     ends = [len(p) - 1 for p in PROMPTS]
     rows = list(enumerate(ends))
-    nodes = [torch.stack([out[n, e + 1], out[n + 2, e + 1], out[n, e + 2]]) for n, e in rows]
-    last = torch.stack([out[n, e + 3] for n, e in rows])
-    return [out[:1, ends[0]], out[1:2, ends[1]], torch.stack(nodes), last[:, None]]
+    nodes = [torch.stack([out[n][e + 1], out[n + 2][e + 1], out[n][e + 2]]) for n, e in rows]
+    last = torch.stack([out[n][e + 3] for n, e in rows])
+    return [out[0][None, ends[0]], out[1][None, ends[1]], torch.stack(nodes), last[:, None]]
 
 
 def _ids(decoder: PromptedDecoder) -> Tensor:
@@ -157,13 +177,12 @@ def _ids(decoder: PromptedDecoder) -> Tensor:
     )
 
 
-def _close(ours: Tensor, own: Tensor) -> bool:
-    """Whether logits agree as closely as their type lets them."""
-    close = CLOSE.get(own.dtype, COARSE)
+def _deviation(ours: Tensor, own: Tensor) -> float:
+    """How far logits lie apart, over how far they spread; all of a law may be shifted alike."""
     spread = own.double() - own.double().mean(-1, keepdim=True)
     difference = ours.double() - own.double()
     difference = difference - difference.mean(-1, keepdim=True)
-    return bool(difference.pow(2).mean().sqrt() <= close * spread.pow(2).mean().sqrt())
+    return float(difference.pow(2).mean().sqrt() / spread.pow(2).mean().sqrt())
 
 
 def _check_kinds(decoder: PromptedDecoder) -> None:
@@ -175,7 +194,8 @@ def _check_kinds(decoder: PromptedDecoder) -> None:
     if getattr(config, "attention_type", None) == "block_sparse":
         raise _refused(name, "its attention is block-sparse in long texts")
     for field, value in vars(config).items():
-        if value and field != "sliding_window" and WINDOW.fullmatch(field):
+        known = field == "sliding_window" or isinstance(value, bool) or not value
+        if not known and WINDOW.fullmatch(field):
             raise _refused(name, f"its config states {field}, a window of another kind")
 
 

@@ -46,6 +46,7 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"d_model|n_embd|\w*hidden_size|emb_dim|\w*embed_dim|embedding_(dim|size)", 32),
     (r"word_embed_proj_dim|(input|output)_embedding_size|lru_width|out_hidden_size", 32),
     (r"\w*(intermediate_size(_mlp)?|ffn_dim|d_inner|dff|dim_ff|d_ff|feed_forward_size)", 24),
+    (r"kv_lora_rank", 12),
     (r"\w*(lora_rank|_rank|lowrank)", 8),
     (r"\w*(state_size|d_state|d_ssm)|time_step_rank|mamba_dt_rank|d_rel|ngram_vocab_size_base", 8),
     (r"\w*chunk_size|\w*group_vocab|split_ngram_parts|num_mel_bins", 8),
