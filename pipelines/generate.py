@@ -27,6 +27,7 @@ from ..engine.loop import run
 from ..engine.stats import SpecStats
 from ..engine.types import Context, Engine
 from ..errors import InputError
+from ..methods import SELF
 from ..models.causal import CACHE_NAMES
 from ..models.heads.base import DraftHead
 from ..models.heads.named import name_of
@@ -148,6 +149,8 @@ class Speculation:
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices = Costs(), Notices()
         check_layers(self.config, len(self.target.layers))
+        if set(self.config.drafters) & set(SELF):
+            self.target.blocks()  # they must be known to run a part of them
 
     def generate(
         self,

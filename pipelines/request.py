@@ -204,8 +204,9 @@ class Request:
         """
         decoder.place(prompt)
         law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
-        if decoder.drafts_for != decoder.vocab_size:
-            law = partial(_refitted, law, decoder.drafts_for)
+        size = decoder.drafts_for
+        if size is not None and size != decoder.vocab_size:
+            law = partial(_refitted, law, size)
         return GuidedDecoder(
             decoder, prompt.embedded, prompt.mask, self.scale, law, self.limit, 0, scratch
         )

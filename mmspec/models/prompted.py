@@ -85,8 +85,7 @@ class PromptedDecoder(CausalDecoder):
         model: of transformers, with a head, in evaluation mode, on one device.
 
     Attributes:
-        vocab_size: logits V.
-        drafts_for: logits of the model that it drafts for; as many if it drafts for none.
+        drafts_for: logits of the model that it drafts for, if it does.
         method: the method that suits such models when nobody chooses one.
         modality: what it writes, as methods name it: "vlm" is text.
         guidable: whether an unconditional prompt makes sense to it.
@@ -115,14 +114,19 @@ class PromptedDecoder(CausalDecoder):
             raise InputError(f"{name} is spread over devices; load it on one")
         super().__init__(model)
         self._check_attention()
-        weight = getattr(head, "weight", None)  # layers in few bits may have none
-        self.vocab_size: int = len(weight if isinstance(weight, Tensor) else self.embeddings)
-        self.drafts_for = self.vocab_size
+        self.drafts_for: int | None = None
         self._positions = torch.zeros(1, 0, dtype=torch.long)
+
+    @property
+    def vocab_size(self) -> int:
+        """Logits V."""
+        head: Any = self.model.get_output_embeddings()
+        # weights in few bits have shapes of their own
+        return int(getattr(head, "out_features", None) or len(head.weight))
 
     def embed(self, ids: Tensor) -> Tensor:
         """See `CausalDecoder.embed`; what it has no row for reads as its last."""
-        if self.drafts_for > len(self.embeddings):
+        if self.drafts_for is not None and self.drafts_for > len(self.embeddings):
             ids = ids.clamp_max(len(self.embeddings) - 1)
         return super().embed(ids)
 

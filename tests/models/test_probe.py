@@ -175,6 +175,11 @@ def test_a_model_that_says_no_numbers_is_refused():
         probed(model)
 
 
+def test_methods_that_choose_layers_need_a_list_of_them():
+    with pytest.raises(InputError, match="no list of layers to choose from"):
+        enable_speculation(tiny("gpt2"), SpecConfig("early-exit"))
+
+
 # --- the page -------------------------------------------------------------------------------------
 
 
