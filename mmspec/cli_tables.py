@@ -1,9 +1,9 @@
-"""`mmspec eval table` and `mmspec eval matrix`: the README's tables, made from reports."""
+"""Tables of pages: `mmspec eval table` and `matrix`, made from reports, `causal` from trials."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,20 @@ END = "<!-- end -->"
 
 
 def add_tables(actions: Any) -> None:
-    """The parsers of both commands."""
+    """The parsers of the commands."""
     for name, text, run in (
         ("table", "speed and quality of many reports in one Markdown table", _table),
         ("matrix", "methods by modality and checkpoint, with contract and evidence", _matrix),
+        ("causal", "which causal models of transformers are taken, tried out here", _causal),
     ):
         parser = actions.add_parser(name, help=text)
         parser.set_defaults(run=run)
-        parser.add_argument("reports", type=Path, nargs="+", help="report.json or its folder")
+        if run is _causal:
+            parser.add_argument(
+                "kinds", nargs="*", metavar="type", help="model types, such as llama; none: all"
+            )
+        else:
+            parser.add_argument("reports", type=Path, nargs="+", help="report.json or its folder")
         parser.add_argument(
             "--into",
             type=Path,
@@ -32,25 +38,34 @@ def add_tables(actions: Any) -> None:
 def _table(args: argparse.Namespace) -> int:
     from .eval.report.overview import overview
 
-    return _put(args, "table", overview)
+    return _put(args, "table", lambda: overview(sorted(args.reports)))
 
 
 def _matrix(args: argparse.Namespace) -> int:
     from .eval.report.matrix import matrix
 
-    return _put(args, "matrix", matrix)
+    return _put(args, "matrix", lambda: matrix(sorted(args.reports)))
 
 
-def _put(args: argparse.Namespace, name: str, make: Callable[[Sequence[Path]], str]) -> int:
+def _causal(args: argparse.Namespace) -> int:
+    from transformers.utils import logging
+
+    from .eval.report.causal import causal
+
+    logging.set_verbosity_error()  # of configs that are tiny on purpose
+    return _put(args, "causal", lambda: causal(args.kinds))
+
+
+def _put(args: argparse.Namespace, name: str, make: Callable[[], str]) -> int:
     if args.into is None:
-        print(make(sorted(args.reports)), end="")
+        print(make(), end="")
         return 0
     page = read_text(args.into)
-    before, start, rest = page.partition(f"<!-- mmspec eval {name} ")
+    before, start, rest = page.partition(f"<!-- mmspec eval {name}")
     command, arrow, rest = rest.partition("-->")
     _, end, after = rest.partition(END)
     if not (start and arrow and end):
         raise InputError(f"{args.into} has no <!-- mmspec eval {name} … --> with {END} after it")
-    text = make(sorted(args.reports))
+    text = make()
     write_atomic(args.into, f"{before}{start}{command}{arrow}\n\n{text}\n{end}{after}")
     return 0

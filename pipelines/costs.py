@@ -29,6 +29,9 @@ class Costs:
             object, WeakKeyDictionary[object, dict[tuple[SpecConfig, int], Experience]]
         ] = WeakKeyDictionary()
 
+    def __reduce__(self) -> tuple[type[Costs], tuple[()]]:
+        return Costs, ()  # a copy is of other networks, maybe elsewhere: it measures anew
+
     def call(self, model: GuidedDecoder, tokens: int = 1) -> float:
         """Seconds of one call with `tokens` new tokens a row."""
         above = min(next(n for n in _MEASURED if n >= tokens), max(tokens, model.room))

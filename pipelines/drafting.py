@@ -19,10 +19,15 @@ from ..models.heads.decoder import FeatureHeadDecoder, HeadDecoder
 from ..models.heads.named import name_of
 from ..models.heads.specvlm import SpecVlmHead
 from ..models.loading import cast
-from ..models.prompted import Prompt, PromptedDecoder, prompted
+from ..models.probe import probed
+from ..models.prompted import Prompt, PromptedDecoder
 from ..models.vlm import VisualPrompt
 from .request import Request
 from .shortened import PictureShortener
+
+# most rows that one of two models of the same tokenizer has beyond the other: vocabularies are
+# padded to round numbers (Qwen2.5: 151,936 rows of the small models, 152,064 of the large ones)
+PADDING = 512
 
 
 class Drafting:
@@ -31,7 +36,8 @@ class Drafting:
     Args:
         target: the model that is to be sped up.
         config: complete.
-        drafter: a smaller model of the same vocabulary.
+        drafter: a smaller model of the same vocabulary; one of the two may have some rows more, as
+            padding.
         head: made for the target.
 
     Attributes:
@@ -51,7 +57,7 @@ class Drafting:
         head: DraftHead | None = None,
     ) -> None:
         self.target, self.config, self.head = target, config, head
-        self.drafter = None if drafter is None else prompted(drafter)
+        self.drafter = None if drafter is None else probed(drafter)
         self._check_needs()
         self._head: HeadDecoder | None = None
         self.refresh()
@@ -95,11 +101,20 @@ class Drafting:
             )
         if drafter is not None and not wanted:
             raise InputError(f"method {name!r} has no draft model; leave drafter out")
-        if drafter is not None and drafter.vocab_size != target.vocab_size:
-            raise InputError(
-                f"the drafter has {drafter.vocab_size} tokens and the model {target.vocab_size}; "
-                "they must share a vocabulary"
-            )
+        if drafter is not None:
+            if not self.share_words(drafter.vocab_size, target.vocab_size):
+                raise InputError(
+                    f"the drafter has {drafter.vocab_size} tokens and the model "
+                    f"{target.vocab_size}, which is more than padding; they must share a vocabulary"
+                )
+            if not config.drafter_only:
+                drafter.drafts_for = target.vocab_size
+
+    @staticmethod
+    def share_words(one: int, other: int) -> bool:
+        """Whether vocabularies of so many rows may be one, but for padding."""
+        less, more = sorted((one, other))
+        return more - less <= min(PADDING, less // 16)
 
     @property
     def networks(self) -> tuple[PreTrainedModel | None, DraftHead | None]:

@@ -23,11 +23,13 @@ from ..engine.loop import run
 from ..engine.stats import SpecStats
 from ..engine.types import Context, Engine
 from ..errors import InputError
+from ..methods import SELF
 from ..models.causal import CACHE_NAMES
 from ..models.heads.base import DraftHead
 from ..models.heads.named import name_of
+from ..models.probe import probed
 from ..models.processed import ProcessedTarget
-from ..models.prompted import prompted, refuse
+from ..models.prompted import refuse
 from ..models.token_grid import TokenGrid
 from ..named import config_of
 from .arguments import check_value, checked
@@ -69,6 +71,16 @@ def enable_speculation(
     transformers; what speculation can't honour it refuses. What a call took is in
     `model.speculation_stats`, a `SpecStats`. Only this object is changed, not its class.
 
+    The model is tried out on a few tokens, and refused if it says something else over our cache
+    than by itself. Afterwards it may be moved, cast, quantized, fine-tuned, wrapped in adapters,
+    hooked or copied; a compiled `forward` runs as it was before it was compiled.
+
+    Contracts are about the logits that a call computes. A call for several tokens rounds otherwise
+    than a call for one: where the two best logits lie within that, a greedy text may go on with
+    the other one. In float32 this is rare (they must lie about 1e-5 apart), in float16 and bfloat16
+    it is common, and transformers' own `generate` differs from itself in the same way between
+    batch sizes.
+
     A drafter that sees is shown the pictures that the model is shown. One whose processor lays
     prompts out in another way gets its own: `model.generate(**inputs, drafter_inputs=...)`, what
     that processor makes of the same pictures and texts.
@@ -78,7 +90,8 @@ def enable_speculation(
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
         config: how, or the name of a method, such as "draft" or "gsd[window=32]"; None: a draft
             model's or the head's if there is one, or else what suits the model.
-        drafter: a smaller transformers model of the same vocabulary, for methods that have one.
+        drafter: a smaller transformers model of the same vocabulary (but for rows of padding), for
+            methods that have one.
         head: a draft head for this very model (`mmspec.load_head`), for methods
             that have one. It is moved to where the model is, in its dtype.
 
@@ -127,7 +140,7 @@ class Speculation:
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
-        self.model, self.target = model, prompted(model)
+        self.model, self.target = model, probed(model)
         if config is None and head is not None:
             config = name_of(head)
         if config is None:
@@ -137,6 +150,8 @@ class Speculation:
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices = Costs(), Notices()
         check_layers(self.config, len(self.target.layers))
+        if set(self.config.drafters) & set(SELF):
+            self.target.blocks()  # they must be known to run a part of them
 
     @checked
     def generate(

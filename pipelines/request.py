@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationConfig
 from transformers.generation import GenerationMode
@@ -135,7 +137,10 @@ class Request:
             ranked: whether its laws are the ranked ones.
         """
         decoder.place(prompt)
-        law = self.ranked if ranked else self.law
+        law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
+        size = decoder.drafts_for
+        if size is not None and size != decoder.vocab_size:
+            law = partial(_refitted, law, size)
         return GuidedDecoder(
             decoder, prompt.embedded, prompt.mask, self.scale, law, self.limit, 0, scratch
         )
@@ -160,6 +165,11 @@ class Stream:
             real = context.lengths > column
             self.streamer.put(context.tokens[:, column].where(real, self.pad).cpu())
         self._told = max(self._told, ready)
+
+
+def _refitted(law: Callable[[Tensor], Tensor], size: int, logits: Tensor) -> Tensor:
+    """The law over a vocabulary of another size: what is not in both has probability 0."""
+    return law(F.pad(logits, (0, size - logits.shape[-1]), value=-torch.inf))
 
 
 def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
@@ -20,7 +22,7 @@ from ..models.asked import Question, asked
 from ..models.heads.base import DraftHead
 from ..models.heads.named import DraftHeads, load_head
 from ..models.vlm_folder import check_family, load_vlm
-from ..picture import BACKGROUND, Picture, open_picture
+from ..picture import BACKGROUND, open_picture
 from .arguments import checked, is_chat
 from .base import SpeculativePipeline, check_folder, locate, row_seeds
 from .chat import Message, conversation
@@ -29,7 +31,8 @@ from .loading import DeviceMap, Loading
 from .output import VlmOutput
 
 _COMPONENTS = ("model", "processor", "drafter", "drafter_processor", "heads")
-Pictures: TypeAlias = "Picture | Sequence[Picture] | None"  # of one question
+Opened: TypeAlias = Image.Image | str | Path | bytes | np.ndarray[Any, Any] | Tensor
+Pictures: TypeAlias = Opened | Sequence[Opened] | None  # of one question, see `open_picture`
 _KEPT = 8  # configurations whose networks stay prepared
 
 

@@ -27,7 +27,7 @@ from mmspec.train.recipes import STAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
-NAMES = ("*.md", "*/README.md", "mmspec/*/README.md", "assets/**/*.md")
+NAMES = ("*.md", "*/README.md", "pipelines/*.md", "mmspec/*/README.md", "assets/**/*.md")
 FOUND = [page for name in NAMES for page in ROOT.glob(name) if page.resolve() == page]  # no links
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in FOUND}
 PAGES = {name: page for name, page in PAGES.items() if not name.startswith(".")}  # caches

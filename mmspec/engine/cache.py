@@ -82,18 +82,29 @@ class StaticCache:
 
 
 class SpreadCache:
-    """A cache whose layers lie on several devices: a `StaticCache` for each run of them.
+    """A cache whose layers differ in device or shape: a `StaticCache` for those of each kind.
 
     Keys, values and slots of a layer are given, and read, on that layer's device. What is about all
     layers (`gather`, `select`) may come from any.
 
     Args:
-        parts: of equal rows and slots; their layers count on from part to part.
+        parts: of equal rows and slots.
+        layers: the part of every layer; None: they count on from part to part.
     """
 
-    def __init__(self, parts: Sequence[StaticCache]) -> None:
+    def __init__(self, parts: Sequence[StaticCache], layers: Sequence[int] | None = None) -> None:
         self.parts = list(parts)
-        self._of_layer = [(part, n) for part in parts for n in range(len(part.data))]
+        if layers is None:
+            layers = [n for n, part in enumerate(parts) for _ in range(len(part.data))]
+        self._of_layer = [
+            (self.parts[part], list(layers[:layer]).count(part))
+            for layer, part in enumerate(layers)
+        ]
+
+    @property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(self._of_layer)
 
     @property
     def slots(self) -> int:

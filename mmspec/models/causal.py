@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import Cache, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin
+from transformers import PreTrainedModel
 
-from ..engine.cache import KVCache, StaticCache
+from ..engine.cache import KVCache
 from ..errors import InputError
+from .cache_view import CacheView, columns_of, write_columns
 from .repacked import Repacked
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
@@ -27,12 +29,51 @@ def cache_name(model: PreTrainedModel) -> str:
     return known[0] if known else CACHE_NAMES[-1]  # one that names none is older than both
 
 
-class CausalDecoder:
-    """Cached forward passes of a language model with rotary positions, for `GuidedDecoder`.
+@dataclass(frozen=True)
+class Masks:
+    """How a model takes masks: one for all layers, or one for each kind of layers.
 
-    The model runs as transformers has it; only its cache is ours, so that rows can stand at
-    different places and roll back for nothing. Positions are slots of the cache: padding shifts a
-    row as a whole, which rotary positions don't notice.
+    Attributes:
+        window: entries that a layer with a sliding window reads, itself included; None: no window.
+        kinds: names of the kinds, "sliding" in those that have the window; empty: one mask for all.
+    """
+
+    window: int | None = None
+    kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def stated(cls, config: Any) -> Masks:
+        """As the configuration of a language model has it."""
+        window = getattr(config, "sliding_window", None)
+        kinds = tuple(dict.fromkeys(getattr(config, "layer_types", None) or ()))
+        if not kinds:
+            return cls(window)
+        if not any("sliding" in kind for kind in kinds):
+            return cls()
+        return cls(window, kinds)
+
+    def of(self, mask: Tensor, distance: Callable[[], Tensor]) -> Tensor | dict[str, Tensor]:
+        """What the model is given.
+
+        Args:
+            mask: for full attention `[R or 1, 1, N, length]`, added to the scores.
+            distance: how many columns each entry lies before each input `[R, N, length]`.
+        """
+        near = mask
+        if self.window is not None and mask.shape[-1] > self.window:
+            near = mask.masked_fill((distance() >= self.window)[:, None], -torch.inf)
+        if not self.kinds:
+            return near
+        return {kind: near if "sliding" in kind else mask for kind in self.kinds}
+
+
+class CausalDecoder:
+    """Cached forward passes of a language model of transformers, for `GuidedDecoder`.
+
+    The model runs as transformers has it, but for `torch.compile`, whose graphs would be made anew
+    for every length; only its cache is ours, so that rows can stand at different places and roll
+    back for nothing. It holds all of the text, whatever windows the layers have. Positions are
+    slots of the cache: padding shifts a row as a whole, which rotary positions don't notice.
 
     Args:
         model: such as `LlamaForCausalLM`, in evaluation mode; with a `head` of our own a model
@@ -41,9 +82,11 @@ class CausalDecoder:
         head: logits of hidden states; None: the model's own. There may be fewer than V of them, see
             `GuidedDecoder`.
 
+    Attributes:
+        masks: how the model takes masks.
+
     Raises:
-        InputError: the model has no rotary positions, layers without full attention, or scaled
-            embeddings.
+        InputError: the model has no table of embeddings.
     """
 
     head: Callable[[Tensor], Tensor] | None
@@ -54,32 +97,27 @@ class CausalDecoder:
         embeddings: Tensor | None = None,
         head: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        config: Any = model.config.get_text_config()
-        if getattr(config, "rope_parameters", None) is None:
-            raise InputError(f"{type(model).__name__} has no rotary positions; such models only")
-        kinds = getattr(config, "layer_types", None)
-        sliding = any("full" not in kind for kind in kinds) if kinds else None
-        if sliding or (kinds is None and getattr(config, "sliding_window", None)):
-            raise InputError(f"{type(model).__name__} has layers without full attention")
-        if type(model.get_input_embeddings()) is not torch.nn.Embedding:
-            raise InputError(f"{type(model).__name__} does more than look its embeddings up")
-        self.model, self.config = model, config
-        own = model.get_input_embeddings().weight
-        self.embeddings = (own if embeddings is None else embeddings).detach()
-        self.head = head
-        self.heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        self.head_dim = (
-            getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        )
-        self.layers = range(config.num_hidden_layers)
-        self._view = _View(len(self.layers))
+        self.model, self.head = model, head
+        self.config: Any = model.config.get_text_config()
+        table = getattr(model.get_input_embeddings(), "weight", None)
+        if not isinstance(table, Tensor) or table.ndim != 2:
+            raise InputError(f"{type(model).__name__} has no table of embeddings")
+        self._own_embeddings = embeddings is None
+        self.embeddings = (table if embeddings is None else embeddings).detach()
+        self.layers = range(getattr(self.config, "num_hidden_layers", 0))
+        self.masks = Masks.stated(self.config)
+        self._view = CacheView()
+        self._measured: tuple[torch.dtype, torch.device] | None = None
         self._cache_name = cache_name(model)
         self._repacked = Repacked()
 
     @property
     def body(self) -> PreTrainedModel:
         """What makes the last hidden states, such as `LlamaModel`."""
-        return self.model.get_decoder()
+        body = self.model.get_decoder()
+        if not isinstance(body, PreTrainedModel):  # an output layer may bear this name
+            body = self.model.base_model
+        return body if body is not self.model else getattr(self.model, "model", body)
 
     def blocks(self) -> Sequence[nn.Module]:
         """The layers, first to last."""
@@ -88,21 +126,55 @@ class CausalDecoder:
             raise InputError(f"{type(self.model).__name__} has no list of layers to choose from")
         return list(blocks)
 
-    def repacked(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def repacked(self) -> Iterator[None]:
         """Around a generation: the layers run on packed weights where that is faster."""
         head = self.model.get_output_embeddings()
-        return self._repacked.running([self.body, *([] if head is None else [head])])
+        parts = [self.body, *([] if head is None else [head])]
+        try:
+            with torch.compiler.set_stance("force_eager"), self._repacked.running(parts):
+                yield
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of the last cache."""
+        self._view.forget()
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Inputs `[…, D]` of token ids `[…]`."""
+        module = self.model.get_input_embeddings()
+        if self._own_embeddings and type(module) is not nn.Embedding:
+            embedded: Tensor = module(ids)  # some scale what they look up
+            return embedded
+        return F.embedding(ids, self.embeddings)
 
     def rotary(self, grid: int = 0) -> Tensor:
-        """Positions `[max_position_embeddings]`; the model turns them itself."""
+        """Columns `[max_position_embeddings]`; the model turns its positions itself."""
         return torch.arange(self.config.max_position_embeddings, device=self.embeddings.device)
 
-    def cache(self, rows: int, slots: int) -> StaticCache:
+    def turned(self, columns: Tensor) -> Tensor:
+        """Positions `[R or 1, N]`, or `[axes, R, N]`, of columns `[N]` or `[R, N]`."""
+        return columns[None] if columns.ndim == 1 else columns
+
+    def cache(self, rows: int, slots: int) -> KVCache:
         """An empty cache for `rows` rows of at most `slots` tokens."""
         weight = self.embeddings
-        return StaticCache(
-            len(self.layers), rows, self.heads, slots, self.head_dim, weight.dtype, weight.device
-        )
+        if self._measured != (weight.dtype, weight.device):
+            self._measure()
+            self._measured = weight.dtype, weight.device
+        return self._view.made(rows, slots, columns=self.masks.window is not None)
+
+    @torch.no_grad()
+    def _measure(self) -> None:
+        """Learn the shapes of keys and values from a call of one token."""
+        self._view.measure()
+        x = self.embeddings.new_zeros(1, 1, self.embeddings.shape[1])
+        place = torch.zeros(1, dtype=torch.long, device=x.device)
+        place = self.turned(place)[..., :1, :]  # of one row
+        self._call(self.body, x, place, x.new_zeros(1, 1, 1, 1), lambda: x)
+        if not self._view.shapes:
+            raise InputError("its layers store no keys and values")
 
     def forward(
         self,
@@ -116,27 +188,55 @@ class CausalDecoder:
         use: list[Tensor | bool] | None = None,
         **inputs: Any,
     ) -> Tensor:
-        """Run N new inputs a row; see `Decoder.forward`. `rotary` holds positions.
+        """Run N new inputs a row; see `Decoder.forward`. `rotary` holds columns, see `turned`.
 
-        They are `[N]`, `[R, N]`, or `[axes, R, N]` where the model has several. `inputs` are what
-        else the model is to be called with. Hidden states are those after the last norm.
+        `inputs` are what else the model is to be called with. Hidden states are those after the
+        last norm.
         """
         if mask is None:
             mask = x.new_zeros(x.shape[1], length)
         self._view.move(cache, slots, length)
+        columns = rotary.expand(len(x), -1)
+        if self.masks.window is not None:
+            write_columns(cache, columns, slots)
+
+        def distance() -> Tensor:
+            return columns[:, :, None] - columns_of(cache, length)[:, None]
+
+        whole = head and self.head is None
+        with nullcontext() if use is None else running(self.blocks(), use):
+            out = self._call(
+                self.model if whole else self.body,
+                x,
+                self.turned(rotary),
+                mask if mask.ndim == 4 else mask[None, None],
+                distance,
+                **inputs,
+            )
+        if whole:
+            logits: Tensor = out.logits
+            return logits
+        hidden: Tensor = out.last_hidden_state
+        return self.logits(hidden) if head else hidden
+
+    def _call(
+        self,
+        network: nn.Module,
+        x: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        distance: Callable[[], Tensor],
+        **inputs: Any,
+    ) -> Any:
+        """What `network` makes of inputs `[R, N, D]`; see `Masks.of`."""
         inputs |= {
             "inputs_embeds": x,
-            "attention_mask": mask if mask.ndim == 4 else mask[None, None],
-            "position_ids": rotary[None] if rotary.ndim == 1 else rotary,
+            "attention_mask": self.masks.of(mask, distance),
+            "position_ids": positions,
             self._cache_name: self._view,
             "use_cache": True,
         }
-        with nullcontext() if use is None else running(self.blocks(), use):
-            if head and self.head is None:
-                logits: Tensor = self.model(logits_to_keep=0, **inputs).logits
-                return logits
-            hidden: Tensor = self.body(**inputs).last_hidden_state
-        return self.logits(hidden) if head else hidden
+        return network(**inputs)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output layer: logits `[..., V]` of hidden states `[..., D]`.
@@ -192,41 +292,3 @@ def _of_rows(
     if rows is False:
         return hidden
     return torch.where(torch.as_tensor(rows), forward(hidden, *args, **kwargs), hidden)
-
-
-class _View(Cache):
-    """Our cache as transformers wants it: what is stored goes where the call says."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__(layers=[_Layer(self, n) for n in range(layers)])
-        self.length = 0
-
-    def move(self, cache: KVCache, slots: int | Tensor, length: int) -> None:
-        """The next call writes to `slots` and reads the first `length`."""
-        self.cache, self.slots, self.length = cache, slots, length
-
-
-class _Layer(CacheLayerMixin):
-    def __init__(self, view: _View, layer: int) -> None:
-        super().__init__()
-        self.view, self.layer = view, layer
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """There is nothing to prepare."""
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        view = self.view
-        view.cache.write(self.layer, torch.stack([key_states, value_states]), view.slots)
-        return view.cache.read(self.layer, view.length)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.view.length, 0
-
-    def get_seq_length(self) -> int:
-        return self.view.length
-
-    def get_max_length(self) -> int:
-        return -1

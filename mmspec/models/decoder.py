@@ -62,6 +62,10 @@ class Decoder:
         head = self.placement.head
         self.head = RowLinear(model.output.weight.to(head) * model.norm.weight.to(head))
 
+    def embed(self, ids: Tensor) -> Tensor:
+        """Inputs `[…, D]` of token ids `[…]`."""
+        return F.embedding(ids, self.embeddings)
+
     def rotary(self, grid: int | None = None) -> Tensor:
         """See `LlamaGenTransformer.rotary`."""
         return self.model.rotary(grid).to(self.placement.main)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
@@ -26,6 +25,7 @@ class GlmImageDecoder(PromptedDecoder):
     method = "scd"
     modality = "image"
     guidable = False
+    reads_text = False
 
     def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> Prompt:
         """Embed a prompt; see `PromptedDecoder.prompt`.
@@ -60,7 +60,7 @@ class GlmImageDecoder(PromptedDecoder):
             )
         complete = int((ids[0] == self.model.config.image_end_token_id).sum())
         return Prompt(
-            F.embedding(ids, self.embeddings),
+            self.embed(ids),
             mask,
             torch.cat([positions, outputs[..., :limit]], dim=-1),
             stride=int(grids[complete, 2]),  # of the large picture, which comes first in the list

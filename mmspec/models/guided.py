@@ -207,7 +207,7 @@ class GuidedDecoder:
     def _embedded(self, tokens: Tensor, condition: Tensor | None) -> Tensor:
         """Inputs `[R, n, D]`: of tokens `[B, n]`, or the prefix's last column where `condition`."""
         copies = 1 if self.scale is None else 2
-        x = F.embedding(tokens.repeat(copies, 1), self.decoder.embeddings)
+        x = self.decoder.embed(tokens.repeat(copies, 1))
         if condition is not None:
             x = torch.where(condition.repeat(copies, 1)[..., None], self.prefix[:, -1:], x)
         return x

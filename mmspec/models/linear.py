@@ -13,16 +13,27 @@ from torch import Tensor
 NARROW = 400
 
 
+def packable(weight: Tensor) -> bool:
+    """Whether oneDNN can pack it."""
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and torch.backends.mkldnn.is_available()
+    )
+
+
 class RowLinear:
     """`x @ weightᵀ` for inference, `weight [out, in]`; where nothing can be packed, `F.linear`."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.weight = weight.detach().contiguous()
-        self.packed = (
-            weight.device.type == "cpu"
-            and weight.dtype == torch.float32
-            and torch.backends.mkldnn.is_available()
-        )
+        self.__setstate__({"weight": weight.detach().contiguous()})
+
+    def __getstate__(self) -> dict[str, Tensor]:  # packed tensors can be neither copied nor stored
+        return {"weight": self.weight.to_dense() if self.packed else self.weight}
+
+    def __setstate__(self, state: dict[str, Tensor]) -> None:
+        self.weight = state["weight"]
+        self.packed = packable(self.weight)
         if self.packed:  # the operators that torch.compile's CPU backend puts in for a linear layer
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..engine.cache import KVCache
 from ..errors import InputError
 from ..methods import Modality
 from ..registry import Registry
@@ -20,6 +20,9 @@ from .causal import CausalDecoder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+MASKED = ("eager", "sdpa")  # ways to compute attention that take a mask for every token
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,13 @@ class PromptedDecoder(CausalDecoder):
         model: of transformers, with a head, in evaluation mode, on one device.
 
     Attributes:
-        vocab_size: logits V.
+        drafts_for: logits of the model that it drafts for, if it does.
         method: the method that suits such models when nobody chooses one.
         modality: what it writes, as methods name it: "vlm" is text.
         guidable: whether an unconditional prompt makes sense to it.
         sees: whether it looks at pictures itself: what a target has made of them is of no use to
             it as a draft model.
+        reads_text: whether it continues text alone.
 
     Raises:
         InputError: as `CausalDecoder`; or the model can't be run over masks and a cache of ours.
@@ -97,6 +101,7 @@ class PromptedDecoder(CausalDecoder):
     modality: Modality = "vlm"
     guidable = True
     sees = False
+    reads_text = True
 
     def __init__(self, model: PreTrainedModel) -> None:
         name = type(model).__name__
@@ -105,13 +110,25 @@ class PromptedDecoder(CausalDecoder):
         head = model.get_output_embeddings()
         if head is None:
             raise InputError(f"{name} has no head; load the class that generates")
-        if "flash" in (kind := str(getattr(model.config, "_attn_implementation", ""))):
-            raise InputError(f"attention {kind!r} takes no masks of ours; load {name} with 'sdpa'")
         if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
             raise InputError(f"{name} is spread over devices; load it on one")
         super().__init__(model)
-        self.vocab_size: int = head.weight.shape[0]
+        self._check_attention()
+        self.drafts_for: int | None = None
         self._positions = torch.zeros(1, 0, dtype=torch.long)
+
+    @property
+    def vocab_size(self) -> int:
+        """Logits V."""
+        head: Any = self.model.get_output_embeddings()
+        # weights in few bits have shapes of their own
+        return int(getattr(head, "out_features", None) or len(head.weight))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """See `CausalDecoder.embed`; what it has no row for reads as its last."""
+        if self.drafts_for is not None and self.drafts_for > len(self.embeddings):
+            ids = ids.clamp_max(len(self.embeddings) - 1)
+        return super().embed(ids)
 
     def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> Prompt:
         """Embed a prompt.
@@ -137,7 +154,7 @@ class PromptedDecoder(CausalDecoder):
         if inputs:
             refuse(f"{', '.join(sorted(inputs))} of {type(self.model).__name__}")
         if embedded is None:
-            embedded = F.embedding(ids, self.embeddings)
+            embedded = self.embed(ids)
         text = ids.masked_fill(~mask, -1) if ids.shape == mask.shape else None
         return Prompt(embedded, mask, continued(positions, limit), text)
 
@@ -167,10 +184,20 @@ class PromptedDecoder(CausalDecoder):
         hook = getattr(self.model, "_hf_hook", None)
         if hook is not None:  # accelerate's: brings the weights back as a call of the model would
             hook.pre_forward(self.model)
+        self._check_attention()
         self.embeddings = self.model.get_input_embeddings().weight.detach()
         if self.embeddings.is_meta:
             name = type(self.model).__name__
             raise InputError(f"{name} is offloaded layer by layer; load it whole, on one device")
+
+    def _check_attention(self) -> None:
+        """Raise an `InputError` if attention runs in a way that takes no masks."""
+        kind = getattr(self.config, "_attn_implementation", None) or "eager"
+        if kind not in MASKED:
+            raise InputError(
+                f"attention {kind!r} takes no masks of ours; call "
+                f"model.set_attn_implementation('sdpa') of {type(self.model).__name__}"
+            )
 
     def place(self, prompt: Prompt) -> None:
         """The next generation's prompt; see `Prompt.positions`."""
@@ -178,30 +205,20 @@ class PromptedDecoder(CausalDecoder):
 
     def rotary(self, grid: int = 0) -> Tensor:
         """Columns of `positions`, up to the first with one that the model does not have."""
-        most = self.config.max_position_embeddings
-        rope = self.config.rope_parameters
-        if rope.get("rope_type") in ("dynamic", "longrope"):
-            # beyond this, all positions turn at another speed, and cached keys would not
-            most = rope.get("original_max_position_embeddings") or most
+        most = getattr(self.config, "max_position_embeddings", None) or 0
+        most = most if most > 0 else sys.maxsize
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        for one in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):
+            if one.get("rope_type") in ("dynamic", "longrope"):
+                # beyond this, all positions turn at another speed, and cached keys would not
+                most = min(most, one.get("original_max_position_embeddings") or most)
         known = (self._positions < most).flatten(0, -2).all(0)
         return torch.arange(int(known.long().cumprod(0).sum()), device=known.device)
 
-    def forward(
-        self,
-        x: Tensor,
-        rotary: Tensor,
-        cache: KVCache,
-        slots: int | Tensor,
-        length: int,
-        mask: Tensor | None,
-        head: bool = True,
-        use: list[Tensor | bool] | None = None,
-        **inputs: Any,
-    ) -> Tensor:
-        """See `CausalDecoder.forward`; `rotary` holds columns of `positions`."""
-        columns = rotary.expand(*self._positions.shape[:-1], -1)
-        positions = self._positions.gather(-1, columns)
-        return super().forward(x, positions, cache, slots, length, mask, head, use, **inputs)
+    def turned(self, columns: Tensor) -> Tensor:
+        """Positions of columns; see `Prompt.positions`."""
+        columns = columns.expand(*self._positions.shape[:-1], -1)
+        return self._positions.gather(-1, columns)
 
 
 def refuse(what: str) -> NoReturn:

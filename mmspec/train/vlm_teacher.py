@@ -111,7 +111,7 @@ class Teacher:
             width = max(context.base)
             tokens = context.tokens[:, :width]
             answer = torch.arange(width, device=tokens.device) < context.lengths[:, None]
-            embedded = F.embedding(tokens, self.decoder.embeddings)
+            embedded = self.decoder.embed(tokens)
             parts = (
                 torch.cat([prompt.embedded, embedded], dim=1),
                 F.pad(torch.cat(noted.seen, dim=1), (0, 0, 0, 1)),  # nobody drafts behind the end

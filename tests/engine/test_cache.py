@@ -22,6 +22,26 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
+def test_layers_of_two_shapes(generator):
+    """Each layer's entries are those of a cache of its own, through writes and moves."""
+    parts = [StaticCache(2, ROWS, HEADS, SLOTS, DIM), StaticCache(1, ROWS, 1, SLOTS, 7)]
+    shapes = [(HEADS, DIM), (1, 7), (HEADS, DIM)]
+    spread = SpreadCache(parts, [0, 1, 0])
+    alone = [StaticCache(1, ROWS, heads, SLOTS, dim) for heads, dim in shapes]
+    assert spread.layers == 3
+    for layer, (heads, dim) in enumerate(shapes):
+        new = torch.randn(2, ROWS, heads, 4, dim, generator=generator)
+        spread.write(layer, new, 3)
+        alone[layer].write(0, new, 3)
+    source, target = torch.tensor([[4, 6]] * ROWS), torch.tensor([[3, 4]] * ROWS)
+    for cache in (spread, *alone):
+        cache.gather(source, target)
+        cache.select(torch.tensor([2, 0]))
+    for layer in range(3):
+        for ours, own in zip(spread.read(layer, 7), alone[layer].read(0, 7), strict=True):
+            assert torch.equal(ours, own)
+
+
 def test_fresh_cache():
     cache = StaticCache(LAYERS, ROWS, HEADS, SLOTS, DIM, torch.float64)
     assert cache.slots == SLOTS

@@ -7,14 +7,10 @@ import copy
 import pytest
 import torch
 from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
     GraniteConfig,
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -145,12 +141,6 @@ def test_an_output_layer_that_is_not_all_is_refused():
     assert decoder.extend(torch.tensor([[1]] * 3), [-1] * 3).shape == (3, 1, VOCAB)
 
 
-def test_models_without_rotary_positions_are_refused():
-    tiny = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2))
-    with pytest.raises(InputError, match="no rotary positions"):
-        CausalDecoder(tiny)
-
-
 @pytest.mark.parametrize("use", [[(1,)] * 3, [(0,), (0, 1), (1,)], [(), (0,), (1,)]], ids=str)
 @torch.inference_mode()
 def test_some_layers_alone(model, use):
@@ -181,13 +171,6 @@ def test_layers_that_are_elsewhere_can_t_run_alone(model):
     tiny.model.layers = torch.nn.ModuleDict({str(n): x for n, x in enumerate(tiny.model.layers)})
     with pytest.raises(InputError, match="no list of layers to choose from"):
         decoder.extend(torch.tensor([[1]] * 3), [-1] * 3, use=[(0,)] * 3)
-
-
-def test_sliding_windows_are_refused():
-    """Our masks let every token see all of its past."""
-    tiny = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8))
-    with pytest.raises(InputError, match="without full attention"):
-        CausalDecoder(tiny)
 
 
 def test_more_text_than_positions_is_refused(model):
