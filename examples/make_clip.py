@@ -9,7 +9,7 @@ seconds = {}
 for method in ("plain", "sdvg", "plain", "sdvg"):  # the first calls are slow
     pipe.enable_speculation(SpecConfig(method))
     generator = torch.Generator().manual_seed(0)
-    prompt = "a red circle moves right"
+    prompt = "a red circle moves down"
     out = pipe(prompt, num_frames=141, generator=generator)  # 12 blocks
     seconds[method] = out.stats.loop_seconds
     drafted = out.made_by[0].count("drafter")

@@ -18,7 +18,7 @@ def show(pipe, block):
 
 
 out = pipe(
-    "a red circle moves right",
+    "a red circle moves down",
     num_frames=285,  # 24 blocks, twice as many as the model was trained for
     window=ContextWindow(4, sink=1),  # earlier blocks that are read, and the first that stay
     generator=torch.Generator().manual_seed(0),

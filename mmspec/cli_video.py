@@ -22,7 +22,7 @@ def add_command(commands: Any) -> None:
     """The parser of `mmspec video`."""
     video = commands.add_parser("video", help="make a video from a prompt")
     video.set_defaults(run=_video)
-    video.add_argument("prompt", help="what to show, such as 'a red circle moves right'")
+    video.add_argument("prompt", help="what to show, such as 'a red circle moves down'")
     add_model(video)
     video.add_argument(
         "--method",

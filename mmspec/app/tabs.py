@@ -139,9 +139,9 @@ TABS = (
         "Video",
         "Prompt",
         (
-            "a red circle moves right",
+            "a red circle moves down",
             "a purple triangle stands still",
-            "a purple triangle moves right",
+            "a green star moves up",
         ),
         (
             Setting("blocks", "Length in blocks of frames", 12, 1, 40, 1),
