@@ -76,7 +76,6 @@ class TokenImagePipeline(SpeculativePipeline):
         "it out",
         "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
         "leave it out",
-        "class_labels": "it is told captions; give prompt",
     }
 
     def __init__(self) -> None:
