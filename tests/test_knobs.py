@@ -46,6 +46,7 @@ OTHER: dict[str, Any] = {  # than the default
     "neighbours": 3,
     "lantern_delta": 0.3,
     "lantern_lambda": 3.0,
+    "lantern_variant": "released",
     "softening": 2.0,
     "group_size": 3,
     "group_probability": 0.3,

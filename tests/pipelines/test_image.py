@@ -532,7 +532,7 @@ def test_speculation_on_and_off(pipe):
     [
         {"length": "heuristic"},
         {"num_draft_tokens": 1},
-        {"length": "heuristic", "num_draft_tokens": 40, "max_draft_tokens": 64},
+        {"num_draft_tokens": 40},
         {"method": "sjd", "window": 1},
         {"method": "sjd", "window": 256},
         {"method": "sjd", "jacobi_init": "uniform"},
