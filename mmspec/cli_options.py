@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .devices import check_device
 from .errors import InputError
-from .files import to_json
+from .files import read_object, to_json
 from .progress import say
 
 if TYPE_CHECKING:
@@ -65,13 +65,12 @@ def draws(model: str | None) -> str:
     Raises:
         InputError: there is no such model, or what it is can't be read.
     """
-    from .models.loading import read_json
     from .pipelines.base import locate
     from .pipelines.continuous import ContinuousImagePipeline
     from .pipelines.image import ImagePipeline
 
     index = locate(model, ImagePipeline.embedded) / "model_index.json"
-    kind = read_json(index).get("_class_name") if index.exists() else None
+    kind = read_object(index).get("_class_name") if index.exists() else None
     return "continuous" if kind == ContinuousImagePipeline.__name__ else "image"
 
 

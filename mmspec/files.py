@@ -67,8 +67,11 @@ def read_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file.
 
     Raises:
-        InputError: it can't be read, or holds no JSON object.
+        InputError: it can't be read, is no regular file (a pipe would be waited for), or holds no
+            JSON object.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"can't read {path}: it is no regular file")
     value = read_json(path)
     if not isinstance(value, dict):
         raise InputError(f"{path} does not hold a JSON object")

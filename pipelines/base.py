@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from ..config import SpecConfig
 from ..engine.types import Engine
 from ..errors import InputError
-from ..files import atomic_folder, write_json
+from ..files import atomic_folder, read_object, write_json
 from ..methods import Modality
 from ..models.embedded import readable
-from ..models.loading import load_component, read_json
+from ..models.loading import load_component
 from ..named import config_of
 from ..registry import resolve
 from .arguments import checked
@@ -97,7 +97,7 @@ class SpeculativePipeline(DiffusionPipeline):
         loading = Loading.of(dtype, device_map, options, names, may_lack, cls.spreads)
         folder = locate(path, cls.embedded, loading)
         check_folder(folder, cls.__name__, "model_index.json", cls.strangers)
-        index = read_json(folder / "model_index.json")
+        index = read_object(folder / "model_index.json")
         parts: dict[str, Any] = {}
         for name in cls.component_classes:
             if name in loading.parts:
@@ -277,7 +277,7 @@ def check_folder(
     if not folder.is_dir():
         raise InputError(f"can't read {folder} as a model: it is no folder")
     saved = folder / "model_index.json"
-    held = read_json(saved).get("_class_name") if saved.is_file() else None
+    held = read_object(saved).get("_class_name") if saved.is_file() else None
     if held not in (None, pipeline):
         why = (strangers or {}).get(str(held))
         raise InputError(

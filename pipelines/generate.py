@@ -22,7 +22,7 @@ from ..engine.coins import ProductionCoins
 from ..engine.loop import run
 from ..engine.stats import SpecStats
 from ..engine.types import Context, Engine
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..methods import SELF
 from ..models.causal import CACHE_NAMES
 from ..models.heads.base import DraftHead
@@ -205,7 +205,7 @@ class Speculation:
         try:
             self.model._validate_model_kwargs(dict(given))
         except ValueError as error:  # of a name that the model does not take
-            raise InputError(str(error).splitlines()[0]) from error
+            raise InputError(reason(error)) from error
         own = self.drafting.own(given, drafter_inputs)
         with self.target.generating(given), self.drafting.watching():
             out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(

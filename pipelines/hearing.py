@@ -14,7 +14,7 @@ from string import Formatter
 from typing import Any
 
 from ..errors import InputError
-from ..models.loading import read_json
+from ..files import read_object
 from ..models.vlm_folder import VERDICT_WORDS
 from ..registry import check_name
 from .expert import REASON, TransformersExpert
@@ -55,7 +55,7 @@ def verdict_words(folder: Path) -> VerdictWords:
     path = folder / VERDICT_WORDS
     if not path.exists():
         return VerdictWords()
-    templates = read_json(path)
+    templates = read_object(path)
     for name, template in templates.items():
         check_name(f"{path}: template", name, _HOLDS)
         try:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..config import SpecConfig
+from ..files import read_object
 from ..methods import FIRST, Modality, serving
-from ..models.loading import read_json
 
 
 def components_in(folder: Path, modality: Modality) -> set[str]:
@@ -24,7 +24,7 @@ def components_in(folder: Path, modality: Modality) -> set[str]:
         parts = {name for name in ("drafter", "experts") if (folder / name).is_dir()}
         return heads | parts
     index = folder / "model_index.json"
-    listed = read_json(index) if index.exists() else {}
+    listed = read_object(index) if index.exists() else {}
     found = {name: kind for name, kind in listed.items() if isinstance(kind, list) and kind}
     return {name for name, kind in found.items() if kind[0] is not None}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -38,7 +38,7 @@ from .costs import Costs
 from .notices import Notices
 from .output import ImageOutput
 from .parts import check_layers, make_drafter, make_length, make_rule
-from .prompts import captions_of, check_count, negatives
+from .prompts import Labels, captions_of, check_count, negatives
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
@@ -115,7 +115,7 @@ class TokenImagePipeline(SpeculativePipeline):
         output_type: OutputType = "pil",
         return_dict: bool = True,
         callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
-        class_labels: int | Sequence[int] | None = None,
+        class_labels: Labels | None = None,
     ) -> ImageOutput | tuple[Any, SpecStats]:
         """Draw pictures.
 
@@ -200,9 +200,7 @@ class TokenImagePipeline(SpeculativePipeline):
             images = self._pictures(family, tokens, grid, output_type)
         return ImageOutput(images=images, stats=stats) if return_dict else (images, stats)
 
-    def told(
-        self, prompt: str | list[str] | None, class_labels: int | Sequence[int] | None
-    ) -> list[str]:
+    def told(self, prompt: str | list[str] | None, class_labels: Labels | None) -> list[str]:
         """What every picture is to show, as `ImageModel.condition` takes it."""
         if class_labels is not None or prompt is None:
             raise InputError("this model is told captions: give prompt, not class_labels")

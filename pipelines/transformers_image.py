@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from ..errors import InputError
-from ..files import atomic_folder
+from ..files import atomic_folder, read_object
 from ..models.image_model import FAMILIES, TransformersImageModel
-from ..models.loading import load_component, read_json
+from ..models.loading import load_component
 from ..models.token_grid import TokenGrid
 from ..registry import resolve
 from .arguments import checked
@@ -70,7 +70,7 @@ class TransformersImagePipeline(TokenImagePipeline):
             raise InputError("no model of transformers is embedded here; name a folder")
         loading = Loading.of(dtype, device_map, options, cls.component_names, ["drafter"])
         folder = locate(path, "", loading)
-        family = _family(read_json(folder / "config.json").get("model_type"))
+        family = _family(read_object(folder / "config.json").get("model_type"))
         classes = {name: resolve(kind) for name, kind in family.component_classes.items()}
         if (folder / "drafter").is_dir():
             classes["drafter"] = classes["model"]

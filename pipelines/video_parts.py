@@ -12,8 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
 
 from ..errors import InputError
+from ..files import read_object
 from ..models.frame_router import FrameRouter
-from ..models.loading import load_component, read_json
+from ..models.loading import load_component
 from ..models.published_wan import load_wan
 from ..models.text import encode_prompt
 from ..models.wan import WanTransformer
@@ -25,7 +26,7 @@ _SAME = ("in_dim", "num_frame_per_block", "text_dim", "text_len")
 def text_encoder_class(folder: Path) -> Any:
     """The class of the text encoder in a folder, by its `config.json`."""
     config = folder / "config.json"
-    several = config.exists() and read_json(config).get("model_type") == "umt5"
+    several = config.exists() and read_object(config).get("model_type") == "umt5"
     return UMT5EncoderModel if several else T5EncoderModel
 
 
@@ -80,7 +81,7 @@ def released_parts(
 def _check_causal(model: Path) -> None:
     """Raise an `InputError` for a folder of Wan's own model; a file does not tell."""
     config = model / "config.json"
-    kind = read_json(config).get("_class_name") if config.exists() else None
+    kind = read_object(config).get("_class_name") if config.exists() else None
     if kind in BIDIRECTIONAL:
         raise InputError(
             f"{model} holds a {kind}, whose frames all read each other; give a block-causal model, "

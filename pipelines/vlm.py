@@ -258,7 +258,7 @@ def _lays_out(home: Path, folder: Path) -> bool:
 
 
 def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+    return path.read_bytes() if path.is_file() else None
 
 
 def _requests(

@@ -58,6 +58,7 @@ TESTS: dict[str, tuple[str, int]] = {
     "engine/accept/independent": ("engine/gaussian_parts", 1),
     "engine/accept/kseq": ("engine/k_seq_rule", 4),
     "engine/accept/lantern": ("engine/lantern_rule", 2),
+    "engine/accept/lantern_released": ("engine/lantern_released", 2),
     "engine/accept/lanternpp": ("engine/lantern_rule", 2),
     "engine/accept/local": ("engine/advance engine/local_rule", 5),
     "engine/accept/pooling": ("engine/lantern_rule", 2),

@@ -16,8 +16,7 @@ from mmspec.eval.data.prompts import read_prompts
 from mmspec.eval.data.video_export import read_prompts as read_video_prompts
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import SUITES, load_suite
-from mmspec.files import read_text
-from mmspec.models.loading import read_json
+from mmspec.files import read_object, read_text
 from mmspec.train.vlm_prompts import FilePrompts
 from mmspec.worlds.clips.held_out import read_held_out_clips
 from mmspec.worlds.shapes.exchanges import read_held_out
@@ -46,7 +45,7 @@ def test_text_without_the_mark(marked, tmp_path):
 
 
 def test_readers_skip_the_mark(marked, tmp_path):
-    assert read_json(marked("config.json", '{"a": 1}')) == {"a": 1}
+    assert read_object(marked("config.json", '{"a": 1}')) == {"a": 1}
     assert read_prompts(marked("p.txt", "a cat"))[0].prompt == "a cat"
     assert read_prompts(marked("p.jsonl", '{"prompt": "a cat"}'))[0].prompt == "a cat"
     assert read_video_prompts(marked("v.txt", "a cat")) == ["a cat"]

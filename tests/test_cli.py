@@ -464,7 +464,7 @@ def test_unreadable_models(run, tmp_path):
         (["generate", PROMPT, "--method", "scd[window"], ["NAME[SETTING=VALUE"]),
         (["generate", PROMPT, "--rule", "no_module:Rule"], ["can't import rule", "PYTHONPATH"]),
         (["ask", "none.png", "what"], ["no picture none.png"]),
-        (["ask", "a-file", "what"], ["can't read a-file as a picture"]),
+        (["ask", "a-file", "what"], ["can't read a-file: it is no picture"]),
         (["ask", "picture.png", " "], ["the question is empty"]),
         (["ask", "picture.png", "what", "--method", "hydra"], ["train vlm-head --method hydra"]),
         (["ask", "picture.png", "what", "--model", "embedded-image"], ["VlmPipeline can't open"]),

@@ -57,6 +57,7 @@ def test_draws(pipe):
     assert pipe(PROMPT, height=64).images[0].size == (64, 64)
 
 
+@pytest.mark.slow
 def test_greedy_methods_agree():
     pipe = ImagePipeline.from_pretrained(dtype=torch.float64)
     pipe.set_progress_bar_config(disable=True)

@@ -78,6 +78,7 @@ def test_exact_methods_call_the_head_half_as_often(pipe, method):
     assert stats.backbone_calls == plain.backbone_calls == 16
 
 
+@pytest.mark.slow
 def test_pictures_follow_their_captions(pipe):
     """One object in the colour that the caption names, which a picture drawn blindly rarely has."""
     rng = np.random.default_rng(3)

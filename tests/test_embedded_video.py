@@ -49,6 +49,7 @@ def test_drafter_costs_a_sixth_at_most(pipe):
     assert cost(pipe.drafter) <= cost(pipe.transformer) / 6
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_autoencoder_keeps_what_the_judge_sees(pipe):
     """The ceiling of every quality figure: true clips, encoded and decoded, are judged."""
@@ -63,6 +64,7 @@ def test_autoencoder_keeps_what_the_judge_sees(pipe):
     assert np.mean(scores) >= 0.85
 
 
+@pytest.mark.slow
 def test_clips_follow_their_prompts(pipe):
     """Judged by the prompts that they were made of, and by others."""
     rng = np.random.default_rng(4)

@@ -113,6 +113,9 @@ def test_ask_command(tmp_path, capsys):
     assert main([*command, "--compare"]) == 0
     plain, ours, head, *rows = capsys.readouterr().out.splitlines()
     assert plain.partition(": ")[2] == ours.partition(": ")[2] != ""
-    assert [row.split()[0] for row in (head, *rows)] == ["method", "plain", "draft"]
+    assert [row.split()[0] for row in (head, *rows)] == [
+        *("method", "plain", "draft"),
+        "seconds:",
+    ]
     assert main(["ls", "models", "--json"]) == 0
     assert "embedded-vlm" in json.loads(capsys.readouterr().out)

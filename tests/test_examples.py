@@ -51,7 +51,7 @@ def test_no_example_is_left_out():
         assert all(file.split("/")[0] in row for file in files)
 
 
-QUICK = ("ask_about_picture", "draw_picture", "train_drafter")  # of each kind one
+QUICK = ("ask_about_picture", "draw_picture")  # the rest takes long
 
 
 @pytest.mark.parametrize(

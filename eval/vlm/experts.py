@@ -9,7 +9,7 @@ from PIL import Image
 
 from ...engine.stats import SpecStats
 from ...errors import InputError
-from ...models.loading import read_json
+from ...files import read_object
 from ...models.vlm_folder import check_family
 from ...pipelines.base import locate
 from ...pipelines.expert import TransformersExpert
@@ -41,7 +41,7 @@ def check_experts(job: Job) -> None:
             "--expert NAME=FOLDER"
         )
     for folder in found.values() if names_of(job) else ():
-        config = read_json(locate(folder, VlmPipeline.embedded) / "config.json")
+        config = read_object(locate(folder, VlmPipeline.embedded) / "config.json")
         check_family(str(config.get("model_type")))
 
 

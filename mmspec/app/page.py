@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from ..errors import InputError
+from ..files import to_json
 from ..pipelines.base import shipped
 from ..pipelines.present import runnable_in
 from . import markup, words
@@ -109,7 +109,7 @@ class Page:
         )
         with gr.Row(elem_classes="mm-examples"):
             for example in tab.examples:
-                put = f"() => {json.dumps(example)}"  # in the browser: nobody else is asked
+                put = f"() => {to_json(example)}"  # in the browser: nobody else is asked
                 gr.Button(example, size="sm").click(None, None, inputs["prompt"], js=put, **_QUIET)
         hint = gr.HTML(self._hint(tab, self.shelf.names(tab.modality)[0]), elem_classes="mm-hints")
         if tab.pictured:

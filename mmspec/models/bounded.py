@@ -47,7 +47,7 @@ def bounded(shapes: Mapping[str, Sequence[int]], source: str | Path) -> Iterator
         made += 1
         values += thing.numel() if isinstance(thing, Tensor) else 0
         if made > most or values > room:
-            raise misfit(shapes, source)
+            raise _misfit(shapes, source)
 
     with ExitStack() as hooks:
         for register in (
@@ -68,14 +68,14 @@ def check_layers(config: Any, shapes: Mapping[str, Sequence[int]], source: str |
         for name, value in config.items():
             layers = isinstance(value, int) and _LAYERS.fullmatch(str(name))
             if layers and value > _TIMES * len(shapes) + _MORE:
-                raise misfit(shapes, source)
+                raise _misfit(shapes, source)
             check_layers(value, shapes, source)
     elif isinstance(config, list):
         for value in config[:_MORE]:
             check_layers(value, shapes, source)
 
 
-def misfit(shapes: Mapping[str, Sequence[int]], source: str | Path) -> InputError:
+def _misfit(shapes: Mapping[str, Sequence[int]], source: str | Path) -> InputError:
     """The error of a config that is far larger than its weights."""
     values = sum(math.prod(shape) for shape in shapes.values())
     return InputError(

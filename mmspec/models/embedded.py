@@ -55,7 +55,9 @@ def readable(folder: Path) -> Path:
             except OSError:  # another process was faster
                 if not copy.is_dir():
                     raise
-    except OSError as error:
+    except (OSError, InputError) as error:
+        if isinstance(error, InputError) and not isinstance(error.__cause__, OSError):
+            raise  # a packed file is damaged
         raise InputError(
             f"can't unpack {folder.name!r} into {copy.parent}: {reason(error)}; "
             "set MMSPEC_CACHE to a folder that can be written"

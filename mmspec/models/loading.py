@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..files import read_object
 from .bounded import bounded, check_layers
 from .weights import check_regular, read_heads, read_tensors
@@ -38,7 +38,7 @@ def load_model(
             another shape (the first few are named), or the config is far larger than the weights.
     """
     folder = Path(folder)
-    config = read_json(folder / "config.json")
+    config = read_object(folder / "config.json")
     heads = read_heads(weight_files(folder, variant=variant))
     shapes = {name: head.shape for name, head in heads.items()}
     try:
@@ -48,8 +48,7 @@ def load_model(
     except InputError:
         raise
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{folder}/config.json is no {cls.__name__}: {first}") from error
+        raise InputError(f"{folder}/config.json is no {cls.__name__}: {reason(error)}") from error
     load_strict(model, read_weights(folder, variant=variant), folder)
     return cast(model, dtype)
 
@@ -79,7 +78,7 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | N
             return kind.from_pretrained(folder)
         heads = read_heads(weight_files(folder, TRANSFORMERS, variant))
         shapes = {name: head.shape for name, head in heads.items()}
-        check_layers(read_json(folder / "config.json"), shapes, folder / "config.json")
+        check_layers(read_object(folder / "config.json"), shapes, folder / "config.json")
         with bounded(shapes, folder / "config.json"):
             model, report = kind.from_pretrained(
                 folder,
@@ -172,7 +171,7 @@ def weight_files(folder: Path, file: str = WEIGHTS, variant: str | None = None) 
     names = [str(Path(file).with_suffix(f"{suffix}.safetensors"))]
     # transformers takes the one file where there is one, and Diffusers the shards
     if index.exists() and not (file == TRANSFORMERS and (folder / names[0]).exists()):
-        shards = read_json(index).get("weight_map")
+        shards = read_object(index).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):
             raise InputError(f"{index} holds no weight_map")
         names = sorted(set(shards.values()))
@@ -187,10 +186,3 @@ def weight_files(folder: Path, file: str = WEIGHTS, variant: str | None = None) 
         if not any(path.resolve().is_relative_to(inside) for inside in homes):
             raise InputError(f"can't read weights {path}: it lies outside of {folder}; copy it in")
     return paths
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a regular file."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"can't read {path}: it is no regular file")
-    return read_object(path)

@@ -32,7 +32,7 @@ class Prompt:
     Attributes:
         embedded: `[R, T, D]`, left-padded.
         mask: `[R, T]`, False where padded.
-        positions: rotary positions of the prompt's columns and of the outputs behind them,
+        positions: those of the prompt's columns and of the outputs behind them,
             `[R, T + limit]`, or `[axes, R, T + limit]`.
         text: ids that a draft may be copied from `[R, T]`, -1 where there is none; None: nothing.
         stride: output tokens in a row of the picture; 1 for text.

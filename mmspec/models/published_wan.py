@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, reason
+from ..files import read_object
 from .bounded import bounded
-from .loading import cast, load_strict, read_json, read_weights
+from .loading import cast, load_strict, read_weights
 from .wan import WanTransformer
 from .weights import read_checkpoint
 
@@ -52,13 +53,13 @@ def load_wan(
     except InputError:
         raise
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is no Wan: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{path} is no Wan: {reason(error)}") from error
     load_strict(model, weights, path)
     return cast(model, dtype)
 
 
 def _folder_config(path: Path) -> dict[str, Any]:
-    config = read_json(path / "config.json")
+    config = read_object(path / "config.json")
     kind, task = config.get("_class_name"), config.get("model_type", "t2v")
     if kind not in CLASSES:
         raise InputError(f"{path} holds a {kind}; the original layout is that of a WanModel")

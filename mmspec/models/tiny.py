@@ -51,7 +51,6 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"\w*(state_size|d_state|d_ssm)|time_step_rank|mamba_dt_rank|d_rel|ngram_vocab_size_base", 8),
     (r"\w*chunk_size|\w*group_vocab|split_ngram_parts|num_mel_bins", 8),
 )
-DROPPED = ("layer_types", "mlp_layer_types", "transformers_version", "model_type", "architectures")
 # what a config leaves open and its model needs
 UNSTATED = {
     "head_dim": 8,

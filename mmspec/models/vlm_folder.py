@@ -12,7 +12,8 @@ from transformers import AutoProcessor
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from ..errors import InputError
-from .loading import load_component, read_json
+from ..files import read_object
+from .loading import load_component
 from .prompted import DECODERS
 
 VERDICT_WORDS = "verdict.json"  # how the model was taught to be asked for a verdict
@@ -41,7 +42,7 @@ def load_vlm(
         InputError: a file is missing or unreadable, a tensor does not fit, or the family is
             unknown.
     """
-    family = str(read_json(folder / "config.json").get("model_type"))
+    family = str(read_object(folder / "config.json").get("model_type"))
     check_family(family)
     kind = getattr(transformers, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[family])
     parts = {}

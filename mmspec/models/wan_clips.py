@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..errors import InputError
-from ..files import to_json
+from ..files import parse_json, to_json
 from .wan import WanTransformer
 from .wan_sampler import FewStepSampler, denoise_block
 from .wan_window import ContextWindow
@@ -199,7 +198,7 @@ class WanClips:
             InputError: it is of others.
         """
         try:
-            made = json.loads(bytes(snapshot["made_by"].tolist()))
+            made = dict(parse_json(bytes(snapshot["made_by"].tolist()), "the snapshot"))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("this is no snapshot of a clip") from error
         for what, mine in self._made_by().items():

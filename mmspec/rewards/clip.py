@@ -22,8 +22,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..files import read_object
 from ..models.bounded import bounded
-from ..models.loading import cast, load_strict, read_json
+from ..models.loading import cast, load_strict
 from ..models.unread import lost_words, tell_lost
 from ..models.weights import read_checkpoint
 from ..registry import check_name
@@ -78,7 +79,7 @@ class OpenCLIP:
         folder = Path(path)
         if not folder.is_dir():
             raise InputError(f"no folder {folder} with {CONFIG}")
-        read_json(folder / CONFIG)
+        read_object(folder / CONFIG)
         weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
         if weights is None:
             raise InputError(f"no {WEIGHTS[0]} or {WEIGHTS[-1]} in {folder}")

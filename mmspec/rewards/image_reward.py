@@ -25,8 +25,9 @@ from transformers import (
 )
 
 from ..errors import InputError
+from ..files import read_object
 from ..models.bounded import bounded
-from ..models.loading import cast, check_tensors, load_component, read_json
+from ..models.loading import cast, check_tensors, load_component
 from ..models.unread import lost_words, tell_lost
 from ..models.weights import read_checkpoint
 from .base import Images, batches, check_pairs, to_pil
@@ -196,7 +197,7 @@ def build_network(text_config: Path) -> ImageRewardNetwork:
         intermediate_size=4 * VIT["hidden_size"],
         **VIT,
     )
-    published = read_json(text_config)
+    published = read_object(text_config)
     absent = [key for key in _TEXT_SIZES if key not in published]
     if absent:
         raise InputError(f"{text_config} has no {absent[0]}")

@@ -82,7 +82,7 @@ def test_what_a_report_says_is_text(page, data, tmp_path):
                 **data,
                 "methods": {n: {**r, "nfe_per_sample": "x"} for n, r in data["methods"].items()},
             },
-            "the report holds what can't be drawn",
+            "nfe_per_sample must be a finite number, not 'x'",
         ),
     ],
 )

@@ -16,10 +16,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5EncoderModel
 from wans import tiny_wan
 
 from mmspec.errors import InputError
+from mmspec.files import read_object
 from mmspec.models.bounded import bounded, check_layers
 from mmspec.models.eagle import EagleHead
 from mmspec.models.llamagen import LlamaGenTransformer
-from mmspec.models.loading import WEIGHTS, load_component, load_model, read_json, read_weights
+from mmspec.models.loading import WEIGHTS, load_component, load_model, read_weights
 from mmspec.models.mar import MarTransformer
 from mmspec.models.published_wan import load_wan
 from mmspec.models.vq import VQModel
@@ -82,7 +83,7 @@ def test_sizes_are_those_of_the_weights(folders, tmp_path, name, kind, size, sai
     """Noticed while the network is made, long before it is as large as it is said to be."""
     assert load_component(kind, folders[name], torch.float32) is not None
     folder = shutil.copytree(folders[name], tmp_path / name)
-    config = read_json(folder / "config.json")
+    config = read_object(folder / "config.json")
     assert size in config
     (folder / "config.json").write_text(json.dumps({**config, size: said}))
     with pytest.raises(InputError, match="far larger than its weights") as caught:
@@ -100,7 +101,7 @@ def test_wan_as_released(folders, tmp_path):
 def test_draft_head(tmp_path):
     head = EagleHead(dim=8, n_head=2, hidden_dim=16)
     head.save_pretrained(tmp_path)
-    config = read_json(tmp_path / "config.json")
+    config = read_object(tmp_path / "config.json")
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_dim": 10**9}))
     with pytest.raises(InputError, match="far larger than its weights"):
         load_model(EagleHead, tmp_path)

@@ -104,7 +104,7 @@ def test_compiled_models_run_as_they_were(model, way, before):
 
 
 def test_a_compiled_wrapper_is_refused(model):
-    with pytest.raises(InputError, match="does not generate as transformers' models do"):
+    with pytest.raises(InputError, match="must be a PreTrainedModel"):
         enable_speculation(torch.compile(model, backend=never))
 
 

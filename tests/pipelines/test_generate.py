@@ -573,7 +573,7 @@ def test_models_that_cant_speculate_are_refused(models):
     t5 = T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
     with pytest.raises(InputError, match="encoder of its own"):
         enable_speculation(T5ForConditionalGeneration(t5))
-    with pytest.raises(InputError, match="does not generate"):
+    with pytest.raises(InputError, match="must be a PreTrainedModel"):
         enable_speculation(torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="LlamaModel does not generate"):
         enable_speculation(models["llama"][0].model)

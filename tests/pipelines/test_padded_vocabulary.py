@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from knobs import with_knobs
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec import SpecConfig, disable_speculation, enable_speculation
@@ -48,7 +49,7 @@ def test_greedy_texts(models, method, sizes):
     asked = dict(attention_mask=MASK, max_new_tokens=NEW, do_sample=False)
     theirs = target.generate(PROMPTS, **asked)
     assert sizes[0] == 32 or (theirs >= 32).any()  # it says what the drafter has no row for
-    enable_speculation(target, SpecConfig(method, merge=("lookup", "tree")), drafter)
+    enable_speculation(target, with_knobs(method, "vlm", merge=("lookup", "tree")), drafter)
     ours = target.generate(PROMPTS, **asked)
     assert target.speculation_stats.fault is None
     disable_speculation(target)

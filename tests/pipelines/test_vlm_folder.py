@@ -101,7 +101,7 @@ def test_a_head_that_is_not_there(pipe, folder, tmp_path):
         other.enable_speculation(SpecConfig("eagle"))
     own = shutil.copytree(folder, tmp_path / "vlm")
     (own / "heads" / "vispec" / "config.json").write_text("{")
-    with pytest.raises(InputError, match="can't read"):
+    with pytest.raises(InputError, match="not JSON"):
         VlmPipeline.from_pretrained(own)
 
 

@@ -48,6 +48,10 @@ class HeadDecoder(Decoder):
         self.embeddings = self.target.embeddings  # the target may have been moved
         self._turns = self.network.rotary(positions, self.embeddings.dtype)
 
+    def embed(self, ids: Tensor) -> Tensor:
+        """The target's inputs, which some models scale."""
+        return self.target.embed(ids)
+
     def rotary(self, grid: int | None = None) -> Tensor:
         """The columns that have a place."""
         return torch.arange(self._turns.shape[1], device=self._turns.device)

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from ...errors import InputError
+from ...files import read_object
 from ...registry import Registry
-from ..loading import load_model, read_json
+from ..loading import load_model
 from .base import DraftHead
 
 HEADS = Registry(
@@ -43,7 +44,7 @@ def load_head(
     Raises:
         InputError: the folder holds no head, or its weights don't fit its config.
     """
-    name = read_json(Path(folder) / "config.json").get("_class_name")
+    name = read_object(Path(folder) / "config.json").get("_class_name")
     kinds = {kind.__name__: kind for kind in map(HEADS.get, HEADS.names())}
     if name not in kinds:
         raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")

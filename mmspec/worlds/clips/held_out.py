@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError
-from ...files import read_text
+from ...files import parse_json, read_text
 from .clip import Clip, sample
 from .prompts import ClipPrompt
 from .vocabulary import KINDS, Kind
@@ -70,7 +69,7 @@ def held_out_clips(number: int, seed: int = 0) -> Iterator[HeldOutClip]:
 
 def read_held_out_clips(path: Path) -> list[HeldOutClip]:
     """The lines of a list."""
-    rows = (json.loads(line) for line in read_text(path).splitlines())
+    rows = (parse_json(line, str(path)) for line in read_text(path).splitlines())
     return [HeldOutClip(row.pop("id"), tuple(row.pop("seed")), ClipPrompt(**row)) for row in rows]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ...errors import InputError
-from ...files import read_text, to_json, write_atomic
+from ...files import parse_json, read_text, to_json, write_atomic
 from .answers import is_correct
 from .chart_claims import score_chart
 from .chart_texts import CHART_KINDS, ask_chart, describe_chart
@@ -160,7 +159,7 @@ def held_out_descriptions(number: int, seed: int = 0) -> Iterator[HeldOut]:
 
 def read_held_out(path: Path) -> list[HeldOut]:
     """The lines of a list."""
-    rows = (json.loads(line) for line in read_text(path).splitlines())
+    rows = (parse_json(line, str(path)) for line in read_text(path).splitlines())
     return [HeldOut(**{**row, "seed": tuple(row["seed"])}) for row in rows]
 
 

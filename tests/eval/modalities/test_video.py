@@ -308,7 +308,7 @@ def test_methods_that_can_run(pipe):
         ({"width: 16": "width: 20"}, [], "plain: width must be a multiple of 8 pixels, not 20"),
         ({"num_frames: 13": "num_frames: 14"}, [], "num_frames must be of whole blocks"),
         ({"steps: 1}": "steps: 0}"}, [], "plain:hasty: steps must fall from 1000"),
-        ({"steps: 1}": "steps: soon}"}, [], "plain:hasty: an argument of the call is of a wrong"),
+        ({"steps: 1}": "steps: soon}"}, [], "plain:hasty: num_inference_steps must be an integer"),
         ({"hasty: {num": "hasty: {window: 2, num"}, [], "call argument 'window'"),
         ({"attributes, motion": "attributes, geneval"}, [], "metric 'geneval'"),
         ({"clips.jsonl": "shapes-held-out.jsonl"}, [], "the tag must be one of move"),

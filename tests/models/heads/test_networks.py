@@ -412,6 +412,16 @@ def test_a_head_of_another_target(change, message):
         HeadDecoder(head, VlmDecoder(tiny_llava(**change)))
 
 
+def test_inputs_are_the_targets(monkeypatch):
+    """Of a model that scales them, such as Gemma, scaled."""
+    model = tiny_llava()
+    target, ids = VlmDecoder(model), torch.tensor([[3, 5]])
+    decoder = HeadDecoder(tiny_head("vispec", model), target)
+    assert torch.equal(decoder.embed(ids), model.get_input_embeddings()(ids))
+    monkeypatch.setattr(target, "embed", lambda ids: 3 * model.get_input_embeddings()(ids))
+    assert torch.equal(decoder.embed(ids), 3 * model.get_input_embeddings()(ids))
+
+
 def test_folders_that_hold_no_head(tmp_path):
     with pytest.raises(InputError, match="can't read"):
         load_head(tmp_path)
