@@ -66,7 +66,9 @@ def test_autoencoder_keeps_what_the_detector_sees(pipe):
     assert np.mean(right) >= 0.85
 
 
-@pytest.mark.parametrize("method", ["reflection", "gamma-maximal"])
+@pytest.mark.parametrize(
+    "method", ["reflection", pytest.param("gamma-maximal", marks=pytest.mark.slow)]
+)
 def test_exact_methods_call_the_head_half_as_often(pipe, method):
     pipe.disable_speculation()
     plain = pipe(PROMPT, **FEW, generator=torch.Generator().manual_seed(0)).stats
@@ -96,6 +98,7 @@ def test_pictures_follow_their_captions(pipe):
     assert right(0) >= 2 * right(1)  # the pictures of other captions
 
 
+@pytest.mark.slow
 def test_command(tmp_path, capsys):
     command = ["generate", PROMPT, "--model", "embedded-mar", "--iterations", "8", "--compare"]
     assert main([*command, "-n", "1", "-o", str(tmp_path)]) == 0

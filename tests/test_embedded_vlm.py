@@ -77,7 +77,7 @@ def test_greedy_methods_agree():
         assert method == "plain" or out.stats.nfe < found["plain"].stats.nfe, method
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_heads_are_worth_their_while_and_look(pipe, temperature):
     assert sorted(pipe.heads) == HEADS
     lines = list(held_out_descriptions(6, seed=3))

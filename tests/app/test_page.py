@@ -515,7 +515,7 @@ def test_what_is_offered_runs_on_the_embedded_models():
                 pipe.check_speculation(SpecConfig(method))
 
 
-LONG = {"continuous": pytest.mark.slow}
+LONG = dict.fromkeys(("continuous", "video"), pytest.mark.slow)
 
 
 @pytest.mark.parametrize("modality", [pytest.param(m, marks=LONG.get(m, ())) for m in TAB])

@@ -127,7 +127,9 @@ def test_joint_law_where_not_all_nodes_fit(names, nodes):
     assert worst(MergedDrafter, names, nodes) < EXACT
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 4, 6])
+@pytest.mark.parametrize(
+    "nodes", [2, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 6))]
+)
 @pytest.mark.parametrize("siblings", ["drawn", "drawn independently"])
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("other", ["chain", "lookup"])

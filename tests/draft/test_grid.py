@@ -100,7 +100,7 @@ def test_joint_law_of_chains(name, rule):
     assert distance(law, target.joint(GRID.length)) < EXACT
 
 
-LONG = {"independent": pytest.mark.slow}
+LONG = dict.fromkeys(("tree", "independent"), pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=LONG.get(n, ())) for n in TREES])

@@ -139,6 +139,7 @@ def test_training_wants_plain_weights(folder, tmp_path):
         train("clip", packed)
 
 
+@pytest.mark.slow
 def test_the_command_there_and_back(folder, tmp_path):
     def call(*words):
         command = [sys.executable, "-m", "mmspec.models.eight_bit", *map(str, words)]

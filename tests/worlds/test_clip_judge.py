@@ -79,12 +79,14 @@ def test_true_clips(cases, kind):
         assert np.mean([np.isfinite(score.order).any() for score in scores]) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_true_clips(kind):
     prompt, clip = sample(np.random.default_rng([43, KINDS.index(kind)]), kind, "held_out")
     assert judge(render_clip(clip, range(TIMING.frames(12))), prompt).score >= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_clips_in_a_mirror(cases, kind):
     """They are what `mirrored` says, and no more what their prompt says if that is sideways.

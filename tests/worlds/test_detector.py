@@ -114,14 +114,15 @@ def test_rendered_scenes_at_64_pixels():
     assert accuracy(600, 64) >= 0.99
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n == "everything" else pytest.mark.slow) for n in DAMAGES]
-)
+EACH = [pytest.param(n, marks=() if n == "everything" else pytest.mark.slow) for n in DAMAGES]
+
+
+@pytest.mark.parametrize("name", EACH)
 def test_damaged_pictures_at_128_pixels(name):
     assert accuracy(240, 128, DAMAGES[name]) >= 0.98
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", EACH)
 def test_damaged_pictures_at_64_pixels(name):
     assert accuracy(240, 64, DAMAGES[name]) >= (0.92 if name == "everything" else 0.97)
 
