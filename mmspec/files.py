@@ -5,6 +5,7 @@ Imports neither torch nor anything else that is slow.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
@@ -170,8 +171,7 @@ def locked(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"can't write to {folder}: {reason(error)}") from error
     try:
-        with suppress(NotImplementedError):
-            _lock(handle, folder)
+        _lock(handle, folder)
         yield folder
     finally:
         _remove_empty(made)
@@ -179,6 +179,7 @@ def locked(folder: Path) -> Iterator[Path]:
 
 
 def _lock(handle: int, folder: Path) -> None:
+    """Take the lock; on a file system that has none, go on without it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:
@@ -186,7 +187,8 @@ def _lock(handle: int, folder: Path) -> None:
             f"another run writes to {folder}; wait for it, or name another folder"
         ) from error
     except OSError as error:
-        raise NotImplementedError("a file system without locks") from error
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+            raise InputError(f"can't lock {folder}: {reason(error)}") from error
 
 
 def _missing(folder: Path) -> list[Path]:

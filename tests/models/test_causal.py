@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from sizes import SMALL
 from transformers import (
     GraniteConfig,
     GraniteForCausalLM,
@@ -22,15 +23,7 @@ from mmspec.models.causal import CausalDecoder, cache_name
 from mmspec.models.guided import GuidedDecoder
 
 VOCAB = 20
-SIZES = dict(
-    vocab_size=VOCAB,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=64,
-)
+SIZES = SMALL | dict(vocab_size=VOCAB, num_key_value_heads=2)
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
 CLOSE = 1e-5  # transformers turns positions in float32
 

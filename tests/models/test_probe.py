@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sizes import SMALL
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from mmspec import SpecConfig, disable_speculation, enable_speculation
@@ -84,16 +85,8 @@ def test_windows_that_the_default_config_leaves_out(kind):
 @pytest.mark.parametrize("method", ["plain", "early-exit", "dynamic-tree"])
 def test_windows_with_other_drafters(method):
     """Trees that are drafted level by level see their own levels within the window."""
-    config = MistralConfig(
-        vocab_size=23,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        sliding_window=4,
-    )
+    sizes = SMALL | dict(vocab_size=23, num_hidden_layers=3, num_key_value_heads=2)
+    config = MistralConfig(**sizes, sliding_window=4)
     model = randomized(MistralForCausalLM(config), torch.float64)
     drafter = copy.deepcopy(model)
     drafter.model.layers = drafter.model.layers[:2]
@@ -152,14 +145,7 @@ class Blind(LlamaForCausalLM):
 
 @pytest.mark.parametrize("leaves", ["position_ids", "attention_mask"])
 def test_a_model_that_leaves_something_out_is_seen(leaves):
-    config = LlamaConfig(
-        vocab_size=23,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=64,
-    )
+    config = LlamaConfig(vocab_size=23, **SMALL)
     model = randomized(Blind(config), torch.float32)
     probed(model)
     model.leaves = leaves

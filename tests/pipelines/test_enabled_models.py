@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+from sizes import SMALL
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 from transformers import (
@@ -24,16 +25,7 @@ from mmspec.models.tiny import randomized
 
 NEW = 16
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
-SIZES = dict(
-    vocab_size=24,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=64,
-    eos_token_id=None,
-)
+SIZES = SMALL | dict(vocab_size=24, num_key_value_heads=2, eos_token_id=None)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import torch
 from accelerate.hooks import ModelHook, add_hook_to_module
 from knobs import with_knobs
+from sizes import SMALL
 from transformers import (
     GenerationConfig,
     GPTNeoXConfig,
@@ -40,15 +41,11 @@ from mmspec.models.processed import ProcessedTarget
 from mmspec.models.prompted import PromptedDecoder
 
 VOCAB, NEW = 23, 24
-SIZES = dict(
+SIZES = SMALL | dict(
     vocab_size=VOCAB,
-    hidden_size=32,
-    intermediate_size=48,
     num_hidden_layers=3,
-    num_attention_heads=4,
     num_key_value_heads=2,
     head_dim=8,
-    max_position_embeddings=64,
     tie_word_embeddings=False,
     bos_token_id=1,
     eos_token_id=None,

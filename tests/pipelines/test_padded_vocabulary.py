@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from knobs import with_knobs
+from sizes import SMALL
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec import SpecConfig, disable_speculation, enable_speculation
@@ -21,16 +22,7 @@ MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
 
 def made(rows: int, seed: int = 0) -> LlamaForCausalLM:
     """A model of `WORDS` words and some rows more, which it likes to say."""
-    config = LlamaConfig(
-        vocab_size=rows,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=64,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
+    config = LlamaConfig(vocab_size=rows, eos_token_id=None, pad_token_id=0, **SMALL)
     model = randomized(LlamaForCausalLM(config), torch.float64, seed)
     with torch.no_grad():
         model.lm_head.weight[WORDS:] *= 2
