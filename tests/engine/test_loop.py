@@ -21,7 +21,7 @@ from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.length.heuristic import HeuristicLength
 from mmspec.engine.loop import advance, run
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Context, Draft, Engine, Interrupted, OneHot, Scores, Verdict
+from mmspec.engine.types import Context, Draft, Engine, Interrupted, OneHot, Opaque, Scores, Verdict
 from mmspec.models.target import TokenTarget
 
 NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "jacobi-above", "coupled", "lookup"]
@@ -502,3 +502,17 @@ def test_lengths_start_anew():
     told(policy, [3, 3], [3, 0])
     policy.start(1)
     assert policy.budget() == [3]
+
+
+def test_vectors_join_where_each_row_stands():
+    """Tokens of several numbers, of two rows that take two and one of what a round emits."""
+    context = Context.empty(2, 4, first=torch.zeros(2, 1, 3))
+    for turn in (1, 2):
+        emitted = 100.0 * turn + torch.arange(12.0).view(2, 2, 3)
+        draft = Draft(emitted[:, :1], torch.tensor([1, 1]), Opaque())
+        counts = torch.tensor([2, 1])
+        verdict = Verdict(counts - 1, emitted, emitted[:, -1:], counts)
+        advance(context, draft, Scores(torch.ones(2, 2, 1)), verdict)
+    assert context.base == [4, 2]
+    assert context.tokens[0, :, 0].tolist() == [100, 103, 200, 203]
+    assert context.tokens[1, :2].tolist() == [[106, 107, 108], [206, 207, 208]]
