@@ -44,9 +44,14 @@ def visitor(browser, address) -> Iterator:
     faults: list[str] = []
     contexts = []
 
+    def fault(text: str) -> None:
+        # Gradio's client says this of a stream that it closes itself, as a page is left
+        if not text.startswith("AbortError: signal is aborted"):
+            faults.append(text)
+
     def note(message) -> None:
         if message.type in ("error", "assert"):
-            faults.append(message.text)
+            fault(message.text)
 
     def outside(request) -> None:
         if not request.url.startswith((address, "data:", "blob:")):
@@ -58,7 +63,7 @@ def visitor(browser, address) -> Iterator:
         page = context.new_page()
         page.set_default_timeout(WAIT)
         page.on("console", note)
-        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("pageerror", lambda error: fault(f"{error.name}: {error.message}"))
         page.on("request", outside)
         page.on("response", lambda r: r.status >= 400 and faults.append(f"{r.status} {r.url}"))
         page.goto(address)
