@@ -14,12 +14,12 @@ from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..files import locked, write_atomic, write_json
 from ..progress import bar
-from .bootstrap import ratio_interval
-from .counters import network_calls
 from .environment import environment
 from .files import png_bytes
+from .measure.bootstrap import ratio_interval
+from .measure.counters import network_calls
+from .measure.timing import Sample, paired_runs
 from .run.samples import output_tokens
-from .timing import Sample, paired_runs
 
 NETWORKS = {  # calls that are counted apart, by a row's field
     "head_calls_per_sample": "head calls",

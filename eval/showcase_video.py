@@ -11,14 +11,14 @@ from PIL import Image, ImageDraw
 
 from ..config import SpecConfig
 from ..files import locked, write_atomic, write_json
-from ..pipelines.video_sizes import VideoSizes
+from ..pipelines.video.sizes import VideoSizes
 from ..progress import say
 from .contact_sheet import COLOURS
 from .data.video_export import Encoder, write_video
 from .files import png_bytes
 from .frame_times import gif_times
+from .measure.timing import Sample, paired_runs
 from .showcase import showcase_record, shown_runs
-from .timing import Sample, paired_runs
 
 HEIGHT = 96  # pixels of a frame in a strip
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from mmspec.cli import main
+from mmspec.cli.main import main
 
 out = Path("report")
 # six samples are enough to see what a report looks like; leave --limit out for one that counts

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from mmspec import SpecConfig, VideoPipeline
-from mmspec.models.wan_window import ContextWindow
+from mmspec.models.wan.window import ContextWindow
 
 pipe = VideoPipeline.from_pretrained()  # the embedded model; or a folder of yours
 pipe.enable_speculation(SpecConfig("sdvg"))

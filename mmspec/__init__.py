@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from .config import SpecConfig
     from .errors import InputError
     from .models.embedded import embedded_folder
-    from .models.heads.named import load_head
-    from .pipelines.continuous import ContinuousImagePipeline
-    from .pipelines.generate import disable_speculation, enable_speculation
-    from .pipelines.image import ImagePipeline
-    from .pipelines.video import VideoPipeline
-    from .pipelines.vlm import VlmPipeline
+    from .models.heads.loading import load_head
+    from .pipelines.continuous.pipeline import ContinuousImagePipeline
+    from .pipelines.image.pipeline import ImagePipeline
+    from .pipelines.video.pipeline import VideoPipeline
+    from .pipelines.vlm.generate import disable_speculation, enable_speculation
+    from .pipelines.vlm.pipeline import VlmPipeline
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,16 +33,16 @@ __all__ = [
 ]
 
 _LAZY = {
-    "ContinuousImagePipeline": "mmspec.pipelines.continuous:ContinuousImagePipeline",
-    "ImagePipeline": "mmspec.pipelines.image:ImagePipeline",
+    "ContinuousImagePipeline": "mmspec.pipelines.continuous.pipeline:ContinuousImagePipeline",
+    "ImagePipeline": "mmspec.pipelines.image.pipeline:ImagePipeline",
     "InputError": "mmspec.errors:InputError",
     "SpecConfig": "mmspec.config:SpecConfig",
-    "VideoPipeline": "mmspec.pipelines.video:VideoPipeline",
-    "VlmPipeline": "mmspec.pipelines.vlm:VlmPipeline",
-    "disable_speculation": "mmspec.pipelines.generate:disable_speculation",
+    "VideoPipeline": "mmspec.pipelines.video.pipeline:VideoPipeline",
+    "VlmPipeline": "mmspec.pipelines.vlm.pipeline:VlmPipeline",
+    "disable_speculation": "mmspec.pipelines.vlm.generate:disable_speculation",
     "embedded_folder": "mmspec.models.embedded:embedded_folder",
-    "enable_speculation": "mmspec.pipelines.generate:enable_speculation",
-    "load_head": "mmspec.models.heads.named:load_head",
+    "enable_speculation": "mmspec.pipelines.vlm.generate:enable_speculation",
+    "load_head": "mmspec.models.heads.loading:load_head",
 }
 
 

@@ -11,7 +11,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
 from ..config import SpecConfig
-from ..engine.types import Engine
+from ..engine.protocols import Engine
 from ..errors import InputError
 from ..files import atomic_folder, read_object, write_json
 from ..methods import Modality
@@ -20,17 +20,17 @@ from ..models.loading import load_component
 from ..named import config_of
 from ..registry import resolve
 from .arguments import checked
+from .available_methods import first_of
+from .device_map import spread
 from .loading import DeviceMap, Loading, destination, moved
-from .present import first_of
-from .spread import spread
 
 PLAIN = SpecConfig(method="plain")
 _EMBEDDED = "embedded-"  # begins the names of models that ship
 PIPELINES: dict[Modality, str] = {  # of models with a folder of their own
-    "image": "mmspec.pipelines.image:ImagePipeline",
-    "vlm": "mmspec.pipelines.vlm:VlmPipeline",
-    "continuous": "mmspec.pipelines.continuous:ContinuousImagePipeline",
-    "video": "mmspec.pipelines.video:VideoPipeline",
+    "image": "mmspec.pipelines.image.pipeline:ImagePipeline",
+    "vlm": "mmspec.pipelines.vlm.pipeline:VlmPipeline",
+    "continuous": "mmspec.pipelines.continuous.pipeline:ContinuousImagePipeline",
+    "video": "mmspec.pipelines.video.pipeline:VideoPipeline",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..config import SpecConfig
-from ..engine.types import Contract
+from ..engine.laws import Contract
 from ..methods import Modality
 
 
@@ -13,7 +13,7 @@ def contract(config: SpecConfig, modality: Modality) -> Contract:
     Raises:
         InputError: it is not for the modality.
     """
-    from .continuous_parts import make_gaussian_rule
+    from .continuous.parts import make_gaussian_rule
     from .parts import make_rule
 
     parts = config.serving(modality)

@@ -11,9 +11,9 @@ from torch import Tensor
 from ..config import SpecConfig
 from ..engine.length.goodput import Experience
 from ..methods import SELF
-from ..models.denoiser import HeadDenoiser, PackedHead
 from ..models.guided import GuidedDecoder
-from ..models.mar_iterations import MarPlan
+from ..models.mar.denoiser import HeadDenoiser, PackedHead
+from ..models.mar.iterations import MarPlan
 
 _STEPS, _REPEATS = 4, 3  # of a head whose steps are timed
 _MEASURED = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)  # new tokens a row; between them: a line

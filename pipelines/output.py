@@ -9,9 +9,9 @@ from diffusers.utils import BaseOutput
 from torch import Tensor
 
 from ..engine.stats import SpecStats
-from ..models.wan_vae import to_bytes
-from .continuous_stats import ContinuousStats
-from .video_stats import VideoStats
+from ..models.wan.vae import to_bytes
+from .continuous.stats import ContinuousStats
+from .video.stats import VideoStats
 
 
 @dataclass

@@ -8,45 +8,46 @@ from typing import Any, get_args
 from torch import Tensor
 
 from ..config import SpecConfig
-from ..draft.block import BlockDrafter
-from ..draft.coupled import CoupledJacobiDrafter
-from ..draft.dynamic import DynamicTreeDrafter
-from ..draft.features import EagleDrafter, FeatureModel
-from ..draft.gumbel import GumbelJacobiDrafter
-from ..draft.jacobi import JacobiDrafter
-from ..draft.lookup import PromptLookupDrafter
-from ..draft.merged import MergedDrafter
-from ..draft.model import ModelDrafter, TokenModel
-from ..draft.multiscale import MultiScaleDrafter
+from ..draft.draft_model import ModelDrafter, TokenModel
+from ..draft.feature.block import BlockDrafter
+from ..draft.feature.feature_model import EagleDrafter, FeatureModel
+from ..draft.image.multiscale import MultiScaleDrafter
+from ..draft.image.spatial import SpatialDrafter
+from ..draft.image.zipar import ZipArDrafter
+from ..draft.jacobi.coupled import CoupledJacobiDrafter
+from ..draft.jacobi.gumbel import GumbelJacobiDrafter
+from ..draft.jacobi.jacobi import JacobiDrafter
 from ..draft.null import NullDrafter
-from ..draft.recycling import RecyclingDrafter
-from ..draft.self import SelfDrafter, exits, spread
-from ..draft.spatial import SpatialDrafter
-from ..draft.tree import TreeDrafter
-from ..draft.zipar import ZipArDrafter
+from ..draft.prompt_lookup import PromptLookupDrafter
+from ..draft.self_speculation import SelfDrafter, exits, spread
+from ..draft.tree.dynamic_tree import DynamicTreeDrafter
+from ..draft.tree.fixed_tree import TreeDrafter
+from ..draft.tree.merged import MergedDrafter
+from ..draft.tree.token_recycling import RecyclingDrafter
 from ..engine.accept.block import BlockRule
 from ..engine.accept.cool import CoolRule
 from ..engine.accept.greedy import GreedyRule
 from ..engine.accept.grouped import GroupedRule
 from ..engine.accept.kseq import KSeqRule
-from ..engine.accept.lantern import LanternRule
-from ..engine.accept.lantern_released import ReleasedLanternRule
-from ..engine.accept.lanternpp import LanternPlusPlusRule
+from ..engine.accept.lantern.lantern import LanternRule
+from ..engine.accept.lantern.lantern_plus_plus import LanternPlusPlusRule
+from ..engine.accept.lantern.released import ReleasedLanternRule
 from ..engine.accept.local import LocalRule
 from ..engine.accept.recursive import RecursiveRule
 from ..engine.accept.token import TokenRule
 from ..engine.accept.unverified import UnverifiedRule
+from ..engine.laws import Contract
 from ..engine.length.confidence import ConfidenceLength
 from ..engine.length.constant import ConstantLength
 from ..engine.length.goodput import Experience, GoodputLength
 from ..engine.length.heuristic import HeuristicLength
 from ..engine.length.specdec import SpecDecLength
-from ..engine.types import AcceptanceRule, Contract, Drafter, DraftLength
+from ..engine.protocols import AcceptanceRule, Drafter, DraftLength
 from ..errors import InputError
 from ..methods import SELF, WINDOWED
+from ..models.codebook_neighbours import Neighbours
 from ..models.guided import GuidedDecoder
-from ..models.neighbours import Neighbours
-from ..models.spatial import SpatialDecoder
+from ..models.llamagen.spatial_heads import SpatialDecoder
 from ..models.token_grid import TokenGrid
 from ..registry import is_reference, resolve_own
 

@@ -80,7 +80,7 @@ def tiny_llamagen():
     """Builds `LlamaGenTransformer`s with random weights; equal arguments, equal weights."""
     import torch
 
-    from mmspec.models.llamagen import LlamaGenTransformer
+    from mmspec.models.llamagen.transformer import LlamaGenTransformer
 
     def build(
         *, grid=4, vocab=16, prefix=5, n_kv_head=None, rotary_prefix="identity", dtype=torch.float64
@@ -114,8 +114,8 @@ def guided_rows():
     import torch
 
     from mmspec.engine.warp import Warp
-    from mmspec.models.decoder import Decoder
     from mmspec.models.guided import GuidedDecoder
+    from mmspec.models.llamagen.decoder import Decoder
 
     def build(
         model, pads, rows=None, *, scale=2.0, warp=None, limit=None, scratch=8, uncond_pads=None
@@ -159,13 +159,13 @@ def tiny_folder(tmp_path_factory) -> Path:
     from transformers import T5Config, T5EncoderModel
 
     from mmspec import ImagePipeline
-    from mmspec.models.eagle import EagleHead
-    from mmspec.models.llamagen import LlamaGenTransformer
-    from mmspec.models.spatial import SpatialHeads
-    from mmspec.models.upsample import LatentUpsampler
-    from mmspec.models.vq import VQModel
-    from mmspec.train.image_target import TEXT_ENCODER
-    from mmspec.train.words import caption_tokenizer
+    from mmspec.models.llamagen.eagle_head import EagleHead
+    from mmspec.models.llamagen.spatial_heads import SpatialHeads
+    from mmspec.models.llamagen.transformer import LlamaGenTransformer
+    from mmspec.models.llamagen.upsampler import LatentUpsampler
+    from mmspec.models.llamagen.vq import VQModel
+    from mmspec.train.image.target import TEXT_ENCODER
+    from mmspec.train.tokenizers import caption_tokenizer
 
     words = caption_tokenizer()
 

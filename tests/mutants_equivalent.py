@@ -1,7 +1,7 @@
 """Mutants that change nothing, by `Mutant.key`, and why: nobody can write a test against them."""
 
 _LOOP = "mmspec/engine/loop.py: "
-_CHAIN, _EXCESS = "mmspec/engine/accept/chain.py: ", "mmspec/engine/accept/excess.py: "
+_CHAIN, _EXCESS = "mmspec/engine/accept/chain.py: ", "mmspec/engine/accept/gaussian/excess.py: "
 _RING = "outside, 1 + math.sqrt({}) * root, torch.maximum(1 - root, share * math.exp(-0.5))"
 
 EQUIVALENT: dict[str, str] = {

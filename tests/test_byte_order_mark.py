@@ -17,9 +17,9 @@ from mmspec.eval.data.video_export import read_prompts as read_video_prompts
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import SUITES, load_suite
 from mmspec.files import read_object, read_text
-from mmspec.train.vlm_prompts import FilePrompts
-from mmspec.worlds.clips.held_out import read_held_out_clips
+from mmspec.train.vlm.prompts import FilePrompts
 from mmspec.worlds.shapes.exchanges import read_held_out
+from mmspec.worlds.video_world.held_out import read_held_out_clips
 
 
 @pytest.fixture

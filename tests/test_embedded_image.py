@@ -10,15 +10,15 @@ import torch
 from PIL import Image, ImageFilter
 
 from mmspec import ImagePipeline, SpecConfig
-from mmspec.cli import main
+from mmspec.cli.main import main
+from mmspec.eval.measure.reference import set_distance
 from mmspec.eval.metrics.geneval import score_prompt
-from mmspec.eval.reference import set_distance
 from mmspec.methods import serving
 from mmspec.models.embedded import MODELS
-from mmspec.models.llamagen import LlamaGenTransformer
+from mmspec.models.llamagen.transformer import LlamaGenTransformer
 from mmspec.rewards.shapes_clip import ShapesCLIP
 from mmspec.train.clip import _distinct_pairs
-from mmspec.train.words import caption_tokenizer
+from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, render, sample
 from mmspec.worlds.shapes.detector import detect
 

@@ -11,11 +11,11 @@ from PIL import Image
 from torch import nn
 
 from mmspec import ContinuousImagePipeline, SpecConfig
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.eval.metrics.geneval import score_prompt
-from mmspec.models.kl import decode_tokens, posterior, tokens_of
-from mmspec.models.mar import MarTransformer
-from mmspec.train.words import caption_tokenizer
+from mmspec.models.mar.autoencoder import decode_tokens, posterior, tokens_of
+from mmspec.models.mar.transformer import MarTransformer
+from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, render, sample
 from mmspec.worlds.shapes.detector import detect
 

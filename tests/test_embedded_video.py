@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from mmspec import SpecConfig, VideoPipeline
-from mmspec.cli import main
-from mmspec.models.wan_vae import decode_block, encode_block
-from mmspec.models.wan_window import ContextWindow
-from mmspec.train.words import clip_tokenizer
-from mmspec.worlds.clips import KINDS, judge, render_clip, sample
-from mmspec.worlds.clips.timing import TIMING
+from mmspec.cli.main import main
+from mmspec.models.wan.vae import decode_block, encode_block
+from mmspec.models.wan.window import ContextWindow
+from mmspec.train.tokenizers import clip_tokenizer
+from mmspec.worlds.video_world import KINDS, judge, render_clip, sample
+from mmspec.worlds.video_world.timing import TIMING
 
 PROMPT = "a red circle moves right"
 BLOCKS = 12

@@ -9,12 +9,12 @@ import torch
 from PIL import Image
 
 from mmspec import SpecConfig, VlmPipeline
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.eval.vlm.answers import Batch
 from mmspec.eval.vlm.arms import MethodArm
 from mmspec.models.embedded import MODELS, embedded_folder
-from mmspec.pipelines.hearing import VerdictWords, experts_in, verdict_words
-from mmspec.train.vlm_data import VERDICT
+from mmspec.pipelines.verdict.folder import VerdictWords, experts_in, verdict_words
+from mmspec.train.vlm.data import VERDICT
 from mmspec.worlds.shapes.exchanges import (
     draw,
     held_out_descriptions,

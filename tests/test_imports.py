@@ -46,7 +46,7 @@ def test_light_imports(code):
     assert run(code) == ("", set())
 
 
-@pytest.mark.parametrize("module", ["mmspec", "mmspec.cli"])
+@pytest.mark.parametrize("module", ["mmspec", "mmspec.cli.main"])
 def test_help_is_light(module):
     text, heavy = run(HELP.format(module=module))
     assert "usage: mmspec" in text.lower()
@@ -56,7 +56,7 @@ def test_help_is_light(module):
 @pytest.mark.parametrize(
     ("name", "module"),
     [
-        ("ImagePipeline", "mmspec.pipelines.image"),
+        ("ImagePipeline", "mmspec.pipelines.image.pipeline"),
         ("InputError", "mmspec.errors"),
         ("SpecConfig", "mmspec.config"),
     ],

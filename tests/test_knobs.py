@@ -21,9 +21,9 @@ from mmspec.knobs import KNOBS, knobs_of
 from mmspec.methods import METHODS
 from mmspec.models.token_grid import TokenGrid
 from mmspec.named import config_of
-from mmspec.pipelines.continuous_parts import make_gaussian_rule, make_step_length
+from mmspec.pipelines.continuous.parts import make_gaussian_rule, make_step_length
 from mmspec.pipelines.parts import make_drafter, make_length, make_rule
-from mmspec.pipelines.video_speculation import make_routing_rule
+from mmspec.pipelines.video.speculation import make_routing_rule
 
 PARTS = ("method", "drafter", "rule", "length", "head", "draft_compressor", "target_compressor")
 OTHER: dict[str, Any] = {  # than the default

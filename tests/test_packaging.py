@@ -67,7 +67,7 @@ page.desk.close()
 
 
 QUICK_START = """
-from mmspec.cli import main
+from mmspec.cli.main import main
 
 assert main(["generate", "a photo of a red circle", "-n", "1", "--compare"]) == 0
 assert main(["ask", "out/scd-0.png", "What is it?", "--compare"]) == 0

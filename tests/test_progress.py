@@ -10,7 +10,8 @@ from argparse import Namespace
 
 import pytest
 
-from mmspec import cli, progress
+from mmspec import progress
+from mmspec.cli import main as cli
 
 
 class Terminal(io.StringIO):
@@ -136,7 +137,8 @@ def said(monkeypatch) -> list[str]:
 
 
 def test_models_say_that_they_are_loaded_and_unpacked(monkeypatch, tmp_path):
-    from mmspec import cli_options, cli_video
+    from mmspec.cli import options as cli_options
+    from mmspec.cli import video as cli_video
     from mmspec.errors import InputError
     from mmspec.models import embedded
 

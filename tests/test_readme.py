@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mmspec.app.tabs import TABS
-from mmspec.cli import build_parser, main
+from mmspec.cli.main import build_parser, main
 from mmspec.eval.methods import parse_methods
 from mmspec.eval.report.matrix import measured
 from mmspec.eval.schema import Report

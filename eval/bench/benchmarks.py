@@ -16,17 +16,17 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from ...config import SpecConfig
 from ...engine.coins import ProductionCoins
 from ...engine.warp import Warp
-from ...models.decoder import Decoder
-from ...models.llamagen import LlamaGenTransformer
+from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.token_grid import TokenGrid
 from ...progress import say
 from ...registry import check_name
-from ..bootstrap import ratio_interval
 from ..environment import environment
-from ..ideal import call_seconds, measure_forward
-from ..timing import paired_runs
+from ..measure.bootstrap import ratio_interval
+from ..measure.ideal_speedup import call_seconds, measure_forward
+from ..measure.timing import paired_runs
 from .denoising import cspd_bias, denoising_calls
-from .own_work import PROMPT, own_work
+from .overhead import PROMPT, own_work
 from .peer import against_assisted_generation
 from .throughput import goodput_against_plain, throughput, useless_drafter
 

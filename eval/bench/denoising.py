@@ -9,23 +9,23 @@ from typing import Any
 import torch
 
 from ...config import SpecConfig
-from ...draft.denoising import DenoisingDrafter
-from ...draft.frozen import FrozenDrafter
-from ...engine.accept.gamma_maximal import GammaMaximalRule
-from ...engine.accept.gaussian_block import GaussianBlockRule
-from ...engine.accept.reflection import ReflectionRule
+from ...draft.denoising.frozen import FrozenDrafter
+from ...draft.denoising.small_head import DenoisingDrafter
+from ...engine.accept.gaussian.block import GaussianBlockRule
+from ...engine.accept.gaussian.gamma_maximal import GammaMaximalRule
+from ...engine.accept.gaussian.reflection import ReflectionRule
 from ...engine.coins import ProductionCoins
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
+from ...engine.protocols import AcceptanceRule, Drafter, Engine
 from ...engine.stats import SpecStats
-from ...engine.types import AcceptanceRule, Drafter, Engine
-from ...models.denoising import DenoisingTarget
-from ...models.diffusion import DiffusionSchedule
-from ...models.mar_iterations import MarPlan
-from ...pipelines.continuous_speculation import Speculation
-from ...pipelines.continuous_stats import ContinuousStats
-from ...worlds.linear_gaussian import LinearGaussian
-from ...worlds.markov_tokens import MarkovHead, MarkovTokens
+from ...models.mar.denoising_target import DenoisingTarget
+from ...models.mar.iterations import MarPlan
+from ...models.mar.schedule import DiffusionSchedule
+from ...pipelines.continuous.speculation import Speculation
+from ...pipelines.continuous.stats import ContinuousStats
+from ...worlds.toy.linear_gaussian import LinearGaussian
+from ...worlds.toy.markov_tokens import MarkovHead, MarkovTokens
 
 STEPS, SIZE, SPREAD = 100, 16, 0.3  # of MAR's head: steps, numbers in a token; the data's deviation
 LENGTHS = (2, 4, 8, 16)

@@ -14,8 +14,8 @@ import torch
 from ...config import SpecConfig
 from ...engine.stats import SpecStats
 from ...errors import InputError
-from ..bootstrap import Interval, interval
 from ..environment import environment
+from ..measure.bootstrap import Interval, interval
 
 SIDES = (8, 16, 32)
 BATCH = 24  # rows of a call

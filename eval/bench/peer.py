@@ -16,22 +16,22 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ...draft.lookup import PromptLookupDrafter
-from ...draft.model import ModelDrafter
+from ...draft.draft_model import ModelDrafter
 from ...draft.null import NullDrafter
+from ...draft.prompt_lookup import PromptLookupDrafter
 from ...engine.accept.greedy import GreedyRule
 from ...engine.coins import ProductionCoins
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
+from ...engine.protocols import Drafter, Engine
 from ...engine.stats import SpecStats
-from ...engine.types import Drafter, Engine
 from ...engine.warp import Warp
-from ...models.causal import CausalDecoder
 from ...models.guided import GuidedDecoder
 from ...models.target import TokenTarget
-from ...train.words import caption_tokenizer
+from ...models.transformers.causal import CausalDecoder
+from ...train.tokenizers import caption_tokenizer
 from ...worlds.shapes import TASKS, sample_prompt
-from ..bootstrap import ratio_interval
+from ..measure.bootstrap import ratio_interval
 
 GAMMA, NGRAM, PROMPT, NEW = 4, 2, 24, 96
 TARGET = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=8, num_attention_heads=4)

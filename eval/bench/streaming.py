@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from ...config import SpecConfig
-from ...models.wan_window import ContextWindow
-from ...pipelines.video_sizes import VideoSizes
+from ...models.wan.window import ContextWindow
+from ...pipelines.video.sizes import VideoSizes
 from ..environment import environment
-from ..meters import PeakMemory
+from ..measure.meters import PeakMemory
 
 NOISE = 0.01  # of the peak: what a process's memory moves by itself
 PART = 0.05  # of what a clip would take that forgets nothing

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ...config import SpecConfig
-from ..bootstrap import ratio_interval
-from ..timing import paired_runs
+from ..measure.bootstrap import ratio_interval
+from ..measure.timing import paired_runs
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 PROMPTS = (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...worlds.clips import KINDS, ClipPrompt
-from ...worlds.clips.prompts import caption
-from ...worlds.clips.roles import roles_of
+from ...worlds.video_world import KINDS, ClipPrompt
+from ...worlds.video_world.prompts import caption
+from ...worlds.video_world.roles import roles_of
 from .records import Record, read_records
 
 

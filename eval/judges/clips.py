@@ -10,18 +10,18 @@ import numpy as np
 from PIL import Image
 
 from ...picture import open_picture
-from ...worlds.clips import ClipPrompt
-from ...worlds.clips.actor import View
-from ...worlds.clips.judge import judge_views
-from ...worlds.clips.timing import TIMING, Timing
-from ...worlds.clips.vocabulary import PASSES
+from ...worlds.video_world import ClipPrompt
+from ...worlds.video_world.actor import View
+from ...worlds.video_world.judge import judge_views
+from ...worlds.video_world.timing import TIMING, Timing
+from ...worlds.video_world.vocabulary import PASSES
 
 CLIP_METRICS = ("correctness", "attributes", "motion", "order")
 
 
 @dataclass(frozen=True)
 class ClipJudge:
-    """Scores clips by a detector, frame by frame, see `mmspec.worlds.clips.judge`.
+    """Scores clips by a detector, frame by frame, see `mmspec.worlds.video_world.judge`.
 
     | metric        | of a clip                                                                  |
     |---------------|----------------------------------------------------------------------------|

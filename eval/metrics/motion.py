@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ...rewards.base import Images, to_pil
-from ...worlds.clips.vocabulary import DIRECTIONS
 from ...worlds.shapes.detector import Detection, detect
+from ...worlds.video_world.vocabulary import DIRECTIONS
 
 Track = npt.NDArray[np.float64]
 

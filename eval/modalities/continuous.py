@@ -7,11 +7,11 @@ from typing import Any
 
 from ...config import SpecConfig
 from ...errors import InputError
-from ...pipelines.continuous import ContinuousImagePipeline
+from ...pipelines.continuous.pipeline import ContinuousImagePipeline
 from ...pipelines.prompts import classes
-from ..arms import arm
 from ..metrics.table import METRICS
 from ..run.job import Job, Unit
+from ..variants import arm
 from .base import runnable
 from .drawing import DrawingBench, DrawingModality
 from .image_sets import OF_SETS

@@ -8,19 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..arms import AGAIN, arm_names, label
 from ..data.prompts import load_prompts
 from ..environment import dtype_name, environment
-from ..ideal import BareCosts
+from ..measure.ideal_speedup import BareCosts
+from ..measure.quality import QualityWorker, quality_rows
+from ..measure.scorers import check_files
+from ..measure.speed import WARMUP, SpeedWorker, mean_costs, noise_notes, speed_rows
 from ..metrics.table import METRICS
-from ..quality import QualityWorker, quality_rows
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import SampleLog
 from ..schema import MethodResult
-from ..scorers import check_files
-from ..speed import WARMUP, SpeedWorker, mean_costs, noise_notes, speed_rows
 from ..suite import Suite
+from ..variants import AGAIN, arm_names, label
 from .base import Findings, Item
 from .image_sets import compare_sets
 

@@ -6,13 +6,13 @@ import inspect
 from typing import Any
 
 from ...methods import serving
-from ...pipelines.image import ImagePipeline
-from ..ideal import BareCosts
-from ..quality import target_entropy
+from ...pipelines.image.pipeline import ImagePipeline
+from ..measure.ideal_speedup import BareCosts
+from ..measure.quality import target_entropy
+from ..measure.speed import bare_costs
+from ..measure.variation import summarize, tv_per_step
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
-from ..speed import bare_costs
-from ..variation import summarize, tv_per_step
 from .base import Findings
 from .drawing import DrawingBench, DrawingModality
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from ...picture import open_picture
-from ..arms import AGAIN
+from ..measure.quality import set_quality
+from ..measure.reference import reference_pictures, set_distance
 from ..metrics.table import METRICS
-from ..quality import set_quality
-from ..reference import reference_pictures, set_distance
 from ..run.job import Job
 from ..run.run_folder import RunFolder
 from ..schema import MethodResult
+from ..variants import AGAIN
 
 OF_SETS = ("frechet", "kid")  # kinds of metrics
 TO_PLAIN = "_to_plain"  # ends the name of a distance to what plain draws with other seeds

@@ -16,25 +16,25 @@ from PIL import Image
 from ...config import SpecConfig
 from ...engine.stats import SpecStats
 from ...errors import InputError
-from ...pipelines.video import VideoPipeline
-from ...pipelines.video_sizes import VideoSizes
-from ...pipelines.video_speculation import judged
-from ...pipelines.video_stats import VideoStats
+from ...pipelines.video.pipeline import VideoPipeline
+from ...pipelines.video.sizes import VideoSizes
+from ...pipelines.video.speculation import judged
+from ...pipelines.video.stats import VideoStats
 from ...rewards.registry import PUBLISHED, load_reward
-from ...worlds.clips.timing import Timing
-from ..arms import arm
+from ...worlds.video_world.timing import Timing
 from ..contact_sheet import contact_sheet
 from ..data.clip_prompts import read_clip_prompts
 from ..data.prompts import prompt_files
 from ..judges.clips import CLIP_METRICS, ClipJudge
-from ..quality import Judged, QualityWorker
-from ..routing import routed_rows, routing_notes
+from ..measure.quality import Judged, QualityWorker
+from ..measure.routing import routed_rows, routing_notes
+from ..measure.speed import speed_line
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import SampleLog
 from ..schema import MethodResult
-from ..speed import speed_line
 from ..suite import Suite
+from ..variants import arm
 from .base import Findings, Item, runnable
 from .drawing import DrawingBench, DrawingModality
 

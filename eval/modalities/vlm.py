@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...pipelines.vlm import VlmPipeline
-from ..data.asked import Asked, read_asked
+from ...pipelines.vlm.pipeline import VlmPipeline
+from ..data.picture_questions import Asked, read_asked
 from ..data.prompts import prompt_files
 from ..run.job import Job, Plan, Unit
 from ..run.run_folder import RunFolder

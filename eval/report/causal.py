@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import transformers
 
 from ...errors import InputError
-from ...models.probe import probed
-from ...models.tiny import model_classes, tiny
+from ...models.transformers.probe import probed
+from ...models.transformers.tiny import model_classes, tiny
 from .table import escape
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..schema import Report
 from .format import known
-from .words import counted
+from .summary import counted
 
 DEFINITIONS = {
     "Contract": (

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..schema import Report
 from .families import families
+from .summary import baseline
 from .svg import INK, SERIES, style
-from .words import baseline
 
 DASHED = (0, (4, 3))
 MARKERS = "osD^v<>ph"

@@ -14,8 +14,8 @@ from .families import knob_text, swept
 from .figure import DASHED, colors, figure, legend, markers
 from .format import fixed, known, significant
 from .labels import place_labels
+from .summary import baseline, calls_saved, counted, first_metric
 from .svg import GRID, MUTED, inline
-from .words import baseline, calls_saved, counted, first_metric
 
 Pair = tuple[float, float]
 Render = Callable[[Any, str, str], str]  # a figure, its name and what it shows, to SVG

@@ -13,7 +13,7 @@ from ..schema import Report
 from .families import ends
 from .format import decimals, fixed
 from .samples import QualitySample, Samples
-from .words import first_metric
+from .summary import first_metric
 
 ROWS = 12
 SIDE = 256  # most pixels of an embedded picture's side

@@ -16,9 +16,9 @@ from .gallery import gallery
 from .parts import parts, shown, suffix
 from .routing_tables import equal_shares
 from .samples import Samples, read_samples, sample_files
+from .summary import lede, title, warnings, what_ran
 from .svg import VARIABLES, apart
 from .text_tables import text_tables
-from .words import lede, title, warnings, what_ran
 
 
 def to_html(report: Report, folder: Path) -> str:

@@ -11,9 +11,9 @@ from .acceptance_tables import acceptance, accepted
 from .definitions import definitions
 from .parts import parts
 from .routing_tables import equal_shares
+from .summary import lede, title, warnings, what_ran
 from .table import Table, escape
 from .text_tables import text_tables
-from .words import lede, title, warnings, what_ran
 
 
 def to_markdown(

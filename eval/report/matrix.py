@@ -59,7 +59,7 @@ PUBLISHED = (
     Published(
         "image",
         "Janus, Emu3, Chameleon",
-        "mmspec.pipelines.transformers_image:TransformersImagePipeline",
+        "mmspec.pipelines.image.transformers_pipeline:TransformersImagePipeline",
         ("test_janus", "test_emu3", "test_chameleon"),
     ),
     Published("image", "GLM-Image", None, ("test_glm_image",)),

@@ -10,9 +10,9 @@ from ...errors import InputError
 from ..schema import MethodResult, Report
 from . import format as f
 from .parts import parts
+from .summary import MARKS, first_metric, held
 from .table import Cell, Row, Table, escape
 from .tables import fewer_calls, quality_cell, speedup, tokens_per_call
-from .words import MARKS, first_metric, held
 
 LEAST = 20  # prompts timed; of a report with fewer speed-ups say little
 _UNITS = {"image": "tokens", "vlm": "tokens", "continuous": "steps", "video": "blocks"}

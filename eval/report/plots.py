@@ -16,9 +16,9 @@ from .families import ends
 from .figure import DASHED, colors, figure, legend, markers, methods_on_y, strokes
 from .format import significant
 from .samples import Samples
+from .summary import baseline
 from .svg import INK, MUTED, PHASES, inline
 from .tables import phase_names
-from .words import baseline
 
 _DOTS = 400  # most dots of a method: more say nothing new and weigh on the page
 

@@ -6,8 +6,8 @@ from ..schema import Report
 from ..schema_parts import EqualShare
 from . import format as f
 from .families import knob_text
+from .summary import first_metric
 from .table import Cell, Row, Table
-from .words import first_metric
 
 
 def equal_shares(report: Report) -> Table | None:

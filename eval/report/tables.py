@@ -10,8 +10,8 @@ from ..schema import MethodResult, Report
 from ..schema_parts import Quality
 from . import format as f
 from .families import knob_text, swept
+from .summary import MARKS, calls_saved, counted, first_metric
 from .table import Cell, Row, Table
-from .words import MARKS, calls_saved, counted, first_metric
 
 Column = tuple[str, Callable[[MethodResult], Cell]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..schema import Report
 from . import format as f
+from .summary import MARKS
 from .table import Cell, Row, Table
-from .words import MARKS
 
 _OVER = {"blank": "over itself shown grey", "prompt-lookup": "over prompt-lookup"}
 

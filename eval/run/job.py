@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ...config import SpecConfig
 from ...errors import InputError
-from ..bootstrap import FEWEST_PAIRS
+from ..measure.bootstrap import FEWEST_PAIRS
 from ..modalities.base import Item, modality
 from ..suite import Suite
 from .samples import Line

@@ -11,8 +11,8 @@ import torch
 
 from ... import __version__
 from ...methods import Modality
+from ..measure.quality import quality_rows
 from ..modalities.base import modality
-from ..quality import quality_rows
 from ..schema import Report
 from .executor import Executor, make_executor
 from .job import QUALITY_BATCH, Job, Plan, Unit, quality_units, speed_units

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from .. import bootstrap
+from ..measure import bootstrap
+from ..measure.quality import loss_of
 from ..modalities.base import modality
-from ..quality import loss_of
 from ..schema import MethodResult, Report
 from .job import QUALITY_BATCH, Job, Plan, plan
 from .run_folder import RunFolder

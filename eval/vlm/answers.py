@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from ...engine.stats import SpecStats
-from ...pipelines.verdict import Cost
+from ...pipelines.verdict.verdict import Cost
 from .elastic import Chosen
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from ...config import SpecConfig
 from ...models.heads.specvlm import SpecVlmHead
 from ...pipelines.output import VlmOutput
-from ...pipelines.vlm import VlmPipeline
+from ...pipelines.vlm.pipeline import VlmPipeline
 from .answers import Answers, Arm, Batch, SingleArm
 from .blank import Blank, looks
 from .elastic import CompressorClock, chosen

@@ -9,14 +9,14 @@ from typing import Any
 
 from ...errors import InputError
 from ...picture import BACKGROUND
-from ...pipelines.vlm import VlmPipeline
-from ..data.asked import Asked
+from ...pipelines.vlm.pipeline import VlmPipeline
+from ..data.picture_questions import Asked
 from ..environment import dtype_name, environment
 from ..files import png_bytes
+from ..measure.speed import WARMUP, speed_line
+from ..measure.timing import Sample, rotated, timed
 from ..run.job import Job, Outcome, Unit
 from ..run.samples import Line
-from ..speed import WARMUP, speed_line
-from ..timing import Sample, rotated, timed
 from . import arms, experts
 from .answers import Answers, Arm, Batch
 from .entropy import answer_entropy

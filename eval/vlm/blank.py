@@ -18,12 +18,12 @@ from PIL import Image
 from torch import Tensor
 
 from ...config import SpecConfig
-from ...models.asked import asked
 from ...models.heads.columns import Columns
 from ...models.heads.feature import FeatureHead
-from ...models.heads.named import HEADS, DraftHeads
-from ...models.prompted import prompted
-from ...pipelines.vlm import VlmPipeline
+from ...models.heads.loading import HEADS, DraftHeads
+from ...models.transformers.prompt_inputs import asked
+from ...models.transformers.prompted import prompted
+from ...pipelines.vlm.pipeline import VlmPipeline
 
 GREY = (128, 128, 128)
 

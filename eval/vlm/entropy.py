@@ -7,8 +7,8 @@ from PIL import Image
 from torch import Tensor
 
 from ...config import SpecConfig
-from ...pipelines.expert import continued
-from ...pipelines.vlm import VlmPipeline
+from ...pipelines.verdict.expert import continued
+from ...pipelines.vlm.pipeline import VlmPipeline
 from .answers import Batch
 from .arms import PLAIN, make_arm
 from .inputs import inputs_of

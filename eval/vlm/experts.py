@@ -10,12 +10,12 @@ from PIL import Image
 from ...engine.stats import SpecStats
 from ...errors import InputError
 from ...files import read_object
-from ...models.vlm_folder import check_family
+from ...models.transformers.vlm_folder import check_family
 from ...pipelines.base import locate
-from ...pipelines.expert import TransformersExpert
-from ...pipelines.hearing import experts_in, load_expert, verdict_words
-from ...pipelines.verdict import Cost, SpeculativeVerdict, VerdictError, metered
-from ...pipelines.vlm import VlmPipeline
+from ...pipelines.verdict.expert import TransformersExpert
+from ...pipelines.verdict.folder import experts_in, load_expert, verdict_words
+from ...pipelines.verdict.verdict import Cost, SpeculativeVerdict, VerdictError, metered
+from ...pipelines.vlm.pipeline import VlmPipeline
 from ..run.job import Job
 from .answers import Answers, SingleArm
 

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..bootstrap import FEWEST_PAIRS, interval
+from ..measure.bootstrap import FEWEST_PAIRS, interval
+from ..measure.quality import compare, quality_rows
+from ..measure.speed import WARMUP, noise_notes, speed_rows
 from ..methods import place, role
 from ..modalities.base import Findings
-from ..quality import compare, quality_rows
 from ..run.job import Job, Plan
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
 from ..schema import MethodResult
 from ..schema_parts import Choice, Member, Ratio
-from ..speed import WARMUP, noise_notes, speed_rows
 from .arms import BLANK, PLAIN
 from .bench import arms_of, row_name
 from .experts import EXPERT

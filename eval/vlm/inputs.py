@@ -8,9 +8,9 @@ from PIL import Image
 from torch import Tensor
 
 from ...errors import InputError
-from ...models.asked import asked
-from ...pipelines.vlm import VlmPipeline
-from ..data.asked import Asked
+from ...models.transformers.prompt_inputs import asked
+from ...pipelines.vlm.pipeline import VlmPipeline
+from ..data.picture_questions import Asked
 
 SIDE = 128  # pixels of a drawn picture, for models that take any
 LEAST = 64  # of a smaller one, charts can't be read

@@ -14,7 +14,7 @@ from transformers import GenerationMixin, PreTrainedModel
 
 from ...config import SpecConfig
 from ...engine.stats import SpecStats
-from ...pipelines.vlm import VlmPipeline
+from ...pipelines.vlm.pipeline import VlmPipeline
 from .answers import Answers
 from .inputs import inputs_of
 

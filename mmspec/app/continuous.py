@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..models.kl import decode_tokens
+from ..models.mar.autoencoder import decode_tokens
 from . import markup
-from .side import Side, Wish, covered
+from .generation_view import Side, Wish, covered
 
 
 class ContinuousSide(Side):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..eval.contact_sheet import COLOURS
 from . import markup
-from .side import Side, Wish, covered, drafted
+from .generation_view import Side, Wish, covered, drafted
 
 
 class ImageSide(Side):

@@ -13,16 +13,17 @@ import gradio as gr
 
 from ..errors import InputError
 from ..files import to_json
+from ..pipelines.available_methods import runnable_in
 from ..pipelines.base import shipped
-from ..pipelines.present import runnable_in
-from . import markup, words
-from .desk import BROKEN, Desk, Job, visitor_of
+from . import markup
+from . import method_text as words
+from .comparison import Race, State
 from .folders import Folders, told_as
 from .frontier import frontier_page, read_report, shipped_reports
+from .generation_view import Wish
+from .job_queue import BROKEN, Desk, Job, visitor_of
 from .limits import Limits, checked_number, checked_picture, checked_text, checked_upload
-from .race import Race, State
-from .shelf import Shelf
-from .side import Wish
+from .model_cache import Shelf
 from .tabs import TABS, Tab
 
 logger = logging.getLogger(__name__)

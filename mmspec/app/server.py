@@ -13,7 +13,7 @@ from ..errors import InputError, absent
 from ..methods import MODALITIES, Modality
 from .folders import Folders, is_loopback
 from .limits import Limits
-from .shelf import Shelf
+from .model_cache import Shelf
 
 
 @contextmanager
@@ -45,8 +45,8 @@ def served(
             raise absent("the demo needs gradio", "demo") from error
         from starlette.middleware import Middleware
 
-        from .gate import Gate
         from .page import Page
+        from .request_guard import Gate
 
         limits = limits or Limits()
         local = is_loopback(host)

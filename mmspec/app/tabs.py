@@ -8,8 +8,8 @@ from typing import Any
 from ..methods import FIRST, Modality, serving
 from ..registry import resolve
 from ..worlds.shapes.vocabulary import COLORS, PLURALS
+from .generation_view import Side, Wish
 from .limits import checked_number
-from .side import Side, Wish
 
 # plain is the other side, and a verdict has none: it asks several models
 _APART = ("plain", "verdict")

@@ -10,9 +10,9 @@ from PIL import Image
 from ..engine.stats import SpecStats
 from ..eval.frame_times import frame_times
 from ..pipelines.output import VideoBlock
-from ..pipelines.video_sizes import VideoSizes
+from ..pipelines.video.sizes import VideoSizes
 from . import markup
-from .side import Side, Wish
+from .generation_view import Side, Wish
 
 SHOWN = 3  # frames of a block in the strip
 HIGH = 88  # pixels of theirs, twice what the page shows: for sharp screens

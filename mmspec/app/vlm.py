@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from . import markup
-from .side import Side, Wish, drafted
+from .generation_view import Side, Wish, drafted
 
 
 class VlmSide(Side):

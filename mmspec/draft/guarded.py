@@ -7,19 +7,11 @@ import logging
 import torch
 
 from ..engine.coins import RoundCoins
-from ..engine.types import (
-    Categorical,
-    Context,
-    ContractError,
-    Draft,
-    Drafter,
-    Interrupted,
-    Scores,
-    Verdict,
-    WithoutReplacement,
-)
+from ..engine.draft import Context, Draft, Interrupted, Scores, Verdict
+from ..engine.laws import Categorical, ContractError, WithoutReplacement
+from ..engine.protocols import Drafter
 from .null import NullDrafter
-from .sound import faults, sound, without_faults
+from .sound_laws import faults, sound, without_faults
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..engine.coins import RoundCoins
-from ..engine.types import Context, Draft, OneHot, Scores, Verdict
+from ..engine.draft import Context, Draft, Scores, Verdict
+from ..engine.laws import OneHot
 
 
 class NullDrafter:

@@ -9,8 +9,10 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from .draft import Context, Draft, Interrupted, Scores, Verdict
+from .laws import TargetError
+from .protocols import Engine, Stop
 from .stats import SpecStats
-from .types import Context, Draft, Engine, Interrupted, Scores, Stop, TargetError, Verdict
 
 
 @torch.inference_mode()

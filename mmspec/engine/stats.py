@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .types import Contract, Draft, Verdict
+from .draft import Draft, Verdict
+from .laws import Contract
 
 _ROWS = ("calls", "drafted", "accepted", "emitted", "target_tokens")  # a number a row
 _TOLD = ("sibling_calls", "visual_tokens", "draft_visual_tokens", "branches")  # by pipelines

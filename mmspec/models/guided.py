@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..engine.cache import KVCache
-from ..engine.types import Draft
+from ..engine.draft import Draft
 from ..errors import InputError
-from .causal import CausalDecoder
-from .decoder import Decoder
+from .llamagen.decoder import Decoder
+from .transformers.causal import CausalDecoder
 
 
 class GuidedDecoder:

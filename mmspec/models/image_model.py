@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor, nn
 
 from ..registry import Registry
-from .causal import CausalDecoder
-from .decoder import Decoder
+from .llamagen.decoder import Decoder
 from .placement import Placement
 from .token_grid import TokenGrid
+from .transformers.causal import CausalDecoder
 
 
 class ImageModel(Protocol):
@@ -89,8 +89,8 @@ class TransformersImageModel(ImageModel, Protocol):
 FAMILIES = Registry(
     "image model",
     {
-        "chameleon": "mmspec.models.chameleon_image:ChameleonImageModel",
-        "emu3": "mmspec.models.emu3:Emu3ImageModel",
-        "janus": "mmspec.models.janus:JanusImageModel",
+        "chameleon": "mmspec.models.transformers.chameleon_image:ChameleonImageModel",
+        "emu3": "mmspec.models.transformers.emu3:Emu3ImageModel",
+        "janus": "mmspec.models.transformers.janus:JanusImageModel",
     },
 )

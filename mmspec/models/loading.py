@@ -14,7 +14,7 @@ from transformers.utils import logging
 
 from ..errors import InputError, reason
 from ..files import read_object
-from .bounded import bounded, check_layers
+from .bounded_init import bounded, check_layers
 from .weights import check_regular, read_heads, read_tensors
 
 M = TypeVar("M", bound=nn.Module)

@@ -13,7 +13,7 @@ from itertools import groupby
 import torch
 
 from ..errors import InputError, absent
-from .llamagen import LlamaGenTransformer
+from .llamagen.transformer import LlamaGenTransformer
 
 Device = int | str | torch.device
 ROOM = 0.9  # of a device's free memory, for weights; the rest is for keys, values and activations

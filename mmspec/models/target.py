@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..engine.accept.chain import pick
+from ..engine.accept.islands import in_turn
 from ..engine.coins import RoundCoins
-from ..engine.islands import in_turn
-from ..engine.types import Context, Draft, Scores, Verdict
+from ..engine.draft import Context, Draft, Scores, Verdict
 from .guided import GuidedDecoder
 
 

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..files import read_object
-from ..models.bounded import bounded
+from ..models.bounded_init import bounded
 from ..models.loading import cast, load_strict
-from ..models.unread import lost_words, tell_lost
+from ..models.truncation import lost_words, tell_lost
 from ..models.weights import read_checkpoint
 from ..registry import check_name
 from .base import Images, batches, check_pairs, distinct, to_pil

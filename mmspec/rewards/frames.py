@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..models.wan_vae import to_bytes
+from ..models.wan.vae import to_bytes
 from .base import BlockReward, Reward
 
 logger = logging.getLogger(__name__)

@@ -26,9 +26,9 @@ from transformers import (
 
 from ..errors import InputError
 from ..files import read_object
-from ..models.bounded import bounded
+from ..models.bounded_init import bounded
 from ..models.loading import cast, check_tensors, load_component
-from ..models.unread import lost_words, tell_lost
+from ..models.truncation import lost_words, tell_lost
 from ..models.weights import read_checkpoint
 from .base import Images, batches, check_pairs, to_pil
 

@@ -15,7 +15,7 @@ from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
 from ..errors import InputError
 from ..models.loading import load_component
-from ..models.unread import lost_words, tell_lost
+from ..models.truncation import lost_words, tell_lost
 from .base import Images, batches, check_pairs, distinct, to_pil
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..models.frame_router import FrameRouter
+from ..models.wan.frame_router import FrameRouter
 from .base import to_uint8
 
 

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
 from ..models.embedded import embedded_folder
 from ..models.loading import load_component
-from .image_target import TEXT_ENCODER
-from .words import caption_tokenizer
+from .image.target import TEXT_ENCODER
+from .tokenizers import caption_tokenizer
 
 
 def caption_encoder(words: PreTrainedTokenizerBase) -> T5EncoderModel:

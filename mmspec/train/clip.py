@@ -27,10 +27,10 @@ from ..files import atomic_folder, write_json
 from ..worlds.shapes import TASKS, Prompt, Scene, render, sample
 from ..worlds.shapes.foils import foil, may_hold
 from ..worlds.shapes.vocabulary import Split
+from .batches import MIX
 from .card import write_card
-from .data import MIX
+from .tokenizers import PREFIX, caption_tokenizer
 from .trainer import TrainConfig
-from .words import PREFIX, caption_tokenizer
 
 SIDE = 64  # pixels; larger pictures are brought to it
 EMBEDDED: dict[str, Any] = {

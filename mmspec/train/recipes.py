@@ -45,7 +45,7 @@ def _drawing(name: str, **config: Any) -> Stage:
     """Of a text-to-image transformer; a large one goes on from the small one's weights."""
     arguments = {"name": name} | ({} if name == "sibling" else {"init": "sibling"})
     options = {"init": "init", "size": "resolution"}
-    reference = "mmspec.train.image_target:ImageTargetRecipe"
+    reference = "mmspec.train.image.target:ImageTargetRecipe"
     return Stage(reference, {"ema": 0.99, **config}, options, arguments)
 
 
@@ -53,13 +53,13 @@ def _moving(name: str) -> Stage:
     """Of a block-causal video model."""
     config = {"steps": 4000, "batch_size": 4, "ema": 0.995}
     options = {"init": "init", "rate": "rate"}
-    reference = "mmspec.train.video_model:VideoModelRecipe"
+    reference = "mmspec.train.video.model:VideoModelRecipe"
     return Stage(reference, config, options, {"name": name}, parallel=True)
 
 
 def _answering(name: str, arguments: Mapping[str, Any] | None = None, **config: Any) -> Stage:
     """Of a vision-language model."""
-    reference = "mmspec.train.vlm_target:VlmTargetRecipe"
+    reference = "mmspec.train.vlm.target:VlmTargetRecipe"
     config = {"batch_size": 16, "ema": 0.995, "workers": 1, **config}
     options = {"init": "init", "rate": "rate", "keep": "keep"}
     return Stage(reference, config, options, {"stage": name, **(arguments or {})}, parallel=True)
@@ -69,7 +69,7 @@ def _head(method: str, **config: Any) -> Stage:
     """Of a draft head over a vision-language model."""
     options = ("init", "data", "settings", "rate", "max_new_tokens")
     config = {"steps": 4000, "batch_size": 16, "ema": 0.99, "evaluate_every": 250, **config}
-    reference = "mmspec.train.vlm_head:VlmHeadRecipe"
+    reference = "mmspec.train.vlm.head:VlmHeadRecipe"
     return Stage(reference, config, {o: o for o in options}, {"method": method}, parallel=True)
 
 
@@ -77,7 +77,7 @@ def _head(method: str, **config: Any) -> Stage:
 STAGES: dict[str, dict[str, Stage]] = {
     "image-tokenizer": {
         "vq_model": Stage(
-            "mmspec.train.image_tokenizer:ImageTokenizerRecipe",
+            "mmspec.train.image.tokenizer:ImageTokenizerRecipe",
             {"steps": 1600, "batch_size": 16, "ema": 0.995},
         )
     },
@@ -87,32 +87,33 @@ STAGES: dict[str, dict[str, Stage]] = {
     },
     "image-drafter": {
         "drafter": Stage(
-            "mmspec.train.image_drafter:ImageDrafterRecipe",
+            "mmspec.train.image.drafter:ImageDrafterRecipe",
             {"steps": 6000, "batch_size": 16, "ema": 0.99},
         )
     },
     "image-upsampler": {
         "upsampler": Stage(
-            "mmspec.train.image_upsampler:ImageUpsamplerRecipe",
+            "mmspec.train.image.upsampler:ImageUpsamplerRecipe",
             {"steps": 3000, "batch_size": 32, "ema": 0.99},
             {"init": "init", "size": "resolution"},
         )
     },
     "image-spatial": {
         "spatial": Stage(
-            "mmspec.train.image_spatial:ImageSpatialRecipe",
+            "mmspec.train.image.spatial_heads:ImageSpatialRecipe",
             {"steps": 4000, "batch_size": 16, "ema": 0.99},
             {"init": "init"},
         )
     },
     "image-head": {
         "eagle": Stage(
-            "mmspec.train.image_head:EagleRecipe", {"steps": 6000, "batch_size": 8, "ema": 0.99}
+            "mmspec.train.image.eagle_head:EagleRecipe",
+            {"steps": 6000, "batch_size": 8, "ema": 0.99},
         )
     },
     "kl-autoencoder": {
         "vae": Stage(
-            "mmspec.train.kl_autoencoder:KlAutoencoderRecipe",
+            "mmspec.train.continuous.autoencoder:KlAutoencoderRecipe",
             {"steps": 2500, "batch_size": 32, "ema": 0.995},
             {"init": "init", "rate": "rate"},
             parallel=True,
@@ -120,13 +121,13 @@ STAGES: dict[str, dict[str, Stage]] = {
     },
     "mar": {
         "target": Stage(
-            "mmspec.train.mar_target:MarTargetRecipe",
+            "mmspec.train.continuous.target:MarTargetRecipe",
             {"steps": 4000, "batch_size": 64, "ema": 0.995},
             {"init": "init", "rate": "rate"},
             parallel=True,
         ),
         "drafter": Stage(
-            "mmspec.train.mar_drafter:MarDrafterRecipe",
+            "mmspec.train.continuous.drafter:MarDrafterRecipe",
             {"steps": 6000, "batch_size": 32, "ema": 0.995},
             {"init": "init", "rate": "rate"},
             parallel=True,
@@ -134,7 +135,7 @@ STAGES: dict[str, dict[str, Stage]] = {
     },
     "video-autoencoder": {
         "vae": Stage(
-            "mmspec.train.video_autoencoder:VideoAutoencoderRecipe",
+            "mmspec.train.video.autoencoder:VideoAutoencoderRecipe",
             {"steps": 12000, "batch_size": 3, "ema": 0.995},
             {"init": "init", "rate": "rate"},
             # a number tells of 64, not of 12 as those of `kl-autoencoder`
@@ -146,7 +147,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         "target": _moving("transformer"),
         "drafter": _moving("drafter"),
         "router": Stage(
-            "mmspec.train.video_router:VideoRouterRecipe",
+            "mmspec.train.video.router:VideoRouterRecipe",
             {"steps": 800, "batch_size": 4, "ema": 0.99},
             {"init": "init", "rate": "rate"},
         ),
@@ -159,7 +160,7 @@ STAGES: dict[str, dict[str, Stage]] = {
     },
     "vlm": {
         "tower": Stage(
-            "mmspec.train.vlm_tower:VlmTowerRecipe",
+            "mmspec.train.vlm.tower:VlmTowerRecipe",
             {"steps": 1500, "batch_size": 32, "ema": 0.99, "workers": 1},
             parallel=True,
         ),

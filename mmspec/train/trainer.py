@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from ..errors import InputError, reason
 from ..files import to_json
 from ..progress import say
-from .kept import keep
+from .feature_cache import keep
 from .muon import Muon
 from .parallel import Processes
 

@@ -11,8 +11,8 @@ import pytest
 from mmspec.app.folders import Folders
 from mmspec.app.frontier import shipped_reports
 from mmspec.app.limits import Limits
+from mmspec.app.model_cache import Shelf
 from mmspec.app.page import Page
-from mmspec.app.shelf import Shelf
 from mmspec.errors import InputError
 
 FIGURE = 'class="mm-plot"'

@@ -16,11 +16,11 @@ from PIL import Image
 import mmspec.app
 from mmspec import ImagePipeline, SpecConfig, VlmPipeline
 from mmspec.app import markup
-from mmspec.app.desk import Job
+from mmspec.app.comparison import Race
+from mmspec.app.generation_view import Side, Wish
 from mmspec.app.image import ImageSide
-from mmspec.app.race import Race
-from mmspec.app.shelf import Model
-from mmspec.app.side import Side, Wish
+from mmspec.app.job_queue import Job
+from mmspec.app.model_cache import Model
 from mmspec.app.vlm import VlmSide
 
 BLUE, ORANGE = "#0072b2", "#d55e00"
@@ -117,7 +117,7 @@ def test_ratio(speculative, plain, told):
 def test_views_rest(monkeypatch):
     """Four times as long as the last one took, and a quarter of a second at least."""
     now = 100.0
-    monkeypatch.setattr(mmspec.app.race.time, "monotonic", lambda: now)
+    monkeypatch.setattr(mmspec.app.comparison.time, "monotonic", lambda: now)
 
     class Slow(SimpleNamespace):
         def view(self):

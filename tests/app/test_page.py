@@ -13,16 +13,16 @@ import pytest
 
 from mmspec.app.folders import Folders
 from mmspec.app.limits import Limits
+from mmspec.app.model_cache import Shelf
 from mmspec.app.page import Page
 from mmspec.app.server import _example
-from mmspec.app.shelf import Shelf
 from mmspec.app.tabs import TABS, Tab
 from mmspec.config import SpecConfig
 from mmspec.models.embedded import readable
-from mmspec.models.text import unknown_words
+from mmspec.models.text_encoder import unknown_words
 from mmspec.pipelines.base import embedded_name, shipped
 from mmspec.registry import resolve
-from mmspec.train.words import caption_tokenizer, clip_tokenizer, exchange_tokenizer
+from mmspec.train.tokenizers import caption_tokenizer, clip_tokenizer, exchange_tokenizer
 
 LIMITS = Limits(upload_bytes=200_000, prompt=200)
 
@@ -265,7 +265,7 @@ def test_both_sides_are_shown_as_they_go(page, slow):
 
 def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
     """No step is taken behind the one at which a visitor stops it; the next run is whole."""
-    from mmspec.models.wan import WanTransformer
+    from mmspec.models.wan.transformer import WanTransformer
 
     denoise, steps = WanTransformer.denoise, []
 

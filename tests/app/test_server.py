@@ -18,7 +18,7 @@ import pytest
 
 from mmspec.app.limits import Limits
 from mmspec.app.server import served
-from mmspec.cli import main
+from mmspec.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 

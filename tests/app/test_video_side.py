@@ -13,7 +13,7 @@ from PIL import Image, ImageSequence
 from wans import tiny_pipeline
 
 from mmspec import SpecConfig
-from mmspec.app.side import Wish
+from mmspec.app.generation_view import Wish
 from mmspec.app.video import VideoSide
 from mmspec.pipelines.output import VideoBlock
 

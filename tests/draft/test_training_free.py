@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import EXACT, Table, TableTarget, context_at, distance, outputs, whole_loop
 
-from mmspec.draft.lookup import PromptLookupDrafter
-from mmspec.draft.recycling import RecyclingDrafter
+from mmspec.draft.prompt_lookup import PromptLookupDrafter
+from mmspec.draft.tree.token_recycling import RecyclingDrafter
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.draft import Context, Draft
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
+from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Context, Draft, Engine
 
 COINS = ProductionCoins([0]).round(0)[0]
 

@@ -7,8 +7,9 @@ from collections import defaultdict
 
 import torch
 
-from mmspec.engine.quadrature import branches, normal_rule, product, uniform_rule
-from mmspec.engine.types import Draft, Gaussian, Scores
+from mmspec.engine.draft import Draft, Scores
+from mmspec.engine.laws import Gaussian
+from mmspec.engine.proof.quadrature import branches, normal_rule, product, uniform_rule
 
 EXACT = 1e-6
 

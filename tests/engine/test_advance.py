@@ -10,8 +10,9 @@ from toys import categorical, chains, close
 from mmspec.engine.accept import naive
 from mmspec.engine.accept.local import LocalRule
 from mmspec.engine.coins import ProductionCoins
-from mmspec.engine.enumerate import enumerate_law
-from mmspec.engine.types import Draft, Opaque, Scores
+from mmspec.engine.draft import Draft, Scores
+from mmspec.engine.laws import Opaque
+from mmspec.engine.proof.enumeration import enumerate_law
 
 
 def law_of(drafted, p, law, rule) -> dict:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from mmspec.engine.cache import SpreadCache, StaticCache
-from mmspec.engine.types import Draft, OneHot
+from mmspec.engine.draft import Draft
+from mmspec.engine.laws import OneHot
 
 LAYERS, ROWS, HEADS, SLOTS, DIM = 2, 3, 2, 10, 4
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 import mmspec.engine.coins as coins_module
 from mmspec.engine.coins import _PURPOSES, ACCEPT, PROPOSE, RECOVER, ProductionCoins
-from mmspec.engine.enumerate import EnumeratingCoins, enumerate_law
+from mmspec.engine.proof.enumeration import EnumeratingCoins, enumerate_law
 
 BELOW_ONE = 1 - 2.0**-53  # the largest coin
 

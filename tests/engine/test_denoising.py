@@ -10,26 +10,27 @@ import torch
 from gaussians import EXACT, crossings, emitted_mean, noise_rule
 from test_reflection import kinks
 
-from mmspec.draft.aligned import AlignedDrafter
-from mmspec.draft.denoising import DenoisingDrafter
-from mmspec.draft.frozen import FrozenDrafter
+from mmspec.draft.denoising.aligned import AlignedDrafter
+from mmspec.draft.denoising.frozen import FrozenDrafter
+from mmspec.draft.denoising.small_head import DenoisingDrafter
 from mmspec.draft.null import NullDrafter
-from mmspec.engine.accept import naive_gaussian as naive
-from mmspec.engine.accept import reflection
-from mmspec.engine.accept.gamma_maximal import GammaMaximalRule
-from mmspec.engine.accept.gaussian_block import GaussianBlockRule
-from mmspec.engine.accept.reflection import ReflectionRule
+from mmspec.engine.accept.gaussian import naive, reflection
+from mmspec.engine.accept.gaussian.block import GaussianBlockRule
+from mmspec.engine.accept.gaussian.gamma_maximal import GammaMaximalRule
+from mmspec.engine.accept.gaussian.reflection import ReflectionRule
 from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.draft import Context
+from mmspec.engine.laws import Gaussian, TargetError
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
-from mmspec.engine.quadrature import branches, normal_rule, product, uniform_rule
+from mmspec.engine.proof.quadrature import branches, normal_rule, product, uniform_rule
+from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Context, Engine, Gaussian, TargetError
-from mmspec.models.denoising import DenoisingTarget, last_noisy_law, walk
-from mmspec.models.diffusion import DiffusionSchedule
-from mmspec.models.mar_iterations import MarPlan
-from mmspec.worlds.linear_gaussian import LinearGaussian
-from mmspec.worlds.markov_tokens import MarkovHead, MarkovTokens
+from mmspec.models.mar.denoising_target import DenoisingTarget, last_noisy_law, walk
+from mmspec.models.mar.iterations import MarPlan
+from mmspec.models.mar.schedule import DiffusionSchedule
+from mmspec.worlds.toy.linear_gaussian import LinearGaussian
+from mmspec.worlds.toy.markov_tokens import MarkovHead, MarkovTokens
 
 T, SIZE = 12, 3
 SCHEDULE = DiffusionSchedule.trained("cosine").respaced(T)

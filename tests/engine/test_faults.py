@@ -10,18 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toys import EXACT, Table, TableModel, TableTarget, composed, distance, outputs
 
+from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.guarded import GuardedDrafter
-from mmspec.draft.jacobi import JacobiDrafter
-from mmspec.draft.model import ModelDrafter
-from mmspec.draft.tree import TreeDrafter
+from mmspec.draft.jacobi.jacobi import JacobiDrafter
+from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.engine.accept.block import BlockRule
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.draft import Context, Scores
+from mmspec.engine.laws import ContractError, TargetError
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
+from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Context, ContractError, Engine, Scores, TargetError
 from mmspec.engine.warp import Warp
 
 VOCAB, LIMIT, SEEDS = 4, 10, (1, 2, 3)

@@ -19,7 +19,7 @@ import pytest
 import torch
 from toys import EXACT, Table, TableModel, TableTarget, composed, distance
 
-from mmspec.draft.model import ModelDrafter
+from mmspec.draft.draft_model import ModelDrafter
 from mmspec.engine.accept.block import BlockRule
 from mmspec.engine.accept.chain import recovered_verdict
 from mmspec.engine.accept.recursive import RecursiveRule

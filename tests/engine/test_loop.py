@@ -9,19 +9,21 @@ import pytest
 import torch
 from toys import Table, TableTarget, drafters, outputs
 
-from mmspec.draft.coupled import CoupledJacobiDrafter
+from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.guarded import GuardedDrafter
-from mmspec.draft.jacobi import JacobiDrafter
-from mmspec.draft.lookup import PromptLookupDrafter
-from mmspec.draft.model import ModelDrafter
+from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
+from mmspec.draft.jacobi.jacobi import JacobiDrafter
 from mmspec.draft.null import NullDrafter
+from mmspec.draft.prompt_lookup import PromptLookupDrafter
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.draft import Context, Draft, Interrupted, Scores, Verdict
+from mmspec.engine.laws import OneHot, Opaque
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.length.heuristic import HeuristicLength
 from mmspec.engine.loop import advance, run
+from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Context, Draft, Engine, Interrupted, OneHot, Opaque, Scores, Verdict
 from mmspec.models.target import TokenTarget
 
 NAMES = ["null", "model", "jacobi-uniform", "jacobi-previous", "jacobi-above", "coupled", "lookup"]

@@ -23,7 +23,7 @@ from mmspec.models.heads.msd import MsdHead
 from mmspec.models.heads.specvlm import SpecVlmHead
 from mmspec.models.heads.vispec import ViSpecHead
 from mmspec.models.loading import cast
-from mmspec.models.vlm import VisualPrompt, VlmDecoder
+from mmspec.models.transformers.vlm import VisualPrompt, VlmDecoder
 
 PICTURE = 16  # columns
 # two pictures with words between, none, and one at the very start

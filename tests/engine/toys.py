@@ -8,18 +8,20 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from mmspec.draft.coupled import CoupledJacobiDrafter
-from mmspec.draft.jacobi import JacobiDrafter
-from mmspec.draft.lookup import PromptLookupDrafter
-from mmspec.draft.model import ModelDrafter
+from mmspec.draft.draft_model import ModelDrafter
+from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
+from mmspec.draft.jacobi.jacobi import JacobiDrafter
 from mmspec.draft.null import NullDrafter
+from mmspec.draft.prompt_lookup import PromptLookupDrafter
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ACCEPT, PROPOSE, RECOVER, ProductionCoins
-from mmspec.engine.enumerate import enumerate_law
+from mmspec.engine.draft import Context, Draft, Scores
+from mmspec.engine.laws import Categorical
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import advance, run
+from mmspec.engine.proof.enumeration import enumerate_law
+from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Categorical, Context, Draft, Engine, Scores
 from mmspec.engine.warp import Warp
 
 torch.set_num_threads(1)  # toys are too small to share

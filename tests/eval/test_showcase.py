@@ -9,8 +9,8 @@ import torch
 
 from mmspec.config import SpecConfig
 from mmspec.engine.stats import SpecStats
+from mmspec.eval.measure.timing import Sample, paired_runs
 from mmspec.eval.showcase import print_table, showcase_record
-from mmspec.eval.timing import Sample, paired_runs
 from mmspec.pipelines.notices import Notices
 
 

@@ -7,9 +7,9 @@ from diffusers import AutoencoderKL
 from transformers import T5Config, T5EncoderModel
 
 from mmspec import ContinuousImagePipeline
-from mmspec.models.mar import MarTransformer
-from mmspec.train.image_target import TEXT_ENCODER
-from mmspec.train.words import caption_tokenizer
+from mmspec.models.mar.transformer import MarTransformer
+from mmspec.train.image.target import TEXT_ENCODER
+from mmspec.train.tokenizers import caption_tokenizer
 
 
 def random_weights(model: torch.nn.Module, std: float = 0.15) -> None:

@@ -21,13 +21,13 @@ from transformers import T5Config, T5EncoderModel, T5ForConditionalGeneration
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
-from mmspec.models import published
-from mmspec.models.llamagen import LlamaGenTransformer
+from mmspec.models.llamagen import published
+from mmspec.models.llamagen.published import SIZES, load_llamagen, load_vq
+from mmspec.models.llamagen.transformer import LlamaGenTransformer
+from mmspec.models.llamagen.vq import VQModel
 from mmspec.models.loading import load_component
-from mmspec.models.published import SIZES, load_llamagen, load_vq
-from mmspec.models.text import encode_captions
-from mmspec.models.vq import VQModel
-from mmspec.train.words import caption_tokenizer
+from mmspec.models.text_encoder import encode_captions
+from mmspec.train.tokenizers import caption_tokenizer
 
 Layout = dict[str, tuple[int, ...]]
 

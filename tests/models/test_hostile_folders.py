@@ -17,14 +17,14 @@ from wans import tiny_wan
 
 from mmspec.errors import InputError
 from mmspec.files import read_object
-from mmspec.models.bounded import bounded, check_layers
-from mmspec.models.eagle import EagleHead
-from mmspec.models.llamagen import LlamaGenTransformer
+from mmspec.models.bounded_init import bounded, check_layers
+from mmspec.models.llamagen.eagle_head import EagleHead
+from mmspec.models.llamagen.transformer import LlamaGenTransformer
+from mmspec.models.llamagen.vq import VQModel
 from mmspec.models.loading import WEIGHTS, load_component, load_model, read_weights
-from mmspec.models.mar import MarTransformer
-from mmspec.models.published_wan import load_wan
-from mmspec.models.vq import VQModel
-from mmspec.models.wan import WanTransformer
+from mmspec.models.mar.transformer import MarTransformer
+from mmspec.models.wan.published import load_wan
+from mmspec.models.wan.transformer import WanTransformer
 
 HUGE = 10**7
 

@@ -16,10 +16,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mmspec.engine.types import Draft, OneHot
+from mmspec.engine.draft import Draft
+from mmspec.engine.laws import OneHot
 from mmspec.errors import InputError
-from mmspec.models.decoder import Decoder
-from mmspec.models.llamagen import LlamaGenTransformer
+from mmspec.models.llamagen.decoder import Decoder
+from mmspec.models.llamagen.transformer import LlamaGenTransformer
 from mmspec.models.placement import Placement, device_of, infer_device_map
 
 CPU, TWIN = torch.device("cpu"), torch.device("cpu:0")

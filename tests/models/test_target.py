@@ -11,9 +11,10 @@ from scipy import ndimage
 
 from mmspec.engine.accept.local import LocalRule
 from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.draft import Context, Draft, Verdict
+from mmspec.engine.laws import OneHot, Opaque
 from mmspec.engine.loop import advance
 from mmspec.engine.stats import SpecStats
-from mmspec.engine.types import Context, Draft, OneHot, Opaque, Verdict
 from mmspec.engine.warp import Warp
 from mmspec.models.target import TokenTarget
 

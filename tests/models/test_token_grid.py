@@ -6,11 +6,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaModel
 
-from mmspec.engine.types import Draft, OneHot
+from mmspec.engine.draft import Draft
+from mmspec.engine.laws import OneHot
 from mmspec.engine.warp import Warp
-from mmspec.models.causal import CausalDecoder
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.token_grid import TokenGrid
+from mmspec.models.transformers.causal import CausalDecoder
 
 CODES, CLOSE = 6, 1e-5  # transformers turns positions in float32
 

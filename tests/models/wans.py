@@ -7,10 +7,10 @@ from diffusers import AutoencoderKLWan
 from transformers import T5Config, T5EncoderModel
 
 from mmspec import VideoPipeline
-from mmspec.models.frame_router import FrameRouter
-from mmspec.models.wan import WanTransformer
-from mmspec.models.wan_cache import WanCache
-from mmspec.train.words import caption_tokenizer
+from mmspec.models.wan.cache import WanCache
+from mmspec.models.wan.frame_router import FrameRouter
+from mmspec.models.wan.transformer import WanTransformer
+from mmspec.train.tokenizers import caption_tokenizer
 
 TINY = dict(
     text_len=6,

@@ -17,7 +17,7 @@ from wans import tiny_pipeline
 import mmspec
 from mmspec import ImagePipeline, InputError, VlmPipeline
 from mmspec.pipelines.arguments import check_value, checked
-from mmspec.pipelines.verdict import SpeculativeVerdict
+from mmspec.pipelines.verdict.verdict import SpeculativeVerdict
 
 NAMES = ("image", "continuous", "video", "vlm")
 CHAT = [{"role": "user", "content": [{"type": "text", "text": "a red circle"}]}]

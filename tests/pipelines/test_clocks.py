@@ -11,7 +11,7 @@ from wans import tiny_pipeline
 
 from mmspec import ImagePipeline, VideoPipeline
 from mmspec.devices import wait
-from mmspec.pipelines.video_stats import VideoStats
+from mmspec.pipelines.video.stats import VideoStats
 
 SECOND_GPU = torch.device("cuda:1")
 

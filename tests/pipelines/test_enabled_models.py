@@ -21,7 +21,7 @@ from transformers import (
 
 from mmspec import SpecConfig, disable_speculation, enable_speculation
 from mmspec.errors import InputError
-from mmspec.models.tiny import randomized
+from mmspec.models.transformers.tiny import randomized
 
 NEW = 16
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])

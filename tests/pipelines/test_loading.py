@@ -14,13 +14,7 @@ from diffusers import DiffusionPipeline
 from mars import captioned_pipeline
 from wans import tiny_pipeline
 
-from mmspec import (
-    ContinuousImagePipeline,
-    ImagePipeline,
-    InputError,
-    VideoPipeline,
-    VlmPipeline,
-)
+from mmspec import ContinuousImagePipeline, ImagePipeline, InputError, VideoPipeline, VlmPipeline
 
 KINDS = {
     "image": ImagePipeline,
@@ -160,7 +154,7 @@ def test_a_repository_is_downloaded_as_asked(folders, name, monkeypatch):
 
 def test_a_transformers_image_folder_takes_them_too(folders, tmp_path, monkeypatch):
     """`ImagePipeline` opens it with another class, which is told all that it was told."""
-    from mmspec.pipelines.image import TransformersImagePipeline
+    from mmspec.pipelines.image.pipeline import TransformersImagePipeline
 
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "config.json").write_text("{}")

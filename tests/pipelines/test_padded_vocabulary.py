@@ -9,11 +9,11 @@ from sizes import SMALL
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec import SpecConfig, disable_speculation, enable_speculation
-from mmspec.engine.enumerate import enumerate_law
-from mmspec.engine.types import Categorical
+from mmspec.engine.laws import Categorical
+from mmspec.engine.proof.enumeration import enumerate_law
 from mmspec.errors import InputError
-from mmspec.models.tiny import randomized
-from mmspec.pipelines import generate
+from mmspec.models.transformers.tiny import randomized
+from mmspec.pipelines.vlm import generate
 
 WORDS, NEW = 32, 12
 PROMPTS = torch.tensor([[3, 1, 4, 1, 5], [0, 0, 9, 2, 6]])

@@ -17,7 +17,7 @@ from PIL import ImageFilter
 from safetensors.torch import save_file
 from torch_fidelity import feature_extractor_inceptionv3 as published
 
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.rewards.base import to_uint8
 from mmspec.rewards.inception import InceptionV3

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.models.frame_router import FrameRouter
+from mmspec.models.wan.frame_router import FrameRouter
 from mmspec.rewards.frames import FrameJudge
 from mmspec.rewards.router import RouterReward
-from mmspec.train.words import clip_tokenizer
+from mmspec.train.tokenizers import clip_tokenizer
 
 PROMPT, OTHER = "a red circle moves right", "two blue squares move up"
 

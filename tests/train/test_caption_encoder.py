@@ -8,7 +8,7 @@ from transformers import T5EncoderModel
 from mmspec.models.embedded import embedded_folder
 from mmspec.models.loading import load_component
 from mmspec.train.caption_encoder import caption_encoder
-from mmspec.train.words import caption_tokenizer, clip_tokenizer
+from mmspec.train.tokenizers import caption_tokenizer, clip_tokenizer
 
 
 def test_same_words_same_encoder():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.files import locked
 from mmspec.train import recipes

@@ -14,17 +14,26 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mmspec import ImagePipeline, SpecConfig
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
-from mmspec.models.text import encode_captions
-from mmspec.train import image_drafter, image_target, image_tokenizer, recipes
+from mmspec.models.text_encoder import encode_captions
 from mmspec.train import muon as muon_module
-from mmspec.train.data import scene_batch
-from mmspec.train.image_target import hybrid_optimizers
-from mmspec.train.image_tokenizer import CodebookAverage, k_means, psnr
+from mmspec.train import recipes
+from mmspec.train.batches import scene_batch
+from mmspec.train.image import (
+    drafter as image_drafter,
+)
+from mmspec.train.image import (
+    target as image_target,
+)
+from mmspec.train.image import (
+    tokenizer as image_tokenizer,
+)
+from mmspec.train.image.target import hybrid_optimizers
+from mmspec.train.image.tokenizer import CodebookAverage, k_means, psnr
 from mmspec.train.muon import Muon, orthogonalize
+from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.train.trainer import TrainConfig, Trainer
-from mmspec.train.words import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, sample_prompt
 
 # --- the trainer ----------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mmspec.worlds.clips import KINDS, Clip, ClipPrompt, Timing, judge, render_clip, sample
-from mmspec.worlds.clips.actor import View
-from mmspec.worlds.clips.judge import judge_views, look
-from mmspec.worlds.clips.prompts import mirrored
-from mmspec.worlds.clips.vocabulary import BOUNCES, MOVES, OPPOSITE, PASSES
 from mmspec.worlds.shapes import COLORS, SHAPES
+from mmspec.worlds.video_world import KINDS, Clip, ClipPrompt, Timing, judge, render_clip, sample
+from mmspec.worlds.video_world.actor import View
+from mmspec.worlds.video_world.judge import judge_views, look
+from mmspec.worlds.video_world.prompts import mirrored
+from mmspec.worlds.video_world.vocabulary import BOUNCES, MOVES, OPPOSITE, PASSES
 
 TIMING = Timing()
 EACH = 10  # clips of a kind, half of them held out

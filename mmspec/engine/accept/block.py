@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from ..coins import RoundCoins
-from ..types import Categorical, Contract, ContractError, Draft, OneHot, Scores, Verdict
+from ..draft import Draft, Scores, Verdict
+from ..laws import Categorical, Contract, ContractError, OneHot
 from .chain import pick, prefix_verdict, token_probs
 
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..coins import RoundCoins
-from ..types import Categorical, ContractError, Draft, OneHot, Verdict
+from ..draft import Draft, Verdict
+from ..laws import Categorical, ContractError, OneHot
 
 
 def chain_laws(draft: Draft, rule: str) -> Tensor | None:

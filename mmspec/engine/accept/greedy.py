@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..coins import RoundCoins
-from ..types import Contract, ContractError, Draft, Scores, Verdict
+from ..draft import Draft, Scores, Verdict
+from ..laws import Contract, ContractError
 from .chain import accepted_prefix, prefix_verdict
 
 

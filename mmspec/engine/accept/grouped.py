@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ...errors import InputError
 from ..coins import RoundCoins
-from ..types import Contract, Draft, Scores, Verdict
+from ..draft import Draft, Scores, Verdict
+from ..laws import Contract
 from .chain import accepted_prefix, chain_laws, prefix_verdict, recovered_verdict, token_probs
 
 

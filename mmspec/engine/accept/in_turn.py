@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ..coins import RoundCoins
-from ..types import Categorical, ContractError, Draft, OneHot, Scores, Verdict
-from ..types import WithoutReplacement as Without
+from ..draft import Draft, Scores, Verdict
+from ..laws import Categorical, ContractError, OneHot
+from ..laws import WithoutReplacement as Without
 from .chain import pick, prefix_verdict
 from .tree import by_node, children, path_verdict, walk
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ..coins import RoundCoins
-from ..types import Categorical, Contract, ContractError, Draft, Scores, Verdict
+from ..draft import Draft, Scores, Verdict
+from ..laws import Categorical, Contract, ContractError
 from .chain import pick, prefix_verdict
 from .tree import by_node, children, path_verdict, walk
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from ..coins import RoundCoins
-from ..islands import crowd
-from ..types import Categorical, Contract, ContractError, Draft, OneHot, Scores, Verdict
+from ..draft import Draft, Scores, Verdict
+from ..laws import Categorical, Contract, ContractError, OneHot
 from .chain import accepted_prefix, prefix_verdict, token_probs
-from .pooling import pool
+from .islands import crowd
+from .lantern.pooling import pool
 
 Criterion = Literal["threshold", "ratio"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..coins import RoundCoins
-from ..types import Contract, Draft, Scores, Verdict
+from ..draft import Draft, Scores, Verdict
+from ..laws import Contract
 from .in_turn import verify_in_turn
 
 

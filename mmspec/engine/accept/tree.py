@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..types import Draft, Verdict
+from ..draft import Draft, Verdict
 
 
 def children(draft: Draft) -> Tensor:

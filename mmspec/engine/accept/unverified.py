@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..coins import RoundCoins
-from ..types import Context, Contract, Draft, Scores, Verdict
+from ..draft import Context, Draft, Scores, Verdict
+from ..laws import Contract
 
 
 class UnverifiedRule:

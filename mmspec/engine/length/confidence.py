@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..types import Context, Draft, Verdict
+from ..draft import Context, Draft, Verdict
 
 
 class ConfidenceLength:

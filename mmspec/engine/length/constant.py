@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..types import Context, Draft, Verdict
+from ..draft import Context, Draft, Verdict
 
 
 class ConstantLength:

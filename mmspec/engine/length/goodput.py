@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ..types import Context, Draft, Verdict
+from ..draft import Context, Draft, Verdict
 
 _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds that outweighs
 _DECAY = 0.95  # of what a row has seen, per round

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ..accept.chain import token_probs
-from ..types import Categorical, Context, Draft, Verdict
+from ..draft import Context, Draft, Verdict
+from ..laws import Categorical
 
 _BINS = 8  # of the drafter's confidence
 _WEIGHT = 4.0  # observations that the first guess counts for

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ...errors import InputError
-from ..llamagen import Block
+from ..llamagen.transformer import Block
 from .columns import Columns, Images
 
 H = TypeVar("H", bound="DraftHead")

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from ...engine.cache import KVCache
 from ...methods import BRANCHES
-from ..causal import CausalDecoder
-from ..decoder import Decoder, arrange
-from ..eagle import FeatureDecoder
-from ..llamagen import rotate
+from ..llamagen.decoder import Decoder, arrange
+from ..llamagen.eagle_head import FeatureDecoder
+from ..llamagen.transformer import rotate
 from ..placement import Placement
-from ..prompted import continued
+from ..transformers.causal import CausalDecoder
+from ..transformers.prompted import continued
 from .base import DraftHead
 from .columns import Columns, Images, Look, kept_columns
 from .dflash import DFlashHead

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
-from ..llamagen import Block
+from ..llamagen.transformer import Block
 from .base import DraftHead, HeadBatch
 from .columns import Columns
 from .hydra import block_loss

@@ -1,8 +1,8 @@
 """Heads that draft the target's next hidden state: one decoder layer over tokens and features.
 
-As `models/eagle.py` for pictures. Its input at a column is the token's embedding and the target's
-hidden state in front of it, its output the hidden state behind the token; the target's output layer
-does the rest. What a method makes of pictures is its own.
+As `models/llamagen/eagle_head.py` for pictures. Its input at a column is the token's embedding and
+the target's hidden state in front of it, its output the hidden state behind the token; the target's
+output layer does the rest. What a method makes of pictures is its own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...engine.accept.chain import pick
-from ..eagle import draft_levels
-from ..llamagen import causal_mask
+from ..llamagen.eagle_head import draft_levels
+from ..llamagen.transformer import causal_mask
 from . import losses
 from .base import DraftHead, HeadBatch
 from .columns import Columns, Look, kept_columns

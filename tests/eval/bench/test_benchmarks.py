@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from mmspec import ImagePipeline, SpecConfig
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.eval.bench import benchmarks, throughput
-from mmspec.eval.bench.own_work import Passes, own_work, replaced
-from mmspec.models.decoder import Decoder
+from mmspec.eval.bench.overhead import Passes, own_work, replaced
+from mmspec.models.llamagen.decoder import Decoder
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from mmspec.eval.bench import denoising
-from mmspec.models.diffusion import DiffusionSchedule
-from mmspec.models.mar_iterations import MarPlan, plainly
-from mmspec.worlds.markov_tokens import MarkovHead, MarkovTokens
+from mmspec.models.mar.iterations import MarPlan, plainly
+from mmspec.models.mar.schedule import DiffusionSchedule
+from mmspec.worlds.toy.markov_tokens import MarkovHead, MarkovTokens
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mmspec import ImagePipeline, SpecConfig
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.eval.bench.growth import FEWEST, exponent, measure_growth
 from mmspec.eval.bench.growth_page import growth_table, write_growth

@@ -10,10 +10,10 @@ import torch
 from wans import tiny_pipeline
 
 from mmspec import SpecConfig, VideoPipeline
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.eval.bench.streaming import Stream, StreamGrowth, measure_streams, stream
-from mmspec.models.wan import WanTransformer
-from mmspec.models.wan_window import ContextWindow
+from mmspec.models.wan.transformer import WanTransformer
+from mmspec.models.wan.window import ContextWindow
 
 STEP = {"num_inference_steps": 1}
 METHODS = {"plain": SpecConfig("plain"), "half": SpecConfig("random-routing", draft_share=0.5)}

@@ -10,7 +10,7 @@ import pytest
 import mmspec.assets
 from mmspec.errors import InputError
 from mmspec.eval.data.clip_prompts import read_clip_prompts
-from mmspec.worlds.clips import read_held_out_clips
+from mmspec.worlds.video_world import read_held_out_clips
 
 LIST = Path(mmspec.assets.__file__).parent / "prompts" / "clips.jsonl"
 LINE = {

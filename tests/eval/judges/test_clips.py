@@ -10,7 +10,7 @@ from PIL import Image
 
 import mmspec.assets
 from mmspec.eval.judges.clips import CLIP_METRICS, ClipJudge
-from mmspec.worlds.clips import Timing, judge, read_held_out_clips, render_clip
+from mmspec.worlds.video_world import Timing, judge, read_held_out_clips, render_clip
 
 HELD_OUT = read_held_out_clips(Path(mmspec.assets.__file__).parent / "prompts" / "clips.jsonl")
 

@@ -9,7 +9,7 @@ import torch
 from PIL import ImageFilter
 from torchvision import models
 
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.eval.metrics.lpips import LPIPS
 from mmspec.rewards.base import to_uint8

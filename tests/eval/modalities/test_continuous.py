@@ -13,15 +13,15 @@ from mars import captioned_pipeline, seeds, tiny_mar, tiny_vae
 from PIL import Image
 
 from mmspec import ContinuousImagePipeline, SpecConfig
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
-from mmspec.eval.arms import SHIFT
 from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.metrics.frechet import frechet_distance
 from mmspec.eval.modalities.base import modality
 from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import SUITES, load_suite
+from mmspec.eval.variants import SHIFT
 from mmspec.methods import serving
 from mmspec.rewards.registry import load_features
 

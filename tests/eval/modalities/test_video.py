@@ -13,7 +13,7 @@ from PIL import Image
 from wans import tiny_pipeline
 
 from mmspec import VideoPipeline
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.eval.contact_sheet import contact_sheet
 from mmspec.eval.data.clip_prompts import read_clip_prompts
@@ -26,7 +26,7 @@ from mmspec.eval.suite import PROMPTS, SUITES, load_suite
 from mmspec.methods import serving
 from mmspec.models.embedded import embedded_folder
 from mmspec.named import parse_method
-from mmspec.worlds.clips import Timing
+from mmspec.worlds.video_world import Timing
 
 CALL = {"height": 16, "width": 16, "num_frames": 13, "num_inference_steps": 2}
 SUITE = """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmspec.eval.bootstrap import StratifiedMean, ratio_interval, verdict
+from mmspec.eval.measure.bootstrap import StratifiedMean, ratio_interval, verdict
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.eval.schema_parts import Quality, Throughput
 from mmspec.worlds.shapes import render, sample_scene

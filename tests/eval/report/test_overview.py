@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.eval.report.definitions import definitions
 from mmspec.eval.report.frontier import calls_frontier
 from mmspec.eval.report.overview import LEAST, overview, telling

@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from mmspec.errors import InputError
-from mmspec.eval.arms import SHIFT
 from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.methods import parse_methods
 from mmspec.eval.run.job import Job, Plan, Unit, plan, quality_units, speed_units
@@ -24,6 +23,7 @@ from mmspec.eval.run.runner import _Run, run_suite
 from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
+from mmspec.eval.variants import SHIFT
 from mmspec.methods import DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -16,10 +16,10 @@ from transformers import (
 )
 
 from mmspec import VlmPipeline
-from mmspec.eval.data.asked import Asked
+from mmspec.eval.data.picture_questions import Asked
 from mmspec.models.heads.eagle import EagleVlmHead
 from mmspec.models.heads.specvlm import SpecVlmHead
-from mmspec.train.words import exchange_tokenizer
+from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.worlds.shapes.exchanges import held_out_descriptions
 
 SIDE, PATCH = 16, 8

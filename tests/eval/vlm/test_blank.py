@@ -12,7 +12,7 @@ from mmspec.eval.vlm.arms import MethodArm
 from mmspec.eval.vlm.blank import GREY, GreyHead, grey, looks, target_columns
 from mmspec.eval.vlm.inputs import inputs_of
 from mmspec.models.heads.columns import Columns, Images
-from mmspec.pipelines.generate import disable_speculation, enable_speculation
+from mmspec.pipelines.vlm.generate import disable_speculation, enable_speculation
 
 CALL = {"max_new_tokens": 24, "temperature": 0.0}
 

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 from processors import CPU, processor
 
-from mmspec.cli import main
-from mmspec.cli_options import add_background
+from mmspec.cli.main import main
+from mmspec.cli.options import add_background
 from mmspec.errors import InputError
-from mmspec.eval.data.asked import Asked, read_asked
+from mmspec.eval.data.picture_questions import Asked, read_asked
 from mmspec.eval.methods import parse_methods
 from mmspec.eval.run.job import Job, Unit
 from mmspec.eval.suite import load_suite

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.cli import main
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.eval.methods import parse_methods
 from mmspec.eval.modalities.base import modality

@@ -17,11 +17,11 @@ from mmspec.models.heads.columns import Columns, Images, kept_columns
 from mmspec.models.heads.decoder import HeadDecoder
 from mmspec.models.heads.elastic import windows
 from mmspec.models.heads.flash import FlashHead
-from mmspec.models.heads.named import HEADS as NAMED
-from mmspec.models.heads.named import load_head
+from mmspec.models.heads.loading import HEADS as NAMED
+from mmspec.models.heads.loading import load_head
 from mmspec.models.heads.specvlm import SpecVlmHead
 from mmspec.models.heads.vispec import ViSpecHead
-from mmspec.models.vlm import VlmDecoder
+from mmspec.models.transformers.vlm import VlmDecoder
 
 ANSWER = 7  # tokens
 

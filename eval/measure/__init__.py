@@ -1,0 +1,1 @@
+"""What is measured: speed, quality, intervals, differences."""

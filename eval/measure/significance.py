@@ -1,0 +1,274 @@
+"""Two finished runs compared sample by sample: differences, intervals and tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError
+from ...files import to_json
+from ...registry import check_name
+from ..methods import split_methods
+from ..report.format import chance, decimals, fact, fixed, significant
+from ..report.format import interval as interval_text
+from ..report.samples import Key, Samples, read_samples
+from ..report.table import Cell, Row, Table
+from ..report.tables import flat
+from ..schema import Report
+from .bootstrap import Interval, StratifiedMean, ratio_interval
+from .paired_tests import holm, paired_test, ratio_test
+from .quality import BY_TASK
+
+SECONDS = "decode seconds"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric of one method in run A and of one in run B.
+
+    Attributes:
+        n: pairs: samples of equal index, seed and prompt in both.
+        unpaired_a, unpaired_b: samples that only one of them has; they count for nothing here.
+        a, b: the metric over the pairs; of seconds the medians.
+        difference, difference_ci95: b less a, with its 95 % bootstrap interval; None for seconds.
+        ratio, ratio_ci95: for seconds: a over b pair by pair, the median, so above 1 B is faster.
+        test, p: the paired test and its two-sided p-value.
+        p_holm: the same, corrected for all rows of the comparison.
+    """
+
+    method_a: str
+    method_b: str
+    metric: str
+    n: int
+    unpaired_a: int
+    unpaired_b: int
+    a: float
+    b: float
+    difference: float | None
+    difference_ci95: Interval | None
+    ratio: float | None
+    ratio_ci95: Interval | None
+    test: str
+    p: float
+    p_holm: float = math.nan
+
+
+def compare_reports(a: Path, b: Path, methods: str | None = None) -> list[dict[str, Any]]:
+    """Every quality metric and the decode seconds of methods that two finished runs share.
+
+    Args:
+        a, b: folders of the runs.
+        methods: pairs such as `"sjd:scd,plain:plain"`, the method of A before that of B; None:
+            every method that both have.
+
+    Returns:
+        Rows of the fields of `Comparison`.
+
+    Raises:
+        InputError: a folder is not a finished run, a method is not in it, or nothing pairs.
+    """
+    left, right = Report.read(_run(a)), Report.read(_run(b))
+    pairs = _pairs(left, right, methods)
+    mine, theirs = read_samples(a), read_samples(b)
+    rows = [
+        row
+        for x, y in pairs
+        for row in (*_qualities(mine, x, theirs, y), *_seconds(mine, x, theirs, y))
+    ]
+    if not rows:
+        raise InputError(
+            f"nothing to compare: no sample of {a} and {b} has the same index, seed and prompt; "
+            "run both with the same suite and --seed"
+        )
+    corrected = holm([row.p for row in rows])
+    return [asdict(row) | {"p_holm": p} for row, p in zip(rows, corrected, strict=True)]
+
+
+def unlike_settings(a: Report, b: Report) -> list[str]:
+    """What differs between two runs besides their methods, a line each."""
+
+    def said(report: Report) -> dict[str, Any]:
+        names = ("suite", "pipeline", "model")
+        groups = {"setting": report.settings, "environment": report.environment}
+        return {name: getattr(report, name) for name in names} | flat(groups)
+
+    one, other = said(a), said(b)
+    return [
+        f"{name} differs: {fact(one.get(name))} and {fact(other.get(name))}"
+        for name in dict.fromkeys([*one, *other])
+        if one.get(name) != other.get(name)
+    ]
+
+
+def left_out(
+    a: Report, b: Report, rows: Sequence[Mapping[str, Any]], methods: str | None = None
+) -> list[str]:
+    """What of two runs `rows` do not compare, a line each.
+
+    Args:
+        rows, methods: what `compare_reports` gave, and what it was given.
+    """
+    told = []
+    compared = {(row["method_a"], row["method_b"]) for row in rows}
+    alone = [
+        f"only {who} has {', '.join(names)}"
+        for who, own, other in (("A", a, b), ("B", b, a))
+        if (names := [name for name in own.methods if name not in other.methods])
+    ]
+    if methods is None and alone:
+        both = ", ".join(dict.fromkeys(row["method_a"] for row in rows))
+        told.append(
+            f"compared are {both}; {' and '.join(alone)}: pair methods of unlike names with "
+            "--methods x:y"
+        )
+    pairs = _pairs(a, b, methods)
+    apart = [pair for pair in pairs if pair not in compared]
+    told += [f"{_paired(*p)} not compared: no sample of equal index, seed, prompt" for p in apart]
+    measured = {(row["method_a"], row["method_b"], row["metric"]) for row in rows}
+    for x, y in (pair for pair in pairs if pair in compared):
+        metrics = dict.fromkeys([*a.methods[x].quality, *b.methods[y].quality])
+        missing = ", ".join(name for name in metrics if (x, y, name) not in measured)
+        if missing:
+            why = "no figures of single samples in both"
+            told.append(f"{missing} of {_paired(x, y)} not compared: {why}")
+    return told
+
+
+def compare_command(a: Path, b: Path, as_json: bool, methods: str | None = None) -> int:
+    """`mmspec eval compare A B`: print what differs in the settings, then the rows."""
+    rows = compare_reports(a, b, methods)
+    left, right = Report.read(a), Report.read(b)
+    warnings = [*left_out(left, right, rows, methods), *unlike_settings(left, right)]
+    if any(row["metric"] == SECONDS for row in rows) and a.resolve() != b.resolve():
+        warnings.append("seconds come from two runs: what the machine did between them counts too")
+    if as_json:
+        text = to_json({"warnings": warnings, "rows": rows}, indent=2)
+    else:
+        text = "\n".join([*(f"warning: {line}" for line in warnings), _table(rows).aligned()])
+    print(text)  # noqa: T201 - the command's output
+    return 0
+
+
+def _run(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise InputError(f"no folder {folder}; name one that `mmspec eval run -o` wrote")
+    return folder
+
+
+def _pairs(a: Report, b: Report, methods: str | None) -> list[tuple[str, str]]:
+    if methods is None:
+        shared = [(name, name) for name in a.methods if name in b.methods]
+        if not shared:
+            raise InputError(
+                f"no method is in both: {', '.join(a.methods)} and {', '.join(b.methods)}; name "
+                "pairs with --methods x:y"
+            )
+        return shared
+    pairs = []
+    for text in split_methods(methods):
+        x, _, y = text.partition(":")
+        check_name("method of the first run", x, list(a.methods))
+        check_name("method of the second run", y or x, list(b.methods))
+        pairs.append((x, y or x))
+    if not pairs:
+        raise InputError("--methods is empty; name pairs such as sjd:scd")
+    return pairs
+
+
+def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> list[Comparison]:
+    one, other = mine.quality.get(x, {}), theirs.quality.get(y, {})
+    metrics = dict.fromkeys(m for s in one.values() for m in s.scores)
+    rows = []
+    for metric in metrics:
+        left = {key: s for key, s in one.items() if metric in s.scores}
+        right = {key: s for key, s in other.items() if metric in s.scores}
+        keys = [key for key in left if key in right]
+        if not keys:
+            continue
+        values = np.array([[of[k].scores[metric] for k in keys] for of in (left, right)])
+        strata = [left[key].tag if metric in BY_TASK else "" for key in keys]
+        means = StratifiedMean(strata, [prompt for _, _, prompt in keys])
+        a, b = (means(v) for v in values)
+        change = values[1] - values[0]
+        test, p = paired_test(*values)
+        rows.append(
+            Comparison(
+                **_named(x, y, metric, left, right),
+                a=a,
+                b=b,
+                difference=b - a,
+                difference_ci95=means.interval(change),
+                ratio=None,
+                ratio_ci95=None,
+                test=test,
+                p=p,
+            )
+        )
+    return rows
+
+
+def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> list[Comparison]:
+    """One row, or none where nothing was timed in both."""
+    left, right = mine.speed.get(x, {}), theirs.speed.get(y, {})
+    keys = [key for key in left if key in right]
+    if not keys:
+        return []
+    a, b = (np.array([of[key].decode_seconds for key in keys]) for of in (left, right))
+    if not (a > 0).all() or not (b > 0).all():
+        raise InputError(f"decode_seconds of {x} or {y} are not above 0; run the suite again")
+    ratio, spread = ratio_interval(a / b)
+    test, p = ratio_test(a / b)
+    return [
+        Comparison(
+            **_named(x, y, SECONDS, left, right),
+            a=float(np.median(a)),
+            b=float(np.median(b)),
+            difference=None,
+            difference_ci95=None,
+            ratio=ratio,
+            ratio_ci95=spread,
+            test=test,
+            p=p,
+        )
+    ]
+
+
+def _named(
+    x: str, y: str, metric: str, left: Mapping[Key, Any], right: Mapping[Key, Any]
+) -> dict[str, Any]:
+    n = len(left.keys() & right.keys())
+    unpaired = {"unpaired_a": len(left) - n, "unpaired_b": len(right) - n}
+    return {"method_a": x, "method_b": y, "metric": metric, "n": n, **unpaired}
+
+
+def _paired(x: str, y: str) -> str:
+    """What a pair of methods is called."""
+    return x if x == y else f"{x} : {y}"
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows for a terminal."""
+    columns = ("method", "metric", "pairs", "unpaired", "A", "B", "B against A (95 %)", "test")
+    made = []
+    for row in rows:
+        digits = decimals([row["a"], row["b"]])
+        if row["ratio"] is None:
+            values = [fixed(row[side], digits) for side in ("a", "b")]
+            spread = interval_text(row["difference_ci95"], digits)
+            change = Cell(fixed(row["difference"], digits, sign=True), spread)
+        else:
+            values = [significant(row[side], unit=" s") for side in ("a", "b")]
+            spread = interval_text(row["ratio_ci95"], 2)
+            change = Cell(fixed(row["ratio"], 2, unit="× as fast"), spread)
+        counts = str(row["n"]), f"{row['unpaired_a']} of A, {row['unpaired_b']} of B"
+        ends = row["test"], chance(row["p"]), chance(row["p_holm"])
+        texts = [row["metric"], *counts, *values]
+        x, y = row["method_a"], row["method_b"]
+        cells = [*map(Cell, texts), change, *map(Cell, ends)]
+        made.append(Row(_paired(x, y), tuple(cells)))
+    return Table("", (*columns, "p", "p, Holm"), tuple(made))

@@ -1,0 +1,228 @@
+"""Speed of methods, paired prompt by prompt, and how near the engine is to the ideal."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ...pipelines.image.token_pipeline import TokenImagePipeline
+from ..run.job import Job, Outcome, Unit
+from ..run.samples import Line, output_tokens
+from ..schema import MethodResult
+from ..schema_parts import Throughput
+from ..variants import arm, arm_names
+from .bootstrap import FEWEST_PAIRS, Interval, quotient_interval, ratio_interval
+from .counters import accepted_lengths, count_sibling, merged_stats, network_calls, phase_seconds
+from .ideal_speedup import BareCosts, ideal_seconds
+from .timing import Sample, in_turn
+
+WARMUP = 1  # calls of every method and batch size that are not counted
+TAIL = 20  # calls from which on the slowest twentieth is told
+NOISY = 0.15  # spread of the plain loop's seconds from which on a machine is called noisy
+
+
+class SpeedWorker:
+    """Measures speed units with a pipeline; the first of every batch size is preceded by warm-up.
+
+    Args:
+        job: what is measured.
+        pipe: where.
+        costs: of bare forward passes, by network; without them there is no ideal.
+    """
+
+    def __init__(self, job: Job, pipe: Any, costs: Mapping[str, BareCosts] | None = None) -> None:
+        self.job, self.pipe = job, pipe
+        self.costs = costs or {}
+        self._warm: set[int] = set()
+
+    def run(self, unit: Unit) -> Outcome:
+        """One prompt, or a batch of them, by every row's arm in turn."""
+        samples = self.samples(unit)
+        return Outcome(unit, [self._line(unit, name, sample) for name, sample in samples.items()])
+
+    def samples(self, unit: Unit) -> dict[str, Sample]:
+        """The calls of a unit, with their outputs, in the order in which they ran."""
+        job, arms = self.job, {name: arm(self.job, name) for name in arm_names(self.job)}
+        texts = [job.prompt(i).prompt for i in range(unit.first, unit.first + unit.count)]
+        prompt = texts[0] if unit.count == 1 else texts
+        turn = unit.first // unit.count
+        for _ in range(0 if unit.count in self._warm else WARMUP):
+            in_turn(self.pipe, arms, prompt, job.seed, turn)
+        self._warm.add(unit.count)
+        return in_turn(self.pipe, arms, prompt, job.seed + unit.first, turn)
+
+    def _line(self, unit: Unit, name: str, sample: Sample) -> Line:
+        if unit.count > 1 or not self.costs:
+            return speed_line(unit, name, sample)
+        for costs in self.costs.values():
+            costs.renew()  # a machine's speed drifts: the ideal is measured beside each sample
+        config, drafter = arm(self.job, name).config, self.costs.get("drafter")
+        bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
+        spent = {who: dict(sorted(c.now.items())) for who, c in self.costs.items()}
+        return speed_line(unit, name, sample) | {"bare_seconds": bare, "costs": spent}
+
+
+def speed_line(unit: Unit, name: str, sample: Sample) -> Line:
+    """The line of a timed call; without bare forward passes, which nobody measured."""
+    prompt = sample.prompt
+    return {
+        "kind": "speed",
+        "method": name,
+        "index": unit.first,
+        "batch": unit.count,
+        "prompt": prompt if isinstance(prompt, str) else " | ".join(prompt),
+        "seed": sample.seed,
+        "seconds": sample.seconds,
+        "decode_seconds": sample.decode_seconds,
+        "bare_seconds": None,
+        "costs": {},
+        "nfe": sample.stats.nfe,
+        "mean_acceptance_length": sample.stats.mean_acceptance_length,
+        "peak_memory": sample.peak_memory,
+        "energy": sample.energy,
+        "stats": asdict(sample.stats),
+    }
+
+
+def bare_costs(pipe: TokenImagePipeline, call: dict[str, Any]) -> dict[str, BareCosts]:
+    """Bare forward costs of the target and of the drafter, if there is one."""
+    network, grid = pipe.network(call.get("height"), call.get("width"))
+    scale = call.get("guidance_scale", pipe.image_model(network).guidance_scale)
+    rows = 1 if scale == 1 else 2
+    costs = {"target": BareCosts(pipe.decoder(network), rows, grid)}
+    if pipe.drafter is not None:
+        costs["drafter"] = BareCosts(pipe.decoder(pipe.drafter), rows, grid)
+    return costs
+
+
+def mean_costs(lines: Iterable[Line]) -> dict[str, dict[int, float]]:
+    """Mean seconds of bare passes over all samples."""
+    seen: dict[str, dict[int, list[float]]] = {}
+    for line in lines:
+        for who, costs in line["costs"].items():
+            for width, seconds in costs.items():
+                seen.setdefault(who, {}).setdefault(int(width), []).append(seconds)
+    return {
+        who: {width: statistics.fmean(costs[width]) for width in sorted(costs)}
+        for who, costs in seen.items()
+    }
+
+
+def speed_rows(
+    lines: Sequence[Line], methods: Iterable[str], plain: str = "plain"
+) -> dict[str, MethodResult]:
+    """Rows of the report by method, from the lines of the log; `plain` is the baseline's."""
+    by_batch: dict[int, dict[str, list[Line]]] = {}
+    names = list(methods)
+    for line in sorted(lines, key=lambda line: int(line["index"])):
+        of = by_batch.setdefault(line["batch"], {name: [] for name in names})
+        of[line["method"]].append(line)
+    single = by_batch.pop(1)
+    rows = {name: _row(single[name], single[plain]) for name in names}
+    for batch, of in by_batch.items():
+        for name, row in rows.items():
+            row.throughput[batch] = _throughput(of[name], of[plain])
+    return rows
+
+
+def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
+    """One method at batch 1."""
+    total = merged_stats(lines)
+    pairs = list(zip(plain, lines, strict=True))
+    ideals = [p["decode_seconds"] / s["bare_seconds"] for p, s in pairs if s["bare_seconds"]]
+    ideal = statistics.median(ideals) if ideals else None
+    measured, interval = _ratio([per_token(p) / per_token(s) for p, s in pairs])
+    memory = [line["peak_memory"] for line in lines if line["peak_memory"] is not None]
+    energy = [line["energy"] for line in lines if line["energy"] is not None]
+    row = MethodResult(
+        contract=total.contract,
+        n=len(lines),
+        n_speed=len(lines),
+        nfe_per_sample=total.nfe,
+        target_tokens_per_sample=statistics.fmean(total.target_tokens),
+        mean_acceptance_length=total.mean_acceptance_length,
+        acceptance_by_position=total.acceptance_by_position,
+        phase_seconds=phase_seconds(total),
+        seconds_median=statistics.median(line["seconds"] for line in lines),
+        decode_seconds_median=statistics.median(line["decode_seconds"] for line in lines),
+        ideal_speedup=ideal,
+        engine_efficiency=measured / ideal if ideal else None,
+        peak_memory_bytes=max(memory) if memory else None,
+        energy_joules_per_sample=statistics.fmean(energy) if energy else None,
+    )
+    seconds = [line["seconds"] for line in lines]
+    row.seconds_p95 = float(np.quantile(seconds, 0.95)) if len(seconds) >= TAIL else None
+    row.outputs_per_second = _rate(len(lines), seconds)
+    tokens = sum(output_tokens(line["stats"]) for line in lines)
+    row.tokens_per_second = _rate(tokens, [line["decode_seconds"] for line in lines])
+    row.accepted_lengths = accepted_lengths(total)
+    for name, each in network_calls(total).items():
+        setattr(row, name, each)
+    count_sibling(row, total)
+    if len(lines) >= FEWEST_PAIRS and any(total.calls):
+        emitted = [sum(line["stats"]["emitted"]) for line in lines]
+        calls = [sum(line["stats"]["calls"]) for line in lines]
+        row.mean_acceptance_length_ci95 = quotient_interval(emitted, calls)
+    if lines is not plain:
+        row.speedup_median, row.speedup_ci95 = measured, interval
+        whole = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]
+        row.speedup_end_to_end_median, row.speedup_end_to_end_ci95 = _ratio(whole)
+    return row
+
+
+def _rate(count: int, seconds: Sequence[float]) -> float | None:
+    """A count over seconds; None where nothing took any."""
+    spent = sum(seconds)
+    return count / spent if spent else None
+
+
+def per_token(line: Line, seconds: str = "decode_seconds") -> float:
+    """Seconds of a call over its output tokens: sampled answers are not of one length."""
+    spent: float = line[seconds]
+    return spent / output_tokens(line["stats"])
+
+
+def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
+    """One method at another batch size."""
+    rates = [output_tokens(line["stats"]) / line["decode_seconds"] for line in lines]
+    out = Throughput(len(lines), statistics.median(rates))
+    if all("head_calls" in line["stats"] for line in lines):
+        out.head_calls = statistics.fmean(line["stats"]["head_calls"] for line in lines)
+    if lines is not plain:
+        pairs = zip(plain, lines, strict=True)
+        out.speedup_median, out.speedup_ci95 = _ratio(
+            [p["decode_seconds"] / s["decode_seconds"] for p, s in pairs]
+        )
+    return out
+
+
+def _ratio(ratios: list[float]) -> tuple[float, Interval | None]:
+    """The median of paired ratios, with its interval if there are enough of them."""
+    median, interval = ratio_interval(ratios)
+    return median, interval if len(ratios) >= FEWEST_PAIRS else None
+
+
+def noise_notes(
+    lines: Sequence[Line], rows: dict[str, MethodResult], plain: str = "plain"
+) -> list[str]:
+    """Whether the machine was too busy to tell, from the plain loop, whose tokens are all alike."""
+    alone = [line for line in lines if line["batch"] == 1 and line["method"] == plain]
+    times = [per_token(line) for line in alone]
+    notes = []
+    if len(times) > 3:
+        low, middle, high = statistics.quantiles(times, n=4)
+        if (high - low) / middle > NOISY:
+            notes.append(
+                f"the machine was noisy: half of the plain loops differ by more than "
+                f"{(high - low) / middle:.0%} in time for the same work; repeat this on a quiet one"
+            )
+    spreads = {name: row.speedup_interval for name, row in rows.items()}
+    open_ones = [name for name, pair in spreads.items() if pair and pair[0] <= 1 <= pair[1]]
+    if open_ones:
+        who = ", ".join(open_ones)
+        notes.append(f"{who}: the speed-up's interval holds 1: neither faster nor slower")
+    return notes

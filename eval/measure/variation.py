@@ -1,0 +1,143 @@
+"""How far a rule bends the target's law, measured on real rounds by following every branch.
+
+The figure is the total variation between the law of the token that comes next, as the shipped rule
+emits it from a draft of one node, and the target's own law. The laws are those of rounds that took
+place; nothing is sampled. Of an exact rule it is 0 up to rounding.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...config import SpecConfig
+from ...engine.coins import RoundCoins
+from ...engine.draft import Draft, Scores, Verdict
+from ...engine.laws import Categorical, Contract, OneHot, WithoutReplacement
+from ...engine.proof.enumeration import EnumeratingCoins, enumerate_law
+from ...engine.protocols import AcceptanceRule, Engine
+from ...pipelines.image.token_pipeline import TokenImagePipeline
+from ..run.job import Job
+
+ROUNDS = 8  # rounds measured, spread over a generation
+EVERY = 7  # rounds between two of them
+
+
+@dataclass
+class Step:
+    """A node of a draft, the first or any that is judged by itself, and what the target says of it.
+
+    Attributes:
+        law: what the node was drawn from `[V]`; a one-hot row if it was chosen.
+        target: the target's law there `[V]`.
+    """
+
+    law: Tensor
+    target: Tensor
+
+
+@dataclass
+class WatchedRule:
+    """A rule that notes the laws it is shown, and judges as ever."""
+
+    rule: AcceptanceRule
+    steps: list[Step] = field(default_factory=list)
+    rounds: int = 0
+
+    contract: Contract = "exact"
+    local: bool = False
+
+    def __post_init__(self) -> None:
+        self.contract, self.local = self.rule.contract, getattr(self.rule, "local", False)
+
+    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+        """The rule's own verdict."""
+        if draft.nodes and scores.calls:
+            # a local rule judges every node by itself, and has few rounds
+            for node in range(0, draft.nodes, EVERY) if self.local else (0,):
+                if len(self.steps) < ROUNDS and (self.local or self.rounds % EVERY == 0):
+                    self._note(draft, scores.probs[0, node], node)
+        self.rounds += 1
+        return self.rule.verify(draft, scores, coins)
+
+    def _note(self, draft: Draft, target: Tensor, node: int) -> None:
+        law = draft.law
+        if isinstance(law, Categorical | WithoutReplacement):
+            self.steps.append(Step(law.probs[0, node].cpu(), target.cpu()))
+        elif isinstance(law, OneHot):
+            chosen = torch.zeros_like(target)
+            chosen[draft.tokens[0, node]] = 1
+            self.steps.append(Step(chosen.cpu(), target.cpu()))
+
+
+def tv_per_step(pipe: TokenImagePipeline, job: Job, config: SpecConfig) -> list[float]:
+    """Total variation at some rounds of one generation; empty where nothing was drafted."""
+    if config.drafter_only:
+        return _between_models(pipe, job)
+    seen: list[WatchedRule] = []
+
+    def watch(engine: Engine) -> None:
+        watched = WatchedRule(engine.rule)
+        engine.rule = watched
+        seen.append(watched)
+
+    before = pipe.speculation
+    pipe.enable_speculation(config)
+    pipe.on_engine = watch
+    try:
+        generator = torch.Generator().manual_seed(job.seed)
+        call: dict[str, Any] = {**job.call, "output_type": "tokens"}
+        pipe(job.prompt(0).prompt, generator=generator, **call)
+    finally:
+        pipe.on_engine = None
+        pipe.enable_speculation(before)
+    return [variation(rule.rule, step) for rule in seen for step in rule.steps]
+
+
+def _between_models(pipe: TokenImagePipeline, job: Job) -> list[float]:
+    """Of the draft model alone: its own laws against the target's, along the target's output."""
+    prompt, generator = job.prompt(0).prompt, torch.Generator().manual_seed(job.seed)
+    tokens, _ = pipe(
+        prompt, generator=generator, output_type="tokens", return_dict=False, **job.call
+    )
+    ours = pipe.token_laws([prompt], tokens, of_drafter=True, **job.call)
+    gap: Tensor = (ours - pipe.token_laws([prompt], tokens, **job.call)).abs().sum(-1) / 2
+    return [float(v) for v in gap[0]]
+
+
+def variation(rule: AcceptanceRule, step: Step) -> float:
+    """Total variation between the law of the emitted token and the target's, in [0, 1]."""
+    q, p = step.law.double(), step.target.double()
+    q, p = q / q.sum(), p / p.sum()
+    emitted = emitted_law(rule, q, p)
+    return 0.5 * sum(abs(emitted.get(i, 0.0) - float(p[i])) for i in range(len(p)))
+
+
+def emitted_law(rule: AcceptanceRule, q: Tensor, p: Tensor) -> dict[int, float]:
+    """The law of the first emitted token when the draft is one token from q `[V]` and the target
+    wants p `[V]`."""
+
+    def run(coins: EnumeratingCoins, rows: int) -> list[int]:
+        proposal, verification = coins.round(0)
+        tokens = proposal.draw(q.expand(rows, 1, -1))
+        law: OneHot | Categorical = Categorical(q.expand(rows, 1, -1))
+        if float(q.max()) == 1:
+            law = OneHot()
+        after = torch.zeros(rows, len(p), dtype=p.dtype)
+        after[:, 0] = 1  # of no interest: what follows an accepted token
+        scores = Scores(torch.stack([p.expand(rows, -1), after], 1))
+        first = torch.zeros(rows, 1, dtype=torch.long)
+        draft = Draft(tokens, first[:, 0] + 1, law, places=first)
+        verdict = rule.verify(draft, scores, verification)
+        return [int(token) for token in verdict.emitted[:, 0]]
+
+    return enumerate_law(run)
+
+
+def summarize(values: list[float]) -> tuple[float, float] | None:
+    """Mean and largest; None where there is none."""
+    return (statistics.fmean(values), max(values)) if values else None

@@ -1,0 +1,148 @@
+"""The same wish speculatively and then plainly, on one model, with an honest comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from ..config import SpecConfig
+from ..pipelines.base import PLAIN
+from . import markup
+from . import method_text as words
+from .generation_view import Side, Wish
+from .job_queue import Job
+from .model_cache import Model
+
+PAUSE = 0.25  # seconds between two views at least: making and sending them takes time too
+REST = 4  # times that a view took, between it and the next at least
+HERE = "one prompt on this machine"
+
+
+@dataclass(frozen=True)
+class State:
+    """What the page shows of a run, as HTML."""
+
+    headline: str = ""
+    speculative: str = ""
+    plain: str = ""
+
+
+Make = Callable[[Any, Wish], Side]
+
+
+class Race:
+    """Runs a wish by its method, then plainly; its job is told the states and may stop it anytime.
+
+    One after the other, since two at once would slow each other down; each is shown in its panel
+    while it goes. Seconds are those of the loop, which does not know that somebody watches: drawing
+    a view is in no phase of it. The first run of a kind is slow, so each has a round of warm-up, or
+    as many as it takes to draft.
+
+    Args:
+        make: a side of the modality.
+        model: what draws.
+        wish: what to draw.
+        job: stops at the end of a round once it is cancelled, or as soon as the pipeline can.
+        seconds: after so many it stops as well.
+    """
+
+    def __init__(
+        self, make: Make, model: Model, wish: Wish, job: Job[State], seconds: float
+    ) -> None:
+        self.make, self.model, self.wish, self.job = make, model, wish, job
+        self.seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._late = False  # it stopped for that
+        self.sides: dict[str, Side] = {}
+        self.state = State()
+        self._unknown = ""
+        self._shown = self._took = 0.0
+
+    def run(self) -> None:
+        """Both runs, and the result."""
+        pipe = self.model.pipe
+        before = pipe.speculation
+
+        def interrupt() -> None:
+            pipe.interrupt = True
+
+        try:
+            with self.job.stopped_by(interrupt):
+                for place, config in (("speculative", self.wish.config), ("plain", PLAIN)):
+                    pipe.enable_speculation(config)
+                    if not self._stops():
+                        self._warm(config)
+                    if not self._stops():
+                        self._run(place)
+        finally:
+            pipe.enable_speculation(before)
+        self._tell(self._result())
+
+    def _stops(self) -> bool:
+        """Whether it is to go no further."""
+        self._late = self._late or time.monotonic() > self._until
+        return self.job.cancelled or self._late
+
+    def _warm(self, config: SpecConfig) -> None:
+        kind = config, tuple(sorted(self.wish.call.items()))
+        if kind not in self.model.warm:
+            self._tell("Warming up …")
+            side = self.make(self.model.pipe, self.wish)
+            rounds = count(1)
+            side.run(lambda: self._stops() or next(rounds) >= side.first_rounds)
+            if not self._stops():
+                self.model.warm.add(kind)
+
+    def _run(self, place: str) -> None:
+        side = self.sides[place] = self.make(self.model.pipe, self.wish)
+        self._unknown = words.unknown(side.unknown)
+
+        def on_round() -> bool:
+            if not (stops := self._stops()) and self._due():
+                self._show(place, side)
+                self._tell(self._progress(place))
+            return stops
+
+        side.run(on_round)
+        self._show(place, side)
+
+    def _due(self) -> bool:
+        return self.job.shown and time.monotonic() - self._shown >= max(PAUSE, REST * self._took)
+
+    def _show(self, place: str, side: Side) -> None:
+        begun = time.monotonic()
+        title, note = "plain", "the baseline"
+        if place == "speculative":
+            title, note = self.wish.name, "" if side.stats is None else side.stats.contract
+        html = markup.panel(title, note, side.view(), markup.meters(side.meters()))
+        self.state = replace(self.state, **{place: html})
+        self._shown = time.monotonic()
+        self._took = self._shown - begun
+
+    def _tell(self, text: str) -> None:
+        headline = markup.message(text) + markup.message(self._unknown)
+        self.state = replace(self.state, headline=headline)
+        self.job.tell(self.state)
+
+    def _progress(self, place: str) -> str:
+        if place == "speculative":
+            return f"{self.wish.name} is at work; plain decoding follows, with the same seed."
+        return f"Plain decoding is at work. So far: {self._ratio()} (an estimate; {HERE})."
+
+    def _result(self) -> str:
+        ratio = self._ratio()
+        if self.job.cancelled or self._late:
+            why = "" if self.job.cancelled else f": a run has at most {self.seconds:,g} seconds"
+            told = f" Of what ran: {ratio} (an estimate; {HERE})." if ratio else ""
+            return f"Stopped{why}.{told}"
+        return f"Done: {self.wish.name} is {ratio} ({HERE}; a report says more)."
+
+    def _ratio(self) -> str:
+        """How fast speculation is; seconds by unit, for answers may differ in length."""
+        pair = [self.sides[p].seconds_per_unit for p in ("speculative", "plain") if p in self.sides]
+        if len(pair) < 2 or pair[0] is None or pair[1] is None:
+            return ""
+        return f"{pair[1] / pair[0]:.2f}× as fast as plain decoding"

@@ -1,0 +1,157 @@
+"""One generation of a pipeline, seen while it goes on: what every modality's has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from PIL import Image
+
+from ..config import SpecConfig
+from ..engine.stats import SpecStats
+from ..models.text_encoder import unknown_words
+from . import markup
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a visitor asked for, checked.
+
+    Attributes:
+        prompt: caption or question.
+        config, name: how to speculate, and what that is called.
+        seed: of both runs.
+        call: further arguments of the pipeline's call.
+        picture: what a question is about.
+    """
+
+    prompt: str
+    config: SpecConfig
+    name: str
+    seed: int = 0
+    call: dict[str, Any] = field(default_factory=dict)
+    picture: Image.Image | None = None
+
+
+class Side(ABC):
+    """A run that shows how far it is.
+
+    Args:
+        pipe: speculates as it is to.
+        wish: what to make.
+
+    Attributes:
+        unit: what it makes, in the plural.
+        each: what the target's calls are counted for.
+        made: of every unit so far, by how much it is the drafter's.
+        total: units in the end; fewer where the model may stop by itself.
+        stats: those so far; None before the first round.
+        over: whether there is nothing to come.
+    """
+
+    unit: ClassVar[str] = "tokens"
+    each: ClassVar[str] = "tokens per call of the target"
+
+    def __init__(self, pipe: Any, wish: Wish) -> None:
+        self.pipe, self.wish = pipe, wish
+        self.made: list[float] = []
+        self.total = 0
+        self.stats: SpecStats | None = None
+        self.over = False
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of the prompt; None: it is told no words."""
+        return self.pipe.tokenizer
+
+    @property
+    def unknown(self) -> list[str]:
+        """Words of the prompt that the model can't know."""
+        return unknown_words(self.tokenizer, self.wish.prompt) if self.tokenizer else []
+
+    @property
+    def first_rounds(self) -> int:
+        """Rounds in which all that it does is done once."""
+        return 1
+
+    def run(self, on_round: Callable[[], bool]) -> None:
+        """Generate; `on_round` is called after every round, and True stops."""
+
+        def told(pipe: Any, number: int, done: int, state: dict[str, Any]) -> None:
+            self.stats = state["stats"]
+            self.observe(state)
+            if on_round():
+                pipe.interrupt = True
+
+        out = self.generate(
+            generator=torch.Generator().manual_seed(self.wish.seed),
+            callback_on_step_end=told,
+            **self.wish.call,
+        )
+        self.stats, self.over = out.stats, True
+
+    @abstractmethod
+    def generate(self, **call: Any) -> Any:
+        """Call the pipeline; returns its output."""
+
+    @abstractmethod
+    def observe(self, state: dict[str, Any]) -> None:
+        """Look at what a callback is told."""
+
+    @abstractmethod
+    def view(self) -> str:
+        """What there is so far, as HTML."""
+
+    @property
+    def drafter_only(self) -> bool:
+        """Whether the drafter makes everything and nobody is asked."""
+        return bool(self.pipe.speculation.drafter_only)
+
+    @property
+    def seconds_per_unit(self) -> float | None:
+        """Seconds of the loop for a unit, mean so far."""
+        if not self.made or self.stats is None or not self.stats.loop_seconds:
+            return None
+        return self.stats.loop_seconds / len(self.made)
+
+    def meters(self) -> list[tuple[str, str]]:
+        """Names and figures of how it goes."""
+        stats = self.stats
+        if stats is None:
+            return []
+        of = f" of {self.total}" if self.total else ""
+        rows = [
+            (self.unit, f"{len(self.made)}{of}"),
+            ("seconds", f"{stats.loop_seconds:.2f}"),
+        ]
+        if stats.sibling_calls:
+            rows.append(("calls of the sibling", str(sum(stats.sibling_calls))))
+        if sum(stats.calls):
+            rows.append(self.calls(stats))
+        if sum(stats.drafted):
+            stood = sum(stats.accepted) / sum(stats.drafted)
+            rows.append(("drafts that stood", f"{stood:.0%}"))
+        if self.made:
+            rows.append(("drafted share", f"{sum(self.made) / len(self.made):.0%}"))
+        return rows
+
+    def calls(self, stats: SpecStats) -> tuple[str, str]:
+        """What the target's calls are called, and a figure for them."""
+        return self.each, f"{stats.mean_acceptance_length:.2f}"
+
+
+def drafted(side: Side, state: dict[str, Any]) -> list[float]:
+    """By how much the tokens that the last round emitted are the drafter's; of token ids."""
+    rows: list[list[bool]] = state["context"].drafted()
+    return [float(side.drafter_only or stood) for stood in rows[0]]
+
+
+def covered(image: Image.Image, known: list[bool], columns: int) -> Image.Image:
+    """A picture whose cells that are not known yet are blank."""
+    mask = Image.new("L", (columns, len(known) // columns))
+    mask.putdata([255 * cell for cell in known])
+    mask = mask.resize(image.size, Image.Resampling.NEAREST)
+    return Image.composite(image, Image.new("RGB", image.size, markup.OPEN), mask)

@@ -1,0 +1,112 @@
+"""The models of the demo: each is loaded when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..methods import Modality, serving
+from ..pipelines.available_methods import runnable_in
+from ..pipelines.base import PIPELINES, embedded_name, locate, shipped
+from ..registry import resolve
+
+
+@dataclass
+class Model:
+    """A pipeline, and which ways of running it have been run: the first time is a slow one."""
+
+    pipe: Any
+    warm: set[Any] = field(default_factory=set)
+
+
+class Shelf:
+    """Pipelines by modality and name.
+
+    Args:
+        folders: of every modality, those to offer beside the embedded model.
+        device: where they run.
+    """
+
+    def __init__(self, folders: Mapping[Modality, Sequence[Path]], device: str = "cpu") -> None:
+        self.device = device
+        self._folders: dict[Modality, dict[str, Path | None]] = {}
+        for modality in PIPELINES:
+            own, given = f"embedded-{embedded_name(modality)}", list(folders.get(modality, ()))
+            self._folders[modality] = {**_named(given, own), own: None}
+        self._kept: dict[tuple[Modality, Path | None], Model] = {}
+        self._typed: dict[Modality, Path] = {}
+
+    def names(self, modality: Modality) -> list[str]:
+        """What there is to choose from, the default first."""
+        return list(self._folders[modality])
+
+    def folder(self, modality: Modality, name: str) -> Path | None:
+        """The folder of a name; None: the embedded model.
+
+        Raises:
+            InputError: there is no such name.
+        """
+        if name not in self._folders[modality]:
+            raise InputError(f"there is no model {name!r} here; choose one of the list")
+        return self._folders[modality][name]
+
+    def embedded(self, modality: Modality, name: str) -> bool:
+        """Whether a name is that of a model that ships."""
+        return self._folders[modality].get(name, Path()) is None and name in shipped()
+
+    def methods(self, modality: Modality, name: str) -> list[str]:
+        """The methods that a model of the list has the parts for; of one that is missing all.
+
+        Raises:
+            InputError: there is no such name, or its index can't be read.
+        """
+        folder = self.folder(modality, name) or shipped().get(name)
+        return list(serving(modality)) if folder is None else runnable_in(folder, modality)
+
+    def load(self, modality: Modality, folder: Path | None) -> Model:
+        """The pipeline of a folder; None: the embedded one.
+
+        Of the folders that visitors typed, a modality's latest is kept.
+
+        Raises:
+            InputError: it can't be loaded.
+        """
+        found = self._kept.get((modality, folder))
+        if found is not None:
+            return found
+        offered = folder in self._folders[modality].values()
+        if not offered and (last := self._typed.pop(modality, None)) is not None:
+            self._kept.pop((modality, last), None)
+        pipe = resolve(PIPELINES[modality]).from_pretrained(folder).to(self.device)
+        pipe.set_progress_bar_config(disable=True)
+        made = self._kept[modality, folder] = Model(pipe)
+        if folder is not None and not offered:
+            self._typed[modality] = folder
+        return made
+
+    def missing(self, modality: Modality) -> str | None:
+        """Why the default model can't be loaded, if that is known without loading it."""
+        name = self.names(modality)[0]
+        if self.folder(modality, name) is not None or name in shipped():
+            return None
+        try:
+            locate(name, embedded_name(modality))
+        except InputError as error:
+            return str(error)
+        return None
+
+
+def _named(folders: Sequence[Path], taken: str) -> dict[str, Path]:
+    """Folders by the shortest ends of their paths that tell them apart, and from a name that is
+    taken: where a server has its models is nobody's business."""
+    paths, named = [folder.absolute() for folder in folders], {}
+    for path in paths:
+        others = [other.parts for other in (*paths, Path(taken)) if other != path]
+        count = 1
+        while any(other[-count:] == path.parts[-count:] for other in others):
+            count += 1
+        named[str(Path(*path.parts[-count:]))] = path.resolve()
+    return named

@@ -1,0 +1,175 @@
+"""`mmspec ask`: a question about pictures, by one method or by several models together."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from ..config import SpecConfig
+from ..errors import InputError
+from ..files import to_json
+from ..methods import FIRST, serving
+from ..named import parse_method
+from ..progress import say
+from .options import add_background, add_model, open_vlm, seed
+
+_CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background")
+
+
+def add_command(commands: Any) -> None:
+    """The parser of `mmspec ask`."""
+    ask = commands.add_parser("ask", help="ask a question about pictures")
+    ask.set_defaults(run=_ask)
+    ask.add_argument("image", nargs="+", help="a picture's file, or several")
+    ask.add_argument("question", help="what to answer")
+    add_model(ask)
+    ask.add_argument(
+        "--method",
+        help=f"{', '.join(serving('vlm'))}; with settings: 'draft[num_draft_tokens=5]' "
+        f"(default: the first of {', '.join(FIRST['vlm'])} that the model has the parts for)",
+    )
+    ask.add_argument(
+        "--expert",
+        action="append",
+        metavar="FOLDER",
+        help="of method verdict: a model that answers first; repeatable (default: those in the "
+        "model's folder)",
+    )
+    ask.add_argument("--compare", action="store_true", help="also answer plainly, in pairs")
+    ask.add_argument("-n", "--num-answers", type=int, default=1, help="each with a seed of its own")
+    ask.add_argument("--max-new-tokens", type=int, default=128, help="of an answer, at most")
+    ask.add_argument(
+        "--seed", type=seed, default=0, help="of the first answer; each further one has the next"
+    )
+    ask.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
+    ask.add_argument("--top-k", type=int, default=0, help="draw from so many tokens; 0: all")
+    ask.add_argument(
+        "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this share"
+    )
+    ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
+    add_background(ask)
+    ask.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
+    ask.add_argument("--json", action="store_true", help="print what was measured, not a table")
+
+
+def _ask(args: argparse.Namespace) -> int:
+    if not 1 <= args.num_answers <= 1000:
+        raise InputError(f"--num-answers must be from 1 to 1000, not {args.num_answers}")
+    if args.method is None:
+        args.method = _default(args.model)
+    config = parse_method(args.method)[1]
+    if config.method == "verdict":
+        return _verdict(args)
+    if args.expert:
+        raise InputError("--expert is for --method verdict; leave it out")
+    return _streamed(args, config) if args.stream else _measured(args, config)
+
+
+def _default(model: str | None) -> str:
+    """The method that a model is asked by if none is named."""
+    from ..pipelines.available_methods import first_method
+    from ..pipelines.base import locate
+    from ..pipelines.vlm.pipeline import VlmPipeline
+
+    return first_method(locate(model, VlmPipeline.embedded), "vlm")
+
+
+def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
+    """Answers, and what they took; with --compare beside plain decoding."""
+    from ..eval.showcase import ask, print_table
+
+    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
+    methods[args.method] = config
+    call = {name: getattr(args, name) for name in _CALL}
+    pipe = open_vlm(args.device, args.model)
+    record = ask(pipe, methods, args.question, args.image, args.num_answers, args.seed, call)
+    if args.json:
+        print(to_json(record, indent=2))
+        return 0
+    for name, answers in record["answers"].items():
+        for answer in answers:
+            print(f"{name}: {answer}" if args.compare else answer)
+    if args.compare:
+        print_table(record["methods"])
+    return 0
+
+
+def _streamed(args: argparse.Namespace, config: SpecConfig) -> int:
+    """One answer, word by word as its tokens are accepted."""
+    _refuse(args, "--stream prints one answer as it comes", "json", "compare", "num_answers")
+    import torch
+    from transformers import TextStreamer
+
+    pipe = open_vlm(args.device, args.model)
+    pipe.enable_speculation(config)
+    say("answering")
+    words = TextStreamer(pipe.processor.tokenizer, skip_prompt=True, skip_special_tokens=True)
+    pipe(
+        args.question,
+        list(args.image),
+        generator=torch.Generator().manual_seed(args.seed),
+        streamer=words,
+        **{name: getattr(args, name) for name in _CALL},
+    )
+    return 0
+
+
+def _verdict(args: argparse.Namespace) -> int:
+    """Speculative Verdict: the experts answer and reason, the model gives the verdict."""
+    _refuse(args, "a verdict is one answer", "compare", "num_answers", "stream", "stop")
+    from ..picture import open_picture
+    from ..pipelines.base import locate
+    from ..pipelines.verdict.expert import TransformersExpert
+    from ..pipelines.verdict.folder import experts_in, load_expert, verdict_words
+    from ..pipelines.verdict.verdict import SpeculativeVerdict, VerdictError
+    from ..pipelines.vlm.pipeline import VlmPipeline, check_call
+
+    check_call(args.max_new_tokens, args.temperature, args.top_k, args.top_p)
+    if not args.question.strip():
+        raise InputError("the question is empty; say what to answer")
+    home = locate(args.model, VlmPipeline.embedded)
+    folders = experts_in(home)
+    if args.expert:
+        folders = {name: locate(name, VlmPipeline.embedded) for name in args.expert}
+    if not folders:
+        raise InputError(
+            "method 'verdict' needs experts, and the model's folder has none: give --expert FOLDER"
+        )
+    words = verdict_words(home)
+    pictures = [open_picture(path, args.background) for path in args.image]
+    most = args.max_new_tokens
+    how = {"answer_tokens": min(64, most), "reason_tokens": most, "generate": _sampling(args)}
+    pipe = open_vlm(args.device, args.model)
+    experts = [
+        load_expert(pipe, home, folder, name=name, reason_prompt=words.reason, **how)
+        for name, folder in folders.items()
+    ]
+    judge = TransformersExpert.of(pipe, name="verdict", **how)
+    say(f"{len(experts)} experts answer, then the model")
+    try:
+        made = SpeculativeVerdict(experts, judge, prompt=words.prompt)(pictures, args.question)
+    except VerdictError as error:
+        raise InputError(str(error)) from error
+    record = {**asdict(made), "total": asdict(made.total)}
+    print(to_json(record, indent=2) if args.json else made.text)
+    return 0
+
+
+def _sampling(args: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of transformers' `generate`; draws depend on the seed."""
+    if not args.temperature:
+        return {}
+    import torch
+
+    torch.manual_seed(args.seed)
+    names = ("temperature", "top_k", "top_p")
+    return {"do_sample": True, **{name: getattr(args, name) for name in names}}
+
+
+def _refuse(args: argparse.Namespace, why: str, *options: str) -> None:
+    """Raise an `InputError` if one of the options was given."""
+    for name in options:
+        given = args.num_answers > 1 if name == "num_answers" else getattr(args, name)
+        if given:
+            raise InputError(f"{why}; leave --{name.replace('_', '-')} out")

@@ -1,0 +1,79 @@
+"""`mmspec demo`: the Gradio app."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..devices import check_device
+from ..errors import InputError
+from ..methods import MODALITIES, Modality
+from ..registry import check_name
+
+
+def add_command(commands: Any) -> None:
+    """The parser of `mmspec demo`."""
+    demo = commands.add_parser("demo", help="try every modality in a browser")
+    demo.set_defaults(run=_demo)
+    demo.add_argument("--host", default="127.0.0.1", help="address to serve at (default: local)")
+    demo.add_argument("--port", type=int, default=7860, help="port to serve at")
+    demo.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="MODALITY=FOLDER",
+        help=f"a checkpoint to offer, of {', '.join(MODALITIES)}; may be given again",
+    )
+    demo.add_argument(
+        "--models-root",
+        type=Path,
+        metavar="FOLDER",
+        help="visitors may name checkpoints and reports inside this folder (default: any path "
+        "from this machine, none from elsewhere)",
+    )
+    demo.add_argument("--device", default="cpu", help="cpu or cuda")
+
+
+def _demo(args: argparse.Namespace) -> int:
+    models = _models(args.model)
+    if not 1 <= args.port <= 65535:
+        raise InputError(f"--port must be from 1 to 65535, not {args.port}")
+    if args.models_root is not None and not args.models_root.is_dir():
+        raise InputError(f"--models-root {args.models_root} is no folder")
+
+    from ..app.server import served
+
+    check_device(args.device)
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        with served(models, args.host, args.port, args.models_root, args.device) as address:
+            print(f"The demo is at {address} (Ctrl-C ends it)", flush=True)
+            threading.Event().wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """End as Ctrl-C does, uploads removed; the exit code is the one that shells give a signal."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is asked for twice is done once
+    raise SystemExit(128 + number)
+
+
+def _models(given: list[str]) -> dict[Modality, list[Path]]:
+    """Folders by modality, of `MODALITY=FOLDER`s."""
+    models: dict[Modality, list[Path]] = {modality: [] for modality in MODALITIES}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or not folder:
+            raise InputError(f"--model takes MODALITY=FOLDER, not {text!r}")
+        check_name("modality", name, MODALITIES)
+        path = Path(folder)
+        if not path.is_dir():
+            raise InputError(f"no model folder at {folder}")
+        modality: Any = name
+        models[modality].append(path)
+    return models

@@ -1,0 +1,381 @@
+"""`mmspec eval`: suites, reports, comparisons and benchmarks on the command line."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..devices import check_device
+from ..errors import InputError
+from ..eval.methods import parse_methods, split_methods
+from ..files import locked, to_json
+from ..methods import serving
+from ..models.truncation import gathered
+from ..progress import bar, say
+from ..registry import check_name
+from .options import (
+    add_background,
+    add_model,
+    folder,
+    names,
+    open_modality,
+    open_pipeline,
+    open_pipelines,
+    print_names,
+    seed,
+    widths,
+)
+from .stream import add_stream
+from .tables import add_tables
+
+if TYPE_CHECKING:
+    from ..eval.suite import Suite
+
+
+def add_commands(commands: Any) -> None:
+    """The parsers of `mmspec eval`."""
+    evaluate = commands.add_parser("eval", help="measure methods over a suite")
+    actions = evaluate.add_subparsers(required=True, metavar="ACTION")
+    _add_run(actions)
+
+    report = actions.add_parser("report", help="draw report.md and report.html of a run again")
+    report.set_defaults(run=_report)
+    report.add_argument("folder", type=Path, help="of the run")
+
+    compare = actions.add_parser("compare", help="two runs against each other, with significance")
+    compare.set_defaults(run=_compare)
+    compare.add_argument("a", type=Path, help="folder of a run")
+    compare.add_argument("b", type=Path, help="folder of the other run")
+    compare.add_argument("--methods", help="x of A against y of B: x:y,z (default: all of both)")
+    compare.add_argument("--json", action="store_true", help="print JSON, not a table")
+
+    bench = actions.add_parser("bench", help="benchmark the plain loop, verification and start-up")
+    bench.set_defaults(run=_bench)
+    add_model(bench)
+    bench.add_argument("--samples", type=int, default=10, help="of each measurement")
+    bench.add_argument("--only", type=names, help="some of the benchmarks: a,b")
+
+    _add_growth(actions)
+    add_stream(actions)
+    add_tables(actions)
+
+    listing = actions.add_parser("ls", help="list the suites")
+    listing.set_defaults(run=_ls)
+    listing.add_argument("--json", action="store_true", help="print JSON, not a table")
+
+    validate = actions.add_parser("validate", help="check suites, of the package or your own")
+    validate.set_defaults(run=_validate)
+    validate.add_argument("suite", nargs="*", help="names or YAML files (default: all)")
+
+
+def _add_run(actions: Any) -> None:
+    run = actions.add_parser("run", help="run a suite and write a report")
+    run.set_defaults(run=_run)
+    run.add_argument("--suite", required=True, help="a name, see `mmspec eval ls`, or a YAML file")
+    run.add_argument("--pipeline", help="image, vlm, continuous or video (default: the suite's)")
+    add_model(run)
+    run.add_argument(
+        "--methods",
+        type=split_methods,
+        help="'a,b[window=8]', with settings of theirs in brackets (default: all that can run)",
+    )
+    run.add_argument(
+        "--sweep",
+        type=split_methods,
+        default=(),
+        help="a,b: these too, at every value of their knob; all: each of --methods that has one",
+    )
+    run.add_argument("--limit", type=int, help="most prompts and samples; not for reporting")
+    run.add_argument(
+        "--max-samples", type=int, help="samples up to which an undecided comparison may go on"
+    )
+    run.add_argument("--batch-sizes", type=names, help="speed of batches too: 1,2,4,8")
+    run.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
+    run.add_argument("--seed", type=seed, default=0, help="of the first sample")
+    run.add_argument("--executor", default="local", help="local or ray")
+    run.add_argument("--address", help="of a Ray cluster (default: one on this machine)")
+    run.add_argument("--workers", type=int, help="Ray actors (default: one per GPU, or two)")
+    run.add_argument("--device-map", help="of accelerate, for targets larger than one GPU: auto")
+    given = run.add_argument_group("your own data")
+    given.add_argument(
+        "--prompts",
+        type=Path,
+        help="in GenEval's format, JSON lines or text; for vlm "
+        'lines {"image": path, "question": text, "answer": text}',
+    )
+    given.add_argument("--images", type=Path, help="folder of pictures to be judged")
+    given.add_argument("--reference", type=Path, help="folder of real pictures")
+    add_background(given)
+    given.add_argument("--captions", type=Path, help="COCO captions, JSON lines, or a folder")
+    given.add_argument("--questions", type=Path, help="file of questions with their answers")
+    given.add_argument("--annotations", type=Path, help="VQAv2's file of answers")
+    given.add_argument("--predictions", type=Path, help="file of a model's answers")
+    given.add_argument("--partial", action="store_true", help="score the answered questions only")
+    given.add_argument("--videos", type=Path, help="folder of videos and prompts")
+    given.add_argument("--metrics", type=names, help="some of the suite's metrics: a,b")
+    given.add_argument(
+        "--weights",
+        action="append",
+        type=_weights,
+        default=[],
+        metavar="NAME=PATH",
+        help="weights of a judge or reward",
+    )
+    given.add_argument(
+        "--expert",
+        action="append",
+        type=_weights,
+        default=[],
+        metavar="NAME=FOLDER",
+        help="of Speculative Verdict (default: those in the model's folder)",
+    )
+    run.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
+    run.add_argument("--json", action="store_true", help="print the report, not a table")
+
+
+def _add_growth(actions: Any) -> None:
+    growth = actions.add_parser(
+        "growth", help="target calls at several sides of the grid: do they grow with its area?"
+    )
+    growth.set_defaults(run=_growth)
+    add_model(growth, several=True)
+    growth.add_argument(
+        "--methods",
+        type=split_methods,
+        default=tuple(name for name, m in serving("image").items() if m.role != "sceptic"),
+        help="as of `run` (default: all but the sceptic's rows)",
+    )
+    growth.add_argument("--sides", type=widths, help="in tokens (default: 8,16,32)")
+    growth.add_argument("--samples", type=int, default=24, help="pictures by each method and side")
+    growth.add_argument("--suite", default="speed", help="whose prompts and call arguments")
+    growth.add_argument("--prompts", type=Path, help="in place of the suite's")
+    growth.add_argument("--seed", type=seed, default=0, help="of the first sample")
+    growth.add_argument("-o", "--out", type=Path, required=True, help="folder that is written")
+    growth.add_argument("--json", action="store_true", help="print growth.json, not a table")
+
+
+def _weights(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not name or not equals or not path:
+        raise argparse.ArgumentTypeError(f"must be NAME=PATH, not {text!r}")
+    return name, Path(path)
+
+
+@gathered()
+def _run(args: argparse.Namespace) -> int:
+    from ..eval.suite import PIPELINES, load_suite
+
+    if args.pipeline is not None:
+        check_name("pipeline", args.pipeline, PIPELINES)
+    for option in ("limit", "max_samples", "workers"):
+        value = getattr(args, option)
+        if value is not None and value < 1:
+            raise InputError(f"--{option.replace('_', '-')} must be at least 1, not {value}")
+    suite = load_suite(args.suite)
+    if suite.source == "prompts" and args.pipeline not in (None, suite.pipeline):
+        raise InputError(f"suite {suite.name} is for --pipeline {suite.pipeline}")
+    if args.metrics:
+        suite = _with_metrics(suite, args.metrics)
+    out = folder(args.out)
+    if suite.source == "prompts" and args.images is None:
+        return _run_pipeline(args, suite, out)
+    return _score(args, suite, out)
+
+
+def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
+    """Draw, measure and judge."""
+    import torch
+
+    from ..eval.modalities.base import modality
+    from ..eval.run.job import Job, plan
+    from ..eval.run.runner import run_suite
+    from ..eval.showcase import print_table
+    from ..picture import BACKGROUND, check_background
+
+    measured = modality(suite.pipeline)
+    prompts = measured.items(suite, args.prompts)
+    files = {name: str(path) for name, path in args.weights}
+    files |= {f"expert:{name}": str(path) for name, path in args.expert}
+    for name in ("reference", "prompts"):
+        if getattr(args, name) is not None:
+            files[name] = str(getattr(args, name))
+    sides = ("height", "width") if suite.pipeline == "video" else ("height",)
+    size = dict.fromkeys(sides, args.size) if args.size is not None else {}
+    if size.keys() - measured.arguments():
+        raise InputError(f"--size is of pictures that are drawn: {suite.pipeline} draws none")
+    # what can't run here is said before anything is written
+    pipe = open_modality(args, measured) if args.executor == "local" else None
+    call = {**suite.call, **size}
+    if args.background != BACKGROUND:
+        if "background" not in measured.arguments():
+            raise InputError(
+                f"--background is of pictures that are given: {suite.name} draws its own"
+            )
+        check_background(args.background)
+        call["background"] = args.background
+    methods = measured.methods(pipe, call) if args.methods is None else args.methods
+    job = Job(
+        suite,
+        prompts,
+        parse_methods(methods, args.sweep),
+        call,
+        seed=args.seed,
+        model=args.model,
+        device=args.device,
+        device_map=args.device_map,
+        files=files,
+        threads=torch.get_num_threads(),
+    )
+    todo = plan(job, args.limit, args.max_samples, _batch_sizes(args.batch_sizes))
+    # the delay: bad input is one line on stderr, without a bar above it
+    with bar(suite.name, "sample", delay=1) as shown:
+
+        def progress(done: int, planned: int) -> None:
+            shown.total = planned
+            shown.update(done - shown.n)
+
+        report = run_suite(
+            job,
+            todo,
+            out,
+            command=["mmspec", *args.words],
+            progress=progress,
+            name=args.executor,
+            address=args.address,
+            workers=args.workers,
+            pipe=pipe,
+        )
+    rows = asdict(report)
+    if args.json:
+        print(to_json(rows, indent=2))
+        return 0
+    print_table(rows["methods"])
+    for note in report.notes:
+        print(f"note: {note}")
+    drawn = ["pictures"] if any(out.glob("pictures/**/*.png")) else []
+    *written, last = ["report.html", "report.md", "report.json", "samples.jsonl", *drawn]
+    print(f"{', '.join(written)} and {last} are in {out}/")
+    return 0
+
+
+def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
+    """Score files of the user's."""
+    from dataclasses import fields
+
+    from ..eval.measure.score_files import Given, score_given
+
+    check_device(args.device)
+    named = {f.name: getattr(args, f.name) for f in fields(Given) if f.name != "weights"}
+    with bar(suite.name, "picture", delay=1) as shown:
+
+        def progress(done: int, planned: int) -> None:
+            shown.total = planned
+            shown.update(done - shown.n)
+
+        given = Given(**named, weights=dict(args.weights))
+        record = score_given(suite, given, out, ["mmspec", *args.words], progress)
+    if args.json:
+        print(to_json(record, indent=2))
+        return 0
+    for name, found in record["metrics"].items():
+        interval = found.get("ci95")
+        spread = f"  95 % interval {interval[0]:.4g} to {interval[1]:.4g}" if interval else ""
+        print(f"{name}  {found['value']:.6g}{spread}")
+        for note in found.get("notes", []):
+            print(f"note: {name}: {note}")
+    print(f"{record['n']} samples; scores.json and samples.jsonl are in {out}/")
+    return 0
+
+
+def _batch_sizes(texts: tuple[str, ...] | None) -> tuple[int, ...]:
+    if texts is None:
+        return (1,)
+    sizes = [int(text) if text.isascii() and text.isdigit() else 0 for text in texts]
+    if not all(1 <= size <= 1024 for size in sizes):
+        raise InputError(f"--batch-sizes must be numbers such as 1,2,4,8, not {','.join(texts)}")
+    return tuple(dict.fromkeys([1, *sizes]))
+
+
+def _report(args: argparse.Namespace) -> int:
+    from ..eval.report.write import write_reports
+
+    if not args.folder.is_dir():
+        raise InputError(f"no folder {args.folder}; name the one that `mmspec eval run -o` wrote")
+    say("drawing the report")
+    with locked(args.folder):
+        for path in write_reports(args.folder):
+            print(path)
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    say("comparing")
+    from ..eval.measure.significance import compare_command
+
+    return compare_command(args.a, args.b, args.json, args.methods)
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from ..eval.bench.benchmarks import run_benchmarks
+
+    if args.samples < 1:
+        raise InputError(f"--samples must be at least 1, not {args.samples}")
+    print(to_json(run_benchmarks(open_pipeline(args), args.samples, args.only), indent=2))
+    return 0
+
+
+def _growth(args: argparse.Namespace) -> int:
+    from ..eval.bench.growth import SIDES, measure_growth
+    from ..eval.bench.growth_page import growth_table, write_growth
+    from ..eval.data.prompts import load_prompts
+    from ..eval.suite import load_suite
+
+    suite, sides = load_suite(args.suite), sorted(set(args.sides or SIDES))
+    methods = parse_methods(args.methods)
+    if args.samples < 1:
+        raise InputError(f"--samples must be at least 1, not {args.samples}")
+    if sides[0] < 1:
+        raise InputError(f"--sides must be at least 1, not {sides[0]}")
+    prompts = load_prompts(suite, args.prompts)
+    texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
+    out, pipes = folder(args.out), open_pipelines(args, args.model or [None])
+    total = len(texts) * len(methods) * len(sides)
+    with locked(out), bar("growth", "sample", total, delay=1) as shown:
+        record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, shown.update)
+        write_growth(record, out)
+    if args.json:
+        print(to_json(asdict(record), indent=2))
+        return 0
+    print(growth_table(record).aligned())
+    for note in record.notes:
+        print(f"note: {note}")
+    print(f"growth.json, growth.md and growth.svg are in {out}/")
+    return 0
+
+
+def _ls(args: argparse.Namespace) -> int:
+    from ..eval.suite import load_suite, suite_names
+
+    suites = [load_suite(name) for name in suite_names()]
+    return print_names({suite.name: suite.summary for suite in suites}, args.json)
+
+
+def _validate(args: argparse.Namespace) -> int:
+    from ..eval.modalities.base import modality
+    from ..eval.suite import load_suite, suite_names
+
+    for name in args.suite or suite_names():
+        suite = load_suite(name)
+        if suite.prompts:
+            modality(suite.pipeline).items(suite, None)
+        print(f"{suite.name}: valid")
+    return 0
+
+
+def _with_metrics(suite: Suite, metrics: tuple[str, ...]) -> Suite:
+    from dataclasses import replace
+
+    same = metrics[0] == suite.metrics[0] if suite.metrics else False
+    return replace(suite, metrics=metrics, margin=suite.margin if same else None)

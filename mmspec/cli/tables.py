@@ -1,0 +1,71 @@
+"""Tables of pages: `mmspec eval table` and `matrix`, made from reports, `causal` from trials."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..files import read_text, write_atomic
+
+END = "<!-- end -->"
+
+
+def add_tables(actions: Any) -> None:
+    """The parsers of the commands."""
+    for name, text, run in (
+        ("table", "speed and quality of many reports in one Markdown table", _table),
+        ("matrix", "methods by modality and checkpoint, with contract and evidence", _matrix),
+        ("causal", "which causal models of transformers are taken, tried out here", _causal),
+    ):
+        parser = actions.add_parser(name, help=text)
+        parser.set_defaults(run=run)
+        if run is _causal:
+            parser.add_argument(
+                "kinds", nargs="*", metavar="type", help="model types, such as llama; none: all"
+            )
+        else:
+            parser.add_argument("reports", type=Path, nargs="+", help="report.json or its folder")
+        parser.add_argument(
+            "--into",
+            type=Path,
+            help=f"page whose text from <!-- mmspec eval {name} … --> to {END} is replaced",
+        )
+
+
+def _table(args: argparse.Namespace) -> int:
+    from ..eval.report.overview import overview
+
+    return _put(args, "table", lambda: overview(sorted(args.reports)))
+
+
+def _matrix(args: argparse.Namespace) -> int:
+    from ..eval.report.matrix import matrix
+
+    return _put(args, "matrix", lambda: matrix(sorted(args.reports)))
+
+
+def _causal(args: argparse.Namespace) -> int:
+    from transformers.utils import logging
+
+    from ..eval.report.causal import causal
+
+    logging.set_verbosity_error()  # of configs that are tiny on purpose
+    return _put(args, "causal", lambda: causal(args.kinds))
+
+
+def _put(args: argparse.Namespace, name: str, make: Callable[[], str]) -> int:
+    if args.into is None:
+        print(make(), end="")
+        return 0
+    page = read_text(args.into)
+    before, start, rest = page.partition(f"<!-- mmspec eval {name}")
+    command, arrow, rest = rest.partition("-->")
+    _, end, after = rest.partition(END)
+    if not (start and arrow and end):
+        raise InputError(f"{args.into} has no <!-- mmspec eval {name} … --> with {END} after it")
+    text = make()
+    write_atomic(args.into, f"{before}{start}{command}{arrow}\n\n{text}\n{end}{after}")
+    return 0

@@ -1,0 +1,155 @@
+"""`mmspec video`: a clip from a prompt, block by block."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..config import SpecConfig
+from ..devices import check_device
+from ..errors import InputError
+from ..files import to_json
+from ..methods import serving
+from ..models.truncation import gathered
+from ..named import parse_method
+from ..progress import say
+from .options import add_model, folder, seed, shown_on_terminal
+
+
+def add_command(commands: Any) -> None:
+    """The parser of `mmspec video`."""
+    video = commands.add_parser("video", help="make a video from a prompt")
+    video.set_defaults(run=_video)
+    video.add_argument("prompt", help="what to show, such as 'a red circle moves down'")
+    add_model(video)
+    video.add_argument(
+        "--method",
+        default="sdvg",
+        help=f"{', '.join(serving('video'))}; with settings: 'sdvg[frame_rule=mean]' "
+        "(default: sdvg)",
+    )
+    video.add_argument(
+        "--tau",
+        type=float,
+        help="reward that a drafted block must reach; the router has a usual one",
+    )
+    video.add_argument("--reward", help="judges frames (default: the model's own router)")
+    video.add_argument("--weights", type=Path, help="file or folder of the reward's checkpoint")
+    video.add_argument("--compare", action="store_true", help="also make it plainly, in pairs")
+    video.add_argument("-n", "--num-videos", type=int, default=1, help="each with its own seed")
+    length = video.add_mutually_exclusive_group()
+    length.add_argument("--blocks", type=int, help="length in blocks (default: the model's own)")
+    length.add_argument("--num-frames", type=int, help="length in frames, of whole blocks")
+    video.add_argument("--height", type=int, help="pixels (default: the model's own)")
+    video.add_argument("--width", type=int, help="pixels (default: the model's own)")
+    video.add_argument("--steps", type=int, help="from noise to a block (default: the model's own)")
+    video.add_argument("--shift", type=float, help="warps the steps (default: the model's own)")
+    video.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
+    video.add_argument(
+        "--seed", type=seed, default=0, help="of the first clip; each further one has the next"
+    )
+    video.add_argument("--fps", type=int, default=16, help="frames a second (default: 16)")
+    video.add_argument("-o", "--out", type=Path, default=Path("out"), help="folder (default: out)")
+    video.add_argument("--json", action="store_true", help="print stats.json, not a table")
+
+
+@gathered()
+def _video(args: argparse.Namespace) -> int:
+    name, config = _method(args)
+    if not args.prompt.strip():
+        raise InputError("the prompt is empty; say what to show")
+    for option, most in (("num_videos", 1000), ("fps", 240)):
+        value = getattr(args, option)
+        if not 1 <= value <= most:
+            flag = option.replace("_", "-")
+            raise InputError(f"--{flag} must be from 1 to {most}, not {value}")
+    out = folder(args.out)
+    pipe = _open(args, config.reward)
+
+    from ..eval.showcase import print_table
+    from ..eval.showcase_video import film
+
+    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
+    methods[name] = config
+    call = _call(args, pipe)
+    pipe.check_call(config, **call)
+    count, encode = args.num_videos, _encoder()
+    record = film(pipe, methods, args.prompt, count, args.seed, call, out, args.fps, encode)
+    if args.json:
+        print(to_json(record, indent=2))
+    else:
+        print_table(record["methods"])
+        for method, row in record["methods"].items():
+            parts = ", ".join(f"{part} {spent:.2f} s" for part, spent in row["parts"].items())
+            print(f"{method}: {row['drafted_share']:.0%} of the blocks drafted; {parts}")
+        print(f"clips and stats.json are in {out}/")
+    return 0
+
+
+def _method(args: argparse.Namespace) -> tuple[str, SpecConfig]:
+    """The row's name and its configuration; --tau and --reward are settings among the others."""
+    name, bracket, rest = args.method.partition("[")
+    settings = [rest.removesuffix("]")] if bracket else []
+    for knob in ("tau", "reward"):
+        if (value := getattr(args, knob)) is not None:
+            settings.append(f"{knob}={value}")
+    text, config = parse_method(f"{name}[{','.join(settings)}]" if settings else name)
+    config.serving("video")
+    return text, config
+
+
+def _open(args: argparse.Namespace, reward: str) -> Any:
+    """The video pipeline, on its device, with the reward that is asked."""
+    say("loading the model")
+    from transformers.utils import logging
+
+    from ..pipelines.video.pipeline import VideoPipeline
+    from ..rewards.registry import PUBLISHED, load_reward
+    from ..rewards.router import RouterReward
+
+    logging.disable_progress_bar()
+    check_device(args.device)
+    routed = reward == RouterReward.name
+    if args.weights is not None and routed:
+        raise InputError("--weights are a reward's; say which with --reward, not the router's")
+    if args.weights is None and reward in PUBLISHED:
+        raise InputError(
+            f"{reward} needs its weights: pass --weights PATH, where PATH is {PUBLISHED[reward]}"
+        )
+    pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
+    if not routed:
+        pipe.reward = load_reward(reward, args.weights, args.device)
+    shown_on_terminal(pipe)
+    return pipe
+
+
+def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
+    """Arguments of the pipeline's calls, refused before any long work."""
+    from ..pipelines.video.sizes import VideoSizes
+
+    sizes, frames = VideoSizes(pipe.transformer, pipe.vae), args.num_frames
+    if args.blocks is not None:
+        if args.blocks < 1:
+            raise InputError(f"--blocks must be 1 or more, not {args.blocks}")
+        frames = sizes.frames(args.blocks)
+    return {
+        "num_frames": sizes.frames(sizes.blocks(frames)),
+        "height": args.height,
+        "width": args.width,
+        "num_inference_steps": args.steps,
+        "shift": args.shift,
+        "guidance_scale": args.guidance,
+    }
+
+
+def _encoder() -> Any:
+    """Writes .mp4 files; None, and a line that says so, where nothing that can is installed."""
+    from ..eval.data.video_export import default_encoder
+
+    try:
+        return default_encoder()
+    except InputError as error:
+        print(f"mmspec: {error}; the clips are written as GIF alone", file=sys.stderr)
+        return None

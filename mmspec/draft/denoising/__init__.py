@@ -1,0 +1,1 @@
+"""Drafters of denoising steps, and of whole tokens of vectors."""

@@ -1,0 +1,105 @@
+"""A smaller model of the same vocabulary drafts token by token (Leviathan et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..engine.accept.chain import pick
+from ..engine.coins import RoundCoins
+from ..engine.draft import Context, Draft, Scores, Verdict
+from ..engine.laws import Categorical
+from .sound_laws import faults, mended
+
+
+class TokenModel(Protocol):
+    """What the drafter needs of a model: laws of next tokens over a cache that it may rewrite."""
+
+    def start(self, rows: int) -> None:
+        """Take in the condition; every token is still to come."""
+
+    def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]`, which stand at `start[b] + 0 .. n - 1`.
+
+        With a tree in `draft`, the first token is its root and the others are its nodes. Position
+        -1 is the condition's own last input; its token id is ignored. What the cache holds
+        from `start` on is overwritten.
+        """
+
+
+def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
+    """The committed tokens `[B, n]` that a model has not read yet, and the first one's position.
+
+    Row b has read the positions before `known[b]`. Rows that know more than others re-read a token
+    or two: one width for the whole batch.
+    """
+    width = max(b - k for b, k in zip(context.base, known, strict=True))
+    start = [max(-1, b - width) for b in context.base]
+    places = torch.tensor(start, device=context.tokens.device)[:, None]
+    places = places + torch.arange(width, device=places.device)
+    return context.tokens.gather(1, places.clamp_min(0)), start
+
+
+def root_laws(model: TokenModel, context: Context, known: list[int]) -> Tensor:
+    """Let the model read what it has not read yet: laws `[B, 1, V]` behind the last token."""
+    inputs, start = catch_up(context, known)
+    laws = model.extend(inputs, start)
+    # a row that came less far than others has read a little past its end
+    last = [b - 1 - s for b, s in zip(context.base, start, strict=True)]
+    return pick(laws, torch.tensor(last, device=laws.device)).unsqueeze(1)
+
+
+class ModelDrafter:
+    """Draws each token from the drafter's own law, after the same guidance and warpers.
+
+    The cache needs no rollback: the next draft starts writing at the first position that is new.
+
+    Args:
+        model: the draft model.
+        more: which rows `[B]` draft on, given the probabilities `[B, n]` of their tokens so far (a
+            draft-length policy's `more`); one synchronization a token. None: all that may.
+    """
+
+    def __init__(self, model: TokenModel, more: Callable[[Tensor], Tensor] | None = None) -> None:
+        self.model, self.more = model, more
+        self._known: list[int] = []  # per row, positions before this one are in the model's cache
+
+    def start(self, context: Context) -> None:
+        self.model.start(context.rows)
+        self._known = self._reached = [-1] * context.rows
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        depth = max(budget)
+        lengths = torch.tensor(budget, device=context.tokens.device)
+        inputs, start = catch_up(context, self._known)
+        tokens, laws, good = [], [], []
+        confidence: list[Tensor] = []
+        for n in range(depth):
+            law, is_law = mended(self.model.extend(inputs, start)[:, -1])
+            laws.append(law)
+            good.append(is_law)
+            tokens.append(coins.draw(laws[-1], n))
+            inputs = tokens[-1][:, None]
+            start = [b + n for b in context.base]
+            if self.more is not None:
+                confidence.append(laws[-1].gather(1, inputs)[:, 0])
+                stops = ~self.more(torch.stack(confidence, 1))
+                # the token stays that made the row stop
+                lengths = torch.where(stops & (lengths > n + 1), n + 1, lengths)
+                if n + 1 >= int(lengths.max()):
+                    break
+        depth = len(tokens)
+        self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
+        if not depth:
+            return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
+        draft = Draft(torch.stack(tokens, 1), lengths, Categorical(torch.stack(laws, 1)))
+        draft.faulty = faults(torch.stack(good, 1), draft)
+        return draft
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        # the last emitted token is the target's own, so the cache holds at most what is before it
+        self._known = [min(b - 1, r) for b, r in zip(context.base, self._reached, strict=True)]
+        self._reached = self._known

@@ -1,0 +1,87 @@
+"""DFlash drafts a block of masked places in one call (Chen et al. 2026)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from ...engine.accept.chain import pick
+from ...engine.draft import Context
+from ...errors import InputError
+from ...models.guided import GuidedDecoder
+from ...models.heads.columns import positions
+from ...models.heads.decoder import DFlashDecoder
+from ...models.transformers.prompted import continued
+from .feature_model import FeatureModel
+
+
+class DFlashModel(FeatureModel):
+    """DFlash's head as a `BlockModel`; it drafts one block a round.
+
+    A slot of its cache holds what the layers made of the target's hidden state at that column, up
+    to the last committed token; from there on, the block's own entries stand until the next round.
+
+    Args:
+        head: the network.
+        target, warp: see `FeatureModel`.
+
+    Raises:
+        InputError: a block is larger than what one call of the target may add.
+    """
+
+    decoder: DFlashDecoder
+
+    def __init__(
+        self,
+        head: DFlashDecoder,
+        target: GuidedDecoder,
+        warp: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        prefix, mask, _, _, limit, _, scratch, _ = target.made_of
+        self.most = head.network.block_size
+        if self.most > scratch:
+            raise InputError(
+                f"the head drafts blocks of {self.most} tokens, and a call takes {scratch}; raise "
+                "num_draft_tokens"
+            )
+        head.place(continued(positions(mask), limit + scratch + 1))
+        super().__init__(head, prefix, mask, target, warp)
+        self._fed: list[int] = []  # per row, outputs in front of which the hidden state is read
+
+    def _start(self, rows: int, before: Tensor) -> None:
+        self.cache = self.cache or self.decoder.cache(len(self.prefix), self.slots)
+        self._fed = [0] * rows
+        length = self.offset - 1
+        if length:
+            known = before[:, -length:]  # behind a column: in front of the next one
+            self.decoder.feed(known, self.rotary[:length], self.cache, 0)
+
+    def block(self, context: Context, drafted: Tensor) -> Tensor:
+        """See `BlockModel.block`."""
+        assert not drafted.shape[1], "it drafts one block a round"
+        self._feed(context)
+        condition = context.lengths[:, None] == 0
+        network = self.decoder.network
+        first = self._embedded(context.last, condition)[:, 0]
+        x = network.masked(first)
+        size = x.shape[1]
+        slots = context.lengths[:, None] + (self.offset - 1) + self.keys[:size]
+        length = self.offset - 1 + max(context.base) + size
+        seen = self.keys[:length] <= slots[:, -1:, None]  # its own end bounds what a row reads
+        hidden = self._at(x, slots, slots, length, seen.expand(-1, size, -1))
+        return self._laws(hidden[:, 1:])
+
+    def _feed(self, context: Context) -> None:
+        """Read the hidden states that the last rounds have brought."""
+        assert self.cache is not None
+        width = max(b - f for b, f in zip(context.base, self._fed, strict=True))
+        if not width:
+            return
+        # rows that lack fewer read some again
+        places = context.lengths[:, None] - width + self.keys[:width]
+        places = self._of_all_rows(places.clamp_min(0))
+        slots = places + self.offset - 1
+        states = pick(self._features, places)
+        self.decoder.feed(states, self.rotary[slots], self.cache, slots)
+        self._fed = list(context.base)

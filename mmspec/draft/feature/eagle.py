@@ -1,0 +1,120 @@
+"""EAGLE: a head over the target's hidden states drafts (Li et al. 2024, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ...engine.accept.chain import pick
+from ...engine.draft import Context, Draft
+from ...models.guided import GuidedDecoder
+from ...models.heads.columns import Images
+from ...models.llamagen.eagle_head import FeatureDecoder
+from ..draft_model import catch_up
+from .feature_model import EagleDrafter, FeatureModel
+
+__all__ = ["EagleDrafter", "EagleModel"]
+
+
+class EagleModel(FeatureModel):
+    """An EAGLE head as the draft model of chains and trees, under the target's guidance.
+
+    Its input at a token is the token and the hidden state that predicted it. For committed tokens
+    that is the target's, which `observe` is told: before every draft the head reads again, with
+    the target's hidden states, what it drafted on its own. For drafted ones it is the head's own
+    output at the node above.
+
+    A round's first call ends with the last committed token. From there a chain grows token by
+    token; a tree grows with every call, and only its new nodes are read: the first ones are always
+    those of the calls before.
+
+    Args:
+        head: the network.
+        target, warp: see `FeatureModel`.
+        images: where the target's prefix has pictures, which a head may shorten.
+    """
+
+    decoder: FeatureDecoder
+
+    def __init__(
+        self,
+        head: FeatureDecoder,
+        target: GuidedDecoder,
+        images: Images | None = None,
+        warp: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        prefix, mask, _, _, limit, _, scratch, _ = target.made_of
+        super().__init__(head, *head.view(prefix, mask, images, limit + scratch + 1), target, warp)
+        self._inputs = self.prefix  # [R, T', D]: the layer's at the prefix
+        self._settled: list[int] = []  # per row, positions before it stand on the target's states
+        self._own = torch.zeros(0)  # [R, 1 + N, D]: the head's states behind root and nodes
+        self._drafted = torch.zeros(0)  # [B, 1 + N, V]: the laws there
+
+    def _start(self, rows: int, before: Tensor) -> None:
+        self._own = before[:, :1]
+        self._settled = [-1] * rows
+        self._inputs = self.decoder.read(self.target.made_of[0], before)[:, -self.offset :]
+        GuidedDecoder.start(self, rows)
+
+    def _prefilled(self, length: int) -> Tensor:
+        return self._inputs[:, :length]
+
+    def extend(
+        self,
+        tokens: Tensor,
+        start: list[int],
+        draft: Draft | None = None,
+        use: Sequence[Sequence[int]] | None = None,
+    ) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]`, see the class; all layers run."""
+        if draft is not None and draft.nodes:
+            return self._grow(tokens, start, draft)
+        if self.context is not None and start[0] < self.context.base[0]:
+            return self._read(self.context, tokens.shape[1], start)
+        # a chain's next token
+        self._own = self._behind(tokens, self._own[:, -1:], start)
+        return self._laws(self._own)
+
+    def _behind(
+        self, tokens: Tensor, features: Tensor, start: list[int], draft: Draft | None = None
+    ) -> Tensor:
+        """The head's states `[R, n, D]` behind tokens with the given states in front of them."""
+        embedded = self._embedded(tokens, None)
+        x = self.decoder.joined(embedded, features.expand_as(embedded))
+        return self._forward(x, start, draft)
+
+    def _read(self, context: Context, n: int, start: list[int]) -> Tensor:
+        """Read committed tokens, and those before them that have not been read as such yet."""
+        known = [min(k, s) for k, s in zip(self._settled, start, strict=True)]
+        tokens, first = catch_up(context, known)
+        width = tokens.shape[1]
+        begin = torch.tensor(first, device=tokens.device)[:, None]
+        places = self._of_all_rows(begin + self.keys[:width])
+        features = pick(self._features, places.clamp_min(0))
+        x = self.decoder.joined(self._embedded(tokens, None), features)
+        if min(first) < 0:
+            x = torch.where((places < 0)[..., None], self._inputs[:, -1:], x)
+        hidden = self._forward(x, first)
+        # rows that lack less than others read again, or a little past their end
+        end = torch.tensor(context.base, device=tokens.device)[:, None] - 1
+        self._own = pick(hidden, self._of_all_rows(end - begin))
+        self._settled = list(context.base)
+        asked = torch.tensor(start, device=tokens.device)[:, None]
+        if n < width:
+            columns = asked - begin + self.keys[:n]
+            hidden = pick(hidden, self._of_all_rows(columns))
+        laws = self._laws(hidden)
+        self._drafted = pick(laws, end - asked)
+        return laws
+
+    def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
+        """Read the nodes that a tree has gained."""
+        assert draft.parents is not None
+        known = self._own.shape[1] - 1
+        above = pick(self._own, self._of_all_rows(draft.parents[:, known:] + 1))
+        hidden = self._behind(tokens[:, 1 + known :], above, start, draft)
+        self._own = torch.cat([self._own, hidden], dim=1)
+        self._drafted = torch.cat([self._drafted, self._laws(hidden)], dim=1)
+        return self._drafted

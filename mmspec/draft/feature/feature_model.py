@@ -1,0 +1,120 @@
+"""Draft models that read the target's hidden states."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...engine.accept.chain import pick
+from ...engine.coins import RoundCoins
+from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.protocols import Drafter
+from ...models.guided import GuidedDecoder
+from ...models.llamagen.decoder import Decoder
+
+
+class FeatureModel(GuidedDecoder):
+    """A network beside the target that is shown the target's hidden states, under its guidance.
+
+    `observe` is told those in front of every token that joins the output. So a draft depends on
+    committed tokens and its own draws alone.
+
+    Args:
+        decoder: the network.
+        prefix, mask: what it reads of the prefix, `[R, T', D]` and `[R, T']`.
+        target: what it drafts for; from now on its calls leave their hidden states behind.
+        warp: makes laws of logits; None: the target's. Drafts of the likeliest tokens want them
+            ranked, also where the target's law is the largest alone.
+
+    Attributes:
+        context: where the rows stand; None outside a generation: then no hidden state is known.
+        most: tokens that it can draft ahead; None: any number.
+    """
+
+    drafts = watched = True
+    decoder: Decoder
+    most: int | None = None
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prefix: Tensor,
+        mask: Tensor,
+        target: GuidedDecoder,
+        warp: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        _, _, scale, own, limit, grid, scratch, forced = target.made_of
+        super().__init__(decoder, prefix, mask, scale, warp or own, limit, grid, scratch, forced)
+        target.watched = True
+        self.target = target
+        self.context: Context | None = None
+        self._features = torch.zeros(0)  # [R, room, D]: hidden states in front of every output
+        self._lengths = torch.zeros(0)  # [B], committed tokens up to the last observation
+
+    def start(self, rows: int) -> None:
+        """Read the prefix; the target has just read it."""
+        prefix, mask = self.target.made_of[:2]
+        self._features = prefix.new_zeros(len(prefix), self.room, self.decoder.dim)
+        before = torch.zeros_like(prefix)
+        if self.context is not None:
+            self._lengths = self.context.lengths
+            known = self.target.offset - 1
+            if known:
+                assert self.target.hidden is not None, "the target starts first"
+                # what is padding in this batch may not be there in another
+                real = mask[:, -1 - known : -1, None]
+                before[:, -known:] = self.target.hidden * real
+        self._start(rows, before)
+
+    @abstractmethod
+    def _start(self, rows: int, before: Tensor) -> None:
+        """Read the target's prefix, with the hidden states `[R, T, D]` in front of its columns."""
+
+    def _of_all_rows(self, index: Tensor) -> Tensor:
+        """`[B, n]` of samples to `[R, n]` of rows."""
+        return index.repeat(len(self.prefix) // len(index), 1)
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """Take the target's hidden states in front of the tokens that have joined the output."""
+        if scores.hidden is None:
+            raise ValueError("the head reads the target's hidden states, and it gives none")
+        kept = verdict.path
+        if kept is None:
+            kept = self.keys[: draft.nodes].expand(context.rows, -1)
+        # behind the last committed token, and behind every node that was kept: what lies behind
+        # one that was not is overwritten before it is read
+        index = F.pad(kept + 1, (1, 0))
+        places = self._lengths[:, None] + self.keys[: index.shape[1]]
+        rows = torch.arange(len(self.prefix), device=index.device)[:, None]
+        states = pick(scores.hidden, self._of_all_rows(index))
+        self._features[rows, self._of_all_rows(places)] = states
+        self._lengths = context.lengths
+
+
+class EagleDrafter:
+    """Another drafter at work with a head: shows the head what the target's states were.
+
+    Args:
+        model: the head.
+        drafter: of chains, blocks, fixed trees or dynamic trees, with `model` for its draft model.
+    """
+
+    def __init__(self, model: FeatureModel, drafter: Drafter) -> None:
+        self.model, self.drafter = model, drafter
+
+    def start(self, context: Context) -> None:
+        self.model.context = context
+        self.drafter.start(context)
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        if self.model.most is not None:
+            budget = [min(b, self.model.most) for b in budget]
+        return self.drafter.propose(context, budget, coins)
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self.model.observe(context, draft, scores, verdict)
+        self.drafter.observe(context, draft, scores, verdict)

@@ -1,0 +1,62 @@
+"""The draft model of a head over a vision-language model, by the head's kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from ...models.guided import GuidedDecoder
+from ...models.heads.base import DraftHead
+from ...models.heads.columns import Images
+from ...models.heads.decoder import DFlashDecoder, FeatureHeadDecoder, HeadDecoder
+from ...models.heads.dflash import DFlashHead
+from ...models.heads.feature import FeatureHead
+from ...models.heads.flash import FlashHead
+from ...models.heads.hydra import HydraHead
+from ...models.transformers.causal import CausalDecoder
+from .dflash import DFlashModel
+from .eagle import EagleModel
+from .feature_model import FeatureModel
+from .flash import FlashModel
+from .hydra import HydraModel
+
+
+def head_decoder(head: DraftHead, target: CausalDecoder) -> HeadDecoder:
+    """The head as it runs at inference, for any number of generations.
+
+    Raises:
+        InputError: it was made for another target.
+    """
+    if isinstance(head, FeatureHead):
+        return FeatureHeadDecoder(head, target)
+    return (DFlashDecoder if isinstance(head, DFlashHead) else HeadDecoder)(head, target)
+
+
+def head_model(
+    head: DraftHead | HeadDecoder,
+    target: GuidedDecoder,
+    images: Images | None = None,
+    warp: Callable[[Tensor], Tensor] | None = None,
+) -> FeatureModel:
+    """The head as the draft model of one generation, for an `EagleDrafter`.
+
+    Args:
+        head: the network, or what `head_decoder` made of it.
+        target: the target of this generation, before it starts.
+        images: where its prompt has pictures.
+        warp: see `FeatureModel`.
+
+    Raises:
+        InputError: it was made for another target, or drafts more than the target can take.
+    """
+    if isinstance(head, DraftHead):
+        assert isinstance(target.decoder, CausalDecoder)
+        head = head_decoder(head, target.decoder)
+    if isinstance(head, FeatureHeadDecoder):
+        kind = FlashModel if isinstance(head.network, FlashHead) else EagleModel
+        return kind(head, target, images, warp)
+    if isinstance(head, DFlashDecoder):
+        return DFlashModel(head, target, warp)
+    assert isinstance(head.network, HydraHead)
+    return HydraModel(head, target, warp)

@@ -1,0 +1,103 @@
+"""Hydra's sequentially dependent heads draft chains and trees (Ankner et al. 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...engine.accept.chain import pick
+from ...engine.draft import Draft
+from ...models.guided import GuidedDecoder
+from ...models.heads.columns import positions
+from ...models.heads.decoder import HeadDecoder
+from ...models.heads.hydra import HydraHead
+from ...models.transformers.prompted import continued
+from .feature_model import FeatureModel
+
+
+class HydraModel(FeatureModel):
+    """Hydra's heads as the draft model of chains and trees; they have no cache.
+
+    Every law of a round is made from the hidden state in front of the last committed token, that
+    token, and the drafted ones on the way.
+
+    Args:
+        head: the network.
+        target, warp: see `FeatureModel`.
+    """
+
+    def __init__(
+        self,
+        head: HeadDecoder,
+        target: GuidedDecoder,
+        warp: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        assert isinstance(head.network, HydraHead)
+        prefix, mask, _, _, limit, _, scratch, _ = target.made_of
+        head.place(continued(positions(mask), limit + scratch + 1))
+        super().__init__(head, prefix, mask, target, warp)
+        self.network = head.network
+        self.most = len(self.network.first)
+        self._first = self.prefix[:, :1]  # [R, 1, D]: in front of the prefix's last column
+        self._before = self.prefix[:, :1]  # [R, 1, D]: in front of the last committed token
+        self._path = self.prefix[:, :1, None]  # [R, 1, i, D]: of a chain
+        self._drafted = torch.zeros(0)  # [B, 1 + N, V]: the laws of a tree
+
+    def _start(self, rows: int, before: Tensor) -> None:
+        self._first = self._before = before[:, -1:]
+
+    def extend(
+        self,
+        tokens: Tensor,
+        start: list[int],
+        draft: Draft | None = None,
+        use: Sequence[Sequence[int]] | None = None,
+    ) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]`, see the class."""
+        if draft is not None and draft.nodes:
+            return self._grow(tokens, draft)
+        if self.context is None or start[0] < self.context.base[0]:
+            return self._read(tokens, start)
+        self._path = torch.cat([self._path, self._embedded(tokens, None)[:, :, None]], dim=2)
+        return self._laws(self.network.ahead(self._before, self._path))
+
+    def _read(self, tokens: Tensor, start: list[int]) -> Tensor:
+        """The first head's laws behind committed tokens."""
+        begin = torch.tensor(start, device=tokens.device)[:, None]
+        places = begin + self.keys[: tokens.shape[1]]
+        embedded = self._embedded(tokens, places < 0)[:, :, None]
+        places = self._of_all_rows(places)
+        before = pick(self._features, places.clamp_min(0))
+        before = torch.where((places < 0)[..., None], self._first, before)
+        laws = self._laws(self.network.ahead(before, embedded))
+        if self.context is not None:
+            end = self.context.lengths[:, None] - 1 - begin
+            root = self._of_all_rows(end)
+            self._before = pick(before, root)
+            self._path = pick(embedded.flatten(2), root)[:, :, None]
+            self._drafted = pick(laws, end)
+        return laws
+
+    def _grow(self, tokens: Tensor, draft: Draft) -> Tensor:
+        """The laws behind the nodes that a tree has gained: they are those of its last level."""
+        assert draft.parents is not None
+        known = self._drafted.shape[1]
+        if known < tokens.shape[1]:
+            node = self.keys[known - 1 : draft.nodes].expand(len(tokens), -1)
+            line: list[Tensor] = []
+            for _ in range(draft.levels):
+                line.insert(0, node)
+                node = draft.parents.gather(1, node)
+            way = torch.stack(line, dim=2) + 1  # [B, n, i]; 0 is the root
+            way = F.pad(way, (1, 0))
+            embedded = self._embedded(tokens, None)
+            rows = self._of_all_rows(way.flatten(1)).view(-1, *way.shape[1:])
+            path = pick(embedded, rows)
+            path[:, :, 0] = self._path[:, :, 0]  # the prefix's last column is no token
+            before = self._before.expand(-1, path.shape[1], -1)
+            laws = self._laws(self.network.ahead(before, path))
+            self._drafted = torch.cat([self._drafted, laws], dim=1)
+        return self._drafted

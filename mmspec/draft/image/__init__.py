@@ -1,0 +1,1 @@
+"""Drafters that know where tokens stand in the picture."""

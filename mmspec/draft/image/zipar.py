@@ -1,0 +1,68 @@
+"""ZipAR: rows of the picture are drawn side by side, and nobody verifies (He et al. 2024)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...engine.accept.chain import pick
+from ...engine.coins import RoundCoins
+from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.laws import Opaque
+from ...models.guided import GuidedDecoder
+from ...models.token_grid import TokenGrid
+
+
+class ZipArDrafter:
+    """Draws the whole picture with the target: a row starts when the one above is `window` ahead.
+
+    A call draws the next token of every row under way. A token sees the tokens in front of it that
+    are drawn. The first of a row follows the last one above; where that is still to come, a copy of
+    the newest one above stands in. With a window of a whole row this is plain decoding.
+
+    Args:
+        model: the target.
+        grid: the picture.
+        window: tokens that a row is behind the one above it.
+    """
+
+    def __init__(self, model: GuidedDecoder, grid: TokenGrid, window: int) -> None:
+        self.model, self.grid, self.window = model, grid, min(window, grid.stride)
+
+    def start(self, context: Context) -> None:
+        self.model.start(context.rows)
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        limit, stride, device = self.grid.length, self.grid.stride, context.tokens.device
+        turn_of = torch.arange(limit) // stride * (self.window - stride) + torch.arange(limit)
+        # tokens[:, n + 1] is place n; tokens[:, 0] stands for the prefix
+        tokens = torch.zeros(context.rows, limit + 1, dtype=torch.long, device=device)
+        known = torch.zeros(limit, dtype=torch.bool)
+        drawn: list[int] = []
+        calls = read = 0
+        for turn in range(int(turn_of.max()) + 1):
+            now = torch.nonzero(turn_of == turn).squeeze(1).tolist()
+            for place in now:
+                if place and not known[place - 1]:  # the end of the row above is still to come
+                    newest = int(torch.nonzero(known[:place]).max())
+                    tokens[:, place] = tokens[:, newest + 1]
+            inputs = sorted({place - 1 for place in now} | set(drawn))
+            readable = known.clone()
+            readable[[place for place in inputs if place >= 0]] = True
+            laws = self._laws(tokens, inputs, readable)
+            at = torch.tensor([inputs.index(place - 1) for place in now], device=device)
+            places = torch.tensor(now, device=device).expand(context.rows, -1)
+            tokens[:, places[0] + 1] = coins.draw(pick(laws, at.expand(context.rows, -1)), places)
+            known[now], drawn = True, now
+            calls, read = calls + 1, read + len(inputs)
+        lengths = torch.tensor(budget, device=device)
+        return Draft(tokens[:, 1:], lengths, Opaque(), calls=calls, read=read)
+
+    def _laws(self, tokens: Tensor, inputs: list[int], known: Tensor) -> Tensor:
+        """Laws `[B, n, V]` behind the places `inputs`."""
+        places = torch.tensor(inputs, device=tokens.device).expand(len(tokens), -1)
+        words = tokens.gather(1, places + 1)
+        return self.model.extend_at(words, places, max(inputs), known.to(tokens.device))
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """There is one draft only."""

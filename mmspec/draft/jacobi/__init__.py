@@ -1,0 +1,1 @@
+"""Jacobi windows: the target drafts for itself."""

@@ -1,0 +1,63 @@
+"""Jacobi drafting whose tokens stay put: successive laws are coupled (SCD, So et al. 2025)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...engine.accept.chain import pick, token_probs
+from ...engine.coins import RoundCoins
+from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.laws import Categorical
+from ...methods import JacobiInit
+from .jacobi import JacobiDrafter
+
+
+class CoupledJacobiDrafter(JacobiDrafter):
+    """A Jacobi window that redraws a token only as far as its law has moved.
+
+    A token x drawn from q moves to the new law p by maximal coupling: it stays with probability
+    min(1, p(x) / q(x)) and is otherwise drawn from [p − q]+. So it follows p exactly, and the
+    context of the tokens behind it changes as rarely as it can.
+
+    Args:
+        vocab_size, init, row: see `JacobiDrafter`.
+    """
+
+    def __init__(self, vocab_size: int, init: JacobiInit = "previous", row: int = 1) -> None:
+        super().__init__(vocab_size, init, row)
+        self._last: Draft | None = None
+
+    def start(self, context: Context) -> None:
+        super().start(context)
+        self._last = None
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        super().observe(context, draft, scores, verdict)
+        self._last = draft
+
+    def redraw(
+        self, context: Context, laws: Tensor, index: Tensor | None, coins: RoundCoins
+    ) -> Tensor:
+        last = self._last
+        if last is None or index is None or not last.nodes:
+            return super().redraw(context, laws, index, coins)
+        assert isinstance(last.law, Categorical)
+        stood = index < last.lengths.unsqueeze(1)  # [B, W]: had a token in the last window
+        index = index.clamp_max(last.nodes - 1)
+        q, old = pick(last.law.probs, index), last.tokens.gather(1, index)
+        stays = self.stays(laws, q, old, last.lengths - self._shift, coins) & stood
+        residual = (laws - q).clamp_min_(0)
+        # nothing is left over where p = q up to rounding: then p itself
+        moved = stood & (residual.sum(-1) > 0)
+        drawn = coins.draw(torch.where(moved.unsqueeze(-1), residual, laws))
+        return torch.where(stays, old, drawn)
+
+    def stays(
+        self, laws: Tensor, q: Tensor, tokens: Tensor, lengths: Tensor, coins: RoundCoins
+    ) -> Tensor:
+        """Which of `tokens [B, W]` stay as their laws move from `q` to `laws [B, W, V]`.
+
+        Entries of row b from `lengths[b]` on do not matter.
+        """
+        return coins.accept(token_probs(laws, tokens) / token_probs(q, tokens), lengths)

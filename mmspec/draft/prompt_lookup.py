@@ -1,0 +1,59 @@
+"""Prompt lookup: what followed the last words the time before (Saxena 2023; Fu et al. 2024)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..engine.coins import RoundCoins
+from ..engine.draft import Context, Draft, Scores, Verdict
+from ..engine.laws import OneHot
+
+
+class PromptLookupDrafter:
+    """Copies what follows the latest earlier place with the same last tokens; needs no model.
+
+    Args:
+        longest, shortest: lengths of the matching n-gram; the longest that is found counts.
+        prompt: tokens `[B, P]` in front of the output that may be copied from as well; -1 for
+            padding, which is like no token.
+    """
+
+    def __init__(self, longest: int = 3, shortest: int = 1, prompt: Tensor | None = None) -> None:
+        self.longest, self.shortest, self.prompt = longest, shortest, prompt
+
+    def start(self, context: Context) -> None:
+        pass
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        text, lengths = context.tokens, context.lengths
+        if self.prompt is not None:
+            text = torch.cat([self.prompt, text], dim=1)
+            lengths = lengths + self.prompt.shape[1]
+        width, device = max(budget), text.device
+        if not width:
+            return Draft(context.tokens[:, :0], torch.zeros_like(lengths), OneHot())
+        begin = self._match(text, lengths)  # [B]: where the copy starts, -1 for nowhere
+        places = begin.clamp_min(0)[:, None] + torch.arange(width, device=device)
+        # filling may stand on padding
+        tokens = text.gather(1, places.clamp_max(text.shape[1] - 1)).clamp_min(0)
+        real = torch.where(begin < 0, 0, lengths - begin)  # no further than the text goes
+        return Draft(tokens, torch.minimum(real, torch.tensor(budget, device=device)), OneHot())
+
+    def _match(self, text: Tensor, lengths: Tensor) -> Tensor:
+        """Where the latest earlier occurrence of each row's longest known suffix ends `[B]`."""
+        begin = torch.full_like(lengths, -1)
+        ends = torch.arange(text.shape[1], device=text.device)
+        # same[b, j]: the n tokens in front of place j are the row's last n
+        same = (ends > 0) & (ends < lengths[:, None])
+        for n in range(1, self.longest + 1):
+            last = text.gather(1, (lengths - n).clamp_min(0)[:, None])
+            back = torch.roll(text == last, n, dims=1) & (ends >= n) & (lengths >= n)[:, None]
+            same = same & back
+            if n >= self.shortest:
+                found = torch.where(same, ends, -1).amax(1)
+                begin = torch.where(found >= 0, found, begin)
+        return begin
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        pass

@@ -1,0 +1,1 @@
+"""Drafters of trees, and what trees are made of."""

@@ -1,0 +1,67 @@
+"""A smaller model drafts a tree of a fixed shape, level by level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ...engine.coins import RoundCoins
+from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.laws import OneHot
+from ...methods import Siblings
+from ..draft_model import TokenModel, root_laws
+from ..sound_laws import faults, mended
+from .shape import TreeShape
+from .siblings import draw_siblings, law_of_siblings
+
+
+class TreeDrafter:
+    """The draft model says what may follow every node of the tree.
+
+    Args:
+        model: the draft model; its cache holds committed tokens, the tree is read anew per level.
+        widths: children of a node, by level: (3, 2) makes 3 + 6 nodes.
+        siblings: how they come about, see `draw_siblings`.
+    """
+
+    def __init__(
+        self,
+        model: TokenModel,
+        widths: tuple[int, ...],
+        siblings: Siblings = "without-replacement",
+    ) -> None:
+        self.model, self.shape, self.siblings = model, TreeShape(widths), siblings
+        self._known: list[int] = []
+
+    def start(self, context: Context) -> None:
+        self.model.start(context.rows)
+        self._known = [-1] * context.rows
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        tokens = context.tokens[:, :0]
+        laws: list[Tensor] = []
+        good: list[Tensor] = []
+        widths, ends = self.shape.widths[: max(budget)], self.shape.ends
+        if widths:
+            above = root_laws(self.model, context, self._known)  # [B, M, V]: of a level's parents
+            self._known = list(context.base)
+        for level, width in enumerate(widths):
+            above, are_laws = mended(above)
+            good.append(are_laws.repeat_interleave(width, 1))
+            chosen = draw_siblings(above, width, self.siblings, coins, ends[level])
+            laws.append(above.repeat_interleave(width, 1))
+            tokens = torch.cat([tokens, chosen.flatten(1)], dim=1)
+            if level + 1 < len(widths):
+                tree = torch.cat([context.last, tokens], dim=1)
+                drafted = self.shape.draft(tokens, OneHot())
+                scored = self.model.extend(tree, [b - 1 for b in context.base], drafted)
+                above = scored[:, ends[level] + 1 :]
+        probs = torch.cat(laws, 1) if laws else torch.zeros(0)
+        draft = self.shape.draft(tokens, law_of_siblings(probs, self.siblings), budget)
+        return replace(draft, faulty=faults(torch.cat(good, 1), draft)) if laws else draft
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        # the tree's own entries stand behind the last token that was committed before it
+        self._known = [min(k, b - 1) for k, b in zip(self._known, context.base, strict=True)]

@@ -1,0 +1,1 @@
+"""Drafters of blocks of video."""

@@ -1,0 +1,1 @@
+"""Acceptance rules on normal laws, and their slow twins."""

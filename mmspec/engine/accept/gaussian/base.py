@@ -1,0 +1,49 @@
+"""What the rules on normal laws share; all of them have diagonal covariances."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...coins import RoundCoins
+from ...draft import Draft, Scores
+from ...laws import ContractError, Gaussian
+from ..chain import pick
+
+
+def normal_laws(draft: Draft, scores: Scores, rule: str) -> tuple[Gaussian, Gaussian]:
+    """The target's laws at a chain's nodes, and what these were drawn from, float64 `[B, N, C]`.
+
+    Raises:
+        ContractError: a tree, or nodes or a target whose laws are not `Gaussian`.
+    """
+    if draft.parents is not None:
+        raise ContractError(f"the {rule} rule judges chains; this draft is a tree")
+    if not isinstance(draft.law, Gaussian):
+        name = type(draft.law).__name__
+        raise ContractError(f"the {rule} rule takes Gaussian laws, not {name}")
+    p, q = scores.gaussian, draft.law
+    return (
+        Gaussian(p.mean[:, : draft.nodes].double(), p.std[:, : draft.nodes].double()),
+        Gaussian(q.mean.double(), q.std.double()),
+    )
+
+
+def log_ratio(p: Gaussian, q: Gaussian, x: Tensor) -> Tensor:
+    """log p(x) − log q(x) for `x [..., C]`, `[...]`.
+
+    −∞ where p has no density, as behind a denoising step that adds no noise.
+    """
+    moved = ((x - q.mean) / q.std).square() - ((x - p.mean) / p.std).square()
+    ratio = ((q.std / p.std).log() + moved / 2).sum(-1)
+    return torch.where((p.std > 0).all(-1), ratio, -torch.inf)
+
+
+def law_at(law: Gaussian, index: Tensor) -> Gaussian:
+    """Of every row's laws `[B, K, C]` the one at `index [B]`, in float64 `[B, C]`."""
+    return Gaussian(pick(law.mean, index).double(), pick(law.std, index).double())
+
+
+def own_draw(law: Gaussian, coins: RoundCoins) -> Tensor:
+    """A vector `[B, C]` from each law `[B, C]`: the bonus token, or that of plain sampling."""
+    return law.mean + law.std * coins.normal((law.mean.shape[-1],))

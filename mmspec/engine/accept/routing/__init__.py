@@ -1,0 +1,1 @@
+"""Rules that route blocks between drafter and target, and their slow twins."""

@@ -1,0 +1,301 @@
+"""What one round passes on: where rows stand, the draft, its scores, the verdict.
+
+Shapes: B rows (samples), N drafted nodes a row, V vocabulary. A chain is a tree whose every node
+has one child; its nodes stand in order, node n at position `base + n`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    pass
+from .laws import ContractError, Gaussian, Law, Rewards
+
+
+@dataclass
+class Context:
+    """Where every row stands.
+
+    Attributes:
+        tokens: output so far `[B, ≥ limit]`; row b is filled up to `lengths[b]`. Continuous tokens
+            are vectors `[B, ≥ limit, C]`, here and in drafts and verdicts. With `held` it is
+            `[B, held]`, position n at n mod `held` until a later one takes its place.
+        lengths: emitted tokens per row `[B]`.
+        last: the last committed token `[B, 1]`, before the first one what `empty` was given, or 0;
+            of a finished row any token.
+        base: the same numbers on the host, so that nothing else has to wait for the device.
+        limit: output tokens a row may have at most.
+        finished: rows that ended.
+        round: verify rounds so far.
+        reached, accepted, emitted: of the last round, how many tokens ahead each row drafted, how
+            many drafted ones it kept, and how many tokens joined its output; on the host.
+        keep: of the last round by a local rule, see `Verdict`; None: what was kept is in front.
+        seconds: wall-clock of the last round.
+        faulty: rows whose last draft had a fault, see `Draft`.
+        held: positions of the output that are kept, the latest ones; None: all.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    last: Tensor
+    base: list[int]
+    limit: int
+    finished: list[bool]
+    round: int = 0
+    reached: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    emitted: list[int] = field(default_factory=list)
+    keep: Tensor | None = None
+    seconds: float = 0.0
+    faulty: list[int] = field(default_factory=list)
+    held: int | None = None
+
+    @classmethod
+    def empty(
+        cls,
+        rows: int,
+        limit: int,
+        device: torch.device | str = "cpu",
+        first: Tensor | None = None,
+        held: int | None = None,
+    ) -> Context:
+        """A context in which nothing is emitted yet.
+
+        `first [B, 1, ...]` is what stands in front of the first token, such as the noise that a
+        denoising chain starts from; tokens are of its kind. None: tokens are ids. Of at most `held`
+        positions the output is kept, so that memory does not grow with it; None: of all.
+        """
+        if first is None:
+            first = torch.zeros(rows, 1, dtype=torch.long, device=device)
+        return cls(
+            first.new_zeros(rows, limit if held is None else held, *first.shape[2:]),
+            torch.zeros(rows, dtype=torch.long, device=first.device),
+            first,
+            [0] * rows,
+            limit,
+            [limit == 0] * rows,
+            held=held,
+        )
+
+    @property
+    def rows(self) -> int:
+        """The number of rows B."""
+        return self.tokens.shape[0]
+
+    def room(self) -> list[int]:
+        """Tokens each row may still emit."""
+        return [0 if f else self.limit - b for b, f in zip(self.base, self.finished, strict=True)]
+
+    def drafted(self) -> list[list[bool]]:
+        """Of the tokens that joined each row in the last round, which were drafted and stood."""
+        if self.keep is not None:
+            rows = zip(self.keep.tolist(), self.emitted, strict=True)
+            return [[bool(kept) for kept in row[:count]] for row, count in rows]
+        counts = zip(self.accepted, self.emitted, strict=True)
+        return [[n < kept for n in range(count)] for kept, count in counts]
+
+    def reserve(self, width: int) -> None:
+        """Make place for `width` more tokens in every row; filling may run past the limit."""
+        if self.held is not None:
+            return
+        missing = max(self.base) + width - self.tokens.shape[1]
+        if missing > 0:
+            rows, _, *shape = self.tokens.shape
+            more = self.tokens.new_zeros(rows, missing, *shape)
+            self.tokens = torch.cat([self.tokens, more], dim=1)
+
+
+@dataclass
+class Draft:
+    """A proposal for every row.
+
+    Attributes:
+        tokens: payload `[B, N]` of token ids (vectors `[B, N, C]`, latent blocks
+            `[B, N, F, C, H, W]` for other modalities).
+        lengths: real nodes of each row `[B]`, at most N; nodes from there on are filling.
+        law: what the nodes were drawn from.
+        parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
+            chain.
+        noise: the noise the payload was made from, where the target or a rejection re-uses it.
+        places: position of every node in the output `[B, N]`, for rules that ask where on the grid
+            it lies.
+        bounds: of a tree, what the host knows of its shape: levels and most children of a node
+            (those beyond are not tried).
+        faulty: rows `[B]` that held what can't be, or laws that are none; None: nobody looked at
+            its laws.
+        calls, read: whole calls of the target that drafting took, and tokens a row in them.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    law: Law
+    parents: Tensor | None = None
+    noise: Tensor | None = None
+    places: Tensor | None = None
+    bounds: tuple[int, int] | None = None
+    faulty: Tensor | None = None
+    calls: int = 0
+    read: int = 0
+
+    @property
+    def levels(self) -> int:
+        """No node is deeper than this many steps below the last committed token."""
+        return self.bounds[0] if self.bounds else self.nodes
+
+    @property
+    def most_children(self) -> int:
+        """No more than this many of a node's children are tried."""
+        if self.parents is None:
+            return 1
+        return self.bounds[1] if self.bounds else self.nodes
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes N."""
+        return self.tokens.shape[1]
+
+    def live(self) -> Tensor:
+        """True for real nodes, `[B, N]`."""
+        nodes = torch.arange(self.nodes, device=self.lengths.device)
+        return nodes < self.lengths[:, None]
+
+    def depths(self) -> Tensor:
+        """Offset of every node's position from the first drafted position, `[B, N]`."""
+        nodes = torch.arange(self.nodes, device=self.lengths.device)
+        if self.parents is None:
+            return nodes.expand(len(self.lengths), -1)
+        return self.ancestors().sum(-1) - 1
+
+    def reach(self) -> Tensor:
+        """How many tokens ahead each row's real nodes go, `[B]`."""
+        if self.parents is None or not self.nodes:
+            return self.lengths
+        return ((self.depths() + 1) * self.live()).amax(1)
+
+    def ancestors(self) -> Tensor:
+        """`[B, N, N]`, True where node m is node n or one that node n descends from."""
+        rows, nodes = len(self.lengths), self.nodes
+        line = torch.eye(nodes, dtype=torch.bool, device=self.lengths.device).repeat(rows, 1, 1)
+        if self.parents is None:
+            return torch.ones_like(line).tril()
+        index = self.parents.clamp_min(0)[..., None].expand(-1, -1, nodes)
+        below = (self.parents >= 0)[..., None]
+        for _ in range(self.levels - 1):  # every pass reaches one level further up
+            line = line | (line.gather(1, index) & below)
+        return line
+
+
+@dataclass
+class Scores:
+    """The target's laws: 0 after the last committed token, n + 1 after node n.
+
+    A law that the target can't give (its logits are no numbers) is NaN throughout.
+
+    Attributes:
+        laws: probabilities of tokens `[B, N + 1, V]`, normal laws of `[B, N + 1, C]`, or in their
+            place a reward of the nodes.
+        hidden: the target's last hidden states there `[R, N + 1, D]`, unconditional rows last, for
+            drafters that read them; None: nobody does.
+        calls: of the target for them; 0 if it was not asked.
+        again: committed tokens that were read once more, per row, on the host.
+    """
+
+    laws: Tensor | Gaussian | Rewards
+    hidden: Tensor | None = None
+    calls: int = 1
+    again: list[int] = field(default_factory=list)
+
+    @property
+    def probs(self) -> Tensor:
+        """The laws of tokens `[B, N + 1, V]`.
+
+        Raises:
+            ContractError: the target's tokens are vectors, or there are no laws.
+        """
+        if isinstance(self.laws, Rewards):
+            raise ContractError("this rule judges by the target's laws, and here a reward judges")
+        if isinstance(self.laws, Gaussian):
+            raise ContractError(
+                "this rule judges token ids, and the target's laws are Gaussian; use "
+                "'gamma-maximal' or 'gaussian-block'"
+            )
+        return self.laws
+
+    @property
+    def gaussian(self) -> Gaussian:
+        """The normal laws `[B, N + 1, C]`.
+
+        Raises:
+            ContractError: the target's tokens are ids.
+        """
+        if isinstance(self.laws, Gaussian):
+            return self.laws
+        if isinstance(self.laws, Rewards):
+            raise ContractError("this rule judges by the target's laws, and here a reward judges")
+        raise ContractError("this rule judges Gaussian laws, and the target's tokens are ids")
+
+    @property
+    def rewards(self) -> Tensor:
+        """What the reward says of every frame of the nodes, `[B, N, T]`.
+
+        Raises:
+            ContractError: there are laws, or nobody was asked.
+        """
+        if not isinstance(self.laws, Rewards):
+            raise ContractError("this rule judges by a reward, and the scores are laws")
+        if self.laws.frames.shape[1] and not self.laws.frames.shape[2]:
+            raise ContractError("this rule judges by a reward, and none was asked")
+        return self.laws.frames
+
+    def undefined(self) -> Tensor:
+        """True for rows `[B]` with a law that the target can't give."""
+        if isinstance(self.laws, Rewards):  # what no reward judges is rejected
+            frames = self.laws.frames
+            return torch.zeros(len(frames), dtype=torch.bool, device=frames.device)
+        if isinstance(self.laws, Gaussian):
+            return ~(self.laws.mean + self.laws.std).sum((1, 2)).isfinite()
+        return self.laws[..., 0].sum(1).isnan()  # such a law has no numbers at all
+
+    def at_nodes(self, draft: Draft) -> Tensor:
+        """The law `[B, N, V]` by which each node is judged: the one after its parent."""
+        if draft.parents is None:
+            return self.probs[:, : draft.nodes]
+        index = (draft.parents + 1)[..., None].expand(-1, -1, self.probs.shape[-1])
+        return self.probs.gather(1, index)
+
+
+@dataclass
+class Verdict:
+    """What became of a draft.
+
+    Attributes:
+        accepted: kept nodes per row `[B]`.
+        emitted: tokens that join the output `[B, N + 1]`: the kept ones in order, then one
+            recovered or bonus token; filling after `counts`. Of a local rule `[B, K]`, all that
+            `counts` says.
+        last: that recovered or bonus token `[B, 1]`.
+        counts: emitted tokens per row `[B]`.
+        keep: of a local rule, nodes `[B, N]` that stand where they are; the others were drawn anew
+            in their places, all at once, and the target draws them again in turn. None for rules
+            that keep a prefix or a path.
+        path: kept nodes in order `[B, K]`, padded by repeating; None where node n is n-th (chains).
+        calls, target_tokens: what drawing again in turn took, per row, on the host.
+    """
+
+    accepted: Tensor
+    emitted: Tensor
+    last: Tensor
+    counts: Tensor
+    keep: Tensor | None = None
+    path: Tensor | None = None
+    calls: list[int] = field(default_factory=list)
+    target_tokens: list[int] = field(default_factory=list)
+
+
+class Interrupted(Exception):  # noqa: N818
+    """Somebody stopped a generation within a round; target and drafter may raise it."""

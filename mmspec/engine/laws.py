@@ -1,0 +1,74 @@
+"""Laws: what drafted nodes were really drawn from, and what a rule promises of the output.
+
+Shapes: B rows (samples), N drafted nodes a row, V vocabulary, C numbers of a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    pass
+
+
+Contract = Literal["exact", "exact-greedy", "bounded", "lossy"]
+
+
+@dataclass
+class OneHot:
+    """Every node was chosen without chance: q = 1 for the drafted token."""
+
+
+@dataclass
+class Categorical:
+    """Node n was drawn from `probs[:, n]`, `[B, N, V]`; a chosen node has a one-hot row."""
+
+    probs: Tensor
+
+
+@dataclass
+class WithoutReplacement:
+    """Node n was drawn from `probs[:, n]`, `[B, N, V]`, less the tokens of its elder siblings."""
+
+    probs: Tensor
+
+
+@dataclass
+class Gaussian:
+    """Node n was drawn from a normal law with `mean` and `std`, both `[B, N, C]`."""
+
+    mean: Tensor
+    std: Tensor
+
+    def noisy(self) -> Tensor:
+        """Where a law has noise `[B, N, C]`: a deviation that is no number has none."""
+        return (self.std > 0) & self.std.isfinite()
+
+
+@dataclass
+class Opaque:
+    """The law is unknown or has no density: no exact rule takes such a draft."""
+
+
+Law = OneHot | Categorical | WithoutReplacement | Gaussian | Opaque
+
+
+@dataclass
+class Rewards:
+    """No laws: what a reward says of the frames of every node, `[B, N, T]`.
+
+    A frame that the reward could not judge is NaN. T is 0 where nobody was asked.
+    """
+
+    frames: Tensor
+
+
+class ContractError(ValueError):
+    """A drafter and a rule were put together whose combination would break the rule's contract."""
+
+
+class TargetError(FloatingPointError):
+    """The target's laws are no numbers: there is nothing to sample from."""

@@ -1,0 +1,1 @@
+"""Coins that prove: every branch is followed, every normal number integrated."""

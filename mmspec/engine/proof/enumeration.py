@@ -1,0 +1,109 @@
+"""Coins that follow every branch: the exact law of whatever the shipped code does.
+
+The code under test runs on a batch of identical rows. Each row follows its own script of outcomes;
+where the script ends, the row takes the first possible outcome and the others become rows of the
+next run. Nothing is sampled and nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..coins import RoundCoins
+
+Outcome = TypeVar("Outcome", bound=Hashable)
+Script = tuple[int, ...]
+
+
+class EnumeratingCoins:
+    """Coins for one run over a batch of scripts; both sides share one script."""
+
+    def __init__(self, scripts: list[Script]) -> None:
+        self._scripts = scripts
+        self._taken: list[list[int]] = [[] for _ in scripts]
+        self.probability = [1.0] * len(scripts)
+        self.pending: list[Script] = []
+
+    def followed(self) -> bool:
+        """Whether every row tossed as often as its script says."""
+        pairs = zip(self._taken, self._scripts, strict=True)
+        return all(len(taken) >= len(script) for taken, script in pairs)
+
+    def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
+        return self, self
+
+    def accept(self, prob: Tensor, lengths: Tensor) -> Tensor:
+        out = torch.zeros(prob.shape, dtype=torch.bool)
+        for row, (probs, length) in enumerate(zip(prob.tolist(), lengths.tolist(), strict=True)):
+            for n, p in enumerate(probs):
+                if n < length:
+                    p = min(max(0.0, p), 1.0)  # 0 if it is no number
+                    out[row, n] = bool(self._choose(row, [1 - p, p]))
+                else:
+                    out[row, n] = (row + n) % 2 == 0  # must not matter, so let it vary
+        return out
+
+    def draw(self, weights: Tensor, index: int | Tensor = 0) -> Tensor:
+        some = (weights != 0).flatten(0, -2).any(0)
+        some[-1] = True  # drawn where there are no numbers
+        ids = some.nonzero().squeeze(1)  # nobody draws the others: no need to look at them
+        rows = weights[..., ids].reshape(len(weights), -1, len(ids)).tolist()
+        names = ids.tolist()
+        drawn = [[self._choose(r, w, names) for w in many] for r, many in enumerate(rows)]
+        return torch.tensor(drawn).view(weights.shape[:-1])
+
+    def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
+        raise TypeError("normal noise has no finite enumeration; use quadrature")
+
+    def noise(self, places: Tensor, count: int) -> Tensor:
+        raise TypeError("normal noise has no finite enumeration; use quadrature")
+
+    def exponential(self, places: Tensor, count: int) -> Tensor:
+        raise TypeError("exponential noise has no finite enumeration")
+
+    def _choose(self, row: int, weights: list[float], ids: Sequence[int] = ()) -> int:
+        """One of the ids (else 0, 1, …) in proportion to its weight; a script is made of ids."""
+        ids = ids or range(len(weights))
+        total = sum(weights)
+        possible = {i: w for i, w in zip(ids, weights, strict=True) if w > 0}
+        if total != total:  # no numbers: the last id, as the shipped coins say
+            return ids[-1]
+        if not possible:
+            raise ValueError("all weights are zero")
+        taken, script = self._taken[row], self._scripts[row]
+        if len(taken) < len(script):
+            choice = script[len(taken)]
+        else:
+            choice, *others = possible
+            self.pending += [(*taken, other) for other in others]
+        taken.append(choice)
+        self.probability[row] *= possible.get(choice, 0.0) / total
+        return choice
+
+
+def enumerate_law(
+    run: Callable[[EnumeratingCoins, int], list[Outcome]], at_once: int = 4096
+) -> dict[Outcome, float]:
+    """The exact law of `run`'s outcome.
+
+    Args:
+        run: takes coins and a number of rows, runs the code on that many identical rows and
+            returns the outcome of each.
+        at_once: most rows in one run.
+    """
+    law: dict[Outcome, float] = {}
+    pending: list[Script] = [()]
+    while pending:
+        scripts, pending = pending[:at_once], pending[at_once:]
+        coins = EnumeratingCoins(scripts)
+        outcomes = run(coins, len(scripts))
+        if not coins.followed():
+            raise RuntimeError("a row's coins depend on its neighbours: enumerate with at_once=1")
+        for outcome, probability in zip(outcomes, coins.probability, strict=True):
+            law[outcome] = law.get(outcome, 0.0) + probability
+        pending += coins.pending
+    return law

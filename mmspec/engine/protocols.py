@@ -1,0 +1,101 @@
+"""Who makes what passes through the loop: drafter, scorer, target, rule, length policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .coins import Coins, RoundCoins
+from .draft import Context, Draft, Scores, Verdict
+from .laws import Contract
+
+
+class Drafter(Protocol):
+    """Proposes continuations."""
+
+    def start(self, context: Context) -> None:
+        """Forget everything; a new batch begins."""
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        """At most `budget[b]` nodes deep for row b."""
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """Learn what became of the draft. `context` already holds the emitted tokens."""
+
+
+class Scorer(Protocol):
+    """Judges a whole draft in one parallel call."""
+
+    def score(self, context: Context, draft: Draft) -> Scores:
+        """The scores of every node of the draft."""
+
+
+class Target(Scorer, Protocol):
+    """The model whose output law is to be kept."""
+
+    def start(self, rows: int) -> None:
+        """Take in the condition (prefill) for a new batch."""
+
+    def sample_next(
+        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
+    ) -> Verdict:
+        """Draw in turn what a local rule did not keep; see `Verdict.keep`."""
+
+    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        """Make the cache hold what was kept. `context` does not hold the emitted tokens yet."""
+
+
+class AcceptanceRule(Protocol):
+    """Decides what of a draft stands, and what is emitted after it.
+
+    A rule with a true `local` keeps a set of nodes in place of a prefix (`Verdict.keep`) and adds
+    no token of the target's own after them; others need not have the attribute.
+    """
+
+    contract: Contract
+
+    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+        """The verdict on a draft, all rows at once.
+
+        Raises:
+            ContractError: the draft's law is one that this rule can't judge as its contract says.
+        """
+
+
+class DraftLength(Protocol):
+    """Says how far to speculate, row by row: a row's output must not depend on its neighbours."""
+
+    def start(self, rows: int) -> None:
+        """A new batch begins."""
+
+    def budget(self) -> list[int]:
+        """Depth of the next draft for each row."""
+
+    def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        """Learn from what became of the draft. `context` already holds the emitted tokens."""
+
+
+Stop = Callable[[Context, Tensor], Tensor]
+
+
+@dataclass
+class Engine:
+    """The parts that `loop.run` puts to work.
+
+    Attributes:
+        eos: tokens that end their row.
+        stop: what else does: given the context and the emitted tokens `[B, K]` behind it, the
+            number of tokens per row `[B]` up to the first that ends it; K + 1: none does.
+    """
+
+    target: Target
+    drafter: Drafter
+    rule: AcceptanceRule
+    length: DraftLength
+    coins: Coins
+    eos: int | tuple[int, ...] | None = field(default=None)
+    stop: Stop | None = None

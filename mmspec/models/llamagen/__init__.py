@@ -1,0 +1,1 @@
+"""LlamaGen: transformer, VQ tokenizer, and the small networks that draft for it."""

@@ -1,0 +1,124 @@
+"""LlamaGen as an image model: captions or classes in front, a VQ decoder behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError
+from ..placement import Placement
+from ..text_encoder import encode_captions
+from ..token_grid import TokenGrid
+from .decoder import Decoder
+from .transformer import LlamaGenTransformer
+from .vq import VQModel
+
+
+@dataclass
+class LlamaGenImageModel:
+    """See `ImageModel`; the condition is the T5 features of the captions.
+
+    Args:
+        network: the transformer.
+        vq_model: image tokenizer.
+        text_encoder, tokenizer: T5 encoder and its tokenizer.
+    """
+
+    network: LlamaGenTransformer
+    vq_model: VQModel
+    text_encoder: Any
+    tokenizer: Any
+
+    @property
+    def guidance_scale(self) -> float:
+        return float(self.network.config.sample_guidance)
+
+    @property
+    def top_k(self) -> int:
+        return int(self.network.config.sample_top_k)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.network.config.vocab_size)
+
+    @property
+    def default_size(self) -> tuple[int, int]:
+        side = int(self.network.grid * self.vq_model.downsample_factor)
+        return side, side
+
+    def grid(self, height: int, width: int) -> TokenGrid:
+        side = self.network.grid
+        if (height, width) != self.default_size:
+            size = "×".join(str(n) for n in self.default_size)
+            raise InputError(f"this model draws {size} px, not {height}×{width}")
+        return TokenGrid(side, side)
+
+    def condition(
+        self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
+    ) -> tuple[Tensor, Tensor]:
+        features, mask = self._encoded(prompts)
+        if not guided:
+            return features, mask
+        if negative is None:  # the learned "no caption"
+            nothing = self.network.cls_embedding.get_buffer("uncond_embedding")
+            without, without_mask = nothing.to(features).expand_as(features), mask
+        else:
+            without, without_mask = self._encoded(negative)
+        return torch.cat([features, without]), torch.cat([mask, without_mask])
+
+    def _encoded(self, captions: list[str]) -> tuple[Tensor, Tensor]:
+        clean = bool(self.network.config.clean_captions)
+        length = self.network.prefix_length
+        return encode_captions(self.tokenizer, self.text_encoder, captions, length, clean)
+
+    def uncaptioned(self, condition: Tensor) -> Tensor:
+        """A guided condition of another network, with this one's learned "no caption" in it."""
+        told = condition.chunk(2)[0]
+        nothing = self.network.cls_embedding.get_buffer("uncond_embedding")
+        return torch.cat([told, nothing.to(told).expand_as(told)])
+
+    def embed(self, condition: Tensor) -> Tensor:
+        prefix: Tensor = self.network.cls_embedding(condition)
+        return prefix
+
+    def decoder(self, placement: Placement | None = None) -> Decoder:
+        return Decoder(self.network, placement)
+
+    def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
+        decoded: Tensor = self.vq_model.decode(codes, grid.rows, grid.columns)
+        return decoded.float().clamp(-1, 1) / 2 + 0.5
+
+    def codebook(self) -> Tensor:
+        """As distances are measured between its vectors."""
+        return self.vq_model.quantize.codebook()
+
+
+class LlamaGenClassModel(LlamaGenImageModel):
+    """The same, told classes: prompts are their numbers, and the condition is `[R, 1]` of them."""
+
+    @property
+    def nothing(self) -> int:
+        """The class that stands for none."""
+        return int(self.network.config.num_classes)
+
+    def condition(
+        self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
+    ) -> tuple[Tensor, Tensor]:
+        if negative is not None:
+            raise InputError("this model is told classes: it has no negative_prompt")
+        device = self.network.output.weight.device
+        labels = torch.tensor([[int(prompt)] for prompt in prompts], device=device)
+        if guided:
+            labels = torch.cat([labels, torch.full_like(labels, self.nothing)])
+        return labels, torch.ones_like(labels, dtype=torch.bool)
+
+    def uncaptioned(self, condition: Tensor) -> Tensor:
+        told = condition.chunk(2)[0]
+        return torch.cat([told, torch.full_like(told, self.nothing)])
+
+    def embed(self, condition: Tensor) -> Tensor:
+        prefix: Tensor = self.network.cls_embedding(condition[:, 0])
+        return prefix

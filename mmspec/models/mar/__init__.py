@@ -1,0 +1,1 @@
+"""MAR: continuous tokens, drawn by a diffusion head."""

@@ -1,0 +1,1 @@
+"""Models that transformers has, as targets and as draft models."""

@@ -1,0 +1,144 @@
+"""A cache of ours as a model of transformers wants to be given it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+
+from ...engine.cache import KVCache, SpreadCache, StaticCache
+from ...errors import InputError
+
+Shape = tuple[int, int, torch.dtype, torch.device]  # heads, width, and of which tensors
+
+
+class CacheView(Cache):
+    """What is stored goes where the next call says, and all in front of `length` is read.
+
+    Keys and values may differ in width, from each other (multi-head latent attention) and, as the
+    number of heads, from layer to layer: the narrower of two is stored with zeros behind it, and
+    layers of different shapes lie in different parts. Layers that store nothing have no part.
+
+    Attributes:
+        shapes: of the keys and values by layer, as `measure`d; empty before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.shapes: dict[int, Shape] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the cache."""
+        self.cache: KVCache | None = None
+        self.slots: int | Tensor = 0
+        self.length = 0
+
+    def measure(self) -> None:
+        """The next calls store nothing, and tell `shapes`."""
+        self.forget()
+        self.shapes = {}
+
+    def made(self, rows: int, slots: int, columns: bool) -> KVCache:
+        """An empty cache of the shapes that were measured.
+
+        Args:
+            rows, slots: how large.
+            columns: whether it has a layer more, the last: the column of every entry.
+        """
+        kinds = list(dict.fromkeys(self.shapes.values()))
+        counts = [sum(shape == kind for shape in self.shapes.values()) for kind in kinds]
+        parts = [
+            StaticCache(n, rows, heads, slots, width, dtype, device)
+            for n, (heads, width, dtype, device) in zip(counts, kinds, strict=True)
+        ]
+        layers = [kinds.index(shape) for _, shape in sorted(self.shapes.items())]
+        if columns:
+            parts.append(StaticCache(1, rows, 1, slots, 1, torch.long, kinds[0][-1]))
+            layers.append(len(kinds))
+        return parts[0] if len(parts) == 1 else SpreadCache(parts, layers)
+
+    def move(self, cache: KVCache, slots: int | Tensor, length: int) -> None:
+        """The next call writes to `slots` and reads the first `length`."""
+        self.cache, self.slots, self.length = cache, slots, length
+        self._place = {layer: n for n, layer in enumerate(sorted(self.shapes))}
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Store new keys and values `[R, heads, N, width]` of a layer, and read all in front."""
+        both = key_states, value_states
+        widths = [states.shape[-1] for states in both]
+        if self.cache is None:
+            while len(self.layers) <= layer_idx:
+                self.layers.append(_Layer(self))
+            heads = key_states.shape[1]
+            self.shapes[layer_idx] = heads, max(widths), key_states.dtype, key_states.device
+            return both
+        place = self._place[layer_idx]
+        new = torch.stack([_widened(states, max(widths)) for states in both])
+        self.cache.write(place, new, self.slots)
+        keys, values = self.cache.read(place, self.length)
+        return keys[..., : widths[0]], values[..., : widths[1]]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.length
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        return self.length, 0
+
+    def get_max_length(self, layer_idx: int | None = None) -> int:
+        return -1
+
+    def _more(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise InputError("its layers keep a state beside keys and values")
+
+    get_conv_state = update_conv_state = _more
+    get_recurrent_state = update_recurrent_state = _more
+    has_previous_state = update_indexer = _more
+
+
+def columns_of(cache: KVCache, length: int) -> Tensor:
+    """Columns `[R, length]` of the entries; see `CacheView.made`."""
+    assert isinstance(cache, SpreadCache)
+    return cache.read(cache.layers - 1, length)[0][:, 0, :, 0]
+
+
+def write_columns(cache: KVCache, columns: Tensor, slots: int | Tensor) -> None:
+    """Store the columns `[R, N]` of new entries."""
+    assert isinstance(cache, SpreadCache)
+    new = columns[None, :, None, :, None].expand(2, -1, -1, -1, -1)
+    cache.write(cache.layers - 1, new, slots)
+
+
+def _widened(states: Tensor, width: int) -> Tensor:
+    return F.pad(states, (0, width - states.shape[-1])) if states.shape[-1] < width else states
+
+
+class _Layer(CacheLayerMixin):
+    """For models that look at the layers themselves; none has keys of its own to show."""
+
+    def __init__(self, view: CacheView) -> None:
+        super().__init__()
+        self.view, self.layer = view, len(view.layers)
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """There is nothing to prepare."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        return self.view.update(key_states, value_states, self.layer)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.view.length, 0
+
+    def get_seq_length(self) -> int:
+        return self.view.length
+
+    def get_max_length(self) -> int:
+        return -1

@@ -1,0 +1,294 @@
+"""A causal language model of transformers, as target or as draft model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ...engine.cache import KVCache
+from ...errors import InputError
+from .cache_view import CacheView, columns_of, write_columns
+from .repacked import Repacked
+
+CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
+
+
+def cache_name(model: PreTrainedModel) -> str:
+    """By which of `CACHE_NAMES` the model is given its cache."""
+    taken = inspect.signature(type(model).forward).parameters
+    known = [name for name in CACHE_NAMES if name in taken]
+    return known[0] if known else CACHE_NAMES[-1]  # one that names none is older than both
+
+
+@dataclass(frozen=True)
+class Masks:
+    """How a model takes masks: one for all layers, or one for each kind of layers.
+
+    Attributes:
+        window: entries that a layer with a sliding window reads, itself included; None: no window.
+        kinds: names of the kinds, "sliding" in those that have the window; empty: one mask for all.
+    """
+
+    window: int | None = None
+    kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def stated(cls, config: Any) -> Masks:
+        """As the configuration of a language model has it."""
+        window = getattr(config, "sliding_window", None)
+        kinds = tuple(dict.fromkeys(getattr(config, "layer_types", None) or ()))
+        if not kinds:
+            return cls(window)
+        if not any("sliding" in kind for kind in kinds):
+            return cls()
+        return cls(window, kinds)
+
+    def of(self, mask: Tensor, distance: Callable[[], Tensor]) -> Tensor | dict[str, Tensor]:
+        """What the model is given.
+
+        Args:
+            mask: for full attention `[R or 1, 1, N, length]`, added to the scores.
+            distance: how many columns each entry lies before each input `[R, N, length]`.
+        """
+        near = mask
+        if self.window is not None and mask.shape[-1] > self.window:
+            near = mask.masked_fill((distance() >= self.window)[:, None], -torch.inf)
+        if not self.kinds:
+            return near
+        return {kind: near if "sliding" in kind else mask for kind in self.kinds}
+
+
+class CausalDecoder:
+    """Cached forward passes of a language model of transformers, for `GuidedDecoder`.
+
+    The model runs as transformers has it, but for `torch.compile`, whose graphs would be made anew
+    for every length; only its cache is ours, so that rows can stand at different places and roll
+    back for nothing. It holds all of the text, whatever windows the layers have. Positions are
+    slots of the cache: padding shifts a row as a whole, which rotary positions don't notice.
+
+    Args:
+        model: such as `LlamaForCausalLM`, in evaluation mode; with a `head` of our own a model
+            without one, such as `LlamaModel`.
+        embeddings: inputs by token id `[V, D]`; None: the model's own.
+        head: logits of hidden states; None: the model's own. There may be fewer than V of them, see
+            `GuidedDecoder`.
+
+    Attributes:
+        masks: how the model takes masks.
+
+    Raises:
+        InputError: the model has no table of embeddings.
+    """
+
+    head: Callable[[Tensor], Tensor] | None
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        embeddings: Tensor | None = None,
+        head: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.model, self.head = model, head
+        self.config: Any = model.config.get_text_config()
+        table = getattr(model.get_input_embeddings(), "weight", None)
+        if not isinstance(table, Tensor) or table.ndim != 2:
+            raise InputError(f"{type(model).__name__} has no table of embeddings")
+        self._own_embeddings = embeddings is None
+        self.embeddings = (table if embeddings is None else embeddings).detach()
+        self.layers = range(getattr(self.config, "num_hidden_layers", 0))
+        self.masks = Masks.stated(self.config)
+        self._view = CacheView()
+        self._measured: tuple[torch.dtype, torch.device] | None = None
+        self._cache_name = cache_name(model)
+        self._repacked = Repacked()
+
+    @property
+    def body(self) -> PreTrainedModel:
+        """What makes the last hidden states, such as `LlamaModel`."""
+        body = self.model.get_decoder()
+        if not isinstance(body, PreTrainedModel):  # an output layer may bear this name
+            body = self.model.base_model
+        return body if body is not self.model else getattr(self.model, "model", body)
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """The layers, first to last."""
+        blocks = getattr(self.body, "layers", None)
+        if not isinstance(blocks, nn.ModuleList):
+            raise InputError(f"{type(self.model).__name__} has no list of layers to choose from")
+        return list(blocks)
+
+    @contextmanager
+    def repacked(self) -> Iterator[None]:
+        """Around a generation: the layers run on packed weights where that is faster."""
+        head = self.model.get_output_embeddings()
+        parts = [self.body, *([] if head is None else [head])]
+        try:
+            with torch.compiler.set_stance("force_eager"), self._repacked.running(parts):
+                yield
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of the last cache."""
+        self._view.forget()
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Inputs `[…, D]` of token ids `[…]`."""
+        module = self.model.get_input_embeddings()
+        if self._own_embeddings and type(module) is not nn.Embedding:
+            embedded: Tensor = module(ids)  # some scale what they look up
+            return embedded
+        return F.embedding(ids, self.embeddings)
+
+    def rotary(self, grid: int = 0) -> Tensor:
+        """Columns `[max_position_embeddings]`; the model turns its positions itself."""
+        return torch.arange(self.config.max_position_embeddings, device=self.embeddings.device)
+
+    def turned(self, columns: Tensor) -> Tensor:
+        """Positions `[R or 1, N]`, or `[axes, R, N]`, of columns `[N]` or `[R, N]`."""
+        return columns[None] if columns.ndim == 1 else columns
+
+    def cache(self, rows: int, slots: int) -> KVCache:
+        """An empty cache for `rows` rows of at most `slots` tokens."""
+        weight = self.embeddings
+        if self._measured != (weight.dtype, weight.device):
+            self._measure()
+            self._measured = weight.dtype, weight.device
+        return self._view.made(rows, slots, columns=self.masks.window is not None)
+
+    @torch.no_grad()
+    def _measure(self) -> None:
+        """Learn the shapes of keys and values from a call of one token."""
+        self._view.measure()
+        x = self.embeddings.new_zeros(1, 1, self.embeddings.shape[1])
+        place = torch.zeros(1, dtype=torch.long, device=x.device)
+        place = self.turned(place)[..., :1, :]  # of one row
+        self._call(self.body, x, place, x.new_zeros(1, 1, 1, 1), lambda: x)
+        if not self._view.shapes:
+            raise InputError("its layers store no keys and values")
+
+    def forward(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        cache: KVCache,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        head: bool = True,
+        use: list[Tensor | bool] | None = None,
+        **inputs: Any,
+    ) -> Tensor:
+        """Run N new inputs a row; see `Decoder.forward`. `rotary` holds columns, see `turned`.
+
+        `inputs` are what else the model is to be called with. Hidden states are those after the
+        last norm.
+        """
+        if mask is None:
+            mask = x.new_zeros(x.shape[1], length)
+        self._view.move(cache, slots, length)
+        columns = rotary.expand(len(x), -1)
+        if self.masks.window is not None:
+            write_columns(cache, columns, slots)
+
+        def distance() -> Tensor:
+            return columns[:, :, None] - columns_of(cache, length)[:, None]
+
+        whole = head and self.head is None
+        with nullcontext() if use is None else running(self.blocks(), use):
+            out = self._call(
+                self.model if whole else self.body,
+                x,
+                self.turned(rotary),
+                mask if mask.ndim == 4 else mask[None, None],
+                distance,
+                **inputs,
+            )
+        if whole:
+            logits: Tensor = out.logits
+            return logits
+        hidden: Tensor = out.last_hidden_state
+        return self.logits(hidden) if head else hidden
+
+    def _call(
+        self,
+        network: nn.Module,
+        x: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        distance: Callable[[], Tensor],
+        **inputs: Any,
+    ) -> Any:
+        """What `network` makes of inputs `[R, N, D]`; see `Masks.of`."""
+        inputs |= {
+            "inputs_embeds": x,
+            "attention_mask": self.masks.of(mask, distance),
+            "position_ids": positions,
+            self._cache_name: self._view,
+            "use_cache": True,
+        }
+        return network(**inputs)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The output layer: logits `[..., V]` of hidden states `[..., D]`.
+
+        Raises:
+            InputError: it is not all that the model does with them; some scale or cap their logits.
+        """
+        if self.head is None:
+            self.head = self._split()
+        return self.head(hidden)
+
+    @torch.no_grad()
+    def _split(self) -> nn.Module:
+        """The model's own output layer, after a trial that it and the body are the whole model."""
+        head: nn.Module = self.model.get_output_embeddings()
+        x = torch.linspace(-1, 1, self.embeddings.shape[1]).to(self.embeddings)[None, None]
+        place = torch.zeros(1, 1, dtype=torch.long, device=x.device)
+        trial: dict[str, Any] = {"inputs_embeds": x, "position_ids": place, "use_cache": False}
+        apart, whole = head(self.body(**trial).last_hidden_state), self.model(**trial).logits
+        if not torch.allclose(apart.to(whole), whole, rtol=1e-3):
+            name = type(self.model).__name__
+            raise InputError(
+                f"{name} does more with its hidden states than its output layer does; choose a "
+                "method that does not read them"
+            )
+        return head
+
+
+@contextmanager
+def running(layers: Sequence[nn.Module], use: Sequence[Tensor | bool]) -> Iterator[None]:
+    """Let every layer run for some rows alone: what skips it keeps its hidden states.
+
+    Args:
+        layers: take hidden states first and give nothing else.
+        use: by layer, True or False, or which rows `[R, 1, 1]`.
+    """
+    part = [(layer, rows) for layer, rows in zip(layers, use, strict=True) if rows is not True]
+    before = [vars(layer).get("forward") for layer, _ in part]
+    for layer, rows in part:
+        vars(layer)["forward"] = partial(_of_rows, layer.forward, rows)
+    try:
+        yield
+    finally:
+        for (layer, _), own in zip(part, before, strict=True):
+            del vars(layer)["forward"]
+            if own is not None:
+                vars(layer)["forward"] = own
+
+
+def _of_rows(
+    forward: Callable[..., Tensor], rows: Tensor | bool, hidden: Tensor, *args: Any, **kwargs: Any
+) -> Tensor:
+    if rows is False:
+        return hidden
+    return torch.where(torch.as_tensor(rows), forward(hidden, *args, **kwargs), hidden)

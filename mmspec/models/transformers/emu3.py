@@ -1,0 +1,121 @@
+"""Emu3 as an image model (Wang et al. 2024), on transformers' classes.
+
+Codes are words of the text vocabulary. Every row of them ends with a token of its own, the picture
+with three more: end of frame, end of image, end of sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import InputError
+from ..placement import Placement
+from ..token_grid import TokenGrid
+from .causal import CausalDecoder
+from .image_processor import to_unit_range, tokenize
+
+
+@dataclass
+class Emu3ImageModel:
+    """See `ImageModel`; the condition is token ids of the text vocabulary.
+
+    A prompt ends with the size of the picture in tokens. Unconditional rows are told the negative
+    prompt, or no word, and the same size.
+
+    Args:
+        network: an `Emu3ForConditionalGeneration`.
+        processor: its `Emu3Processor`.
+
+    Raises:
+        InputError: the vocabulary lacks the tokens of a picture.
+    """
+
+    network: Any
+    processor: Any
+    guidance_scale: ClassVar[float] = 3.0
+    top_k: ClassVar[int] = 2048
+    component_classes: ClassVar[dict[str, str]] = {
+        "model": "transformers:Emu3ForConditionalGeneration",
+        "processor": "transformers:Emu3Processor",
+    }
+
+    def __post_init__(self) -> None:
+        words, size = self.network.vocabulary_mapping, self.network.config.vq_config.codebook_size
+        if sorted(words.img2bpe) != list(range(size)) or words.eol_token_id is None:
+            raise InputError(
+                "this Emu3's vocabulary_map lacks visual tokens or the end-of-line token"
+            )
+
+    @property
+    def words(self) -> list[int]:
+        """The text vocabulary's ids of codes, and of the forced tokens behind them."""
+        mapping, tokens = self.network.vocabulary_mapping, self.processor.tokenizer
+        codes = [mapping.img2bpe[code] for code in range(len(mapping.img2bpe))]
+        ends = [tokens.eof_token_id, tokens.eoi_token_id, tokens.eos_token_id]
+        return [*codes, mapping.eol_token_id, *ends]
+
+    @property
+    def vocab_size(self) -> int:
+        return self.codes + 4
+
+    @property
+    def codes(self) -> int:
+        """How many there are."""
+        return int(self.network.config.vq_config.codebook_size)
+
+    @property
+    def factor(self) -> int:
+        """Pixels to a token's side."""
+        return int(self.network.model.vqmodel.spatial_scale_factor)
+
+    @property
+    def default_size(self) -> tuple[int, int]:
+        side = round(self.processor.image_area**0.5 / self.factor) * self.factor
+        return side, side
+
+    def grid(self, height: int, width: int) -> TokenGrid:
+        factor = self.factor
+        if height % factor or width % factor or min(height, width) < factor:
+            raise InputError(
+                f"this model draws sides that are multiples of {factor} px, not {height}×{width}"
+            )
+        line, *tail = range(self.codes, self.codes + 4)
+        return TokenGrid(height // factor, width // factor, line, tuple(tail))
+
+    def condition(
+        self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
+    ) -> tuple[Tensor, Tensor]:
+        texts = [*prompts, *(negative or [""] * len(prompts))] if guided else prompts
+        ids, mask = tokenize(
+            self.processor,
+            texts,
+            return_for_image_generation=True,
+            ratio=f"{grid.columns}:{grid.rows}",
+            image_area=grid.columns * grid.rows * self.processor.downsample_ratio**2,
+        )
+        return ids.to(self.network.device), mask.to(self.network.device)
+
+    def embed(self, condition: Tensor) -> Tensor:
+        prefix: Tensor = self.network.get_input_embeddings()(condition)
+        return prefix
+
+    def decoder(self, placement: Placement | None = None) -> CausalDecoder:
+        words = torch.tensor(self.words, device=self.network.device)
+        table = self.network.get_input_embeddings().weight.detach()[words]
+        head = self.network.lm_head.weight.detach()[words[: self.codes]]
+        return CausalDecoder(
+            self.network.model.text_model, table, lambda hidden: F.linear(hidden, head)
+        )
+
+    def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
+        decoded = self.network.model.vqmodel.decode(codes.unflatten(1, (grid.rows, grid.columns)))
+        return to_unit_range(decoded, self.processor.image_processor)
+
+    def codebook(self) -> Tensor:
+        vectors: Tensor = self.network.model.vqmodel.quantize.embedding.weight
+        return vectors

@@ -1,0 +1,53 @@
+"""What transformers' processors are asked for by every family of image models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .prompt_inputs import one_start, spelled
+
+
+def tokenize(
+    processor: Any,
+    texts: list[str],
+    turn: Callable[[str], str] | None = None,
+    **options: Any,
+) -> tuple[Tensor, Tensor]:
+    """Left-padded token ids `[B, T]` of texts, and the mask `[B, T]`, True where a token stands.
+
+    Args:
+        processor: of transformers.
+        texts: a user's; the processor's placeholders in them are text.
+        turn: what a chat template makes of a text; None: it stays.
+        options: of the processor's call.
+    """
+
+    def lay_out(texts: list[str]) -> dict[str, Tensor]:
+        how = dict(options)
+        if turn is not None:
+            texts = [turn(text) for text in texts]
+            how |= one_start(processor.tokenizer, texts)
+        batch = processor(text=texts, padding=True, padding_side="left", return_tensors="pt", **how)
+        return {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+    batch = spelled(processor, texts, lay_out)
+    return batch["input_ids"], batch["attention_mask"].bool()
+
+
+def to_unit_range(pixels: Tensor, image_processor: Any) -> Tensor:
+    """Pixels in [0, 1] of what the model decoded, `[B, 3, H, W]`: its processor's inverse.
+
+    The processor itself goes on to whole bytes, rounded down.
+    """
+    pixels = pixels.float()
+    if image_processor.do_normalize:
+        mean, std = (
+            torch.tensor(value, device=pixels.device).expand(pixels.shape[1])[:, None, None]
+            for value in (image_processor.image_mean, image_processor.image_std)
+        )
+        pixels = pixels * std + mean
+    return pixels.clamp(0, 1)

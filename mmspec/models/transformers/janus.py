@@ -1,0 +1,102 @@
+"""Janus and Janus-Pro as image models (Wu et al. 2024, Chen et al. 2025), on transformers' classes.
+
+A language model whose image tokens have embeddings and a head of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import InputError
+from ..placement import Placement
+from ..token_grid import TokenGrid
+from .causal import CausalDecoder
+from .image_processor import to_unit_range, tokenize
+
+
+@dataclass
+class JanusImageModel:
+    """See `ImageModel`; the condition is token ids.
+
+    Unconditional rows are the conditional ones with the pad token in place of every word, the first
+    and the last token left: as the models were trained, and as transformers' `generate` has it.
+
+    Args:
+        network: a `JanusForConditionalGeneration`.
+        processor: its `JanusProcessor`.
+
+    Raises:
+        InputError: the processor has no chat template to put prompts in.
+    """
+
+    network: Any
+    processor: Any
+    guidance_scale: ClassVar[float] = 5.0
+    top_k: ClassVar[int] = 0
+    component_classes: ClassVar[dict[str, str]] = {
+        "model": "transformers:JanusForConditionalGeneration",
+        "processor": "transformers:JanusProcessor",
+    }
+
+    def __post_init__(self) -> None:
+        if not self.processor.chat_template:
+            raise InputError("this Janus processor has no chat template; its folder lacks a file")
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.network.config.vq_config.num_embeddings)
+
+    @property
+    def default_size(self) -> tuple[int, int]:
+        config = self.network.config.vq_config
+        side = config.num_patches * 2 ** (len(config.channel_multiplier) - 1)
+        return side, side
+
+    def grid(self, height: int, width: int) -> TokenGrid:
+        side = self.network.config.vq_config.num_patches
+        if (height, width) != self.default_size:
+            size = "×".join(str(n) for n in self.default_size)
+            raise InputError(f"this model draws {size} px, not {height}×{width}")
+        return TokenGrid(side, side)
+
+    def condition(
+        self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
+    ) -> tuple[Tensor, Tensor]:
+        texts = [*prompts, *(negative or [])] if guided else prompts
+        ids, mask = tokenize(self.processor, texts, self._turn, generation_mode="image")
+        if guided and negative is None:
+            tokens = self.processor.tokenizer
+            stays = (ids == tokens.bos_token_id) | (ids == tokens.boi_token_id)
+            ids = torch.cat([ids, ids.where(stays, tokens.pad_token_id)])
+            mask = torch.cat([mask, mask])
+        return ids.to(self.network.device), mask.to(self.network.device)
+
+    def _turn(self, prompt: str) -> str:
+        """What a user says, as a conversation that is the model's to answer."""
+        said = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
+        turn: str = self.processor.apply_chat_template(said, add_generation_prompt=True)
+        return turn
+
+    def embed(self, condition: Tensor) -> Tensor:
+        prefix: Tensor = self.network.get_input_embeddings()(condition)
+        return prefix
+
+    def decoder(self, placement: Placement | None = None) -> CausalDecoder:
+        parts = self.network.model
+        with torch.no_grad():
+            codes = torch.arange(self.vocab_size, device=self.network.device)
+            table = self.network.prepare_embeddings_for_image_generation(codes)
+        return CausalDecoder(parts.language_model, table, parts.generation_head)
+
+    def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
+        decoded = self.network.decode_image_tokens(codes).permute(0, 3, 1, 2)
+        return to_unit_range(decoded, self.processor.image_processor)
+
+    def codebook(self) -> Tensor:
+        vectors: Tensor = self.network.model.vqmodel.quantize.embedding.weight
+        return F.normalize(vectors, dim=-1)

@@ -1,0 +1,245 @@
+"""Whether a model can be sped up: a trial on a few tokens, beside what it says by itself.
+
+A model is taken if its logits over our cache and masks (padded rows, two branches, a branch kept)
+are those of its own forward pass. Windows are narrowed meanwhile, to be seen at this length.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ...engine.draft import Draft
+from ...engine.laws import OneHot
+from ...errors import InputError
+from ..guided import GuidedDecoder
+from .causal import Masks
+from .prompted import PromptedDecoder, prompted
+
+NARROW = 3  # a window that the trial sees
+KINDS = ("full_attention", "sliding_attention")
+WINDOW = re.compile(r"\w+_window(_size|_len)?|window_size")
+CLOSE = {torch.float64: 1e-6, torch.float32: 2e-3}  # most deviation, see `_deviation`
+COARSE = 0.1  # in other types
+REASONS = (  # against a model, step by step
+    "its logits over embeddings, positions and a cache of ours are not its own",
+    "a padded row says something else than it does alone",
+    "it does not heed the masks or positions of a draft",
+    "it does not go on from the branch that was kept",
+)
+# the trial: two prompts, behind each two siblings and a child of the first, then one token more
+PROMPTS, SIBLINGS, CHILD, NEXT = ((0, 1, 2, 3, 4), (5, 1, 6)), (7, 2), 3, 8
+
+
+def probed(model: PreTrainedModel) -> PromptedDecoder:
+    """The decoder of a transformers model, tried out.
+
+    Raises:
+        InputError: the model can't speculate, and why.
+    """
+    decoder = prompted(model)
+    if decoder.reads_text:
+        decoder.refresh()
+        probe(decoder)
+    return decoder
+
+
+def probe(decoder: PromptedDecoder) -> None:
+    """Try a model out, and settle how it takes masks.
+
+    Raises:
+        InputError: its logits over our cache would be others than its own.
+    """
+    name, stated = type(decoder.model).__name__, decoder.masks
+    _check_kinds(decoder)
+    with decoder.generating({}), _at_rest(decoder), _narrowed(decoder.config):
+        try:
+            truth = _own(decoder)
+            close = max(CLOSE.get(t.dtype, COARSE) for t in (truth[0], decoder.embeddings))
+            fault = _settle(decoder, truth, close)
+            if fault is not None:  # does it say the same twice? layers in few bits may not
+                noise = max(map(_deviation, _own(decoder, alone=True), truth))
+                fault = _settle(decoder, truth, 3 * noise) if 3 * noise > close else fault
+        except (torch.OutOfMemoryError, InputError):
+            raise
+        except Exception as error:
+            said = f"its own forward pass fails on a few tokens ({_line(error)})"
+            raise _refused(name, said) from error
+    # the window as it is, where the masks have one
+    found = decoder.masks
+    decoder.masks = Masks(stated.window if found.window else None, found.kinds)
+    if fault is not None:
+        raise _refused(name, fault)
+    if found.window is None and _may_slide(decoder.config):
+        raise _refused(name, "its config states a window, and its masks do not heed it")
+
+
+def _settle(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str | None:
+    """Find the way that it takes masks, the stated one first; what goes wrong if there is none."""
+    stated = Masks.stated(decoder.config)  # with the narrow window
+    faults = []
+    for way in dict.fromkeys((stated, Masks(stated.window), Masks())):
+        decoder.masks = way
+        fault = _trial(decoder, truth, close)
+        if fault is None:
+            return None
+        faults.append(fault)
+    return faults[0]
+
+
+def _trial(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str | None:
+    """What goes wrong over our cache; None: nothing."""
+    try:
+        for ours, own, reason in zip(_ours(decoder), truth, REASONS, strict=True):
+            if not _deviation(ours, own) <= close:  # nor if it is no number
+                fault = reason
+                break
+        else:
+            return None
+    except torch.OutOfMemoryError:
+        raise
+    except InputError as error:
+        return str(error)
+    except Exception as error:  # whatever a model does that was not made for this
+        fault = f"its code fails over a cache of ours ({_line(error)})"
+    if "position_ids" not in inspect.signature(type(decoder.model).forward).parameters:
+        return "it takes no positions, and the tokens of a draft need theirs"
+    return fault
+
+
+def _ours(decoder: PromptedDecoder) -> Iterator[Tensor]:
+    """Logits over our cache, step by step."""
+    ids = _ids(decoder)
+    width = max(map(len, PROMPTS))
+    text = torch.tensor([[0] * (width - len(p)) + list(p) for p in PROMPTS], device=ids.device)
+    mask = torch.arange(width, device=ids.device) >= width - torch.tensor(
+        [[len(p)] for p in PROMPTS], device=ids.device
+    )
+    prompt = decoder.prompt(ids[text], mask, limit=4)
+    decoder.place(prompt)
+    guided = GuidedDecoder(decoder, prompt.embedded, mask, None, lambda logits: logits, 4, 0, 4)
+    guided.start(len(PROMPTS))
+    nodes = ids[torch.tensor([[*SIBLINGS, CHILD]] * 2, device=ids.device)]
+    parents = torch.tensor([[-1, -1, 0]] * 2, device=ids.device)
+    draft = Draft(nodes, torch.tensor([3, 3], device=ids.device), OneHot(), parents)
+    root = torch.cat([nodes[:, :1], nodes], dim=1)  # the first token is the prompt's last
+    logits = guided.extend(root, [-1, -1], draft)
+    yield logits[:1, 0]
+    yield logits[1:, 0]
+    yield logits[:, 1:]
+    guided.keep([-1, -1], torch.tensor([[0, 2]] * 2, device=ids.device))
+    yield guided.extend(ids[torch.tensor([[NEXT]] * 2, device=ids.device)], [2, 2])
+
+
+def _own(decoder: PromptedDecoder, alone: bool = False) -> list[Tensor]:
+    """The same of the model's own forward pass.
+
+    Args:
+        alone: every text by itself; else all in one call, where nothing reads what stands behind.
+    """
+    ids = _ids(decoder)
+    first, second = SIBLINGS
+    lines = [[*p, first, CHILD, NEXT] for p in PROMPTS] + [[*p, second] for p in PROMPTS]
+    width = 0 if alone else max(map(len, lines))
+    lines = [line + [0] * (width - len(line)) for line in lines]
+    texts = [[line] for line in lines] if alone else [lines]
+    out = [
+        row
+        for text in texts
+        for row in decoder.model(
+            input_ids=ids[torch.tensor(text, device=ids.device)], use_cache=False
+        ).logits
+    ]
+    ends = [len(p) - 1 for p in PROMPTS]
+    rows = list(enumerate(ends))
+    nodes = [torch.stack([out[n][e + 1], out[n + 2][e + 1], out[n][e + 2]]) for n, e in rows]
+    last = torch.stack([out[n][e + 3] for n, e in rows])
+    return [out[0][None, ends[0]], out[1][None, ends[1]], torch.stack(nodes), last[:, None]]
+
+
+def _ids(decoder: PromptedDecoder) -> Tensor:
+    """Nine words of the vocabulary, none of them of a special meaning."""
+    special: set[int] = set()
+    for config in (decoder.model.config, decoder.config):
+        for name, value in config.to_dict().items():
+            if name.endswith(("_token_id", "_token_index", "_token_ids")):
+                special |= set(value if isinstance(value, list) else [value])
+    plain = [n for n in range(min(decoder.vocab_size, 4096)) if n not in special] or [0]
+    step = max(1, len(plain) // 9)
+    return torch.tensor(
+        [plain[n * step % len(plain)] for n in range(9)], device=decoder.embeddings.device
+    )
+
+
+def _deviation(ours: Tensor, own: Tensor) -> float:
+    """How far logits lie apart, over how far they spread; all of a law may be shifted alike."""
+    spread = own.double() - own.double().mean(-1, keepdim=True)
+    difference = ours.double() - own.double()
+    difference = difference - difference.mean(-1, keepdim=True)
+    return float(difference.pow(2).mean().sqrt() / spread.pow(2).mean().sqrt())
+
+
+def _check_kinds(decoder: PromptedDecoder) -> None:
+    """Refuse what may begin only behind more tokens than the trial has."""
+    name, config = type(decoder.model).__name__, decoder.config
+    others = set(getattr(config, "layer_types", None) or ()) - set(KINDS)
+    if others:
+        raise _refused(name, f"it has layers of the kind {', '.join(sorted(others))}")
+    if getattr(config, "attention_type", None) == "block_sparse":
+        raise _refused(name, "its attention is block-sparse in long texts")
+    for field, value in vars(config).items():
+        known = field == "sliding_window" or isinstance(value, bool) or not value
+        if not known and WINDOW.fullmatch(field):
+            raise _refused(name, f"its config states {field}, a window of another kind")
+
+
+def _may_slide(config: Any) -> bool:
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return any("sliding" in kind for kind in kinds)
+    return getattr(config, "sliding_window", None) is not None
+
+
+@contextmanager
+def _narrowed(config: Any) -> Iterator[None]:
+    """Windows are `NARROW` meanwhile."""
+    window = getattr(config, "sliding_window", None)
+    if window is None:
+        yield
+        return
+    config.sliding_window = NARROW
+    try:
+        yield
+    finally:
+        config.sliding_window = window
+
+
+@contextmanager
+def _at_rest(decoder: PromptedDecoder) -> Iterator[None]:
+    """In evaluation mode, without graphs of any kind; then as it was."""
+    training = [module for module in decoder.model.modules() if module.training]
+    decoder.model.eval()
+    try:
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        decoder.forget()
+        for module in training:
+            module.training = True
+
+
+def _refused(name: str, reason: str) -> InputError:
+    return InputError(f"{name} can't speculate: {reason}")
+
+
+def _line(error: BaseException) -> str:
+    """An error in one line that is not too long."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:100]}".removesuffix(": ")

@@ -1,0 +1,263 @@
+"""A language model that continues prompts, as transformers' `generate` hands them over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ...errors import InputError
+from ...methods import Modality
+from ...registry import Registry
+from .causal import CausalDecoder
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+MASKED = ("eager", "sdpa")  # ways to compute attention that take a mask for every token
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What is to be continued, and where it stands.
+
+    Attributes:
+        embedded: `[R, T, D]`, left-padded.
+        mask: `[R, T]`, False where padded.
+        positions: those of the prompt's columns and of the outputs behind them,
+            `[R, T + limit]`, or `[axes, R, T + limit]`.
+        text: ids that a draft may be copied from `[R, T]`, -1 where there is none; None: nothing.
+        stride: output tokens in a row of the picture; 1 for text.
+    """
+
+    embedded: Tensor
+    mask: Tensor
+    positions: Tensor
+    text: Tensor | None = None
+    stride: int = 1
+
+    def joined(self, other: Self) -> Self:
+        """These rows and then the other's, which have as many outputs to come."""
+        width = max(self.mask.shape[1], other.mask.shape[1])
+        both = self.widened(width), other.widened(width)
+        return replace(
+            self,
+            embedded=torch.cat([p.embedded for p in both]),
+            mask=torch.cat([p.mask for p in both]),
+            positions=torch.cat([p.positions for p in both], dim=-2),
+        )
+
+    def widened(self, width: int) -> Self:
+        """With padding up to `width` columns; the text stays."""
+        more = width - self.mask.shape[1]
+        return replace(
+            self,
+            embedded=F.pad(self.embedded, (0, 0, more, 0)),
+            mask=F.pad(self.mask, (more, 0)),
+            positions=F.pad(self.positions, (more, 0)),
+        )
+
+    def repeated(self, times: int) -> Self:
+        """Every row so many times, one copy after the other."""
+        return replace(
+            self,
+            embedded=self.embedded.repeat_interleave(times, 0),
+            mask=self.mask.repeat_interleave(times, 0),
+            positions=self.positions.repeat_interleave(times, -2),
+            text=None if self.text is None else self.text.repeat_interleave(times, 0),
+        )
+
+
+class PromptedDecoder(CausalDecoder):
+    """A model whose next generation stands where its prompt says.
+
+    `place` comes before `GuidedDecoder` asks for positions; nothing of it is kept on the model.
+
+    Args:
+        model: of transformers, with a head, in evaluation mode, on one device.
+
+    Attributes:
+        drafts_for: logits of the model that it drafts for, if it does.
+        method: the method that suits such models when nobody chooses one.
+        modality: what it writes, as methods name it: "vlm" is text.
+        guidable: whether an unconditional prompt makes sense to it.
+        sees: whether it looks at pictures itself: what a target has made of them is of no use to
+            it as a draft model.
+        reads_text: whether it continues text alone.
+
+    Raises:
+        InputError: as `CausalDecoder`; or the model can't be run over masks and a cache of ours.
+    """
+
+    method = "prompt-lookup"
+    modality: Modality = "vlm"
+    guidable = True
+    sees = False
+    reads_text = True
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        name = type(model).__name__
+        if model.config.is_encoder_decoder:
+            raise InputError(f"{name} has an encoder of its own; speculation takes decoders only")
+        head = model.get_output_embeddings()
+        if head is None:
+            raise InputError(f"{name} has no head; load the class that generates")
+        if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
+            raise InputError(f"{name} is spread over devices; load it on one")
+        super().__init__(model)
+        self._check_attention()
+        self.drafts_for: int | None = None
+        self._positions = torch.zeros(1, 0, dtype=torch.long)
+
+    @property
+    def vocab_size(self) -> int:
+        """Logits V."""
+        head: Any = self.model.get_output_embeddings()
+        # weights in few bits have shapes of their own
+        return int(getattr(head, "out_features", None) or len(head.weight))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """See `CausalDecoder.embed`; what it has no row for reads as its last."""
+        if self.drafts_for is not None and self.drafts_for > len(self.embeddings):
+            ids = ids.clamp_max(len(self.embeddings) - 1)
+        return super().embed(ids)
+
+    def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> Prompt:
+        """Embed a prompt.
+
+        Args:
+            ids: `[R, T]`.
+            mask: `[R, T]`, False where padded.
+            limit: outputs to come.
+            inputs: what else the model was given: `position_ids [1 or R, T]`, or `inputs_embeds
+                [R, T, D]` in place of the ids.
+
+        Raises:
+            InputError: there is something among `inputs` that it would have to ignore.
+        """
+        embedded = inputs.pop("inputs_embeds", None)
+        positions = self._placed(mask, inputs.pop("position_ids", None))
+        if _PICTURES & inputs.keys():
+            raise InputError(
+                f"{type(self.model).__name__} is none of the models whose pictures speculation "
+                f"knows ({', '.join(DECODERS.names())}); call mmspec.disable_speculation(model) "
+                "first, or give it drafter_inputs= without pictures if it drafts"
+            )
+        if inputs:
+            refuse(f"{', '.join(sorted(inputs))} of {type(self.model).__name__}")
+        if embedded is None:
+            embedded = self.embed(ids)
+        text = ids.masked_fill(~mask, -1) if ids.shape == mask.shape else None
+        return Prompt(embedded, mask, continued(positions, limit), text)
+
+    def _placed(self, mask: Tensor, given: Tensor | None) -> Tensor:
+        """Positions of the prompt's columns; those that were given, or else in order."""
+        positions = (mask.long().cumsum(1) - 1).clamp_min(0) if given is None else given
+        if positions.ndim != 2:
+            raise InputError(
+                f"{type(self.model).__name__} takes no positions on several axes; give it "
+                "drafter_inputs= of its own if it drafts"
+            )
+        return positions.expand(len(mask), -1)
+
+    @contextmanager
+    def generating(self, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Around a call of the model's own `generate`, which prepares `inputs`.
+
+        What the call leaves on the model is undone here.
+
+        Raises:
+            InputError: what transformers would fail at without a clear word.
+        """
+        yield
+
+    def refresh(self) -> None:
+        """Look the weights up again: the model may have been moved, cast or offloaded."""
+        hook = getattr(self.model, "_hf_hook", None)
+        if hook is not None:  # accelerate's: brings the weights back as a call of the model would
+            hook.pre_forward(self.model)
+        self._check_attention()
+        self.embeddings = self.model.get_input_embeddings().weight.detach()
+        if self.embeddings.is_meta:
+            name = type(self.model).__name__
+            raise InputError(f"{name} is offloaded layer by layer; load it whole, on one device")
+
+    def _check_attention(self) -> None:
+        """Raise an `InputError` if attention runs in a way that takes no masks."""
+        kind = getattr(self.config, "_attn_implementation", None) or "eager"
+        if kind not in MASKED:
+            raise InputError(
+                f"attention {kind!r} takes no masks of ours; call "
+                f"model.set_attn_implementation('sdpa') of {type(self.model).__name__}"
+            )
+
+    def place(self, prompt: Prompt) -> None:
+        """The next generation's prompt; see `Prompt.positions`."""
+        self._positions = prompt.positions
+
+    def rotary(self, grid: int = 0) -> Tensor:
+        """Columns of `positions`, up to the first with one that the model does not have."""
+        most = getattr(self.config, "max_position_embeddings", None) or 0
+        most = most if most > 0 else sys.maxsize
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        for one in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):
+            if one.get("rope_type") in ("dynamic", "longrope"):
+                # beyond this, all positions turn at another speed, and cached keys would not
+                most = min(most, one.get("original_max_position_embeddings") or most)
+        known = (self._positions < most).flatten(0, -2).all(0)
+        return torch.arange(int(known.long().cumprod(0).sum()), device=known.device)
+
+    def turned(self, columns: Tensor) -> Tensor:
+        """Positions of columns; see `Prompt.positions`."""
+        columns = columns.expand(*self._positions.shape[:-1], -1)
+        return self._positions.gather(-1, columns)
+
+
+def refuse(what: str) -> NoReturn:
+    """Raise an `InputError` about what speculation would have to ignore."""
+    raise InputError(
+        f"speculation can't honour {what}; leave it out, or call "
+        "mmspec.disable_speculation(model) first"
+    )
+
+
+def continued(positions: Tensor, limit: int) -> Tensor:
+    """`positions [..., T]`, and the `limit` ones after each row's last."""
+    steps = torch.arange(1, limit + 1, device=positions.device)
+    return torch.cat([positions, positions[..., -1:] + steps], dim=-1)
+
+
+# families whose positions or prompts are their own
+DECODERS = Registry(
+    "model type",
+    {
+        "glm_image": "mmspec.models.transformers.glm_image:GlmImageDecoder",
+        "idefics3": "mmspec.models.transformers.vlm:VlmDecoder",
+        "internvl": "mmspec.models.transformers.vlm:VlmDecoder",
+        "llava": "mmspec.models.transformers.vlm:VlmDecoder",
+        "llava_next": "mmspec.models.transformers.vlm:VlmDecoder",
+        "llava_onevision": "mmspec.models.transformers.vlm:VlmDecoder",
+        "qwen2_5_vl": "mmspec.models.transformers.qwen_vl:QwenVlDecoder",
+        "qwen2_vl": "mmspec.models.transformers.qwen_vl:QwenVlDecoder",
+        "qwen3_vl": "mmspec.models.transformers.qwen_vl:QwenVlDecoder",
+        "smolvlm": "mmspec.models.transformers.vlm:VlmDecoder",
+    },
+)
+_PICTURES = {"pixel_values", "pixel_values_videos", "mm_encoder_outputs"}
+
+
+def prompted(model: PreTrainedModel) -> PromptedDecoder:
+    """The decoder of a transformers model, by its config's `model_type`."""
+    kind = model.config.model_type
+    made: PromptedDecoder = (DECODERS.get(kind) if kind in DECODERS.names() else PromptedDecoder)(
+        model
+    )
+    return made

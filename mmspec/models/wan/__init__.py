@@ -1,0 +1,1 @@
+"""Block-causal Wan: video, block by block."""

@@ -1,0 +1,107 @@
+"""The published Wan2.1 text-to-video checkpoints, and those made causal, as they were released.
+
+Folders of Wan2.1-T2V-1.3B and -14B in the original layout: `config.json` of a `WanModel` and
+`diffusion_pytorch_model*.safetensors`. `self_forcing_dmd.pt` and CausVid's `model.pt`: pickled, the
+weights under "generator_ema" or "generator", read with `weights_only=True`. All load strictly.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError, reason
+from ...files import read_object
+from ..bounded_init import bounded
+from ..loading import cast, load_strict, read_weights
+from ..weights import read_checkpoint
+from .transformer import WanTransformer
+
+HEAD_DIM = 128  # of every released size
+CLASSES = ("WanModel", "CausalWanModel", "WanTransformer")  # whose folders have these tensor names
+WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # that training leaves in names
+
+
+def load_wan(
+    path: str | Path, dtype: torch.dtype = torch.float32, **options: Any
+) -> WanTransformer:
+    """A released text-to-video model, bidirectional or causal.
+
+    Args:
+        path: a folder or a `.pt` file, whose tensors tell the sizes; its heads are 128 wide.
+        options: of `WanTransformer`, that neither tells, as `num_frame_per_block` or `window`.
+
+    Raises:
+        InputError: unreadable, of another kind of model, or a tensor does not fit.
+    """
+    path = Path(path)
+    if path.is_dir():
+        told, weights = _folder_config(path), read_weights(path)
+    else:
+        told = {}
+        weights = _plain_names(read_checkpoint(path, ("generator_ema", "generator")))
+    config = {**_sizes(weights, path), **told, **options}
+    try:
+        shapes = {name: value.shape for name, value in weights.items()}
+        with torch.device("meta"), bounded(shapes, path):
+            model: WanTransformer = WanTransformer(**config)
+    except InputError:
+        raise
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is no Wan: {reason(error)}") from error
+    load_strict(model, weights, path)
+    return cast(model, dtype)
+
+
+def _folder_config(path: Path) -> dict[str, Any]:
+    config = read_object(path / "config.json")
+    kind, task = config.get("_class_name"), config.get("model_type", "t2v")
+    if kind not in CLASSES:
+        raise InputError(f"{path} holds a {kind}; the original layout is that of a WanModel")
+    if task != "t2v":
+        raise InputError(f"{path} holds a model for {task}; text-to-video (t2v) only")
+    known = inspect.signature(WanTransformer.__init__).parameters
+    return {name: value for name, value in config.items() if name in known}
+
+
+def _plain_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a generator's `model` under the network's own names."""
+    plain = {}
+    for name, value in weights.items():
+        for wrapper in WRAPPERS:
+            name = name.replace(wrapper, "")
+        plain[name.removeprefix("model.")] = value
+    return plain
+
+
+def _sizes(weights: dict[str, Tensor], path: Path) -> dict[str, Any]:
+    """Sizes that the tensors' shapes tell."""
+    try:
+        dim, in_dim, *patch = weights["patch_embedding.weight"].shape
+        text_dim = weights["text_embedding.0.weight"].shape[1]
+        freq_dim = weights["time_embedding.0.weight"].shape[1]
+        ffn_dim = len(weights["blocks.0.ffn.0.weight"])
+        out = len(weights["head.head.weight"])
+    except KeyError as error:
+        raise InputError(f"{path} is no Wan checkpoint: missing tensor {error.args[0]}") from error
+    except (IndexError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: a tensor of Wan's has another number of dimensions") from error
+    numbers = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
+    return {
+        "patch_size": tuple(patch),
+        "in_dim": in_dim,
+        "dim": dim,
+        "ffn_dim": ffn_dim,
+        "freq_dim": freq_dim,
+        "text_dim": text_dim,
+        "out_dim": out // max(1, math.prod(patch)),
+        "num_heads": max(1, dim // HEAD_DIM),
+        "num_layers": 1 + max(int(number) for number in numbers if number.isdecimal()),
+        "qk_norm": "blocks.0.self_attn.norm_q.weight" in weights,
+        "cross_attn_norm": "blocks.0.norm3.weight" in weights,
+    }

@@ -1,0 +1,176 @@
+"""Block-causal video as a target: drafts are decoded and judged, rejected blocks made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...engine.coins import RoundCoins
+from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.laws import Rewards, TargetError
+from ...errors import InputError
+from .clips import WanClips
+from .vae import State, decode_block
+
+Judge = Callable[[int, Tensor, Tensor | None, int], Tensor]
+"""Rewards `[T]` of the frames `[T, 3, H, W]` of a clip's block, in [-1, 1]; NaN where none is.
+
+After the frames come the last one before the block, None at the clip's start, and its number.
+"""
+Part = Callable[[str], AbstractContextManager[Any]]
+"""Takes the time of a part of the work."""
+
+
+@dataclass
+class EmittedBlock:
+    """A block that joined a clip.
+
+    Attributes:
+        latents: `[F, C, h, w]`.
+        frames: `[T, 3, H, W]` in [-1, 1].
+        drafted: whether it is the drafter's.
+        rewards: of the frames of what the drafter proposed, `[T]`; `[0]` if nobody judged.
+    """
+
+    latents: Tensor
+    frames: Tensor
+    drafted: bool
+    rewards: Tensor
+
+
+class VideoTarget:
+    """Makes the blocks that fall, and says by a reward which ones may stand.
+
+    Blocks of drafts are `[B, 1, F, C, h, w]`. All clips have as many blocks. The decoder of frames
+    goes on from its state before a block, so a rejected one leaves no trace in it.
+
+    Args:
+        clips: of the large model.
+        vae: decodes latents, see `decode_block`.
+        judge: rewards the frames of drafts; None: nobody judges.
+        part: is told what the time goes to: "decode", "reward", "commit" and making blocks.
+        making: what that is called.
+
+    Attributes:
+        emitted: of the last round, a block a clip.
+        surplus: blocks that were read in the last round to make others, beside the one before each:
+            drafts that stood, all at once.
+    """
+
+    def __init__(
+        self,
+        clips: WanClips,
+        vae: Any,
+        judge: Judge | None = None,
+        part: Part = lambda name: nullcontext(),
+        making: str = "regenerate",
+    ) -> None:
+        self.clips, self.vae, self.judge = clips, vae, judge
+        self.part, self.making = part, making
+        self.emitted: list[EmittedBlock] = []
+        self.surplus = 0
+        self._states: list[State] = [{} for _ in range(clips.rows)]
+        self._shown: list[Tensor | None] = [None] * clips.rows  # the last frame of each
+        self._decoded: list[tuple[Tensor, State] | None] = [None] * clips.rows
+        self._rewards = torch.zeros(clips.rows, 0)
+
+    def start(self, rows: int) -> None:
+        """Clips begin, or go on, where they stand."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of caches and decoder states."""
+        tensors = (tensor for state in self._states for tensor in state.values())
+        return self.clips.nbytes + sum(tensor.nbytes for tensor in tensors)
+
+    def score(self, context: Context, draft: Draft) -> Scores:
+        """Rewards of the drafted blocks' frames `[B, N, T]`; T is 0 if nobody judges."""
+        rows, nodes = draft.tokens.shape[:2]
+        self._decoded = [None] * rows
+        self._rewards = torch.zeros(rows, 0, dtype=torch.float64)
+        if nodes and self.judge is not None:
+            self._rewards = torch.stack(
+                [self._judged(row, self.judge, draft.tokens[row, 0]) for row in range(rows)]
+            )
+        frames = self._rewards.to(draft.tokens.device)[:, None].expand(-1, nodes, -1)
+        return Scores(Rewards(frames), calls=0)
+
+    def sample_next(
+        self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
+    ) -> Verdict:
+        """The target's own blocks in place of those that fell, from the drafts' own noise.
+
+        Raises:
+            TargetError: a block is no numbers.
+        """
+        steps = self.clips.steps
+        noise = self.clips.noise(coins, steps) if draft.noise is None else draft.noise[:, 0]
+        blocks, self.surplus = list(verdict.emitted[:, 0]), 0
+        for row, kept in enumerate(verdict.accepted.tolist()):
+            if not kept:
+                self.surplus += max(0, self.clips.waiting(row) - 1)
+                with self.part(self.making):
+                    blocks[row] = self.clips.make(row, noise[row])
+                if not blocks[row].isfinite().all():
+                    number = self.clips.blocks(row)
+                    raise TargetError(f"the target's block {number} of row {row} is no numbers")
+        emitted = torch.stack(blocks)[:, None]
+        return replace(verdict, emitted=emitted, last=emitted)
+
+    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        """The emitted blocks join the clips, and are decoded if they are not yet."""
+        self.emitted = []
+        for row, kept in enumerate(verdict.accepted.tolist()):
+            latents = verdict.emitted[row, 0]
+            decoded = self._decoded[row] if kept else None
+            frames, self._states[row] = decoded or self._decode(row, latents)
+            with self.part("commit"):
+                self.clips.join(row, latents)
+            self._shown[row] = frames[-1].contiguous()  # as `restore` gives it back
+            self.emitted.append(EmittedBlock(latents, frames, bool(kept), self._rewards[row]))
+        verdict.calls, verdict.target_tokens = self.clips.taken()
+
+    def snapshot(self, row: int) -> dict[str, Tensor]:
+        """All that `restore` needs to go on with a clip from here, as tensors of their own."""
+        state = {f"decoder.{name}": tensor.clone() for name, tensor in self._states[row].items()}
+        shown = self._shown[row]
+        last = {} if shown is None else {"shown": shown.clone()}
+        return {**self.clips.snapshot(row), **state, **last}
+
+    def restore(self, row: int, snapshot: dict[str, Tensor]) -> None:
+        """Go on with a clip from a snapshot.
+
+        Raises:
+            InputError: it is of other clips.
+        """
+        self.clips.restore(row, snapshot)
+        device = next(self.vae.parameters()).device
+        state = {
+            name.removeprefix("decoder."): tensor.to(device, copy=True)  # aligned, as computed ones
+            for name, tensor in snapshot.items()
+            if name.startswith("decoder.")
+        }
+        shown = snapshot.get("shown")
+        if len({bool(state), shown is not None, self.clips.blocks(row) > 0}) > 1:
+            raise InputError("the snapshot lacks the decoder's state")
+        self._states[row] = state
+        self._shown[row] = None if shown is None else shown.to(device, copy=True)
+
+    def _judged(self, row: int, judge: Judge, latents: Tensor) -> Tensor:
+        self._decoded[row] = frames, _ = self._decode(row, latents)
+        with self.part("reward"):
+            number = self.clips.blocks(row)
+            return judge(row, frames, self._shown[row], number).double().cpu()
+
+    def _decode(self, row: int, latents: Tensor) -> tuple[Tensor, State]:
+        """Frames of a clip's next block, and the decoder's state behind it."""
+        with self.part("decode"):
+            frames, state = decode_block(
+                self.vae, latents[None].to(self.vae.dtype), self._states[row]
+            )
+        return frames[0], state

@@ -1,0 +1,114 @@
+"""What the recipes of autoencoders share: reconstruction, with latents kept near a normal law.
+
+Kingma and Welling 2014; Rombach et al. 2022, section 3.1, without its perceptual and adversarial
+terms.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .card import check_pipeline, start_from
+from .image.tokenizer import psnr
+from .muon import Muon
+from .trainer import Draw, TrainConfig
+
+ENDS = ("coder.conv_in", "coder.conv_out", "quant_conv")  # pixels, and latents
+
+
+class AutoencoderRecipe(ABC):
+    """Trains an autoencoder with a Gaussian of latents.
+
+    Args:
+        model: the network.
+        draw: captions, which are not used, and pixels of a step.
+        config: length, batch and device of the run.
+        pipeline: folder that receives `vae`.
+        init: component whose weights to start from; None: from nothing.
+        rate: learning rate.
+        divergence: weight of the latents' divergence from the normal law, in nats a number.
+        squared: weight of the squared error; the other errors are absolute, and heed a faint grain
+            everywhere more than what is lost of a small shape.
+
+    Attributes:
+        kind: class of the pipeline that the folder is of.
+    """
+
+    kind: str
+
+    def __init__(
+        self,
+        model: nn.Module,
+        draw: Draw,
+        config: TrainConfig,
+        pipeline: Path,
+        init: str | None = None,
+        rate: float = 2e-3,
+        divergence: float = 1e-3,
+        squared: float = 1.0,
+    ) -> None:
+        check_pipeline(pipeline, self.kind)
+        self.model, self.draw = model, draw
+        self.config, self.pipeline = config, pipeline
+        self.rate, self.divergence, self.squared = rate, divergence, squared
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(self.model, self.origin)
+
+    @abstractmethod
+    def law(self, model: nn.Module, pixels: Tensor) -> Any:
+        """The model's Gaussian over latents of pixels in [-1, 1], as diffusers has it."""
+
+    @abstractmethod
+    def decode(self, model: nn.Module, latents: Tensor) -> Tensor:
+        """Pixels, nominally in [-1, 1], of latents as `law` draws them."""
+
+    @abstractmethod
+    def held_out(self) -> Tensor:
+        """Pixels of an evaluation, on the run's device."""
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Muon for the kernels inside, AdamW for the two ends, norms and biases."""
+        kernels: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
+        for name, weight in self.model.named_parameters():
+            inner = name.endswith("weight") and weight.ndim > 1 and not any(e in name for e in ENDS)
+            (kernels if inner else rest).append(weight)
+        return [
+            Muon(
+                kernels, self.rate, weight_decay=0.01, dtype=getattr(torch, self.config.precision)
+            ),
+            torch.optim.AdamW(rest, self.rate, betas=(0.9, 0.98), weight_decay=0.0),
+        ]
+
+    def loss(
+        self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        pixels = batch[1].to(self.config.device)
+        law = self.law(self.model, pixels)
+        noise = torch.from_numpy(rng.standard_normal(tuple(law.mean.shape))).to(pixels)
+        out = self.decode(self.model, law.mean + law.std * noise)
+        error = F.mse_loss(out, pixels)
+        edges = F.l1_loss(out.diff(dim=-1), pixels.diff(dim=-1))
+        edges = edges + F.l1_loss(out.diff(dim=-2), pixels.diff(dim=-2))
+        nats = law.kl().sum() / law.mean.numel()
+        loss = F.l1_loss(out, pixels) + self.squared * error + edges + self.divergence * nats
+        return loss, {"psnr": psnr(error), "nats": float(nats.detach())}
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        pixels = self.held_out()
+        law = self.law(model, pixels)
+        out = self.decode(model, law.mean).clamp(-1, 1)
+        return {
+            "held_out_psnr": psnr(F.mse_loss(out, pixels)),
+            "held_out_nats": float(law.kl().sum() / law.mean.numel()),
+        }

@@ -1,0 +1,1 @@
+"""Recipes of models of continuous tokens."""

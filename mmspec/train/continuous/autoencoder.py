@@ -1,0 +1,82 @@
+"""Recipe of the KL autoencoder, whose latents are the tokens of `mar_target`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKL
+from torch import Tensor, nn
+
+from ...models.mar.autoencoder import decode_latents, posterior
+from ..autoencoder_loss import AutoencoderRecipe
+from ..batches import draw_scenes, scene_batch
+from ..card import ship, write_card
+from ..trainer import TrainConfig
+
+RESOLUTION = 64  # px
+PIPELINE = "ContinuousImagePipeline"
+LEVELS = 3  # two halvings of a picture whose 2×2 pixels are folded into channels: f = 8
+EMBEDDED: dict[str, Any] = dict(
+    in_channels=12,
+    out_channels=12,
+    down_block_types=("DownEncoderBlock2D",) * LEVELS,
+    up_block_types=("UpDecoderBlock2D",) * LEVELS,
+    block_out_channels=(32, 64, 128),
+    layers_per_block=1,
+    latent_channels=16,
+    norm_num_groups=16,
+    sample_size=RESOLUTION // 2,
+)
+
+
+class KlAutoencoderRecipe(AutoencoderRecipe):
+    """Trains diffusers' `AutoencoderKL` on shapes-world pictures of 64 pixels.
+
+    Args:
+        config, pipeline, options: see `AutoencoderRecipe`.
+    """
+
+    kind = PIPELINE
+
+    def __init__(self, config: TrainConfig, pipeline: Path, **options: Any) -> None:
+        draw = partial(draw_scenes, config.batch_size, RESOLUTION)
+        super().__init__(AutoencoderKL(**EMBEDDED), draw, config, pipeline, **options)
+
+    def law(self, model: nn.Module, pixels: Tensor) -> Any:
+        return posterior(model, pixels)
+
+    def decode(self, model: nn.Module, latents: Tensor) -> Tensor:
+        return decode_latents(model, latents)
+
+    def held_out(self) -> Tensor:
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        return scene_batch(rng, 96, RESOLUTION, "held_out")[1].to(self.config.device)
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        figures = super().evaluate(model)
+        return {**figures, "latent_deviation": deviation(self.law(model, self.held_out()))}
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, AutoencoderKL)
+        scale = 1 / record["held_out"]["latent_deviation"]
+        model.register_to_config(scaling_factor=round(scale, 4))
+        tokens = RESOLUTION // 8
+        write_card(
+            ship(self.pipeline, "vae", model.half(), PIPELINE),
+            title="KL autoencoder of the shapes world",
+            purpose=f"turns {RESOLUTION} px pictures into {tokens}×{tokens} tokens of "
+            f"{EMBEDDED['latent_channels']} numbers and back",
+            limits="knows only shapes-world pictures; the finest grain is smoothed away",
+            record=record,
+        )
+
+
+def deviation(law: Any) -> float:
+    """Of the latents that a posterior of many pictures gives."""
+    spread = law.mean.var() + law.var.mean()
+    return float(spread.sqrt())

@@ -1,0 +1,1 @@
+"""Recipes of image models and their drafters."""

@@ -1,0 +1,273 @@
+"""Recipe of the spatial heads: the target's guided laws, learnt from its own hidden states.
+
+Heads are worth their acceptance, Σ min(p, q) = 1 − TV(p, q), so the loss is that of
+`image_drafter`: the total variation beside the divergence that gets it started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast, T5EncoderModel
+
+from ...engine.warp import Warp
+from ...models.guided import GuidedDecoder
+from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.spatial_heads import SpatialHeads, guided_states, mean_state
+from ...models.llamagen.transformer import LlamaGenTransformer
+from ...models.llamagen.vq import VQModel
+from ...models.loading import load_component, load_model
+from ...models.text_encoder import encode_captions
+from ...worlds.shapes.vocabulary import Split
+from ..batches import scene_batch
+from ..card import ship, start_from, write_card
+from ..trainer import TrainConfig
+from .distillation_data import HELD_OUT, recent_lesson
+from .target import hybrid_optimizers
+
+HEADS = dict(cell_dim=192, hidden_dim=384, reach=2, left=2)
+POOL = 60  # batches whose hidden states and laws are kept, the newest ones
+USES = 10  # steps for one new batch: heads learn few pictures by heart very soon
+WITH_STALE = 4  # one batch in so many has stale states: they cost another pass of the target
+CHANGED = 0.35  # tokens that the target saw otherwise, in stale states
+STALE = 0.5  # rows above of which stale states are shown: those of a window that has moved on
+BLIND = 0.1  # rows above of which only the tokens are shown: those of a block's further rows
+CUT = 0.1  # cells that are shown nothing on the right: those where a draft ends inside a row
+
+Shown = Literal["fresh", "stale", "unseen"]
+SHOWN: tuple[Shown, ...] = get_args(Shown)
+
+
+@dataclass
+class Lesson:
+    """A batch of scenes and what the target makes of it.
+
+    Attributes:
+        tokens: `[B, S]`.
+        hidden: in front of each of them `[2B, S, D]`, unconditional rows last.
+        stale: the same, when the target saw other tokens in some places; or once more as they are.
+        summary: means of the prefix's states `[2B, 1, D]`.
+        probs, ids: the target's law at every token, `[B, S, k]`; no other token has any.
+    """
+
+    tokens: Tensor
+    hidden: Tensor
+    stale: Tensor
+    summary: Tensor
+    probs: Tensor
+    ids: Tensor
+
+
+class ImageSpatialRecipe:
+    """Trains `SpatialHeads` on the frozen target of a pipeline folder.
+
+    Args:
+        config: length, batch and device of the run.
+        pipeline: folder with `transformer`, `vq_model`, `text_encoder` and `tokenizer`; it receives
+            `spatial`.
+        guidance_scale, top_k: of the laws to be learnt.
+        rate: learning rate.
+        init: component whose weights to start from; None: from nothing.
+
+    What the target says of a batch costs more than a step of the heads, so it is used a few times.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        guidance_scale: float = 2.0,
+        top_k: int = 100,
+        rate: float = 3e-3,
+        init: str | None = None,
+    ) -> None:
+        self.config, self.pipeline, self.rate, self.scale = config, pipeline, rate, guidance_scale
+        self.draw = partial(recent_lesson, POOL, USES)
+        self.warp = Warp(1.0, top_k, 1.0)
+        self._lessons: dict[int, Lesson] = {}
+        self._held_out: Lesson | None = None
+        device, f32 = config.device, torch.float32
+        self.vq = load_model(VQModel, pipeline / "vq_model").to(device)
+        self.target = load_model(LlamaGenTransformer, pipeline / "transformer").to(device)
+        self.text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", f32).to(
+            device
+        )
+        self.words = load_component(PreTrainedTokenizerFast, pipeline / "tokenizer", f32)
+        self.decoder = Decoder(self.target)
+        self.row = self.target.grid
+        vocab_size = self.target.config.vocab_size
+        self.kept = min(top_k or vocab_size, vocab_size)  # tokens of a law
+        self.model = SpatialHeads(dim=self.target.config.dim, **HEADS)
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(self.model, self.origin)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+
+    def loss(
+        self, batch: int, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        if batch not in self._lessons:
+            scenes = np.random.default_rng([self.config.seed, batch])
+            size, device = self.config.batch_size, torch.device(self.config.device).type
+            with torch.autocast(device, enabled=False):  # the target speaks as it does in decoding
+                lesson = self.lesson(*self._scenes(scenes, size), batch % WITH_STALE == 0)
+            self._lessons[batch] = lesson
+            self._lessons.pop(batch - POOL, None)
+        lesson = self._lessons[batch]
+        log_q = self.logits(self.model, lesson, rng).log_softmax(-1).gather(-1, lesson.ids.long())
+        p = lesson.probs.float()
+        variation = 1 - torch.minimum(p, log_q.exp()).sum(-1).mean()
+        divergence = -(p * log_q).sum(-1).mean()  # the entropy of p is constant
+        return variation + divergence, {"acceptance": 1 - float(variation.detach())}
+
+    def _scenes(
+        self, rng: np.random.Generator, size: int, split: Split = "train"
+    ) -> tuple[list[str], Tensor]:
+        resolution = self.row * self.vq.downsample_factor
+        return scene_batch(rng, size, resolution, split)
+
+    @torch.no_grad()
+    def lesson(self, captions: list[str], pixels: Tensor, with_stale: bool = True) -> Lesson:
+        """What the target makes of scenes with `captions` and `pixels [B, 3, H, W]`."""
+        tokens = self.vq.encode(pixels.to(self.config.device))
+        rows, cells = tokens.shape
+        embed, length = self.target.cls_embedding, self.target.prefix_length
+        features, mask = encode_captions(self.words, self.text_encoder, captions, length)
+        nothing = embed.get_buffer("uncond_embedding").expand_as(features)
+        prefix = embed(torch.cat([features, nothing]))
+        model = GuidedDecoder(
+            self.decoder, prefix, mask.repeat(2, 1), self.scale, self.warp, cells, self.row, 0
+        )
+        model.watched = True
+        model.start(rows)
+        assert model.hidden is not None
+        summary = mean_state(model.hidden, model.pads)
+        hidden, laws = self._read(model, tokens)
+        probs, ids = laws.topk(self.kept, dim=-1)
+        stale = hidden
+        if with_stale:
+            chance = torch.Generator(tokens.device).manual_seed(int(tokens.sum()))
+            drawn = probs.flatten(0, 1).multinomial(1, generator=chance).view_as(tokens)
+            drawn = ids.gather(-1, drawn[..., None])[..., 0]
+            change = torch.rand(tokens.shape, generator=chance, device=tokens.device) < CHANGED
+            stale, _ = self._read(model, torch.where(change, drawn, tokens))
+        return Lesson(
+            tokens,
+            hidden,
+            stale,
+            summary.half(),
+            probs.half(),
+            ids.short(),
+        )
+
+    @staticmethod
+    def _read(model: GuidedDecoder, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states `[2B, S, D]` in front of `tokens [B, S]`, and laws `[B, S, V]`."""
+        inputs = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)  # the first one is not read
+        laws = model.extend(inputs, [-1] * len(tokens))
+        assert model.hidden is not None
+        return model.hidden.half(), laws
+
+    def logits(
+        self,
+        heads: SpatialHeads,
+        lesson: Lesson,
+        rng: np.random.Generator | None = None,
+        shown: Shown = "fresh",
+    ) -> Tensor:
+        """The heads' logits `[B, S, V]`, every token behind those that it really followed.
+
+        Args:
+            rng: says for every row above which of its states are shown, and hides cells now and
+                then, as drafting does.
+            shown: without `rng`, which states are.
+        """
+        tokens, device, reach = lesson.tokens, lesson.tokens.device, heads.config.reach
+        grid = tokens.unflatten(1, (-1, self.row))  # [B, side, side]
+        kind = torch.full(grid.shape[:2], SHOWN.index(shown))  # of the states of every row
+        cut = torch.zeros(grid.shape, dtype=torch.bool)
+        if rng is not None:
+            kind = torch.from_numpy(rng.choice(3, kind.shape, p=(1 - STALE - BLIND, STALE, BLIND)))
+            cut = torch.from_numpy(rng.random(cut.shape) < CUT)
+        kind = kind.to(device)[..., None, None]
+        fresh, stale = (
+            guided_states(hidden.float(), self.scale).unflatten(1, (-1, self.row))
+            for hidden in (lesson.hidden, lesson.stale)
+        )
+        states = torch.where(kind == 2, heads.unseen, torch.where(kind == 1, stale, fresh))
+        features = heads.features(states, F.embedding(grid, self.decoder.embeddings))
+        # row r reads row r − 1: cells beyond an edge on all sides but the last row, which none read
+        outside = heads.outside.expand(len(grid), -1)
+        line = outside[:, None, None].expand(-1, 1, self.row, -1)
+        column = outside[:, None, None].expand(-1, self.row, reach, -1)
+        features = torch.cat([line, features[:, :-1]], dim=1)
+        features = torch.cat([column, features, column], dim=2)
+        slots = [features[:, :, i : i + self.row] for i in range(heads.above)]
+        for i in range(reach + 1, heads.above):
+            slots[i] = torch.where(cut.to(device)[..., None], heads.outside, slots[i])
+        above = torch.stack(slots, dim=3).flatten(1, 2)  # [B, S, 2 reach + 1, F]
+        summary = heads.summary(guided_states(lesson.summary.float(), self.scale)[:, 0])
+        below, skip = heads.look_below(above, summary)
+        out = skip + heads.look_right(below, self._left(heads, grid))
+        return F.linear(out, self.output).float()
+
+    def _left(self, heads: SpatialHeads, grid: Tensor) -> Tensor:
+        """What the tokens on the left in a grid say, `[B, S, H]`."""
+        total: Tensor | float = 0.0
+        for k in range(heads.config.left):
+            shifted = F.pad(grid, (k + 1, 0), value=len(self.decoder.embeddings))[..., : self.row]
+            total = total + F.embedding(shifted, heads.table(k, self.decoder.embeddings))
+        assert isinstance(total, Tensor)
+        flat: Tensor = total.flatten(1, 2)
+        return flat
+
+    @property
+    def output(self) -> Tensor:
+        """The target's output layer `[V, D]`, with its norm's weight."""
+        weight: Tensor = self.target.output.weight * self.target.norm.weight
+        return weight.detach()
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, SpatialHeads)
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        if self._held_out is None:
+            self._held_out = self.lesson(*self._scenes(rng, HELD_OUT, "held_out"))
+        lesson = self._held_out
+        p = lesson.probs.float()
+
+        def acceptance(logits: Tensor) -> Tensor:
+            q = self.warp(logits).gather(-1, lesson.ids.long())
+            return torch.minimum(p, q).sum(-1).mean(0)
+
+        fresh, stale, unseen = (acceptance(self.logits(model, lesson, None, s)) for s in SHOWN)
+        return {
+            "held_out_acceptance": float(fresh[self.row :].mean()),
+            "held_out_acceptance_first_row": float(fresh[: self.row].mean()),
+            "held_out_acceptance_stale_states": float(stale[self.row :].mean()),
+            "held_out_acceptance_unseen_states": float(unseen[self.row :].mean()),
+            "target_entropy": float(torch.special.entr(p).sum(-1).mean()),
+        }
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        write_card(
+            ship(self.pipeline, "spatial", model.half()),
+            title="Spatial drafting heads of the shapes world",
+            purpose=f"drafts {self.row}×{self.row} image tokens row by row from its target's "
+            "hidden states",
+            limits="distilled at guidance 2 and top-k 100: elsewhere it is accepted less often; it "
+            "reads this target's hidden states and no other's",
+            record=record,
+            data=f"{-(-record['step'] // USES) * record['config']['batch_size']:,} scenes of the "
+            f"procedural shapes world, each about {USES} times",
+        )

@@ -1,0 +1,179 @@
+"""Recipe of the VQ image tokenizer: reconstruction, with the codebook kept by moving averages.
+
+The codes are the running means of the latents that fall to them (van den Oord et al. 2017,
+appendix A.1), started by k-means; a code that nothing uses is moved onto a random latent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...models.llamagen.vq import VQModel
+from ...models.loading import load_model
+from ..batches import scene_batch
+from ..card import ship, write_card
+from ..trainer import TrainConfig
+
+EMBEDDED = dict(
+    codebook_size=1024,
+    codebook_embed_dim=8,
+    codebook_show_usage=False,
+    ch=64,
+    ch_mult=(1, 2),
+    num_res_blocks=1,
+    z_channels=64,
+    patch_size=4,
+)
+
+
+class ImageTokenizerRecipe:
+    """Trains `VQModel` on shapes-world pictures of 64 and 128 pixels.
+
+    Args:
+        config: length, batch (pictures of 128 px) and device of the run.
+        pipeline: folder that receives `vq_model`.
+        init: folder of a trained tokenizer to go on from.
+        rate, commit: learning rate and weight of the commitment loss.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        init: Path | None = None,
+        rate: float = 1e-3,
+        commit: float = 0.25,
+    ) -> None:
+        self.config, self.pipeline, self.rate, self.commit = config, pipeline, rate, commit
+        self.draw = partial(_draw, config.batch_size)
+        self.vq = VQModel(**EMBEDDED) if init is None else load_model(VQModel, init)
+        self.free_steps = 60 if init is None else 0
+        self.codebook = CodebookAverage(self.vq, started=init is not None)
+        self.model = nn.ModuleDict({"vq": self.vq, "codebook": self.codebook})
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        weights = [p for n, p in self.vq.named_parameters() if n != "quantize.embedding.weight"]
+        return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-4)]
+
+    def loss(
+        self, batch: Tensor, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        pixels = batch.to(self.config.device)
+        z = self.vq.latents(pixels)
+        # a short start without the bottleneck gives k-means latents worth clustering
+        if step < self.free_steps:
+            code, commit = z, z.new_zeros(())
+        else:
+            ids = self.codebook.update(self.vq, z.detach().float(), rng)
+            code = self.vq.quantize.codebook()[ids].movedim(-1, 1)
+            commit = F.mse_loss(z, code)
+            code = z + (code - z).detach()  # straight-through
+        out = self.vq.decode_latents(code)
+        error = F.mse_loss(out, pixels)
+        edges = F.l1_loss(out.diff(dim=-1), pixels.diff(dim=-1))
+        edges = edges + F.l1_loss(out.diff(dim=-2), pixels.diff(dim=-2))
+        loss = F.l1_loss(out, pixels) + error + edges + self.commit * commit
+        return loss, {"psnr": psnr(error), "used": self.codebook.used}
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        vq = self.trained(model)
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        pixels = scene_batch(rng, 96, 128, "held_out")[1].to(self.config.device)
+        tokens = vq.encode(pixels)
+        out = vq.decode(tokens, 16, 16).clamp(-1, 1)
+        return {
+            "held_out_psnr": psnr(F.mse_loss(out, pixels)),
+            "held_out_codes": float(tokens.unique().numel()),
+        }
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        write_card(
+            ship(self.pipeline, "vq_model", self.trained(model).half()),
+            title="VQ image tokenizer of the shapes world",
+            purpose="turns 64 or 128 px pictures into 8×8 or 16×16 tokens of 1,024 codes and back",
+            limits="knows only shapes-world pictures; grain finer than about 4 px is smoothed away",
+            record=record,
+        )
+
+    @staticmethod
+    def trained(model: nn.Module) -> VQModel:
+        """The tokenizer inside what the trainer averages."""
+        vq: Any = model.get_submodule("vq")
+        return cast(VQModel, vq)
+
+
+def _draw(size: int, rng: np.random.Generator, step: int) -> Tensor:
+    # two batches in three at 64 px: a quarter of the cost, the same codes
+    if step % 3 == 2:
+        return scene_batch(rng, size, 128)[1]
+    return scene_batch(rng, 4 * size, 64)[1]
+
+
+class CodebookAverage(nn.Module):
+    """Moving-average codebook updates: hits `count [V]` and latent sums `total [V, C]` per code.
+
+    Args:
+        vq: the tokenizer whose codes it moves, in place.
+        started: the codes are trained ones; otherwise the first latents set them by k-means.
+    """
+
+    count: Tensor
+    total: Tensor
+
+    def __init__(
+        self, vq: VQModel, started: bool, decay: float = 0.98, alive: float = 0.05
+    ) -> None:
+        super().__init__()
+        self.decay, self.alive, self.used = decay, alive, 0.0
+        weight = vq.quantize.embedding.weight.requires_grad_(False)
+        self.register_buffer("count", torch.full((len(weight),), float(started)))
+        self.register_buffer("total", weight.detach() * float(started))
+
+    @torch.no_grad()
+    def update(self, vq: VQModel, z: Tensor, rng: np.random.Generator) -> Tensor:
+        """Assign latents `[B, C, h, w]` to codes `[B, h, w]` and move the codes."""
+        flat = z.movedim(1, -1).flatten(0, -2)  # [N, C]
+        weight, count, total = vq.quantize.embedding.weight, self.count, self.total
+        if not count.any():
+            weight.copy_(k_means(flat, len(weight), rng))
+            count.fill_(1.0)
+            total.copy_(weight)
+        ids = vq.quantize.nearest(z)
+        index = ids.flatten()
+        hits = torch.zeros_like(count).index_add_(0, index, torch.ones_like(flat[:, 0]))
+        sums = torch.zeros_like(total).index_add_(0, index, flat)
+        count.lerp_(hits, 1 - self.decay)
+        total.lerp_(sums, 1 - self.decay)
+        dead = (count < self.alive).nonzero().flatten()
+        if len(dead):
+            fresh = flat[torch.from_numpy(rng.integers(0, len(flat), len(dead))).to(flat.device)]
+            total[dead], count[dead] = fresh, 1.0
+        weight.copy_(F.normalize(total / count[:, None], dim=-1))
+        self.used = float((hits > 0).float().mean())
+        return ids
+
+
+def k_means(points: Tensor, k: int, rng: np.random.Generator, rounds: int = 10) -> Tensor:
+    """`k` centres `[k, C]` on the unit sphere by Lloyd's algorithm on `points [N, C]`."""
+    pick = torch.from_numpy(rng.choice(len(points), k, replace=len(points) < k))
+    centres = points[pick.to(points.device)]
+    for _ in range(rounds):
+        ids = (points @ centres.T).argmax(-1)
+        sums = torch.zeros_like(centres).index_add_(0, ids, points)
+        empty = sums.norm(dim=-1, keepdim=True) < 1e-6
+        centres = F.normalize(torch.where(empty, centres, sums), dim=-1)
+    return centres
+
+
+def psnr(mse: Tensor) -> float:
+    """Peak signal-to-noise ratio in dB for pixels in [-1, 1]."""
+    return float(10 * torch.log10(4 / mse.detach()))

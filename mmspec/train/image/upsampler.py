@@ -1,0 +1,149 @@
+"""Recipe of the up-sampler: a small picture's tokens say those of the same scene, twice as large.
+
+What it reads in use are a sibling's samples, and those differ from a scene's own tokens. So in
+training some codes are replaced by others near them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...errors import InputError
+from ...models.codebook_neighbours import nearest_codes
+from ...models.llamagen.upsampler import SCALE, LatentUpsampler, LatentUpsampling
+from ...models.llamagen.vq import VQModel
+from ...models.loading import load_model
+from ...models.token_grid import TokenGrid
+from ...worlds.shapes.vocabulary import Split
+from ..batches import scene_batch
+from ..card import ship, start_from, write_card
+from ..trainer import TrainConfig
+from .distillation_data import lesson_of_step
+
+RESOLUTION = 128  # px, of the large pictures
+UPSAMPLER = dict(width=64, depth=3)
+POOL = 96  # batches whose tokens are kept
+HELD_OUT = 64  # scenes of an evaluation
+DAMAGE, NEAR = 0.3, 8  # most of a picture's codes that are replaced, by one of so many near codes
+POOLED = 20  # neighbours that a hit may be among
+
+
+class ImageUpsamplerRecipe:
+    """Trains `LatentUpsampler` on the tokens of the same scenes at two sizes.
+
+    Args:
+        config: length, batch and device of the run.
+        pipeline: folder with `vq_model`; it receives `upsampler`.
+        resolution: side of the large pictures in pixels.
+        rate: learning rate.
+        pool: distinct batches. To draw and encode one costs more than a step, so their tokens are
+            kept for the next time.
+        init: component whose weights to start from; None: from nothing.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        resolution: int = RESOLUTION,
+        rate: float = 2e-3,
+        pool: int = POOL,
+        init: str | None = None,
+    ) -> None:
+        self.config, self.pipeline, self.rate, self.pool = config, pipeline, rate, pool
+        self.draw = partial(lesson_of_step, pool)
+        self.vq = load_model(VQModel, pipeline / "vq_model").to(config.device)
+        self.codebook = self.vq.quantize.codebook().detach()
+        size, width = self.codebook.shape
+        self.near = nearest_codes(self.codebook, min(POOLED, size - 1))
+        side, rest = divmod(resolution, SCALE * self.vq.downsample_factor)
+        if rest or not side:
+            raise InputError(
+                f"large pictures are a multiple of {SCALE * self.vq.downsample_factor} px, not "
+                f"{resolution}"
+            )
+        self.small = TokenGrid(side, side)
+        self.resolutions = resolution // SCALE, resolution
+        self.model = LatentUpsampler(size, width, **UPSAMPLER)
+        self._lessons: dict[int, tuple[Tensor, Tensor]] = {}
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(self.model, self.origin)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        weights = self.model.parameters()
+        return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-2)]
+
+    def loss(
+        self, batch: int, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        if batch not in self._lessons:
+            lesson = self.lesson([self.config.seed, batch], self.config.batch_size, "train")
+            self._lessons[batch] = lesson
+        small, large = self._lessons[batch]
+        logits = self.model(self._latents(self.damaged(small, rng))).flatten(2).float()
+        return F.cross_entropy(logits, large), {"top1": _rate(logits.argmax(1) == large)}
+
+    @torch.no_grad()
+    def lesson(self, seed: list[int], size: int, split: Split) -> tuple[Tensor, Tensor]:
+        """Tokens `[size, h · w]` of small pictures, and those `[size, 4 h · w]` of large ones."""
+        pixels = [
+            scene_batch(np.random.default_rng(seed), size, side, split)[1]
+            for side in self.resolutions
+        ]
+        small, large = (self.vq.encode(p.to(self.config.device)) for p in pixels)
+        return small, large
+
+    def damaged(self, codes: Tensor, rng: np.random.Generator) -> Tensor:
+        """The codes `[B, n]`, of which every picture's own share became codes near them."""
+        size = tuple(codes.shape)
+        share = rng.random((size[0], 1)) * DAMAGE
+        hit = torch.from_numpy(rng.random(size) < share).to(codes.device)
+        near = self.near[:, :NEAR]
+        which = torch.from_numpy(rng.integers(near.shape[1], size=size)).to(codes.device)
+        return torch.where(hit, near[codes, which], codes)
+
+    def _latents(self, codes: Tensor) -> Tensor:
+        """The code vectors `[B, C, h, w]` of small pictures."""
+        return self.small.latents(codes, self.codebook)
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, LatentUpsampler)
+        small, large = self.lesson([self.config.seed, 10**6], HELD_OUT, "held_out")
+        damaged = self.damaged(small, np.random.default_rng([self.config.seed, 10**6]))
+        figures = {}
+        for name, codes in (("", small), ("_damaged", damaged)):
+            found = LatentUpsampling(model, self.codebook)(codes, self.small)
+            top1 = found == large
+            pooled = top1 | (self.near[found] == large[..., None]).any(-1)
+            figures[f"held_out_top1{name}"] = _rate(top1)
+            figures[f"held_out_top{POOLED}_pooled{name}"] = _rate(pooled)
+        return figures
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, LatentUpsampler)
+        rows, (small, large) = self.small.rows, self.resolutions
+        scenes = self.pool * record["config"]["batch_size"]
+        write_card(
+            ship(self.pipeline, "upsampler", model.half()),
+            title="Up-sampler of the shapes world",
+            purpose=f"turns the {rows}×{rows} tokens of a {small} px picture into the "
+            f"{SCALE * rows}×{SCALE * rows} tokens of a {large} px one",
+            limits="every token is chosen by itself: grain and edges do not agree everywhere",
+            record=record,
+            data=f"{scenes:,} scenes of the procedural shapes world at both sizes, each many "
+            "times; some codes replaced by near ones",
+        )
+
+
+def _rate(hit: Tensor) -> float:
+    return float(hit.float().mean())

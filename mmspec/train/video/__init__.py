@@ -1,0 +1,1 @@
+"""Recipes of video models, their drafters and their router."""

@@ -1,0 +1,36 @@
+"""Batches of the clip world as tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...worlds.shapes.vocabulary import Split
+from ...worlds.video_world import KINDS, render_clip, sample
+
+
+def clip_batch(
+    rng: np.random.Generator,
+    size: int,
+    frames: int,
+    resolution: int,
+    split: Split = "train",
+    late: int = 0,
+) -> tuple[list[str], Tensor]:
+    """`size` captions and their clips `[size, frames, 3, resolution, resolution]` in [-1, 1].
+
+    The kinds take turns, so that every batch is balanced.
+
+    Args:
+        late: the clips begin at a frame below this one, at random, or at the first if it is 0.
+    """
+    captions, clips = [], []
+    turn = int(rng.integers(len(KINDS)))
+    for i in range(size):
+        prompt, clip = sample(rng, KINDS[(turn + i) % len(KINDS)], split)
+        start = int(rng.integers(late)) if late else 0
+        captions.append(prompt.prompt)
+        clips.append(render_clip(clip, range(start, start + frames), resolution))
+    pixels = torch.from_numpy(np.stack(clips)).permute(0, 1, 4, 2, 3)
+    return captions, pixels.float().div_(127.5).sub_(1)

@@ -1,0 +1,281 @@
+"""Recipe of a video pipeline's router: how far drafted frames are from the target's own.
+
+Clips are made as in use: both models make every block from the same noise, behind blocks of which
+some were drafted and some are the target's, and one of the two joins the clip. What is learned is
+the PSNR between their frames: it takes no labels and no judge, and it is what a rejection changes.
+Clips come again, half of them in a mirror, as to make them takes far longer than to learn from
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKLWan
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import T5EncoderModel
+
+from ...models.loading import load_component, load_model
+from ...models.text_encoder import encode_prompt
+from ...models.wan.frame_router import DECIBELS, FrameRouter
+from ...models.wan.sampler import FewStepSampler, denoise_block
+from ...models.wan.transformer import WanTransformer
+from ...models.wan.vae import decode_block, to_bytes
+from ...worlds.shapes.vocabulary import Split
+from ...worlds.video_world import KINDS, ClipPrompt, sample_prompt
+from ...worlds.video_world.prompts import mirrored, unseen
+from ...worlds.video_world.timing import TIMING
+from ..card import ship, start_from, write_card
+from ..feature_cache import home, keep, read
+from ..tokenizers import PREFIX, clip_tokenizer
+from ..trainer import TrainConfig
+from .autoencoder import PIPELINE
+from .model import BLOCKS
+
+ROUTER: dict[str, Any] = dict(
+    text_len=PREFIX,
+    text_dim=64,
+    patch_size=4,
+    widths=(32, 64, 128),
+    blocks=BLOCKS,
+    frames=TIMING.latents * TIMING.factor,
+    dropout=0.1,
+)
+LEAST, MOST = 5.0, 45.0  # decibels that are told apart
+KEPT = 300  # batches, after which they come again
+JUDGED = 12  # batches of held-out clips; of a few the ranking is chance
+FIRST = 0.2  # how likely a first block is the drafter's, of how likely others are
+SHARP = 10.0 * np.log10(4)  # of values in [-1, 1]: the decibels of an error of 1
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """The drafts of a block, one a clip, and what they are worth.
+
+    Attributes:
+        number: of the block.
+        before: last frames before it `[B, 3, H, W]` in 8 bits; anything before the first, as a
+            network has zeros there.
+        frames: drafted ones `[B, N, 3, H, W]`, as well.
+        decibels: against the target's own `[B, N]`.
+    """
+
+    number: int
+    before: Tensor
+    frames: Tensor
+    decibels: Tensor
+
+
+@dataclass(frozen=True)
+class DraftedClips:
+    """Clips of a training step, which are still to be made or are there.
+
+    Attributes:
+        prompts: of each.
+        drafts: by block; None: they are to be made.
+        seed: what they are made with.
+        file: where they are kept.
+    """
+
+    prompts: list[ClipPrompt]
+    drafts: list[Drafts] | None
+    seed: tuple[int, ...]
+    file: Path
+
+
+def draw_prompts(size: int, rng: np.random.Generator, split: Split = "train") -> list[ClipPrompt]:
+    """Prompts of a step, whose kinds take turns."""
+    turn = int(rng.integers(len(KINDS)))
+    return [sample_prompt(rng, KINDS[(turn + i) % len(KINDS)], split) for i in range(size)]
+
+
+def draw_kept_drafts(
+    folder: Path, seed: int, size: int, rng: np.random.Generator, step: int
+) -> DraftedClips:
+    """Clips of a step, whose blocks are there unless it is the first time.
+
+    Of those that are there half are seen in a mirror, but for prompts that training never shows.
+
+    Args:
+        folder: of the drafts of a pipeline, see `kept.home`.
+    """
+    number = step % KEPT
+    file = folder / f"{seed}-{size}-{number}.pt"
+    prompts = draw_prompts(size, np.random.default_rng([seed, number]))
+    kept = read(file)
+    if kept is None:
+        return DraftedClips(prompts, None, (seed, number, 1), file)
+    turned = [mirrored(prompt) for prompt in prompts]
+    turns = [bool(rng.random() < 0.5) and not unseen(other.include) for other in turned]
+    prompts = [
+        other if turn else own for own, other, turn in zip(prompts, turned, turns, strict=True)
+    ]
+
+    def shown(pictures: Tensor) -> Tensor:
+        rows = torch.tensor(turns).view(-1, *[1] * (pictures.ndim - 1))
+        return torch.where(rows, pictures.flip(-1), pictures)
+
+    drafts = [
+        Drafts(number, shown(before), shown(frames), decibels)
+        for number, (before, frames, decibels) in enumerate(kept)
+    ]
+    return DraftedClips(prompts, drafts, (seed, number, 1), file)
+
+
+class VideoRouterRecipe:
+    """Trains `FrameRouter`.
+
+    Args:
+        config: length, batch (clips) and device of the run.
+        pipeline: folder that holds `vae`, `transformer`, `drafter`, `text_encoder` and `tokenizer`;
+            it receives `router`.
+        init: component whose weights to start from; None: from nothing.
+        rate: learning rate.
+    """
+
+    def __init__(
+        self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
+    ) -> None:
+        self.config, self.pipeline, self.rate = config, pipeline, rate
+        folder = home(pipeline, "drafts", ["vae", "transformer", "drafter", "text_encoder"])
+        self.draw = partial(draw_kept_drafts, folder, config.seed, config.batch_size)
+        self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
+        self.makers = [
+            load_model(WanTransformer, pipeline / name).to(config.device)
+            for name in ("drafter", "transformer")
+        ]
+        encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
+        self.encoder, self.words = encoder.to(config.device), clip_tokenizer()
+        self.model = FrameRouter(vocab_size=len(self.words), **ROUTER)
+        self.origin = init and pipeline / init
+        if self.origin:
+            start_from(self.model, self.origin)
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        weights = self.model.parameters()
+        return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=0.01)]
+
+    def loss(
+        self, batch: DraftedClips, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        drafts, captions = batch.drafts, [prompt.prompt for prompt in batch.prompts]
+        if drafts is None:
+            drafts = list(self.drafts(captions, np.random.default_rng(batch.seed)))
+            kept = [(block.before, block.frames, block.decibels) for block in drafts]
+            keep(batch.file, [[tensor.cpu() for tensor in tensors] for tensors in kept])
+        decibels = torch.cat([block.decibels for block in drafts], dim=1).to(self.config.device)
+        guess = torch.cat(self._guess(self.model, captions, drafts), dim=1)
+        loss = F.smooth_l1_loss(guess / DECIBELS, decibels / DECIBELS)
+        return loss, {"decibels": float(decibels.mean()), "spread": float(decibels.std())}
+
+    @torch.no_grad()
+    def drafts(self, captions: list[str], rng: np.random.Generator) -> Iterator[Drafts]:
+        """The blocks of clips that both models make together.
+
+        Of each clip another share of the drafts stands, so that all mixtures occur; the first block
+        is mostly the target's, as in use.
+        """
+        told = pad_sequence(
+            [encode_prompt(self.words, self.encoder, c, PREFIX) for c in [*captions, ""]],
+            batch_first=True,
+        )
+        told, untold = told[:-1], told[-1:].expand_as(told[:-1])
+        config, device = self.makers[1].config, self.config.device
+        size = config.sample_height, config.sample_width
+        samplers = [FewStepSampler.usual(model) for model in self.makers]
+        caches = [
+            model.start(torch.cat([told, untold]) if own.guided else told, *size, BLOCKS)
+            for model, own in zip(self.makers, samplers, strict=True)
+        ]
+        steps = max(model.config.sample_steps for model in self.makers)
+        shape = (steps, len(captions), config.num_frame_per_block, config.in_dim, *size)
+        shares = rng.random(len(captions))
+        last: Tensor | None = None
+        state: dict[str, Tensor] | None = None
+        before: Tensor | None = None
+        for number in range(BLOCKS):
+            noise = torch.from_numpy(rng.standard_normal(shape)).float().to(device)
+            blocks = [
+                denoise_block(model, cache, noise[0], own, noise.__getitem__, last)
+                for model, cache, own in zip(self.makers, caches, samplers, strict=True)
+            ]
+            (drafted, after), (own, afterwards) = (
+                decode_block(self.vae, block, state) for block in blocks
+            )
+            error = (drafted - own).square().mean((2, 3, 4)).clamp_min(1e-6)
+            yield Drafts(
+                number,
+                to_bytes(torch.zeros_like(own[:, 0]) if before is None else before),
+                to_bytes(drafted),
+                (SHARP - 10 * error.log10()).clamp(LEAST, MOST),
+            )
+            likely = shares if number else FIRST * shares
+            stands = torch.from_numpy(rng.random(len(captions)) < likely).to(device)
+
+            def chosen(draft: Tensor, own: Tensor, stands: Tensor = stands) -> Tensor:
+                return torch.where(stands.view(-1, *[1] * (own.ndim - 1)), draft, own)
+
+            last, before = chosen(*blocks), chosen(drafted[:, -1], own[:, -1])
+            state = {name: chosen(after[name], tensor) for name, tensor in afterwards.items()}
+
+    def _guess(
+        self, model: FrameRouter, captions: list[str], drafts: Sequence[Drafts]
+    ) -> list[Tensor]:
+        """Decibels `[B, N]` of each block's frames."""
+        ids = self.words(
+            captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
+        ).input_ids
+        told = model.read(ids.to(self.config.device))
+
+        def shown(pixels: Tensor) -> Tensor:
+            return pixels.to(self.config.device).float().div(127.5).sub(1)
+
+        return [
+            model(shown(of.frames), shown(of.before) * bool(of.number), told, of.number).float()
+            for of in drafts
+        ]
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """How well the worst frames of held-out blocks are ranked, but for clips' first blocks."""
+        assert isinstance(model, FrameRouter)
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        guessed, worst = [], []
+        for _ in range(JUDGED):
+            prompts = draw_prompts(self.config.batch_size, rng, split="held_out")
+            captions = [prompt.prompt for prompt in prompts]
+            drafts = list(self.drafts(captions, rng))[1:]
+            guessed += [guess.amin(1) for guess in self._guess(model, captions, drafts)]
+            worst += [block.decibels.amin(1) for block in drafts]
+        guess, truth = torch.cat(guessed), torch.cat(worst)
+        return {
+            "held_out_decibels_off": float((guess - truth).abs().mean()),
+            "held_out_rank_correlation": _rank_correlation(guess, truth),
+        }
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, FrameRouter)
+        write_card(
+            ship(self.pipeline, "router", model.half(), PIPELINE),
+            title="Router of the clip world's block video",
+            purpose="guesses how near a drafted frame is to what the target would have made",
+            limits="knows the drafts of one drafter for one target; says nothing of how good a "
+            "clip is",
+            record=record,
+            data="blocks that both models make of clips of moving shapes, from the same noise, "
+            "behind blocks of both",
+        )
+
+
+def _rank_correlation(one: Tensor, other: Tensor) -> float:
+    """Spearman's, of values without ties."""
+    ranks = torch.stack([one, other]).argsort(-1).argsort(-1).double()
+    return float(torch.corrcoef(ranks)[0, 1])

@@ -1,0 +1,1 @@
+"""Recipes of vision-language models and their draft heads."""

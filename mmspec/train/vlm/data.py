@@ -1,0 +1,175 @@
+"""Pictures of the shapes world, each with many questions in one row, as tensors.
+
+The questions of a row share the picture's tokens and see nothing of each other: each stands right
+behind the picture, as if it were the only one. So a picture is encoded once for all that it can
+teach, and what is learned is the law of single questions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...worlds.shapes.charts import FORMS, Chart
+from ...worlds.shapes.exchanges import (
+    LONG_KINDS,
+    Exchange,
+    Picture,
+    draw,
+    exchange_about,
+    sample_picture,
+)
+from ...worlds.shapes.questions import SCENE_KINDS
+from ...worlds.shapes.vocabulary import Split
+from ...worlds.shapes.witness import mistaken
+
+CHARTS = 0.3  # of the pictures
+SHORT = 6  # questions of a picture that take a word or two
+# What is hard to read off comes more often.
+SCENES = (*SCENE_KINDS, "position", "position")
+READ = (*FORMS, "line")
+HEARD = 0.2  # of the steps: questions come with what others, who may be wrong, say of the picture
+MISTAKEN = (0.0, 0.1, 0.2, 0.4)  # how much of what one of them says is wrong
+# What asks an expert for his reasons, and the model for its verdict on them.
+VERDICT = {"reason": "Describe the picture in detail.", "ask": "{paths}\n{question}"}
+# The few tokens of short answers would drown in those of descriptions.
+SHORT_WEIGHT = 3.0
+
+
+@dataclass
+class Lessons:
+    """Rows of a picture and the questions about it.
+
+    Attributes:
+        pictures: uint8 `[B, S, S, 3]`.
+        ids: tokens `[B, L]`: `<|user|>`, the picture's, then question and answer in turn.
+        segments: the number of the question that a token belongs to, 0 for what all questions
+            share, -1 for padding `[B, L]`.
+        positions: `[B, L]`, those of every question as if it were alone.
+        weights: of the losses of tokens, 0 for what is not an answer `[B, L]`.
+    """
+
+    pictures: Tensor
+    ids: Tensor
+    segments: Tensor
+    positions: Tensor
+    weights: Tensor
+
+    def mask(self) -> Tensor:
+        """What a token may look at `[B, 1, L, L]`: what is shared, and its own question."""
+        before = torch.ones(self.ids.shape[1:] * 2, dtype=torch.bool, device=self.ids.device).tril()
+        mine, theirs = self.segments[:, :, None], self.segments[:, None, :]
+        seen = before & ((theirs == 0) | (theirs == mine))
+        return seen[:, None]
+
+    def to(self, device: str) -> Lessons:
+        """The same on a device."""
+        return Lessons(**{name: value.to(device) for name, value in vars(self).items()})
+
+
+def sample_lesson(
+    rng: np.random.Generator, split: Split = "train", charts: float = CHARTS
+) -> tuple[Picture, list[Exchange]]:
+    """A picture with a long answer and several short ones; `charts`: how often it is a chart."""
+    if rng.random() < charts:
+        kinds = [f"{READ[int(rng.integers(len(READ)))]}_chart"] * SHORT + ["chart_description"]
+    else:
+        drawn = rng.integers(len(SCENES), size=SHORT)
+        kinds = [SCENES[int(i)] for i in drawn] + ["description"]
+    # some scenes of one object, of which there is little to say at length
+    lone = rng.random() < 0.1 and kinds[-1] == "description"
+    picture = sample_picture(
+        rng, kinds[0] if lone or kinds[-1] != "description" else kinds[-1], split
+    )
+    exchanges = [exchange_about(rng, picture, kind, split) for kind in kinds]
+    return picture, [exchange for exchange in exchanges if exchange]
+
+
+def hearsay(rng: np.random.Generator, picture: Picture, split: Split = "train") -> str:
+    """What a verdict is asked after: two or three descriptions, each with mistakes of its own."""
+    kind = LONG_KINDS[isinstance(picture, Chart)]
+    paths = []
+    for _ in range(int(rng.integers(2, 4))):
+        share = MISTAKEN[int(rng.integers(len(MISTAKEN)))]
+        said = exchange_about(rng, mistaken(rng, picture, share, split), kind, split)
+        assert said is not None
+        paths.append(said.answer)
+    return VERDICT["ask"].format(paths="\n".join(paths), question="")
+
+
+def draw_lessons(
+    words: Any,
+    size: int,
+    side: int,
+    places: int,
+    charts: float,
+    rng: np.random.Generator,
+    step: int,
+) -> Lessons:
+    """The rows of a training step.
+
+    Args:
+        words: the tokenizer.
+        size: rows.
+        side: of the pictures, in pixels.
+        places: tokens of a picture.
+        charts: how often a picture is a chart.
+    """
+    drawn = [sample_lesson(rng, charts=charts) for _ in range(size)]
+    heard = [""] * size
+    if rng.random() < HEARD:
+        drawn = [(picture, said[:-1]) for picture, said in drawn]  # a description needs no help
+        heard = [hearsay(rng, picture) for picture, _ in drawn]
+    return pack(words, [(draw(picture, side), said) for picture, said in drawn], places, heard)
+
+
+def pack(
+    words: Any,
+    rows: list[tuple[np.ndarray, list[Exchange]]],
+    places: int,
+    heard: list[str] | None = None,
+) -> Lessons:
+    """Rows of a picture each `[S, S, 3]` and the exchanges about it.
+
+    Args:
+        words: the tokenizer.
+        rows: pictures and exchanges.
+        places: tokens of a picture.
+        heard: a text for each row that stands in front of all its questions.
+    """
+    before = heard or [""] * len(rows)
+    packed = [
+        _row(words, exchanges, places, text)
+        for (_, exchanges), text in zip(rows, before, strict=True)
+    ]
+    length = max(len(ids) for ids, *_ in packed)
+    ids, segments, positions, weights = (
+        torch.tensor([column + [fill] * (length - len(column)) for column in columns])
+        for columns, fill in zip(
+            zip(*packed, strict=True), (words.pad_token_id, -1, 0, 0.0), strict=True
+        )
+    )
+    pictures = torch.from_numpy(np.stack([picture for picture, _ in rows]))
+    return Lessons(pictures, ids, segments, positions, weights)
+
+
+def _row(
+    words: Any, exchanges: list[Exchange], places: int, heard: str
+) -> tuple[list[int], list[int], list[int], list[float]]:
+    ids = [words.user_token_id] + [words.image_token_id] * places + words(heard).input_ids
+    shared = len(ids)
+    segments, positions, weights = [0] * shared, list(range(shared)), [0.0] * shared
+    for number, exchange in enumerate(exchanges, 1):
+        question = [*words(exchange.question).input_ids, words.assistant_token_id]
+        answer = [*words(exchange.answer).input_ids, words.eos_token_id]
+        more = len(question) + len(answer)
+        ids += question + answer
+        segments += [number] * more
+        positions += range(shared, shared + more)
+        weight = 1.0 if exchange.kind in LONG_KINDS else SHORT_WEIGHT
+        weights += [0.0] * len(question) + [weight] * len(answer)
+    return ids, segments, positions, weights

@@ -1,0 +1,214 @@
+"""Recipe of draft heads over a frozen vision-language model, one for all methods.
+
+The model answers questions as training goes on, and heads learn the laws and hidden states of its
+own long answers by their own losses (`models/heads`) and curricula (`vlm_curriculum`).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...draft.draft_model import ModelDrafter
+from ...draft.feature.block import BlockDrafter
+from ...draft.feature.dflash import DFlashModel
+from ...draft.feature.feature_model import EagleDrafter, FeatureModel
+from ...draft.feature.flash import FlashModel
+from ...draft.feature.head_model import head_model
+from ...engine.protocols import Drafter
+from ...engine.stats import SpecStats
+from ...engine.warp import Warp
+from ...errors import InputError
+from ...files import atomic_folder
+from ...models.heads.base import DraftHead, HeadBatch
+from ...models.heads.columns import Images
+from ...models.heads.loading import HEADS
+from ...models.loading import cast
+from ...models.transformers.vlm_folder import load_vlm
+from ...registry import check_name
+from ..card import start_from, write_card
+from ..image.distillation_data import recent_lesson
+from ..image.target import hybrid_optimizers
+from ..trainer import TrainConfig
+from .curriculum import CURRICULA
+from .prompts import FilePrompts, ShapesPrompts
+from .teacher import Teacher
+
+POOL = 32  # lessons that are kept, the newest ones
+USES = 8  # steps for a new one: answers take several times as long as a step
+TOGETHER = 4  # lessons whose answers are written at once
+RATE = 3e-3  # learning rate at width 256; it falls as width grows
+DRAFTED = 7  # tokens a round of an evaluation
+SIDE = 336  # px of the shapes world's pictures, for models that do not say
+
+
+class VlmHeadRecipe:
+    """Trains `heads/METHOD` on the model of a pipeline folder.
+
+    Args:
+        config: length, batch (questions) and device of the run.
+        pipeline: folder of a vision-language model in transformers' layout, with its processor.
+        method: the head's name.
+        init: head of the folder whose weights to start from; None: from nothing.
+        data: file of questions, see `FilePrompts`; None: the shapes world.
+        settings: arguments of the head's own class, as text.
+        rate: learning rate; None: `RATE` at a width of 256, in inverse proportion at others.
+        max_new_tokens: of an answer.
+
+    Raises:
+        InputError: the folder holds no such model, or a setting or a line of the data is wrong.
+    """
+
+    done = 0.0  # see `Recipe`
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        method: str,
+        init: str | None = None,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        rate: float | None = None,
+        max_new_tokens: int = 224,
+    ) -> None:
+        self.config, self.pipeline, self.method = config, pipeline, method
+        # on a processor a model answers in float32, whatever a head is trained in
+        small = config.precision == "bfloat16" and torch.device(config.device).type != "cpu"
+        parts = load_vlm(pipeline, torch.bfloat16 if small else torch.float32)
+        target = parts["model"].to(config.device)
+        self.teacher = Teacher(target, parts["processor"], max_new_tokens)
+        self.prompts = ShapesPrompts(side_of(target)) if data is None else FilePrompts(data)
+        self.model = new_head(method, target, settings or {})
+        self.origin = init and pipeline / "heads" / init
+        if self.origin:
+            start_from(self.model, self.origin)
+        self.rate = rate or RATE * 256 / self.model.dim
+        self.curriculum = CURRICULA[method]
+        self.draw = partial(recent_lesson, POOL, USES)
+        self._lessons: dict[tuple[int, bool], HeadBatch] = {}
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+
+    def loss(
+        self, batch: int, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        turn = self.curriculum(self.done, rng)
+        lesson = self.teacher.on_device(self.lesson(batch, turn.seen))
+        torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
+        loss, metrics = self.model.loss(lesson, **turn.how)
+        # there is no acceptance where no answer goes so far
+        return loss, {name: value for name, value in metrics.items() if value == value}
+
+    def lesson(self, number: int, seen: bool = True) -> HeadBatch:
+        """A lesson of the pool, and whether its pictures are shown."""
+        if (number, seen) not in self._lessons:
+            first, size = number - number % TOGETHER, self.config.batch_size
+            rng = np.random.default_rng([self.config.seed, first])
+            questions = self.prompts.draw(rng, TOGETHER * size)
+            seeds = rng.integers(2**31, size=TOGETHER * size).tolist()
+            device = torch.device(self.config.device).type
+            with torch.autocast(device, enabled=False):  # it answers as in decoding
+                made = self.teacher.lessons(questions, seeds, size, seen)
+            self._lessons |= {(n, seen): one for n, one in enumerate(made, start=first)}
+            for key in [key for key in self._lessons if key[0] <= number - POOL]:
+                del self._lessons[key]
+        return self._lessons[number, seen]
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Acceptance lengths, the bonus token included, of chains drafted for held-out questions.
+
+        They are real generations, greedy and at temperature 1; at every depth, how often a drafted
+        token stood if those before it did.
+        """
+        assert isinstance(model, DraftHead)
+        figures = {}
+        for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+            stats = self.accepted(model, temperature)
+            figures[f"held_out_acceptance_length_{name}"] = stats.mean_acceptance_length
+            for depth, rate in enumerate(stats.acceptance_by_position, start=1):
+                figures[f"held_out_acceptance_{name}_at_depth_{depth}"] = rate
+        return figures
+
+    def accepted(self, model: DraftHead, temperature: float) -> SpecStats:
+        """What became of the head's chains of `DRAFTED` tokens at most."""
+        teacher = self.teacher
+        head = cast(copy.deepcopy(model), teacher.model.dtype)
+        questions = self.prompts.held_out()
+        with torch.inference_mode():
+            block = getattr(head, "block_size", 1)
+            warp = Warp(temperature)
+            target, prompt = teacher.prompt(questions, warp, 1 + DRAFTED + block)
+            drafts = head_model(head, target, Images.of(prompt.images, target.prefix.device))
+            seeds = list(range(len(questions.texts)))
+            return teacher.answer(target, chain_of(drafts), DRAFTED, seeds)[1]
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, DraftHead)
+        folder = self.pipeline / "heads" / self.method
+        with atomic_folder(folder) as part:
+            model.half().save_pretrained(part)
+        lessons = -(-record["step"] // USES) * self.config.batch_size
+        write_card(
+            folder,
+            title=f"Draft head ({self.method}) over a {model.fit.model_type} model",
+            purpose="drafts answers for its target from that one's hidden states, with its "
+            "embeddings and output layer",
+            limits="any other target, or this one trained further: it reads that one's hidden "
+            "states; questions of another kind: there it is accepted less often",
+            record={"component": self.method, **record},
+            data=f"{lessons:,} answers of the target's own, half of them greedy and half at "
+            f"temperature 1, about {USES} times each; questions: {self.prompts.described}",
+            held_out="questions that training never asks",
+        )
+
+
+def new_head(method: str, target: Any, settings: Mapping[str, str]) -> DraftHead:
+    """A head with first weights.
+
+    Args:
+        method: its name.
+        target: the model that it is for.
+        settings: what its class takes beside `target` and `sizes`, as text.
+
+    Raises:
+        InputError: its class takes no such setting, or no such value.
+    """
+    kind = HEADS.get(method)
+    known = dict(inspect.signature(kind.__init__).parameters)
+    own = {name: p.default for name, p in known.items() if name not in ("self", "target", "sizes")}
+    made = {}
+    for name, text in settings.items():
+        check_name(f"setting of {method}", name, own)
+        try:
+            made[name] = type(own[name])(text)
+        except ValueError as error:
+            raise InputError(f"{name} of {method} is a whole number, not {text!r}") from error
+    try:
+        head: DraftHead = kind.for_target(target, **made)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"{method} can't be made: {error}") from error
+    return head
+
+
+def side_of(target: Any) -> int:
+    """Pixels of the pictures that a model's vision tower was made for, `SIDE` if it has any."""
+    size = getattr(target.config.vision_config, "image_size", None) or SIDE
+    return int(min(size)) if isinstance(size, list | tuple) else int(size)
+
+
+def chain_of(model: FeatureModel) -> Drafter:
+    """What drafts chains with a head, block by block if its calls say several tokens."""
+    if isinstance(model, FlashModel | DFlashModel):
+        return EagleDrafter(model, BlockDrafter(model))
+    return EagleDrafter(model, ModelDrafter(model))

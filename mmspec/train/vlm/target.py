@@ -1,0 +1,291 @@
+"""Recipe of the embedded vision-language models: LLaVA's classes, trained jointly.
+
+The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instruction Tuning", section
+4.2), with vision tower, projector and language model all trained. The tower has learned to see
+(`vlm_tower`), the rest knows nothing yet; and the target is grown from the sibling.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+from transformers import (
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+from ...errors import InputError
+from ...files import atomic_folder, write_json
+from ...models.loading import load_component, load_strict
+from ...models.transformers.prompt_inputs import asked
+from ...models.transformers.vlm_folder import VERDICT_WORDS
+from ...registry import check_name
+from ...worlds.shapes.answers import accuracy_by_kind
+from ...worlds.shapes.exchanges import (
+    HeldOut,
+    held_out_descriptions,
+    held_out_questions,
+    score_long,
+)
+from ...worlds.shapes.exchanges import draw as draw_picture
+from ..card import write_card
+from ..image.target import hybrid_optimizers
+from ..net2net import grow
+from ..tokenizers import exchange_tokenizer
+from ..trainer import TrainConfig
+from .data import CHARTS, VERDICT, Lessons, draw_lessons, pack, sample_lesson
+
+SIDE, PATCH = 96, 8  # pixels: 144 tokens
+VISION = dict(hidden_size=192, intermediate_size=512, num_hidden_layers=3, num_attention_heads=3)
+TEXT: dict[str, dict[str, Any]] = {
+    "target": dict(
+        hidden_size=256, intermediate_size=640, num_hidden_layers=7, num_attention_heads=4
+    ),
+    "sibling": dict(
+        hidden_size=192, intermediate_size=512, num_hidden_layers=2, num_attention_heads=3
+    ),
+}
+SIZE = {"scenes": "sibling", "charts": "sibling"}  # whose size a stage has, if not its own
+# in the pipeline's; a tower is no part of it
+FOLDERS = {
+    "tower": "training/tower/model",
+    "sibling": "drafter",
+    "target": ".",
+    "scenes": "experts/scenes",
+    "charts": "experts/charts",
+}
+# what a stage starts from if it is there
+BEFORE = {"sibling": "tower", "target": "sibling", "scenes": "sibling", "charts": "sibling"}
+QUESTIONS, DESCRIPTIONS = 10, 8  # of every kind, and long ones, of an evaluation
+LIMITS = {"short": 6, "long": 220}  # new tokens of an answer
+BATCH = 32  # rows that answer at once
+
+
+class VlmTargetRecipe:
+    """Trains `LlavaForConditionalGeneration` on lessons of the shapes world.
+
+    Args:
+        config: length, batch (pictures, with some seven questions each) and device of the run.
+        pipeline: folder that receives the target, and in its `drafter` the sibling.
+        stage: "target", "sibling", or an expert of one subject, "scenes" or "charts", that is as
+            small as the sibling.
+        init: the stage whose weights to start from: its own; "tower", for its vision tower; or of a
+            target "sibling", and it begins as the same function (`grow`). None: what stands in
+            `BEFORE`, or if that is not trained, nothing.
+        rate: learning rate.
+        charts: how often a picture is a chart.
+        keep: share of the weights that it starts from in the average that is exported, of a run
+            that goes on from its own. What was learned before is forgotten less (WiSE-FT, Wortsman
+            et al. 2022).
+
+    Raises:
+        InputError: `init` is not trained yet, or its weights don't fit.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        stage: str,
+        init: str | None = None,
+        rate: float = 2e-3,
+        charts: float = CHARTS,
+        keep: float = 0.0,
+    ) -> None:
+        if init is not None:
+            check_name("component to start from", init, FOLDERS)
+        elif (vlm_folder(pipeline, BEFORE[stage]) / "config.json").exists():
+            init = BEFORE[stage]
+        self.config, self.pipeline, self.stage, self.rate = config, pipeline, stage, rate
+        self.origin = init and vlm_folder(pipeline, init)
+        self.keep = keep
+        if not 0 <= keep < 1 or (keep and init != stage):
+            raise InputError(
+                f"keep must be from 0 to 1, of a run with --init {stage}, not {keep:g}"
+            )
+        self.words = exchange_tokenizer()
+        self.processor = build_processor(self.words)
+        self.model = build_model(stage, self.words)
+        places = self.model.config.image_seq_length
+        self.draw = partial(draw_lessons, self.words, config.batch_size, SIDE, places, charts)
+        if init is not None:
+            self._start(init)
+        self.first = copy.deepcopy(self.model.state_dict()) if keep else None
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+
+    def loss(
+        self, batch: Any, rng: np.random.Generator, step: int
+    ) -> tuple[Tensor, dict[str, float]]:
+        losses, weights = token_losses(self.model, batch.to(self.config.device))
+        long = losses.detach()[weights == 1]
+        metrics = {"long": float(long.mean()) if len(long) else 0.0}
+        return (losses * weights).sum() / weights.sum(), metrics
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Greedy answers to questions about what training never shows, and the loss on long ones.
+
+        The questions are not those of the fixed lists.
+        """
+        kept = self._kept(model)
+        rng = np.random.default_rng([self.config.seed, 10**6])
+        drawn = [sample_lesson(rng, "held_out") for _ in range(BATCH)]
+        rows = [(draw_picture(picture, SIDE), said) for picture, said in drawn]
+        lessons = pack(self.words, rows, kept.config.image_seq_length)
+        losses, weights = token_losses(kept, lessons.to(self.config.device))
+        figures = {"held_out_nats_per_token": float(losses[weights == 1].mean())}
+        short = list(held_out_questions(QUESTIONS, seed=1))
+        said = answer_all(kept, self.processor, short, LIMITS["short"])
+        right = [line.is_right(text) for line, text in zip(short, said, strict=True)]
+        figures["held_out_accuracy"] = sum(right) / len(right)
+        kinds = accuracy_by_kind(zip((line.kind for line in short), right, strict=True))
+        figures |= {f"accuracy_{kind}": value for kind, value in kinds.items()}
+        long = list(held_out_descriptions(DESCRIPTIONS, seed=1))
+        said = answer_all(kept, self.processor, long, LIMITS["long"])
+        scores = [score_long(text, line.picture()) for line, text in zip(long, said, strict=True)]
+        figures["truthfulness"] = float(np.mean([score.truthfulness for score in scores]))
+        figures["coverage"] = float(np.mean([score.coverage for score in scores]))
+        return figures
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        kept = self._kept(model)
+        record["config"]["keep"] = self.keep
+        folder = vlm_folder(self.pipeline, self.stage)
+        with atomic_folder(folder) as part:
+            kept.half().save_pretrained(part)
+            self.processor.save_pretrained(part)
+            if self.stage == "target":
+                write_json(part / VERDICT_WORDS, VERDICT)
+        write_card(
+            folder,
+            title=f"Vision-language model of the shapes world ({self.stage})",
+            purpose="answers questions about scenes and charts, and describes them at length",
+            limits="anything but the shapes world and its charts; words that are not in its "
+            "questions are unknown to it",
+            record={"component": self.stage, **record},
+        )
+
+    def _kept(self, model: nn.Module) -> LlavaForConditionalGeneration:
+        """The model, or its average with what it started from."""
+        assert isinstance(model, LlavaForConditionalGeneration)
+        if not self.keep:
+            return model
+        assert self.first is not None
+        mixed = copy.deepcopy(model)
+        for name, weight in mixed.state_dict().items():
+            weight.lerp_(self.first[name].to(weight), self.keep)
+        return mixed
+
+    def _start(self, init: str) -> None:
+        """Take the weights of a trained stage."""
+        folder = vlm_folder(self.pipeline, init)
+        kind = CLIPVisionModel if init == "tower" else LlavaForConditionalGeneration
+        trained = load_component(kind, folder, torch.float32)
+        if init == "tower":
+            load_strict(self.model.model.vision_tower, trained.state_dict(), folder)
+        elif SIZE.get(init, init) == SIZE.get(self.stage, self.stage):
+            load_strict(self.model, trained.state_dict(), folder)
+        else:
+            try:
+                grow(self.model, trained.state_dict())
+            except ValueError as error:
+                raise InputError(f"{folder} is no smaller {self.stage}: {error}") from error
+
+
+def vlm_folder(pipeline: Path, stage: str) -> Path:
+    """Where a stage's model is in a pipeline's folder."""
+    return pipeline / FOLDERS[stage]
+
+
+def vision_config() -> CLIPVisionConfig:
+    """Of the vision tower, which both models have."""
+    return CLIPVisionConfig(image_size=SIDE, patch_size=PATCH, **VISION)
+
+
+def build_model(stage: str, words: Any) -> LlavaForConditionalGeneration:
+    """A model of random weights."""
+    ends = {"bos_token_id": None, "eos_token_id": words.eos_token_id}
+    ends["pad_token_id"] = words.pad_token_id
+    config = LlavaConfig(
+        vision_config=vision_config(),
+        text_config=LlamaConfig(
+            vocab_size=len(words),
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            **ends,
+            **TEXT[SIZE.get(stage, stage)],
+        ),
+        image_token_index=words.image_token_id,
+        image_seq_length=(SIDE // PATCH) ** 2,
+        vision_feature_layer=-1,
+        tie_word_embeddings=True,
+        **ends,
+    )
+    return LlavaForConditionalGeneration(config)
+
+
+def build_processor(words: Any) -> LlavaProcessor:
+    """Pictures of any size to pixels in [-1, 1], and texts with a place for every patch."""
+    sides = {"height": SIDE, "width": SIDE}
+    images = CLIPImageProcessorPil(
+        size=sides, crop_size=sides, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    )
+    return LlavaProcessor(
+        images,
+        words,
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=words.chat_template,
+    )
+
+
+def token_losses(model: LlavaForConditionalGeneration, lessons: Lessons) -> tuple[Tensor, Tensor]:
+    """Cross-entropy in nats of every answer token, and its weight, `[N]` each."""
+    hidden = model.model(
+        input_ids=lessons.ids,
+        pixel_values=lessons.pictures.permute(0, 3, 1, 2).float() / 127.5 - 1,
+        attention_mask=lessons.mask(),
+        position_ids=lessons.positions,
+        use_cache=False,
+    ).last_hidden_state
+    weights = lessons.weights[:, 1:]
+    answers = weights > 0
+    logits = model.lm_head(hidden[:, :-1][answers])
+    losses = F.cross_entropy(logits.float(), lessons.ids[:, 1:][answers], reduction="none")
+    return losses, weights[answers]
+
+
+@torch.no_grad()
+def answer_all(
+    model: LlavaForConditionalGeneration,
+    processor: LlavaProcessor,
+    lines: list[HeldOut],
+    limit: int,
+) -> list[str]:
+    """Greedy answers of at most `limit` tokens to the questions of a held-out list."""
+    said: list[str] = []
+    for start in range(0, len(lines), BATCH):
+        some = lines[start : start + BATCH]
+        pictures = [[Image.fromarray(draw_picture(line.picture(), SIDE))] for line in some]
+        inputs = asked(processor, pictures, [line.question for line in some], model)
+        tokens = model.generate(**inputs, max_new_tokens=limit, do_sample=False)
+        new = tokens[:, inputs["input_ids"].shape[1] :]
+        said += processor.batch_decode(new, skip_special_tokens=True)
+    return said

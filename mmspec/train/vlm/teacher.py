@@ -1,0 +1,191 @@
+"""A frozen vision-language model as the teacher of draft heads: it answers, and shows its states.
+
+The answers are its own, half of them greedy and half drawn at temperature 1, and what it makes of
+them is read off as it writes them: nothing is stored on disk (online distillation, Huang et al.
+2025, section 3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ...draft.null import NullDrafter
+from ...engine.accept.token import TokenRule
+from ...engine.coins import ProductionCoins
+from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.length.constant import ConstantLength
+from ...engine.loop import run
+from ...engine.protocols import Drafter, Engine
+from ...engine.stats import SpecStats
+from ...engine.warp import Warp
+from ...models.guided import GuidedDecoder
+from ...models.heads.base import HeadBatch
+from ...models.heads.columns import Images
+from ...models.target import TokenTarget
+from ...models.transformers.prompt_inputs import asked
+from ...models.transformers.prompted import prompted
+from ...models.transformers.vlm import Spans, VisualPrompt
+from .prompts import Questions
+
+_GREEDY, _SAMPLED = Warp(0.0), Warp()
+
+
+class Teacher:
+    """Answers questions with the engine's own loop.
+
+    Args:
+        model: a vision-language model of transformers, in evaluation mode.
+        processor: its own.
+        limit: tokens of an answer at most.
+    """
+
+    def __init__(self, model: PreTrainedModel, processor: Any, limit: int) -> None:
+        self.model, self.processor, self.limit = model.requires_grad_(False), processor, limit
+        self.decoder = prompted(model)
+        ends = model.generation_config.eos_token_id
+        self.ends = tuple(ends) if isinstance(ends, list | tuple) else (ends,)
+        if None in self.ends:
+            self.ends = ()
+
+    def prompt(
+        self,
+        questions: Questions,
+        warp: Callable[[Tensor], Tensor],
+        scratch: int = 1,
+        seen: bool = True,
+    ) -> tuple[GuidedDecoder, VisualPrompt]:
+        """The model in front of its answers.
+
+        Args:
+            questions: what it is asked.
+            warp: laws of logits.
+            scratch: tokens that a call may add beyond the output.
+            seen: whether it is shown the pictures.
+        """
+        pictures = [[picture] if seen else [] for picture in questions.pictures]
+        inputs: dict[str, Any] = asked(self.processor, pictures, questions.texts, self.model)
+        inputs.pop("token_type_ids", None)
+        ids, mask = inputs.pop("input_ids"), inputs.pop("attention_mask").bool()
+        prompt = self.decoder.prompt(ids, mask, self.limit, **inputs)
+        assert isinstance(prompt, VisualPrompt)
+        self.decoder.place(prompt)
+        prefix = prompt.embedded, prompt.mask
+        target = GuidedDecoder(self.decoder, *prefix, None, warp, self.limit, 0, scratch)
+        return target, prompt
+
+    def answer(
+        self, target: GuidedDecoder, drafter: Drafter, length: int, seeds: list[int]
+    ) -> tuple[Context, SpecStats]:
+        """Answers of a prompted target, of which a drafter drafts up to `length` tokens a round."""
+        device, stats = target.prefix.device, SpecStats()
+        coins = ProductionCoins(seeds, device)
+        target_of = TokenTarget(target), drafter, TokenRule(), ConstantLength(length), coins
+        engine = Engine(*target_of, self.ends or None)
+        return run(engine, len(seeds), self.limit, stats, device=device), stats
+
+    def lessons(
+        self, questions: Questions, seeds: list[int], size: int, seen: bool = True
+    ) -> list[HeadBatch]:
+        """What a head learns from the answers to some questions, `size` of them in a lesson.
+
+        Lessons lie in the host's memory. Many answers at once cost little more than a few.
+
+        Args:
+            questions: what is asked.
+            seeds: one a question; answers of even ones are greedy.
+            size: of a lesson.
+            seen: whether the pictures are shown.
+        """
+        with torch.inference_mode():
+            greedy = torch.tensor([seed % 2 == 0 for seed in seeds], device=self.model.device)
+            target, prompt = self.prompt(questions, _Mixed(greedy[:, None, None]), seen=seen)
+            target.watched = True
+            noted = _States(target)
+            context, _ = self.answer(target, noted, 0, seeds)
+            width = max(context.base)
+            tokens = context.tokens[:, :width]
+            answer = torch.arange(width, device=tokens.device) < context.lengths[:, None]
+            embedded = self.decoder.embed(tokens)
+            parts = (
+                torch.cat([prompt.embedded, embedded], dim=1),
+                F.pad(torch.cat(noted.seen, dim=1), (0, 0, 0, 1)),  # nobody drafts behind the end
+                torch.cat([prompt.mask, answer], dim=1),
+                F.pad(answer, (prompt.mask.shape[1], 0)),
+            )
+        first = range(0, len(seeds), size)
+        return [self._part(*parts, prompt.images, slice(n, n + size)) for n in first]
+
+    def _part(
+        self,
+        embedded: Tensor,
+        features: Tensor,
+        mask: Tensor,
+        answer: Tensor,
+        images: Spans,
+        rows: slice,
+    ) -> HeadBatch:
+        """Some rows, without the columns that are padding in all of them."""
+        real = mask[rows].any(0).nonzero()[:, 0].tolist()
+        columns = slice(real[0], real[-1] + 1)
+        # copies: what inference mode made can't be learned from
+        own = (t[rows, columns].to("cpu", copy=True) for t in (embedded, features, mask, answer))
+        spans = [[(first - real[0], count) for first, count in row] for row in images[rows]]
+        inputs, states, kept, answered = own
+        return HeadBatch(inputs, states, kept, answered, Images.of(spans), self.decoder.logits)
+
+    def on_device(self, lesson: HeadBatch) -> HeadBatch:
+        """A lesson where the model is, in float32."""
+        device = self.model.device
+        images = lesson.images
+        if images is not None:
+            moved = {n: getattr(images, n).to(device) for n in ("row", "place", "ends")}
+            images = replace(images, **moved)
+        return HeadBatch(
+            lesson.embedded.to(device, torch.float32),
+            lesson.features.to(device, torch.float32),
+            lesson.mask.to(device),
+            lesson.answer.to(device),
+            images,
+            self._logits,
+        )
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """The output layer's, for hidden states in float32."""
+        return self.decoder.logits(hidden.to(self.model.dtype)).float()
+
+
+class _Mixed:
+    """Point masses for the rows of `greedy [B, 1, 1]`, the model's laws for the others."""
+
+    def __init__(self, greedy: Tensor) -> None:
+        self.greedy = greedy
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return torch.where(self.greedy, _GREEDY(logits), _SAMPLED(logits))
+
+
+class _States(NullDrafter):
+    """Drafts nothing, and notes the hidden states of every call of the target.
+
+    Attributes:
+        seen: those of the prompt but its last column, then of a column a call, `[R, n, D]` each.
+    """
+
+    def __init__(self, target: GuidedDecoder) -> None:
+        self.target = target
+        self.seen: list[Tensor] = []
+
+    def start(self, context: Context) -> None:
+        super().start(context)
+        self.seen = [] if self.target.hidden is None else [self.target.hidden]
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        assert scores.hidden is not None
+        self.seen.append(scores.hidden)

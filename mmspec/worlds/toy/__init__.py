@@ -1,0 +1,1 @@
+"""Small worlds whose laws are known in closed form."""

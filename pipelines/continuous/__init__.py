@@ -1,0 +1,1 @@
+"""Text or class to image, of continuous tokens."""

@@ -1,0 +1,353 @@
+"""Text or class to image with continuous tokens: MAR's pipeline."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from diffusers import AutoencoderKL
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, T5EncoderModel
+
+from ...config import SpecConfig
+from ...devices import wait
+from ...errors import InputError
+from ...methods import Modality
+from ...models.mar.autoencoder import decode_tokens, downsample_factor
+from ...models.mar.denoiser import PackedHead
+from ...models.mar.iterations import GuidanceSchedule, MarBackbone, MarPlan, Prediction
+from ...models.mar.published import load_kl, load_mar
+from ...models.mar.transformer import MarTransformer
+from ...models.text_encoder import encode_captions
+from ..arguments import check_arguments, checked
+from ..base import SpeculativePipeline, owned, row_seeds
+from ..costs import StepCosts
+from ..notices import Notices
+from ..output import ContinuousOutput
+from ..prompts import Labels, captions_of, check_count, check_tensor_inputs, classes, negatives
+from .parts import make_gaussian_rule, make_step_length
+from .speculation import Speculation, check_plan
+from .stats import ContinuousStats
+
+OutputType = Literal["pil", "np", "pt", "latent"]
+_SAME = (
+    *("token_dim", "grid", "buffer_size", "noise_schedule"),
+    *("condition", "class_num", "caption_dim"),
+)
+# arguments of a call in the order of `MarPlan`
+_PLANNED = (
+    *("num_iterations", "guidance_scale", "guidance_schedule", "temperature"),
+    *("diffusion_steps", "learned_variance"),
+)
+
+
+class ContinuousImagePipeline(SpeculativePipeline):
+    """MAR: a masked autoregressive backbone over continuous tokens, a diffusion head, a decoder.
+
+    Args:
+        transformer: the target, told captions or classes.
+        vae: KL autoencoder whose latents are the tokens.
+        text_encoder, tokenizer: T5 encoder and its tokenizer, of a target that is told captions.
+        drafter: a smaller model of the same tokens, for methods that have a draft model.
+
+    Raises:
+        InputError: the parts do not fit each other.
+    """
+
+    embedded = "mar"
+    modality: ClassVar[Modality] = "continuous"
+    without: ClassVar[str] = "gamma-maximal"
+    _optional_components: ClassVar = ["text_encoder", "tokenizer", "drafter"]
+    instead: ClassVar = SpeculativePipeline.instead | {
+        "num_inference_steps": "give num_iterations, the backbone's calls, or diffusion_steps, the "
+        "head's",
+    }
+    component_classes: ClassVar = {
+        "transformer": MarTransformer,
+        "vae": AutoencoderKL,
+        "text_encoder": T5EncoderModel,
+        "tokenizer": PreTrainedTokenizerFast,
+        "drafter": MarTransformer,
+    }
+
+    def __init__(
+        self,
+        transformer: MarTransformer,
+        vae: AutoencoderKL,
+        text_encoder: T5EncoderModel | None = None,
+        tokenizer: Any = None,
+        drafter: MarTransformer | None = None,
+    ) -> None:
+        super().__init__()
+        self._costs, self._notices = StepCosts(), Notices()
+        self.register_modules(
+            transformer=transformer,
+            vae=vae,
+            text_encoder=text_encoder,
+            tokenizer=tokenizer,
+            drafter=drafter,
+        )
+        if transformer.config.token_dim != vae.config.latent_channels:
+            raise InputError(
+                f"the autoencoder's latents have {vae.config.latent_channels} channels, the "
+                f"target's tokens {transformer.config.token_dim}"
+            )
+        if self.captioned and (text_encoder is None or tokenizer is None):
+            raise InputError(
+                "this target is told captions: it needs a text encoder and a tokenizer"
+            )
+        wide = transformer.config.caption_dim
+        if self.captioned and text_encoder and text_encoder.config.d_model != wide:
+            raise InputError(
+                f"the text encoder's features have {text_encoder.config.d_model} channels, the "
+                f"target reads {wide}"
+            )
+        for name in _SAME:
+            wanted = transformer.config[name]
+            own = wanted if drafter is None else drafter.config[name]
+            if own != wanted:
+                raise InputError(f"the drafter's {name} ({own}) is not the target's ({wanted})")
+
+    @property
+    def captioned(self) -> bool:
+        """Whether the target is told captions; else classes."""
+        return bool(self.transformer.config.condition == "caption")
+
+    @property
+    def default_size(self) -> int:
+        """Side in pixels of a picture."""
+        return int(self.transformer.config.grid) * downsample_factor(self.vae)
+
+    @checked
+    @torch.inference_mode()
+    def __call__(
+        self,
+        prompt: str | list[str] | None = None,
+        negative_prompt: str | list[str] | None = None,
+        class_labels: Labels | None = None,
+        height: int | None = None,
+        width: int | None = None,
+        num_iterations: int | None = None,
+        guidance_scale: float = 3.0,
+        guidance_schedule: GuidanceSchedule = "linear",
+        temperature: float = 1.0,
+        diffusion_steps: int | tuple[int, int] = 100,
+        learned_variance: bool = True,
+        num_images_per_prompt: int = 1,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        output_type: OutputType = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
+    ) -> ContinuousOutput | tuple[Any, ContinuousStats]:
+        """Draw pictures.
+
+        Args:
+            prompt: caption or captions; of a target that is told classes, their numbers.
+            negative_prompt: what the unconditional rows are told; None: the learned "nothing".
+            class_labels: class or classes, of a target that is told classes.
+            height, width: pixels; there is one size.
+            num_iterations: calls of the backbone; None: one a token, as the published figures are
+                drawn. Fewer are faster: the tokens of an iteration know nothing of each other.
+            guidance_scale: classifier-free guidance s; 1 switches it off.
+            guidance_schedule: "linear" grows from 1 to s as tokens get known, "constant" is s.
+            temperature: of the diffusion head; it scales the noise of every step.
+            diffusion_steps: of the head; a pair (first, last), such as (50, 5), shrinks from the
+                first iteration to the last (DiSA).
+            learned_variance: whether the head says how much noise a step adds, as published; else
+                it is the least that the schedule allows.
+            num_images_per_prompt: pictures per caption or class.
+            generator: one for all pictures, or a list with one each; the same seed gives the same
+                picture, alone or in a batch.
+            output_type: "pil", "np", "pt" or "latent": the tokens `[B, L, C]`.
+            return_dict: a `ContinuousOutput`, else the tuple (images, stats).
+            callback_on_step_end: called as `callback(pipe, iteration, tokens so far, {"latents":
+                …, "places": …, "drafted": …, "stats": …})` after every iteration, or several that
+                are drawn together: all tokens `[B, L, C]`, the places `[B, K]` of those just drawn,
+                of their denoising steps that may be drafted the share `[B, K]` that was and stood
+                (`cspd` drafts one, the last noisy step, for all before it), and the stats so far.
+                Set `pipe.interrupt = True` in it to stop: tokens that are not drawn then are 0.
+                What it returns is not read.
+            callback_on_step_end_tensor_inputs: as in Diffusers; there are the latents alone.
+
+        Raises:
+            InputError: an argument is out of range, or does not fit the model or the method.
+        """
+        told = self._told(prompt, class_labels)
+        self.check_size(height, width)
+        check_count(num_images_per_prompt)
+        check_tensor_inputs(callback_on_step_end_tensor_inputs)
+        plan = self._plan(
+            num_iterations,
+            guidance_scale,
+            guidance_schedule,
+            temperature,
+            diffusion_steps,
+            learned_variance,
+        )
+        rows = len(told) * num_images_per_prompt
+        seeds = row_seeds(generator, rows)
+        stats = ContinuousStats(pictures=rows)
+        self._interrupt = False
+        config = self.speculation.serving(self.modality)
+        with stats.phase("encode"):
+            features = [
+                None if part is None else part.repeat_interleave(num_images_per_prompt, 0)
+                for part in self._features(told, negative_prompt, plan.guided)
+            ]
+            model = self.drafter if config.drafter_only else self.transformer
+            backbone, small = self._backbone(model, features, plan, seeds), None
+            if config.needs and not config.drafter_only:
+                small = self._backbone(self.drafter, features, plan, seeds)
+            wait(self.device)
+        speculation = Speculation(config, plan, len(features), small, stats, self.on_engine)
+        tokens = self._draw(backbone, speculation, rows, callback_on_step_end)
+        with stats.phase("decode"):
+            images = self._images(tokens, output_type)
+        return ContinuousOutput(images=images, stats=stats) if return_dict else (images, stats)
+
+    def check_speculation(self, config: SpecConfig) -> None:
+        """Raise an `InputError` if `config` can't run here."""
+        super().check_speculation(config)
+        parts = config.serving(self.modality)
+        make_gaussian_rule(parts)
+        make_step_length(parts)
+
+    def check_call(self, config: SpecConfig, **call: Any) -> None:
+        """Raise an `InputError` if a call with these arguments can't be made by `config`.
+
+        Of its arguments those are looked at that say how pictures are drawn, not what they show.
+        """
+        self.check_speculation(config)
+        check_arguments(type(self).__call__, call, self)
+        named = inspect.signature(type(self).__call__).parameters
+        given = {name: parameter.default for name, parameter in named.items()} | call
+        self.check_size(given["height"], given["width"])
+        plan = self._plan(*(given[name] for name in _PLANNED))
+        check_plan(config.serving(self.modality), plan)
+
+    def _plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
+        """How pictures are drawn; its arguments are `_PLANNED`."""
+        length = self.transformer.length
+        return MarPlan(length, length if num_iterations is None else num_iterations, *how)
+
+    def check_size(self, height: int | None, width: int | None) -> None:
+        """Raise an `InputError` for a size that this model does not draw."""
+        side = self.default_size
+        if any(size not in (None, side) for size in (height, width)):
+            raise InputError(f"this model draws {side}×{side} px, not {height}×{width}")
+
+    def _draw(
+        self,
+        backbone: MarBackbone,
+        speculation: Speculation,
+        rows: int,
+        callback: Callable[[Any, int, int, dict[str, Any]], Any] | None,
+    ) -> Tensor:
+        """Tokens `[B, L, C]`, iteration by iteration."""
+        plan, weight, stats = backbone.plan, backbone.head.weight, speculation.stats
+        shape = (rows, plan.length, self.transformer.config.token_dim)
+        tokens = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
+        predictions = backbone.predictions(tokens, speculation.spans())
+        prediction: Prediction | None = None
+        with self.progress_bar(total=plan.length * rows) as bar:
+            while True:
+                with stats.phase("backbone"):
+                    last, prediction = prediction, next(predictions, None)
+                    wait(self.device)
+                if prediction is None:
+                    break
+                if not speculation.config.drafter_only:
+                    stats.observe_backbone(len(backbone.buffer))
+                drawn = speculation.draw(prediction).to(tokens)
+                places = prediction.places[..., None].expand(-1, -1, shape[-1])
+                tokens.scatter_(1, places, drawn.unflatten(0, (rows, -1)))
+                done = prediction.known.shape[1] + prediction.places.shape[1]
+                bar.update(done * rows - bar.n)
+                if callback is not None:
+                    drafted = speculation.drafted.unflatten(0, (rows, -1))
+                    told: dict[str, Any] = {"latents": tokens, "places": prediction.places}
+                    told |= {"drafted": drafted, "stats": stats}
+                    callback(self, prediction.iterations.stop, done, told)
+                if self._interrupt:
+                    return tokens
+        if last is not None and speculation.config.drafter != "null":
+            self._notices.check(stats, self._plain_seconds(last, stats, plan))
+        return tokens
+
+    def _plain_seconds(self, last: Prediction, stats: ContinuousStats, plan: MarPlan) -> float:
+        """What plain generation of the same pictures takes in head and backbone."""
+        head = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
+        return head + plan.iterations * stats.seconds["backbone"] / stats.backbone_calls
+
+    def _backbone(
+        self, model: MarTransformer, features: list[Tensor | None], plan: MarPlan, seeds: list[int]
+    ) -> MarBackbone:
+        """A model at work, told of every row what `_features` says."""
+        head = self.built(model.head, None, lambda: PackedHead(model.head))
+        tell = model.captions if self.captioned else model.classes
+        nothing = model.nothing(len(seeds))
+        buffer = torch.cat([nothing if part is None else tell(part) for part in features])
+        return MarBackbone(model, head, buffer, plan, seeds)
+
+    def _told(self, prompt: str | list[str] | None, labels: Labels | None) -> list[str] | list[int]:
+        """What every picture is to show: captions or classes."""
+        if self.captioned:
+            if labels is not None or prompt is None:
+                raise InputError("this model is told captions: give prompt, not class_labels")
+            return captions_of(prompt)
+        return classes(prompt, labels, self.transformer.config.class_num)
+
+    def _features(
+        self, told: list[str] | list[int], negative: str | list[str] | None, guided: bool
+    ) -> list[Tensor | None]:
+        """Text features `[B, T, D]` or classes `[B]`; guided, then the unconditional rows'.
+
+        None: the learned "nothing".
+        """
+        features: list[Tensor | None] = [self._embedded(told)]
+        if negative is not None and not self.captioned:
+            raise InputError("this model is told classes: it has no negative_prompt")
+        if guided and negative is None:
+            features.append(None)
+        elif guided:
+            features.append(self._embedded(negatives(negative, [str(t) for t in told])))
+        return features
+
+    def _embedded(self, told: Any) -> Tensor:
+        """Text features of captions, or classes as a tensor."""
+        if not self.captioned:
+            return torch.tensor(told, device=self.device)
+        length = self.transformer.prefix_length
+        return encode_captions(self.tokenizer, self.text_encoder, told, length)[0]
+
+    def _images(self, tokens: Tensor, output_type: OutputType) -> Any:
+        if output_type == "latent":
+            return owned(tokens)
+        pixels = decode_tokens(self.vae, tokens.to(self.vae.dtype)).float()
+        return self.pictures(pixels.clamp(-1, 1) / 2 + 0.5, output_type)
+
+    @classmethod
+    def from_mar(
+        cls,
+        transformer: str | Path,
+        vae: str | Path,
+        drafter: str | Path | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> ContinuousImagePipeline:
+        """The released MAR files, told ImageNet classes.
+
+        Args:
+            transformer: `checkpoint-last.pth` of MAR-B, -L or -H.
+            vae: `kl16.ckpt`.
+            drafter: `checkpoint-last.pth` of a smaller one.
+            dtype: of the weights.
+
+        Raises:
+            InputError: a file is unreadable or a tensor does not fit.
+        """
+        small = None if drafter is None else load_mar(drafter, dtype)
+        return cls(load_mar(transformer, dtype), load_kl(vae, dtype=dtype), drafter=small)

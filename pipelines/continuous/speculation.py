@@ -1,0 +1,183 @@
+"""Speculation inside MAR's iterations: tokens are rows of the loop, denoising steps positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ...config import SpecConfig
+from ...draft.denoising.aligned import AlignedDrafter
+from ...draft.guarded import GuardedDrafter
+from ...engine.laws import TargetError
+from ...engine.loop import run
+from ...engine.protocols import Drafter, Engine
+from ...errors import InputError
+from ...models.mar.denoising_target import CountedDenoiser, DenoisingTarget, walk
+from ...models.mar.iterations import MarBackbone, MarPlan, Prediction, plainly
+from .parts import make_gaussian_rule, make_step_drafter, make_step_length
+from .stats import ContinuousStats
+
+PREFILLED = 0.05  # share of the tokens that the target draws alone before drafts are not taken back
+
+
+@dataclass
+class Speculation:
+    """Draws the tokens of predictions as a configuration says.
+
+    Args:
+        config: complete, see `SpecConfig.serving`.
+        plan: of the pictures.
+        groups: rows of the target's head a token.
+        small: a smaller model of the same pictures, of those that need one.
+        stats: counters to fill.
+        on_engine: is given every engine before it runs.
+
+    Attributes:
+        drafted: of the steps of every token of the last prediction that may be drafted (the target
+            makes the last, which has no noise), the share that was and stood `[R]`.
+    """
+
+    config: SpecConfig
+    plan: MarPlan
+    groups: int
+    small: MarBackbone | None
+    stats: ContinuousStats
+    on_engine: Callable[[Engine], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_plan(self.config, self.plan)
+        self.rule = make_gaussian_rule(self.config)
+        self.drafted = torch.zeros(0)
+        self.stats.method = self.config.method
+        self.stats.contract = "lossy" if self.config.drafter_only else self.rule.contract
+
+    def spans(self) -> Iterator[int]:
+        """Iterations of every prediction, each said when it is asked for.
+
+        Under rule "cspd-independent" several are scored behind one set of known tokens, once the
+        first few are drawn and while there is a drafter.
+        """
+        done = 0
+        while done < self.plan.iterations:
+            known, span = self.plan.length - self.plan.masked[done], 1
+            if self.config.rule == "cspd-independent" and not self._alone(known):
+                span = min(self.config.extent.first_drafted, self.plan.iterations - done)
+            done += span
+            yield span
+
+    def draw(self, prediction: Prediction) -> Tensor:
+        """Tokens `[R, C]`."""
+        if self._alone(prediction.known.shape[1]):
+            return self._plainly(prediction)
+        if self.config.drafter == "aligned":
+            return self._aligned(prediction)
+        target = CountedDenoiser(prediction.denoiser)
+        small = condition = None
+        if self.small is not None:
+            small = CountedDenoiser(self.small.denoiser(target.steps))
+            condition = partial(self.small.told, *prediction.asked, target.steps)
+        drafter = make_step_drafter(
+            self.config,
+            prediction.denoiser.schedule,
+            self.plan.temperature,
+            self.plan.learned_variance,
+            small,
+            condition,
+        )
+        judge = DenoisingTarget(target, prediction.condition)
+        tokens = self._run(prediction, judge, drafter, _wide(prediction, 1), target)
+        if small is not None:
+            self.stats.drafter_backbone_calls += 1
+            self.stats.drafter_head_calls += small.calls
+            self.stats.drafter_head_rows += small.rows * self.groups
+        return tokens
+
+    def _plainly(self, prediction: Prediction) -> Tensor:
+        """All steps one after the other, without the loop, which would draft and judge nothing."""
+        steps, tokens = prediction.denoiser.steps, len(prediction.condition)
+        self.drafted = torch.full((tokens,), float(self.config.drafter_only))
+        if self.config.drafter_only:
+            observe, phase = self.stats.observe_drafter_only, "draft"
+        else:
+            observe, phase = self.stats.observe_plain, "target"
+        with self.stats.phase(phase):
+            drawn = plainly(prediction)
+            # waits for the device, so that the phase has all its seconds
+            wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
+        observe(tokens, steps, self.groups)
+        if wrong:
+            picture, number = divmod(wrong[0], prediction.places.shape[1])
+            raise TargetError(
+                f"token {int(prediction.places[picture, number])} of picture {picture} is no "
+                "numbers: the diffusion head overflows; load the model in float32, or check its "
+                "weights"
+            )
+        return drawn
+
+    def _aligned(self, prediction: Prediction) -> Tensor:
+        """Both models walk to the last noisy step with shared noises; the loop has what is left."""
+        assert self.small is not None
+        target = CountedDenoiser(prediction.denoiser)
+        noise = _wide(prediction, target.steps - 1)
+        with self.stats.phase("target"):
+            reached = walk(target, noise, prediction.condition)
+        drafter = AlignedDrafter(self.small, prediction, noise)
+        judge = DenoisingTarget(target, prediction.condition, left=2)
+        tokens = self._run(prediction, judge, drafter, reached[:, None], target)
+        self.stats.drafter_backbone_calls += drafter.backbone_calls
+        self.stats.drafter_head_calls += drafter.head_calls
+        self.stats.drafter_head_rows += drafter.head_rows * self.groups
+        return tokens
+
+    def _run(
+        self,
+        prediction: Prediction,
+        judge: DenoisingTarget,
+        drafter: Drafter,
+        first: Tensor,
+        target: CountedDenoiser,
+    ) -> Tensor:
+        """The last of the judge's steps from `first [R, 1, C]` on, `[R, C]`."""
+        length = make_step_length(self.config)
+        guarded = GuardedDrafter(drafter, None, self.config.extent.deepest)
+        engine = Engine(judge, guarded, self.rule, length, prediction.coins)
+        if self.on_engine is not None:
+            self.on_engine(engine)
+        counts = ContinuousStats(self.stats.method, self.stats.contract)
+        rows, limit = len(first), judge.left
+        context = run(engine, rows, limit, counts, device=first.device, first=first)
+        counts.fault = guarded.fault
+        counts.head_calls, counts.head_rows = target.calls, target.rows * self.groups
+        self.drafted = torch.tensor(counts.accepted) / max(1, limit - 1)
+        self.stats.observe_loop(counts, walked=target.steps - limit)
+        return context.tokens[:, limit - 1]
+
+    def _alone(self, known: int) -> bool:
+        """Whether the target draws without drafts, where so many tokens are known."""
+        prefilled = self.config.rule == "cspd-independent" and known < PREFILLED * self.plan.length
+        return self.config.drafter == "null" or self.stats.fault is not None or prefilled
+
+
+def check_plan(config: SpecConfig, plan: MarPlan) -> None:
+    """Raise an `InputError` for a plan whose steps a configuration can't couple.
+
+    Args:
+        config: complete, see `SpecConfig.serving`.
+    """
+    if config.drafter == "null":
+        return
+    if plan.temperature == 0:
+        raise InputError(
+            f"at temperature 0 no step adds noise, and method {config.method!r} couples "
+            "noise: a draft would have to hit every number; use method 'plain'"
+        )
+
+
+def _wide(prediction: Prediction, steps: int) -> Tensor:
+    """Noise `[R, steps, C]` in float32 at least, since half precision rounds steps away."""
+    dtype = torch.promote_types(prediction.denoiser.head.weight.dtype, torch.float32)
+    return prediction.noises(steps).to(dtype)

@@ -1,0 +1,125 @@
+"""Counters of continuous tokens: rows are tokens, what they emit are denoising steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from ...engine.stats import SpecStats
+
+
+@dataclass
+class ContinuousStats(SpecStats):
+    """What a batch of pictures of continuous tokens took.
+
+    The counters of `SpecStats` are those of the diffusion head: one row per token of every picture,
+    in the order of drawing; what it emits are denoising steps. Calls and phases of the backbone
+    are counted apart.
+
+    Attributes:
+        pictures: drawn.
+        backbone_calls, backbone_rows: calls of the target's backbone one after the other, and the
+            rows in them (guidance doubles them).
+        head_calls, head_rows: calls of the target's head one after the other, and the rows in them,
+            of a token at one step (guidance doubles them).
+        drafter_backbone_calls, drafter_head_calls: the drafter's, one after the other.
+        drafter_head_rows: the rows in the latter.
+        judged_by_step, stood_by_step: per denoising step, the noisiest first, how often a draft of
+            it was judged, and stood.
+    """
+
+    pictures: int = 0
+    backbone_calls: int = 0
+    backbone_rows: int = 0
+    head_calls: int = 0
+    head_rows: int = 0
+    drafter_backbone_calls: int = 0
+    drafter_head_calls: int = 0
+    drafter_head_rows: int = 0
+    judged_by_step: list[int] = field(default_factory=list)
+    stood_by_step: list[int] = field(default_factory=list)
+
+    def observe(
+        self,
+        width: int,
+        nodes: list[int],
+        reach: list[int],
+        accepted: list[int],
+        counts: list[int],
+        calls: int = 1,
+        again: Sequence[int] = (),
+    ) -> None:
+        reach = nodes  # drafts are chains, whose reach is not told where nodes stand each by itself
+        for done, depth, kept, count in zip(self.emitted, reach, accepted, counts, strict=True):
+            judged = min(count, depth)
+            grow = done + judged - len(self.judged_by_step)
+            self.judged_by_step += [0] * grow
+            self.stood_by_step += [0] * grow
+            for n in range(judged):
+                self.judged_by_step[done + n] += 1
+                self.stood_by_step[done + n] += n < kept
+        super().observe(width, nodes, reach, accepted, counts, calls, again)
+
+    def observe_backbone(self, rows: int) -> None:
+        """Count one call of the target's backbone."""
+        self.backbone_calls += 1
+        self.backbone_rows += rows
+
+    def observe_plain(self, tokens: int, steps: int, groups: int) -> None:
+        """Count tokens that were denoised together, step by step, G = `groups` rows a token."""
+        for counts in (self.calls, self.emitted, self.target_tokens):
+            counts += [steps] * tokens
+        for counts in (self.drafted, self.accepted):
+            counts += [0] * tokens
+        self.rounds += [0] * steps
+        self.head_calls += steps
+        self.head_rows += steps * tokens * groups
+
+    def observe_drafter_only(self, tokens: int, steps: int, groups: int) -> None:
+        """Count tokens that the drafter denoised in the target's place, after a backbone call."""
+        for counts in (self.calls, self.drafted, self.accepted, self.target_tokens):
+            counts += [0] * tokens
+        self.emitted += [steps] * tokens
+        self.drafter_backbone_calls += 1
+        self.drafter_head_calls += steps
+        self.drafter_head_rows += steps * tokens * groups
+
+    def observe_loop(self, other: ContinuousStats, walked: int = 0) -> None:
+        """Count what a run of the loop took, in front of which the target walked so many steps."""
+        for name in ("calls", "emitted", "target_tokens"):
+            setattr(other, name, [steps + walked for steps in getattr(other, name)])
+        other.rounds = [0] * walked + other.rounds
+        for name in _STEPS:
+            setattr(other, name, [0] * walked + getattr(other, name))
+        self._add(other)
+
+    def _add(self, other: SpecStats) -> None:
+        super()._add(other)
+        assert isinstance(other, ContinuousStats)
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _STEPS:
+            both = zip_longest(getattr(self, name), getattr(other, name), fillvalue=0)
+            setattr(self, name, [sum(pair) for pair in both])
+
+    @property
+    def loop_seconds(self) -> float:
+        return super().loop_seconds + self.seconds.get("backbone", 0.0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), **{n: getattr(self, n) for n in (*_COUNTS, *_STEPS)}}
+
+
+_COUNTS = (
+    "pictures",
+    "backbone_calls",
+    "backbone_rows",
+    "head_calls",
+    "head_rows",
+    "drafter_backbone_calls",
+    "drafter_head_calls",
+    "drafter_head_rows",
+)
+_STEPS = ("judged_by_step", "stood_by_step")

@@ -1,0 +1,295 @@
+"""Text to image: LlamaGen's pipeline, and the door to those of other families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
+
+from ...config import SpecConfig
+from ...draft.jacobi.coupled import CoupledJacobiDrafter
+from ...engine.accept.token import TokenRule
+from ...engine.coins import ProductionCoins
+from ...engine.draft import Interrupted
+from ...engine.length.constant import ConstantLength
+from ...engine.loop import run
+from ...engine.protocols import Engine
+from ...engine.stats import SpecStats
+from ...errors import InputError
+from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
+from ...models.llamagen.image_model import LlamaGenClassModel, LlamaGenImageModel
+from ...models.llamagen.published import load_llamagen, load_vq
+from ...models.llamagen.spatial_heads import SpatialDecoder, SpatialHeads
+from ...models.llamagen.transformer import LlamaGenTransformer
+from ...models.llamagen.upsampler import (
+    SCALE,
+    LatentUpsampler,
+    LatentUpsampling,
+    PixelUpsampler,
+    Upsampler,
+    nearest,
+)
+from ...models.llamagen.vq import VQModel
+from ...models.loading import load_component
+from ...models.placement import Placement
+from ...models.target import TokenTarget
+from ...models.token_grid import TokenGrid
+from ..arguments import checked
+from ..base import SpeculativePipeline, locate
+from ..device_map import placement
+from ..loading import WHERE, DeviceMap, Loading
+from ..prompts import classes
+from .token_pipeline import Drawing, TokenImagePipeline
+from .transformers_pipeline import TransformersImagePipeline, is_transformers_folder
+
+_SAME = ("vocab_size", "model_type", "cls_token_num", "caption_dim", "num_classes")
+_WINDOW = 16  # of the sibling, which is sped up itself
+_OTHER = 2**61
+
+
+class ImagePipeline(TokenImagePipeline):
+    """LlamaGen: T5 features or a class, a transformer over VQ tokens, a VQ decoder.
+
+    Args:
+        transformer: the target, for pictures of its full grid.
+        vq_model: image tokenizer.
+        text_encoder, tokenizer: T5 encoder and its tokenizer, of a target that is told captions.
+        drafter: smaller transformer of the same vocabulary, for methods that have a draft model.
+        sibling: transformer of a smaller grid, for smaller pictures.
+        upsampler: scales the sibling's tokens up, for "mulo-sd".
+        eagle: one-layer head on the target's features, for "eagle".
+        spatial: heads that look below and to the right, for "spatial-sd".
+    """
+
+    embedded = "image"
+    spreads: ClassVar[bool] = True
+    _optional_components: ClassVar = [
+        *("text_encoder", "tokenizer"),
+        *("drafter", "sibling", "upsampler", "eagle", "spatial"),
+    ]
+    component_classes: ClassVar = {
+        "transformer": LlamaGenTransformer,
+        "vq_model": VQModel,
+        "text_encoder": T5EncoderModel,
+        "tokenizer": PreTrainedTokenizerFast,
+        "drafter": LlamaGenTransformer,
+        "sibling": LlamaGenTransformer,
+        "upsampler": LatentUpsampler,
+        "eagle": EagleHead,
+        "spatial": SpatialHeads,
+    }
+
+    def __init__(
+        self,
+        transformer: LlamaGenTransformer,
+        vq_model: VQModel,
+        text_encoder: T5EncoderModel | None = None,
+        tokenizer: Any = None,
+        drafter: LlamaGenTransformer | None = None,
+        sibling: LlamaGenTransformer | None = None,
+        upsampler: LatentUpsampler | None = None,
+        eagle: EagleHead | None = None,
+        spatial: SpatialHeads | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_modules(
+            transformer=transformer,
+            vq_model=vq_model,
+            text_encoder=text_encoder,
+            tokenizer=tokenizer,
+            drafter=drafter,
+            sibling=sibling,
+            upsampler=upsampler,
+            eagle=eagle,
+            spatial=spatial,
+        )
+        for name, network in (("drafter", drafter), ("sibling", sibling)):
+            for field in _SAME:
+                wanted = transformer.config[field]
+                if network is not None and network.config[field] != wanted:
+                    raise InputError(
+                        f"the {name}'s {field} ({network.config[field]}) is not the target's "
+                        f"({wanted})"
+                    )
+        if self.captioned and (text_encoder is None or tokenizer is None):
+            raise InputError(
+                "this target is told captions: it needs a text encoder and a tokenizer"
+            )
+        if upsampler is not None:
+            made = {n: upsampler.config[n] for n in ("codebook_size", "codebook_embed_dim")}
+            codes = vq_model.quantize.embedding.weight.shape
+            if tuple(made.values()) != tuple(codes):
+                raise InputError(
+                    f"the upsampler's codebook {list(made.values())} is not the image tokenizer's "
+                    f"{list(codes)}"
+                )
+
+    @classmethod
+    @checked
+    def from_pretrained(
+        cls,
+        path: str | Path | None = None,
+        dtype: torch.dtype | str | None = None,
+        device_map: DeviceMap = None,
+        **options: Any,
+    ) -> SpeculativePipeline:
+        """As `SpeculativePipeline.from_pretrained`; also of a folder in transformers' layout.
+
+        A folder whose `config.json` is that of a family in `models.image_model.FAMILIES` gives a
+        `TransformersImagePipeline`.
+        """
+        names = (*cls.component_classes, *TransformersImagePipeline.component_names)
+        folder = locate(path, cls.embedded, Loading.of(None, None, options, names, names))
+        how = {name: value for name, value in options.items() if name not in WHERE}
+        if is_transformers_folder(folder):
+            return TransformersImagePipeline.from_pretrained(folder, dtype, device_map, **how)
+        return super().from_pretrained(folder, dtype, device_map, **how)
+
+    @property
+    def captioned(self) -> bool:
+        """Whether the target is told captions; else classes."""
+        return bool(self.transformer.config.model_type == "t2i")
+
+    @property
+    def default_size(self) -> int:
+        """Side in pixels of the target's full grid."""
+        return self.image_model(self.transformer).default_size[0]
+
+    def network(self, height: int | None, width: int | None) -> tuple[nn.Module, TokenGrid]:
+        if height is None:
+            height = self.default_size if width is None else width
+        width = height if width is None else width
+        factor = self.vq_model.downsample_factor
+        if height != width or height % factor or height < factor:
+            raise InputError(
+                f"pictures are square, a multiple of {factor} px; not {height}×{width}"
+            )
+        networks = [n for n in (self.sibling, self.transformer) if n is not None]
+        for network in networks:
+            if network.grid * factor == height:
+                return network, self.image_model(network).grid(height, width)
+        known = " or ".join(f"{n.grid * factor}×{n.grid * factor}" for n in networks)
+        raise InputError(f"this model draws {known} px, not {height}×{width}")
+
+    def head(self, name: str, target: Decoder) -> EagleDecoder | SpatialDecoder:
+        if target.model is not self.transformer:
+            raise InputError(
+                f"component {name!r} reads the hidden states of {self.default_size} px"
+            )
+        network = self.components[name]
+        kind = EagleDecoder if name == "eagle" else SpatialDecoder
+        made: EagleDecoder | SpatialDecoder = self.built(
+            network, target, lambda: kind(network, target)
+        )
+        return made
+
+    def scaled_up(
+        self, drawing: Drawing, config: SpecConfig, stats: SpecStats
+    ) -> Callable[[], Tensor]:
+        family = self.image_model(self.sibling)
+        small, grid = family.grid(*family.default_size), drawing.grid
+        if (grid.rows, grid.columns) != (SCALE * small.rows, SCALE * small.columns):
+            pixels = SCALE * family.default_size[0]
+            raise InputError(
+                f"drafter 'multiscale' draws {pixels} px, {SCALE} times the sibling's size, and no "
+                "other"
+            )
+        upsampler = self._upsampler(config.upsampler)
+        scale = None if drawing.scale is None else config.draft_guidance
+        warp = replace(drawing.warp, temperature=config.draft_temperature)
+        told = drawing.condition
+        if drawing.uncaptioned:  # every network has learned its own
+            told = family.uncaptioned(told)
+        # coins of their own: the target's must not have been seen before they judge
+        seeds = [seed + _OTHER for seed in drawing.seeds]
+        asked = replace(drawing, condition=told, scale=scale, warp=warp, grid=small, seeds=seeds)
+
+        def picture() -> Tensor:
+            engine = Engine(
+                TokenTarget(self._guided(self.sibling, asked, _WINDOW + 1), small.stride),
+                CoupledJacobiDrafter(family.vocab_size),
+                TokenRule(),
+                ConstantLength(_WINDOW),
+                ProductionCoins(seeds, self.device),
+            )
+            drawn = SpecStats()
+            context = run(
+                engine,
+                len(seeds),
+                small.length,
+                drawn,
+                lambda _: self._interrupt,
+                self.device,
+            )
+            stats.sibling_calls = drawn.calls
+            if self._interrupt:
+                raise Interrupted
+            return grid.tokens(upsampler(small.codes(context.tokens[:, : small.length]), small))
+
+        return picture
+
+    def _upsampler(self, name: str) -> Upsampler:
+        if name == "nearest":
+            return nearest
+        if name == "pixels":
+            return PixelUpsampler(self.vq_model)
+        return LatentUpsampling(self.upsampler, self.vq_model.quantize.codebook())
+
+    def told(self, prompt: Any, class_labels: Any) -> list[str]:
+        if self.captioned:
+            return super().told(prompt, class_labels)
+        count = self.transformer.config.num_classes
+        return [str(label) for label in classes(prompt, class_labels, count)]
+
+    def image_model(self, network: Any) -> LlamaGenImageModel:
+        kind = LlamaGenImageModel if self.captioned else LlamaGenClassModel
+        return kind(network, self.vq_model, self.text_encoder, self.tokenizer)
+
+    def _placement(self, network: Any) -> Placement | None:
+        return placement(self, network)
+
+    @classmethod
+    def from_llamagen(
+        cls,
+        transformer: str | Path,
+        vq_model: str | Path,
+        text_encoder: str | Path | None = None,
+        drafter: LlamaGenTransformer | None = None,
+        dtype: torch.dtype = torch.float32,
+        image_size: int | None = None,
+    ) -> ImagePipeline:
+        """The released LlamaGen files.
+
+        Captions are cleaned as the authors clean them, and pictures drawn with their guidance and
+        top-k unless a call says otherwise: 7.5 and 1000, told classes 4.0 and 2000.
+
+        Args:
+            transformer: `t2i_XL_stage1_256.pt`, `c2i_XL_384.pt`, or one like them.
+            vq_model: `vq_ds16_t2i.pt` or `vq_ds16_c2i.pt`.
+            text_encoder: folder or hub id of flan-t5-xl, with its tokenizer; of a transformer that
+                is told classes, None.
+            drafter: a smaller transformer of the same vocabulary.
+            dtype: of the weights.
+            image_size: side in pixels of the pictures that it was trained on, which few files tell.
+
+        Raises:
+            InputError: a file is unreadable, a tensor does not fit, or `image_size` is needed.
+        """
+        image_tokenizer = load_vq(vq_model, dtype)
+        grid, rest = divmod(image_size or 0, image_tokenizer.downsample_factor)
+        if rest or (image_size is not None and grid < 1):
+            factor = image_tokenizer.downsample_factor
+            raise InputError(f"image_size must be a multiple of {factor}, not {image_size}")
+        network = load_llamagen(transformer, dtype, grid or None)
+        encoder = words = None
+        if text_encoder is not None:
+            folder = locate(text_encoder, "")
+            encoder = load_component(T5EncoderModel, folder, dtype)
+            words = load_component(AutoTokenizer, folder, dtype)
+        return cls(network, image_tokenizer, encoder, words, drafter)

@@ -1,0 +1,349 @@
+"""Text to image with a token model of any family, plainly or speculatively."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...config import SpecConfig
+from ...devices import wait
+from ...draft.feature.eagle import EagleModel
+from ...draft.guarded import GuardedDrafter
+from ...draft.image.grid import GridDrafter
+from ...draft.self_speculation import SelfDrafter
+from ...engine.accept.unverified import UnaskedTarget
+from ...engine.coins import ProductionCoins
+from ...engine.draft import Context
+from ...engine.length.constant import ConstantLength
+from ...engine.loop import run
+from ...engine.protocols import Engine, Target
+from ...engine.stats import SpecStats
+from ...engine.warp import Warp
+from ...errors import InputError
+from ...methods import SELF
+from ...models.codebook_neighbours import Neighbours
+from ...models.guided import GuidedDecoder
+from ...models.image_model import ImageModel
+from ...models.placement import Placement
+from ...models.target import TokenTarget
+from ...models.token_grid import TokenGrid
+from ..arguments import checked
+from ..base import SpeculativePipeline, owned, row_seeds
+from ..costs import Costs
+from ..notices import Notices
+from ..output import ImageOutput
+from ..parts import check_layers, make_drafter, make_length, make_rule
+from ..prompts import Labels, captions_of, check_count, negatives
+
+OutputType = Literal["pil", "np", "pt", "tokens"]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What one generation is about, for whichever network takes part in it.
+
+    Attributes:
+        condition, mask: what the prompts say `[R, T, …]`, see `ImageModel.condition`.
+        scale: guidance; None: no unconditional rows.
+        warp: the warpers.
+        grid: the picture's tokens.
+        seeds: of the rows.
+        uncaptioned: the unconditional rows are told what the network learned as "no caption".
+    """
+
+    condition: Tensor
+    mask: Tensor
+    scale: float | None
+    warp: Warp
+    grid: TokenGrid
+    seeds: list[int]
+    uncaptioned: bool = False
+
+
+class TokenImagePipeline(SpeculativePipeline):
+    """A prompt in front, a network over image tokens, a decoder of its codes behind.
+
+    What the three are is the business of an `ImageModel`; subclasses say which networks there are.
+    """
+
+    instead: ClassVar = SpeculativePipeline.instead | {
+        "num_inference_steps": "a picture of tokens takes as many calls as its method needs; leave "
+        "it out",
+        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
+        "leave it out",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._notices = Notices()
+        self._costs = Costs()
+        self._near = Neighbours()
+
+    @abstractmethod
+    def network(self, height: int | None, width: int | None) -> tuple[nn.Module, TokenGrid]:
+        """The network for a picture of `height` by `width` pixels, and the picture's tokens.
+
+        One of the two may be None: the picture is square; both: of the default size.
+
+        Raises:
+            InputError: no network here draws that size.
+        """
+
+    @abstractmethod
+    def image_model(self, network: Any) -> ImageModel:
+        """One of the networks, the target or the drafter, as its family runs it."""
+
+    @checked
+    @torch.inference_mode()
+    def __call__(
+        self,
+        prompt: str | list[str] | None = None,
+        negative_prompt: str | list[str] | None = None,
+        height: int | None = None,
+        width: int | None = None,
+        guidance_scale: float | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        num_images_per_prompt: int = 1,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        output_type: OutputType = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        class_labels: Labels | None = None,
+    ) -> ImageOutput | tuple[Any, SpecStats]:
+        """Draw pictures.
+
+        Args:
+            prompt: caption or captions; of a target that is told classes, their numbers.
+            negative_prompt: what the unconditional rows are told; None: what the family trained
+                them with, such as LlamaGen's learned "no caption".
+            height, width: pixels; one alone: a square. The embedded model draws 128 px, and 64 px
+                with its sibling.
+            guidance_scale: classifier-free guidance s; 1 switches it off; None: the family's own.
+            temperature, top_k, top_p: warpers, after guidance; temperature 0 is greedy; top_k None:
+                the family's own.
+            num_images_per_prompt: pictures per caption.
+            generator: one for all pictures, or a list with one each; the same seed gives the same
+                picture, alone or in a batch (goodput lengths follow the clock and may not).
+            output_type: "pil", "np", "pt" or "tokens": the codes, without forced tokens.
+            return_dict: an `ImageOutput`, else the tuple (images, stats).
+            callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
+                "stats": …})` after every verify round; `context.drafted()` says which tokens the
+                round owes to the drafter, and the stats are those so far. Set `pipe.interrupt =
+                True` in it to stop: what is not drawn then is filled with token 0.
+            class_labels: class or classes, of a target that is told classes.
+
+        Raises:
+            InputError: an argument is out of range or does not fit the model.
+        """
+        captions = self.told(prompt, class_labels)
+        network, grid = self.network(height, width)
+        family = self.image_model(network)
+        guidance_scale = family.guidance_scale if guidance_scale is None else guidance_scale
+        top_k = family.top_k if top_k is None else top_k
+        self.check_inputs(
+            captions, guidance_scale, temperature, top_k, top_p, num_images_per_prompt
+        )
+        if self.speculation.drafter_only:
+            self.check_speculation(self.speculation)
+            network = self.drafter
+        rows = len(captions) * num_images_per_prompt
+        seeds = row_seeds(generator, rows)
+        stats = SpecStats()
+        self._interrupt = False
+
+        with stats.phase("encode"):
+            negative = negatives(negative_prompt, captions)
+            condition, mask = (
+                told.repeat_interleave(num_images_per_prompt, 0)
+                for told in family.condition(captions, negative, guidance_scale != 1, grid)
+            )
+            wait(self.device)
+        scale = guidance_scale if guidance_scale != 1 else None
+        warp = Warp(temperature, top_k, top_p)
+        uncaptioned = negative is None and scale is not None
+        drawing = Drawing(condition, mask, scale, warp, grid, seeds, uncaptioned)
+        engine = self._engine(network, drawing, stats)
+        if self.on_engine is not None:
+            self.on_engine(engine)
+        stats.method = self.speculation.method
+        stats.contract = "lossy" if self.speculation.drafter_only else engine.rule.contract
+        limit = grid.length
+        with self.progress_bar(total=limit * rows) as bar:
+
+            def on_round(context: Context) -> bool:
+                bar.update(sum(context.base) - bar.n)
+                if callback_on_step_end is not None:
+                    done = min(context.base)
+                    told = {"context": context, "stats": stats}
+                    callback_on_step_end(self, context.round, done, told)
+                return self._interrupt
+
+            context = run(engine, rows, limit, stats, on_round, self.device)
+
+        if isinstance(engine.drafter, GuardedDrafter):
+            stats.fault = engine.drafter.fault
+            if isinstance(engine.drafter.drafter, SelfDrafter):
+                stats.own_drafts = engine.drafter.drafter.share
+            if isinstance(engine.target, TokenTarget) and all(context.finished):
+                call = self._costs.call(engine.target.model)
+                self._notices.check(stats, max(stats.emitted) * call)
+        drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
+        tokens = context.tokens[:, :limit] * drawn
+        with stats.phase("decode"):
+            images = self._pictures(family, tokens, grid, output_type)
+        return ImageOutput(images=images, stats=stats) if return_dict else (images, stats)
+
+    def told(self, prompt: str | list[str] | None, class_labels: Labels | None) -> list[str]:
+        """What every picture is to show, as `ImageModel.condition` takes it."""
+        if class_labels is not None or prompt is None:
+            raise InputError("this model is told captions: give prompt, not class_labels")
+        return captions_of(prompt)
+
+    def check_inputs(
+        self,
+        captions: list[str],
+        guidance_scale: float,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        num_images_per_prompt: int,
+    ) -> None:
+        """One clear line for every argument out of range."""
+        check_count(num_images_per_prompt)
+        for name, value, low, high in (
+            ("guidance_scale", guidance_scale, 0, 100),
+            ("top_k", top_k, 0, 2**31),
+        ):
+            if not low <= value <= high:
+                raise InputError(f"{name} must be from {low} to {high}, not {value}")
+        # a smaller temperature would overflow the logits
+        if temperature != 0 and not 1e-6 <= temperature <= 100:
+            raise InputError(f"temperature must be 0 or from 1e-6 to 100, not {temperature}")
+        if not 0 < top_p <= 1:
+            raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")
+
+    @torch.no_grad()
+    def token_laws(
+        self,
+        prompt: list[str],
+        tokens: Tensor,
+        guidance_scale: float | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        height: int | None = None,
+        width: int | None = None,
+        of_drafter: bool = False,
+    ) -> Tensor:
+        """The target's laws `[B, S, V]` at each of the codes `tokens [B, S]`, given those before.
+
+        Arguments as in `__call__`, one caption per row; `of_drafter`: the draft model's laws.
+        Where the layout forces tokens, `tokens` must be whole pictures.
+        """
+        network, grid = self.network(height, width)
+        family = self.image_model(network)
+        guidance_scale = family.guidance_scale if guidance_scale is None else guidance_scale
+        condition, mask = family.condition(prompt, None, guidance_scale != 1, grid)
+        scale = guidance_scale if guidance_scale != 1 else None
+        warp = Warp(temperature, family.top_k if top_k is None else top_k, top_p)
+        network = self.drafter if of_drafter else network
+        drawing = Drawing(condition, mask, scale, warp, grid, seeds=[])
+        model = self._guided(network, drawing, scratch=1)
+        model.start(len(prompt))
+        if not grid.free:
+            tokens = grid.tokens(tokens)
+        inputs = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
+        laws = model.extend(inputs, [-1] * len(prompt))
+        return laws if grid.free else laws[:, grid.forced < 0]
+
+    def _engine(self, network: nn.Module, drawing: Drawing, stats: SpecStats) -> Engine:
+        """Target, drafter, rule, length and coins of one generation."""
+        grid, warp = drawing.grid, drawing.warp
+        config = self.speculation.resolved(grid.stride)
+        self.check_speculation(config)
+
+        def guided(network: nn.Module) -> GuidedDecoder:
+            return self._guided(network, drawing, config.extent.most_read)
+
+        target = guided(network)
+        model: GuidedDecoder | None = None
+        if "drafter" in config.needs:
+            model = guided(self.drafter)
+        if "eagle" in config.needs:
+            model = EagleModel(self.head("eagle", target.decoder), target)
+        spatial = self.head("spatial", target.decoder) if "spatial" in config.needs else None
+        length = make_length(config, partial(self._costs.experience, config, target, model))
+        family = self.image_model(network)
+        check_layers(config, target.layers)
+        small = self.scaled_up(drawing, config, stats) if "multiscale" in config.drafters else None
+        rule = make_rule(config, warp.temperature, family.codebook, self._near)
+        drafter = make_drafter(
+            config, target, model, family.vocab_size, grid, length, small, spatial, rule
+        )
+        if not grid.free and config.drafter not in SELF:  # those draft with the target's own laws
+            drafter = GridDrafter(drafter, grid.forced)
+        judge: Target = TokenTarget(target, grid.stride, config.local_turns, config.local_window)
+        if config.unverified:  # a drafter that fails has nobody to stand in for it
+            judge, length = UnaskedTarget(), ConstantLength(grid.length)
+        elif config.drafter != "null":
+            drafter = GuardedDrafter(drafter, family.vocab_size, config.extent.most_drafted)
+        return Engine(judge, drafter, rule, length, ProductionCoins(drawing.seeds, self.device))
+
+    def head(self, name: str, target: Any) -> Any:
+        """The component "eagle" or "spatial" as it runs on the hidden states of a decoder."""
+        raise InputError(f"this family has no component {name!r}")
+
+    def scaled_up(
+        self, drawing: Drawing, config: SpecConfig, stats: SpecStats
+    ) -> Callable[[], Tensor]:
+        """What draws pictures small and scales them up to tokens `[B, L]`: `MultiScaleDrafter`'s.
+
+        What that takes goes to `stats`.
+
+        Raises:
+            InputError: there is no network for pictures that much smaller.
+        """
+        raise InputError("this family has no network of smaller pictures")
+
+    def _guided(self, network: nn.Module, drawing: Drawing, scratch: int) -> GuidedDecoder:
+        """A network with a cache of its own, under guidance and warpers."""
+        grid = drawing.grid
+        return GuidedDecoder(
+            self.decoder(network),
+            self.image_model(network).embed(drawing.condition),
+            drawing.mask,
+            drawing.scale,
+            drawing.warp,
+            grid.length,
+            grid.columns,
+            scratch,
+            grid.forced,
+        )
+
+    def decoder(self, network: nn.Module) -> Any:
+        """The network's inference form, made again if its weights were moved, cast or edited.
+
+        Edits through `.data` go unnoticed, as in autograd.
+        """
+        devices = self._placement(network)
+        return self.built(network, devices, lambda: self.image_model(network).decoder(devices))
+
+    def _placement(self, network: Any) -> Placement | None:
+        """The devices of a network's layers; None: all of it is where its weights are."""
+        return None
+
+    def _pictures(
+        self, family: ImageModel, tokens: Tensor, grid: TokenGrid, output_type: OutputType
+    ) -> Any:
+        codes = grid.codes(tokens)
+        if output_type == "tokens":
+            return owned(codes)
+        return self.pictures(family.pixels(codes, grid), output_type)

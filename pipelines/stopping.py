@@ -1,0 +1,123 @@
+"""When a generation ends: at a length, at tokens, at strings of its text, by the clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import StoppingCriteria
+from transformers.generation.stopping_criteria import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    MaxTimeCriteria,
+)
+
+from ..engine.draft import Context
+from ..errors import InputError
+from ..models.transformers.prompted import refuse
+
+_PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose last bytes are still to come
+
+
+class StopText(StoppingCriteria):
+    """Strings that end a row, among the criteria that `generate` hands on to a loop of ours.
+
+    Args:
+        tokenizer: whose text is looked at.
+        strings: one, or several.
+
+    Raises:
+        InputError: there is none, or one is empty.
+    """
+
+    def __init__(self, tokenizer: Any, strings: str | Sequence[str]) -> None:
+        self.tokenizer = tokenizer
+        many: Sequence[Any] = strings if isinstance(strings, list | tuple) else [strings]
+        self.strings: list[str] = [s for s in many if isinstance(s, str) and s]
+        if not many or len(self.strings) < len(many):
+            raise InputError(f"stop strings must be text that is not empty, not {strings!r}")
+
+
+@dataclass(frozen=True)
+class Stops:
+    """When rows end: total length, tokens and strings that end a row, and the clock."""
+
+    length: int
+    eos: tuple[int, ...] = ()
+    until: float = math.inf
+    text: StopText | None = None
+
+    @classmethod
+    def of(cls, criteria: Sequence[Any]) -> Stops:
+        """Those of transformers' stopping criteria.
+
+        Raises:
+            InputError: there is one that this does not know, or none that bounds the length.
+        """
+        lengths, eos, until, text = [], [], math.inf, None
+        for one in criteria:
+            if type(one) is MaxLengthCriteria:
+                lengths.append(one.max_length)
+            elif type(one) is EosTokenCriteria:
+                eos += one.eos_token_id.tolist()
+            elif type(one) is MaxTimeCriteria:
+                until = min(until, one.initial_timestamp + one.max_time)
+            elif type(one) is StopText:
+                text = one
+            else:
+                refuse(f"the stopping criterion {type(one).__name__}")
+        if not lengths:
+            raise InputError("the output has no end; give max_new_tokens")
+        return cls(min(lengths), tuple(eos), until, text)
+
+
+class StopStrings:
+    """The first emitted token that completes a stop string in the decoded text.
+
+    A string may begin in the prompt and end within a token, which then stays whole, as in
+    transformers' `StopStringCriteria`. That one reads a vocabulary and needs one which can spell
+    everything; decoded text any tokenizer has.
+
+    Args:
+        stop: the strings.
+        prompt: ids `[B, T]`.
+    """
+
+    def __init__(self, stop: StopText, prompt: Tensor) -> None:
+        self.stop = stop
+        # tokens that may hold the longest: a character has four bytes at most, a token each
+        self.width = 4 * max(map(len, stop.strings)) + 4
+        self.prompt: list[list[int]] = prompt[:, -self.width :].tolist()
+
+    def __call__(self, context: Context, emitted: Tensor) -> Tensor:
+        """See `Engine.stop`."""
+        ends = []
+        for row, tokens in enumerate(emitted.tolist()):
+            done = context.base[row]
+            own = context.tokens[row, max(0, done - self.width) : done].tolist()
+            ends.append(self._first([*self.prompt[row], *own][-self.width :], tokens))
+        return torch.tensor(ends, device=emitted.device)
+
+    def _first(self, before: list[int], tokens: list[int]) -> int:
+        """Tokens up to the end of a string, that one included; one more than there are: no end."""
+        known = len(self._text(before).rstrip(_PARTIAL))
+        if self._ends(known, [*before, *tokens]):
+            for count in range(1, len(tokens) + 1):
+                if self._ends(known, [*before, *tokens[:count]]):
+                    return count
+        return len(tokens) + 1
+
+    def _ends(self, known: int, tokens: list[int]) -> bool:
+        """Whether a string ends behind the first `known` characters of a text."""
+        text = self._text(tokens)
+        return any(text.find(s, max(0, known - len(s) + 1)) >= 0 for s in self.stop.strings)
+
+    def _text(self, tokens: list[int]) -> str:
+        text: str = self.stop.tokenizer.decode(
+            tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text

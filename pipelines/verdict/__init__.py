@@ -1,0 +1,1 @@
+"""Speculative Verdict: small experts draft, a strong model gives the verdict."""

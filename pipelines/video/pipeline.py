@@ -1,0 +1,382 @@
+"""Text to video, block by block: a block-causal Wan's pipeline."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from diffusers import AutoencoderKLWan
+from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
+
+from ...config import SpecConfig
+from ...devices import wait
+from ...engine.draft import Context, Interrupted
+from ...errors import InputError
+from ...methods import Modality
+from ...models.wan.clips import MOST_STEPS, WanClips
+from ...models.wan.frame_router import FrameRouter
+from ...models.wan.sampler import FewStepSampler
+from ...models.wan.target import VideoTarget
+from ...models.wan.transformer import WanTransformer
+from ...models.wan.window import ContextWindow
+from ...registry import check_name
+from ...rewards.base import BlockReward, Reward
+from ...rewards.frames import FrameJudge
+from ...rewards.registry import PUBLISHED, REWARDS, check_threshold, load_reward
+from ...rewards.router import RouterReward
+from ..arguments import check_arguments, checked
+from ..base import SpeculativePipeline, owned
+from ..notices import Notices
+from ..output import VideoBlock, VideoOutput
+from ..prompts import captions_of, check_count, check_tensor_inputs, negatives
+from .components import check_parts, released_parts, text_encoder_class, told
+from .frames import OutputType, ShownFrames, emitted
+from .sizes import VideoSizes
+from .speculation import Snapshot, VideoRun, begun, judged, make_routing_rule
+from .stats import VideoStats
+
+
+class VideoPipeline(SpeculativePipeline):
+    """A block-causal Wan, a streaming autoencoder, and maybe a cheap model that drafts.
+
+    Args:
+        transformer: the target.
+        vae: its latents are what is denoised.
+        text_encoder, tokenizer: (U)MT5 encoder and its tokenizer.
+        drafter: a cheaper model of the same latents, blocks and text features: a smaller one, or
+            one of fewer steps, without guidance.
+        router: guesses how near the drafter's frames are to the target's own; reward "router".
+
+    Attributes:
+        reward: judges frames in place of the one that `SpecConfig.reward` names; None: that one.
+
+    Raises:
+        InputError: the parts do not fit each other.
+    """
+
+    embedded = "video"
+    modality: ClassVar[Modality] = "video"
+    without: ClassVar[str] = "plain"
+    _optional_components: ClassVar = ["drafter", "router"]
+    component_classes: ClassVar = {
+        "transformer": WanTransformer,
+        "vae": AutoencoderKLWan,
+        "text_encoder": T5EncoderModel,
+        "tokenizer": PreTrainedTokenizerFast,
+        "drafter": WanTransformer,
+        "router": FrameRouter,
+    }
+    strangers: ClassVar = {
+        "WanPipeline": "its frames all read each other, and block video needs a block-causal "
+        "model: VideoPipeline.from_wan takes one, such as Self-Forcing's, and this folder as parts"
+    }
+    reward: Reward | BlockReward | None = None
+
+    def __init__(
+        self,
+        transformer: WanTransformer,
+        vae: AutoencoderKLWan,
+        text_encoder: T5EncoderModel | UMT5EncoderModel,
+        tokenizer: Any,
+        drafter: WanTransformer | None = None,
+        router: FrameRouter | None = None,
+    ) -> None:
+        super().__init__()
+        self._notices = Notices()
+        self.register_modules(
+            transformer=transformer,
+            vae=vae,
+            text_encoder=text_encoder,
+            tokenizer=tokenizer,
+            drafter=drafter,
+            router=router,
+        )
+        check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
+        self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
+        self._at_work: VideoRun | None = None
+
+    @checked
+    @torch.inference_mode()
+    def __call__(
+        self,
+        prompt: str | list[str],
+        negative_prompt: str | list[str] | None = None,
+        height: int | None = None,
+        width: int | None = None,
+        num_frames: int | None = None,
+        num_inference_steps: int | None = None,
+        timesteps: Sequence[float] | None = None,
+        shift: float | None = None,
+        guidance_scale: float | None = None,
+        window: ContextWindow | None = None,
+        num_videos_per_prompt: int = 1,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        resume: Snapshot | None = None,
+        output_type: OutputType = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
+        callback_on_block: Callable[[Any, VideoBlock], Any] | None = None,
+    ) -> VideoOutput | tuple[Any, VideoStats]:
+        """Make clips, all of the same length.
+
+        Args:
+            prompt: what a clip shows, or several.
+            negative_prompt: what the unconditional rows are told under guidance; None: nothing.
+            height, width: pixels (default: what the model was made for).
+            num_frames: of whole blocks (default: what the model was made for).
+            num_inference_steps: from noise to a block, evenly from 1000 (default: what the model
+                was made for).
+            timesteps: these steps in their place, falling from 1000.
+            shift: warps the steps, see `FewStepSampler` (default: what the model was made for).
+            guidance_scale: classifier-free guidance s; 1: none (default: what the model was made
+                for, which of few-step models is none).
+            window: which earlier blocks are read (default: the model's own); with a rolling one
+                memory does not grow with the clip.
+            num_videos_per_prompt: clips per prompt.
+            generator: one for all clips, or a list with one each; the same seed gives the same
+                clip, alone or in a batch.
+            resume: what `snapshot` gave: go on with those clips up to `num_frames` in all. Seeds
+                are theirs, and what is returned is what was made since. The prompt may be another.
+            output_type: "pil", "np", "pt", "latent", or "none": frames are only streamed.
+            return_dict: a `VideoOutput`, else the tuple (frames, stats).
+            callback_on_step_end: called as `callback(pipe, round, blocks so far, {"latents": …,
+                "stats": …})` after every block, with its latents `[B, F, C, h, w]` and the stats so
+                far, such as who made it; set `pipe.interrupt = True` in it to stop. From another
+                thread this ends the call before the target's next step: what is returned are the
+                blocks that stand, and there is no `snapshot`. What it returns is not read.
+            callback_on_step_end_tensor_inputs: as in Diffusers; there are the latents alone.
+            callback_on_block: called as `callback(pipe, block)` for every clip's block as soon as
+                it stands, see `VideoBlock`.
+
+        Raises:
+            InputError: an argument is out of range, or does not fit the model or the method.
+        """
+        captions = captions_of(prompt)
+        check_count(num_videos_per_prompt, "num_videos_per_prompt")
+        check_tensor_inputs(callback_on_step_end_tensor_inputs)
+        prompts = [caption for caption in captions for _ in range(num_videos_per_prompt)]
+        shown = ShownFrames(output_type, len(prompts), self.pictures)
+        sampler = self._sampler(num_inference_steps, timesteps, shift, guidance_scale)
+        sizes = VideoSizes(self.transformer, self.vae)
+        size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
+        seeds, done = begun(len(prompts), generator, resume)
+        if done >= blocks:
+            raise InputError(
+                f"the clips have {sizes.frames(done)} frames already; num_frames is of the whole "
+                "clip, and must be more"
+            )
+        self._at_work, self._interrupt = None, False  # the last call's caches go
+
+        self.check_speculation(self.speculation)  # a reward may have come, or gone, since
+        config, stats = self.speculation.serving(self.modality), VideoStats(device=self.device)
+        models = [model for model in self._models(config) if model is not None]
+        samplers = [
+            sampler if model is self.transformer else self._quick(sampler, config)
+            for model in models
+        ]
+        guided = any(each.guided for each in samplers)
+        untold = negatives(negative_prompt or "", captions) if guided else None
+        reward = self._reward(config) if judged(config) else None
+        with stats.phase("encode"):
+            length = self.transformer.config.text_len
+            heard = told(self.tokenizer, self.text_encoder, captions, untold, length)
+            texts = [text for text in heard for _ in range(num_videos_per_prompt)]
+            clips, *small = (
+                WanClips(model, [t[: 1 + own.guided] for t in texts], *size, own, blocks, window)
+                for model, own in zip(models, samplers, strict=True)
+            )
+            wait(self.device)
+        judge = None if reward is None else FrameJudge(reward, prompts)
+        making = "draft" if config.drafter_only else "regenerate"
+        target = VideoTarget(clips, self.vae, judge, stats.part, making)
+        drafter = small[0] if small else None
+        work = VideoRun(config, target, drafter, judge, seeds, stats, self.on_engine)
+        if resume is not None:
+            work.restore(resume)
+        self._at_work = work
+        clips.before_step = self._check_interrupt
+        with self.progress_bar(total=blocks - done) as bar:
+
+            def on_block(context: Context) -> bool:
+                bar.update()
+                for block in emitted(work):
+                    shown.add(block)
+                    if callback_on_block is not None:
+                        callback_on_block(self, block)
+                if callback_on_step_end is not None:
+                    told = {"latents": owned(context.last[:, 0]), "stats": stats}
+                    callback_on_step_end(self, context.round, work.blocks, told)
+                return self._interrupt
+
+            work.run(blocks - done, on_block)
+        if drafter is not None and not self._interrupt and work.pace.plain is not None:
+            self._notices.check(stats, work.pace.plain, work.pace.spent)
+        frames = shown.frames()
+        if not return_dict:
+            return frames, stats
+        return VideoOutput(frames=frames, stats=stats, made_by=stats.made_by, rewards=stats.rewards)
+
+    def _check_interrupt(self) -> None:
+        """Raise `Interrupted` if somebody stopped the call."""
+        if self._interrupt:
+            raise Interrupted
+
+    def snapshot(self) -> Snapshot:
+        """What `resume` needs to go on with the clips of the last call, or of the one that a
+        callback interrupts: tensors by name, for a safetensors file too.
+
+        Raises:
+            InputError: there are none.
+        """
+        if self._at_work is None:
+            raise InputError("there are no clips to go on with; make some first")
+        return self._at_work.snapshot()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the last call's caches and decoder states take; 0 before the first."""
+        return 0 if self._at_work is None else self._at_work.nbytes
+
+    def check_speculation(self, config: SpecConfig) -> None:
+        """Raise an `InputError` if `config` can't run here."""
+        super().check_speculation(config)
+        parts = config.serving(self.modality)
+        make_routing_rule(parts)
+        if not judged(parts):
+            return
+        if self.reward is None:
+            self._check_named(parts.reward)
+        name = parts.reward if self.reward is None else self.reward.name
+        if parts.rule == "reward-threshold":  # what it usually is, is the router's alone
+            check_threshold("tau", parts.tau if name == RouterReward.name else config.tau, name)
+        elif parts.wished_quality is not None:
+            check_threshold("wished_quality", parts.wished_quality, name)
+
+    def _check_named(self, reward: str) -> None:
+        """Raise an `InputError` if the pipeline can't have a reward by its name alone."""
+        check_name(REWARDS.kind, reward, [RouterReward.name, *REWARDS.names()])
+        if reward == RouterReward.name and self.router is None:
+            known = ", ".join(REWARDS.names())
+            raise InputError(f"this pipeline has no router: train one, or name a reward: {known}")
+        if reward in PUBLISHED:
+            raise InputError(
+                f"reward {reward!r} needs its weights: set pipe.reward = "
+                f"mmspec.rewards.registry.load_reward({reward!r}, PATH), where PATH is "
+                f"{PUBLISHED[reward]}"
+            )
+
+    def check_call(self, config: SpecConfig, **call: Any) -> None:
+        """Raise an `InputError` if a call with these arguments can't be made by `config`.
+
+        Of its arguments those are looked at that say how clips are made, not what they show.
+        """
+        self.check_speculation(config)
+        check_arguments(type(self).__call__, call, self)
+        named = inspect.signature(type(self).__call__).parameters
+        given = {name: parameter.default for name, parameter in named.items()} | call
+        sizes = VideoSizes(self.transformer, self.vae)
+        read = inspect.signature(self._sampler).parameters
+        sampler = self._sampler(*(given[name] for name in read))
+        if self.drafter is not None:
+            self._quick(sampler, config)
+        sizes.latents(given["height"], given["width"])
+        sizes.blocks(given["num_frames"])
+
+    @classmethod
+    def component_class(cls, name: str, folder: Path) -> Any:
+        if name == "text_encoder":
+            return text_encoder_class(folder)
+        return super().component_class(name, folder)
+
+    @classmethod
+    def from_wan(
+        cls,
+        transformer: str | Path,
+        parts: str | Path,
+        drafter: str | Path | None = None,
+        dtype: torch.dtype = torch.float32,
+        **options: Any,
+    ) -> VideoPipeline:
+        """The released files of Self-Forcing or CausVid, and what they share with Wan2.1.
+
+        Args:
+            transformer: of the target, see `load_wan`; block-causal, which Wan2.1's own is not.
+            parts: folder with `vae`, `text_encoder` and `tokenizer`, as in
+                Wan-AI/Wan2.1-T2V-1.3B-Diffusers.
+            drafter: of a cheaper model.
+            dtype: of the weights.
+            options: of both, such as `window`, see `load_wan`.
+
+        Raises:
+            InputError: a file is unreadable, a tensor does not fit, or a model is not block-causal.
+        """
+        return cls(**released_parts(transformer, parts, drafter, dtype, **options))
+
+    def _needed(self, config: SpecConfig) -> tuple[str, ...]:
+        """All but the router: a reward of the user's takes its place (`check_speculation`)."""
+        return tuple(part for part in super()._needed(config) if part != "router")
+
+    # --- parts of a call --------------------------------------------------------------------------
+
+    def _sampler(
+        self,
+        num_inference_steps: int | None,
+        timesteps: Sequence[float] | None,
+        shift: float | None,
+        guidance_scale: float | None,
+    ) -> FewStepSampler:
+        """From noise to the target's blocks; the arguments are those of a call."""
+        made_for, usual = self.transformer.config, FewStepSampler.usual(self.transformer)
+        shift = usual.shift if shift is None else shift
+        guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
+        most = len(timesteps or ()) or num_inference_steps or 0
+        if most > MOST_STEPS:
+            raise InputError(f"a block is made in at most {MOST_STEPS} steps, not {most}")
+        if timesteps:
+            return FewStepSampler(tuple(timesteps), shift, guidance_scale, usual.renoise)
+        count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
+        return FewStepSampler.even(count, shift, guidance_scale, usual.renoise)
+
+    def _quick(self, sampler: FewStepSampler, config: SpecConfig) -> FewStepSampler:
+        """From noise to the drafter's blocks: under the guidance and in as many steps as it was
+        made for, or as `draft_steps` says, and in no more than the target's.
+
+        Raises:
+            InputError: `draft_steps` are more.
+        """
+        if (config.draft_steps or 0) > len(sampler.steps):
+            raise InputError(
+                f"draft_steps {config.draft_steps} is more than the target's {len(sampler.steps)}"
+            )
+        made_for, steps = self.drafter.config, sampler.steps
+        count = config.draft_steps or made_for.sample_steps
+        if count < len(steps):
+            steps = FewStepSampler.even(count, sampler.shift).steps
+        guidance = made_for.sample_guidance
+        return replace(
+            sampler,
+            steps=steps,
+            guidance_scale=sampler.guidance_scale if guidance is None else guidance,
+            renoise=made_for.sample_renoise,
+        )
+
+    def _models(self, config: SpecConfig) -> tuple[WanTransformer, WanTransformer | None]:
+        """What makes blocks in the target's place, and what drafts."""
+        if config.drafter_only:
+            return self.drafter, None
+        return self.transformer, self.drafter if "drafter" in config.needs else None
+
+    def _reward(self, config: SpecConfig) -> Reward | BlockReward:
+        if self.reward is not None:
+            return self.reward
+        if config.reward == RouterReward.name:
+            return RouterReward(self.router, self.tokenizer)
+        wanted = config.reward, str(self.device)
+        if self._loaded is None or self._loaded[0] != wanted:
+            self._loaded = wanted, load_reward(config.reward, device=str(self.device))
+        return self._loaded[1]

@@ -1,0 +1,248 @@
+"""Clips at work: the engine of a configuration, block by block, and how to go on later."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...config import SpecConfig
+from ...draft.guarded import GuardedDrafter
+from ...draft.null import NullDrafter
+from ...draft.video.block_video import BlockVideoDrafter
+from ...draft.video.block_video_ahead import AheadBlockVideoDrafter
+from ...draft.video.side_thread import SideThread
+from ...engine.accept.routing.random_routing import RandomRoutingRule
+from ...engine.accept.routing.reward_mean import RewardMeanRule
+from ...engine.accept.routing.reward_rank import RewardRankRule
+from ...engine.accept.routing.reward_threshold import RewardThresholdRule
+from ...engine.coins import ProductionCoins
+from ...engine.draft import Context
+from ...engine.length.constant import ConstantLength
+from ...engine.loop import run
+from ...engine.protocols import Engine
+from ...errors import InputError
+from ...methods import REWARDED
+from ...models.wan.clips import WanClips
+from ...models.wan.target import VideoTarget
+from ...rewards.frames import FrameJudge
+from ..base import owned, row_seeds
+from .pace import Pace
+from .stats import VideoStats
+
+RoutingRule = RewardThresholdRule | RewardRankRule | RewardMeanRule | RandomRoutingRule
+MEMORIES = {RewardRankRule: ("seen", "owed"), RewardMeanRule: ("stood",)}  # of rules, of a clip
+Snapshot = dict[str, Tensor]
+
+
+def make_routing_rule(config: SpecConfig) -> RoutingRule:
+    """The acceptance rule of a configuration for video; of the plain loop, one that asks nobody."""
+    config = config.resolved()
+    if config.rule == "reward-rank" and config.wished_quality is not None:
+        return RewardMeanRule(config.wished_quality, config.frame_rule)
+    if config.rule == "reward-rank":
+        return RewardRankRule(config.draft_share, config.frame_rule)
+    if config.rule == "random-routing":
+        return RandomRoutingRule(config.draft_share)
+    tau = math.inf if config.tau is None else config.tau  # None: of the plain loop
+    return RewardThresholdRule(tau, config.frame_rule)
+
+
+def judged(config: SpecConfig) -> bool:
+    """Whether a configuration asks a reward."""
+    return config.resolved().rule in REWARDED
+
+
+@dataclass
+class VideoRun:
+    """The clips of one call.
+
+    Args:
+        config: complete, see `SpecConfig.serving`.
+        target: makes blocks; of "drafter-only" by the small model.
+        small: clips of the small model; None: nobody drafts.
+        judge: of drafted frames, if the rule asks one.
+        seeds: one a clip.
+        stats: counters to fill.
+        on_engine: is given the engine before it runs.
+
+    Attributes:
+        pace: what blocks are seen to take, and plainly would.
+    """
+
+    config: SpecConfig
+    target: VideoTarget
+    small: WanClips | None
+    judge: FrameJudge | None
+    seeds: list[int]
+    stats: VideoStats
+    on_engine: Callable[[Engine], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.rule = make_routing_rule(self.config)
+        self.drafter: GuardedDrafter | None = None
+        self._whole = True  # all clips end at the same block
+        self._ahead: AheadBlockVideoDrafter | None = None
+        if self.small is not None:
+            given = self.small, self.target.clips.steps, self.stats.part
+            ahead = self.config.draft_ahead
+            if self.device.type == "cuda" if ahead is None else ahead:
+                self._ahead = AheadBlockVideoDrafter(*given, SideThread(self.device))
+            self.drafter = GuardedDrafter(self._ahead or BlockVideoDrafter(*given), None, 1)
+        self.stats.method = self.config.method
+        alone = self.drafter is None and not self.config.drafter_only
+        self.stats.contract = "exact" if alone else "lossy"
+
+    @property
+    def blocks(self) -> int:
+        """Of every clip so far."""
+        return self.target.clips.blocks(0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the latents are."""
+        return self.target.clips.model.patch_embedding.weight.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of caches and decoder states."""
+        return self.target.nbytes + (0 if self.small is None else self.small.nbytes)
+
+    def run(self, blocks: int, on_block: Callable[[Context], bool]) -> None:
+        """Emit so many more blocks of every clip; `on_block` returns True to stop."""
+        clips, over, device = self.target.clips, self.blocks, self.device
+        first = torch.zeros(clips.rows, 1, *clips.shape, dtype=clips.dtype, device=device)
+        engine = Engine(
+            self.target,
+            self.drafter or NullDrafter(),
+            self.rule,
+            ConstantLength(1, after=max(0, self.config.forced_blocks - over)),
+            ProductionCoins(self.seeds, device, over),
+        )
+        if self.on_engine is not None:
+            self.on_engine(engine)
+        fixed = self.stats.seconds.get("encode", 0.0)
+        share, wish = self.config.draft_share, self.config.wished_speedup
+        self.pace = Pace(wish, clips.rows * blocks, share, fixed)
+
+        def observed(context: Context) -> bool:
+            self._observe()
+            self._keep(self.pace)
+            self._whole = True
+            stop = on_block(context)
+            self._whole = stop
+            return stop
+
+        self._whole = False
+        try:
+            context = run(engine, clips.rows, blocks, self.stats, observed, device, first, held=1)
+        finally:
+            if self._ahead is not None:
+                self._ahead.close()
+                self.stats.wasted = self._ahead.wasted
+        self._whole = self._whole or all(context.finished)  # else it broke off within a block
+        self.pace.close()
+
+    def _observe(self) -> None:
+        small = self.config.drafter_only
+        if small:  # the target took no part
+            for counts in (self.stats.calls, self.stats.target_tokens):
+                counts[:] = [0] * len(counts)
+        for row, block in enumerate(self.target.emitted):
+            self.stats.made_by[row].append("drafter" if block.drafted or small else "target")
+            self.stats.rewards[row].append(block.rewards.tolist())
+        if self.drafter is not None:
+            self.stats.fault = self.drafter.fault
+        if self._ahead is not None:
+            self.stats.wasted = self._ahead.wasted
+        if self.judge is not None:
+            self.stats.unjudged, self.stats.reason = self.judge.failures, self.judge.reason
+
+    def _keep(self, pace: Pace) -> None:
+        """Look at a round; as many drafts as a wished speed-up needs stand in the next."""
+        emitted = self.target.emitted
+        tried = sum(len(block.rewards) > 0 for block in emitted)
+        made = sum(not block.drafted for block in emitted)
+        clips, read = self.target.clips, self.target.surplus if made else 0
+        usual = made * (clips.steps + 1)  # each block, and the one before it
+        part, since = read / max(1, usual + read), pace.before.get("regenerate", 0.0)
+        self.stats.move("regenerate", "commit", part, since)
+        unread = sum(max(0, clips.waiting(row) - 1) for row in range(clips.rows))
+        share = pace.observe(self.stats.parts, tried, made, len(emitted), read, unread)
+        if isinstance(self.rule, RewardRankRule) and pace.wish is not None:
+            self.rule.draft_share, self.rule.owed = share, None  # the pace makes up for what stood
+
+    def snapshot(self) -> Snapshot:
+        """All that `restore` needs, as tensors of their own that a safetensors file can hold.
+
+        Raises:
+            InputError: the call broke off within a block.
+        """
+        if not self._whole:
+            raise InputError("the last call broke off within a block: its clips can't go on")
+        found = {"seeds": torch.tensor(self.seeds), "blocks": torch.tensor([self.blocks])}
+        for name in MEMORIES.get(type(self.rule), ()):
+            memory = getattr(self.rule, name)
+            found |= {} if memory is None else {name: memory}
+        for row in range(len(self.seeds)):
+            for name, part in self._parts():
+                kept = part.snapshot(row)
+                found |= {f"{name}.{row}.{key}": tensor for key, tensor in kept.items()}
+        return {name: owned(tensor.contiguous()) for name, tensor in found.items()}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot.
+
+        Raises:
+            InputError: it is of other clips, or of a method with other models.
+        """
+        for row in range(len(self.seeds)):
+            for name, part in self._parts():
+                start = f"{name}.{row}."
+                kept = {
+                    k.removeprefix(start): t for k, t in snapshot.items() if k.startswith(start)
+                }
+                if not kept:
+                    raise InputError(
+                        f"the snapshot has no cache of the {name}; go on by a method of the kind "
+                        "that it began with"
+                    )
+                part.restore(row, kept)
+        for name in MEMORIES.get(type(self.rule), ()):
+            memory = snapshot.get(name)
+            setattr(self.rule, name, None if memory is None else memory.to(self.device))
+
+    def _parts(self) -> Sequence[tuple[str, VideoTarget | WanClips]]:
+        parts: list[tuple[str, VideoTarget | WanClips]] = [("target", self.target)]
+        if self.small is not None and self.stats.fault is None:  # else it knows the clips no more
+            parts.append(("drafter", self.small))
+        return parts
+
+
+def begun(
+    rows: int,
+    generator: torch.Generator | list[torch.Generator] | None,
+    resume: Snapshot | None,
+) -> tuple[list[int], int]:
+    """Seeds of the clips, and the blocks that each has already.
+
+    Raises:
+        InputError: `resume` is no snapshot, of another number of clips, or there is a generator
+            beside it.
+    """
+    if resume is None:
+        return row_seeds(generator, rows), 0
+    try:
+        (done,) = resume["blocks"].tolist()
+        seeds = [int(seed) for seed in resume["seeds"].tolist()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError("resume takes what pipe.snapshot() gave") from error
+    if generator is not None or len(seeds) != rows:
+        raise InputError(
+            f"resume goes on with {len(seeds)} clips and their seeds: give as many prompts and no "
+            "generator"
+        )
+    return seeds, int(done)

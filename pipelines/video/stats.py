@@ -1,0 +1,104 @@
+"""Counters of block video: rows are clips, tokens are blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+import torch
+
+from ...devices import wait
+from ...engine.stats import SpecStats
+
+
+@dataclass
+class VideoStats(SpecStats):
+    """What a batch of clips took.
+
+    A call is a forward pass of the target: a block takes one a step, and blocks that wait too long
+    to be written to its cache one more.
+
+    Args:
+        device: that parts wait for, so that they have all their seconds; None: the processor.
+
+    Attributes:
+        parts: seconds for "draft", "decode", "reward", "regenerate", "commit"; they lie within the
+            phases of the loop, and none is counted twice: of a draft that was made ahead, "draft"
+            has what was waited for, and what lay under the reward is in the other parts alone.
+            Drafts that stood are read along with the next block that the target makes; "commit" has
+            their share of its seconds, by the blocks in its calls.
+        made_by: of every block of every clip, "drafter" or "target".
+        rewards: of the frames that the drafter proposed for each; empty where nobody judged.
+        unjudged: blocks that were rejected because the reward failed or is no number.
+        reason: why the first of them was; None: there was none.
+        wasted: blocks that were drafted ahead, wholly or in part, and thrown away, since the one
+            before them fell or the clip was interrupted. How many of a batch were begun by then is
+            a matter of time, so this alone may differ from run to run.
+    """
+
+    parts: dict[str, float] = field(default_factory=dict)
+    made_by: list[list[str]] = field(default_factory=list)
+    rewards: list[list[list[float]]] = field(default_factory=list)
+    unjudged: int = 0
+    reason: str | None = None
+    wasted: int = 0
+    device: InitVar[torch.device | None] = None
+
+    def __post_init__(self, device: torch.device | None) -> None:
+        self._device = device or torch.device("cpu")  # no field: those are told as JSON
+
+    def start(self, rows: int) -> None:
+        super().start(rows)
+        self.made_by, self.rewards = [[] for _ in range(rows)], [[] for _ in range(rows)]
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Adds the time of its block to `parts[name]`; a draft that is made ahead goes on."""
+        started = time.perf_counter()
+        yield
+        wait(self._device)
+        self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - started
+
+    def move(self, source: str, to: str, share: float, since: float) -> None:
+        """Count a share of the seconds of a part as another's, of those from `since` on."""
+        seconds = share * (self.parts.get(source, 0.0) - since)
+        if seconds:
+            self.parts[source] -= seconds
+            self.parts[to] = self.parts.get(to, 0.0) + seconds
+
+    @property
+    def drafted_share(self) -> float:
+        """Share of all blocks that are the drafter's."""
+        makers = [maker for clip in self.made_by for maker in clip]
+        return makers.count("drafter") / max(1, len(makers))
+
+    def _add(self, other: SpecStats) -> None:
+        super()._add(other)
+        assert isinstance(other, VideoStats)
+        for name, seconds in other.parts.items():
+            self.parts[name] = self.parts.get(name, 0.0) + seconds
+        self.made_by += other.made_by
+        self.rewards += other.rewards
+        self.unjudged += other.unjudged
+        self.reason = self.reason or other.reason
+        self.wasted += other.wasted
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **super().as_dict(),
+            "parts": self.parts,
+            "drafted_share": self.drafted_share,
+            "made_by": self.made_by,
+            "rewards": [[_numbers(block) for block in clip] for clip in self.rewards],
+            "unjudged": self.unjudged,
+            "reason": self.reason,
+            "wasted": self.wasted,
+        }
+
+
+def _numbers(rewards: list[float]) -> list[float | None]:
+    """JSON has no NaN."""
+    return [None if reward != reward else reward for reward in rewards]

@@ -1,0 +1,1 @@
+"""Text about pictures, and plain text."""

@@ -1,0 +1,227 @@
+"""The networks that draft for a transformers model, and what they are shown of its prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from ...config import SpecConfig
+from ...draft.feature.head_model import head_decoder, head_model
+from ...engine.stats import SpecStats
+from ...errors import InputError
+from ...models.guided import GuidedDecoder
+from ...models.heads.base import DraftHead
+from ...models.heads.columns import Images
+from ...models.heads.decoder import FeatureHeadDecoder, HeadDecoder
+from ...models.heads.loading import name_of
+from ...models.heads.specvlm import SpecVlmHead
+from ...models.loading import cast
+from ...models.transformers.probe import probed
+from ...models.transformers.prompted import Prompt, PromptedDecoder
+from ...models.transformers.vlm import VisualPrompt
+from .request import Request
+from .visual_compression import PictureShortener
+
+# most rows that one of two models of the same tokenizer has beyond the other: vocabularies are
+# padded to round numbers (Qwen2.5: 151,936 rows of the small models, 152,064 of the large ones)
+PADDING = 512
+
+
+class Drafting:
+    """A draft model or a draft head beside a target, or neither.
+
+    Args:
+        target: the model that is to be sped up.
+        config: complete.
+        drafter: a smaller model of the same vocabulary; one of the two may have some rows more, as
+            padding.
+        head: made for the target.
+
+    Attributes:
+        drafter: the draft model, if there is one.
+        scratch: tokens that a call may add beyond the output.
+
+    Raises:
+        InputError: the method needs another one, or does not need this one, or what is there does
+            not fit the target.
+    """
+
+    def __init__(
+        self,
+        target: PromptedDecoder,
+        config: SpecConfig,
+        drafter: PreTrainedModel | None = None,
+        head: DraftHead | None = None,
+    ) -> None:
+        self.target, self.config, self.head = target, config, head
+        self.drafter = None if drafter is None else probed(drafter)
+        self._check_needs()
+        self._head: HeadDecoder | None = None
+        self.refresh()
+        # the blocks of some heads reach further than what is asked of them
+        self.scratch = config.extent.most_read + int(getattr(head, "block_size", 0))
+        self._shorteners: dict[PromptedDecoder, PictureShortener] = {}
+        for decoder, name, share in (
+            (self.target, config.target_compressor, config.target_keep),
+            (self.drafter, config.draft_compressor, config.draft_keep),
+        ):
+            if name is not None and decoder is not None:
+                self._shorteners[decoder] = PictureShortener(decoder, name, share)
+
+    def _check_needs(self) -> None:
+        config, target, drafter, head = self.config, self.target, self.drafter, self.head
+        name = config.method
+        if name == "verdict":
+            raise InputError(
+                "method 'verdict' asks several models: call SpeculativeVerdict, or `mmspec ask "
+                "--method verdict --expert FOLDER`"
+            )
+        needs = {"drafter", f"heads/{config.head}"}
+        if config.unverified or set(config.needs) - needs:
+            raise InputError(f"method {name!r} is one of our own image pipeline")
+        wanted = "drafter" in config.needs
+        if config.head is not None and head is None:
+            raise InputError(
+                f"method {name!r} needs the draft head {config.head!r} and there is none; make it: "
+                f"mmspec train vlm-head --method {config.head} --pipeline FOLDER"
+            )
+        if head is not None and config.head is None:
+            raise InputError(f"method {name!r} has no draft head; leave head out")
+        if head is not None and name_of(head) != config.head:
+            raise InputError(
+                f"method {name!r} needs a head of {config.head!r}, and this is one of "
+                f"{name_of(head)!r}"
+            )
+        if wanted and drafter is None:
+            raise InputError(
+                f"method {name!r} needs a draft model: give drafter=, or use {target.method!r}"
+            )
+        if drafter is not None and not wanted:
+            raise InputError(f"method {name!r} has no draft model; leave drafter out")
+        if drafter is not None:
+            if not self.share_words(drafter.vocab_size, target.vocab_size):
+                raise InputError(
+                    f"the drafter has {drafter.vocab_size} tokens and the model "
+                    f"{target.vocab_size}, which is more than padding; they must share a vocabulary"
+                )
+            if not config.drafter_only:
+                drafter.drafts_for = target.vocab_size
+
+    @staticmethod
+    def share_words(one: int, other: int) -> bool:
+        """Whether vocabularies of so many rows may be one, but for padding."""
+        less, more = sorted((one, other))
+        return more - less <= min(PADDING, less // 16)
+
+    @property
+    def networks(self) -> tuple[PreTrainedModel | None, DraftHead | None]:
+        """The draft model and the head, as they were given."""
+        return None if self.drafter is None else self.drafter.model, self.head
+
+    def refresh(self) -> None:
+        """Look the weights up again: the target, which comes first, may have been moved.
+
+        Raises:
+            InputError: the head was made for another model, or is in training mode.
+        """
+        if self.drafter is not None:
+            self.drafter.refresh()
+        head = self.head
+        if head is None:
+            return
+        if head.training:
+            raise InputError("the draft head is in training mode; call head.eval() first")
+        weight = self.target.embeddings
+        kept = None if self._head is None else self._head.embeddings
+        if kept is None or (kept.device, kept.dtype) != (weight.device, weight.dtype):
+            self._head = head_decoder(cast(head.to(weight.device), weight.dtype), self.target)
+        if isinstance(head, SpecVlmHead):
+            head.choose = self.config.branch or head.config.choose
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Around a generation: compressors look at vision towers."""
+        with ExitStack() as towers:
+            for shortener in self._shorteners.values():
+                towers.enter_context(shortener.watching())
+            yield
+
+    def repacked(self) -> AbstractContextManager[None]:
+        """See `CausalDecoder.repacked`, of the draft model."""
+        return nullcontext() if self.drafter is None else self.drafter.repacked()
+
+    def own(
+        self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        """What the draft model reads in place of what transformers prepares for the target.
+
+        Args:
+            given: what the target was given.
+            drafter_inputs: what the drafter was given of its own.
+        """
+        if drafter_inputs is not None and self.drafter is None:
+            raise InputError("there are drafter_inputs, and no draft model")
+        sees = self.drafter is not None and self.drafter.sees
+        return given if drafter_inputs is None and sees else drafter_inputs
+
+    def prompt(
+        self,
+        request: Request,
+        decoder: PromptedDecoder,
+        given: Mapping[str, Any],
+        own: Mapping[str, Any] | None,
+    ) -> Prompt:
+        """What one of the models is to continue, its pictures shortened if that is asked."""
+        shortener = self._shorteners.get(decoder)
+        if shortener is None:
+            return request.prompt(decoder, own)
+        inputs = given if own is None else own
+        return request.prompt(decoder, own, lambda prompt: shortener(prompt, inputs))
+
+    def model(
+        self,
+        request: Request,
+        target: GuidedDecoder,
+        prompt: Prompt,
+        given: Mapping[str, Any],
+        own: Mapping[str, Any] | None,
+        stats: SpecStats,
+    ) -> GuidedDecoder | None:
+        """What drafts in one generation; None: no network of its own.
+
+        Args:
+            request: what is asked for.
+            target, prompt: the target, before it starts, and what it continues.
+            given, own: see `own`.
+            stats: are told what the draft model sees.
+        """
+        config = self.config
+        if self._head is not None:
+            images = None
+            if isinstance(prompt, VisualPrompt):
+                images = Images.of(prompt.images, target.prefix.device)
+            law = request.ranked if config.ranks else None
+            return head_model(self._head, target, images, law)
+        if self.drafter is None or config.drafter_only:
+            return None
+        seen = self.prompt(request, self.drafter, given, own)
+        stats.draft_visual_tokens = visual_tokens(seen)
+        return request.guided(self.drafter, seen, self.scratch, config.ranks)
+
+    def tell(self, stats: SpecStats) -> None:
+        """What a head made of the pictures of the last generation."""
+        if isinstance(self._head, FeatureHeadDecoder):
+            rows = len(stats.calls)  # those without a condition stand behind them
+            stats.draft_visual_tokens = self._head.visual()[:rows]
+            stats.branches = self._head.branches()[:rows]
+
+
+def visual_tokens(prompt: Prompt) -> list[int]:
+    """Columns of pictures in a prompt, per row; none for a model that sees none."""
+    if not isinstance(prompt, VisualPrompt):
+        return []
+    counts: list[int] = prompt.visual.sum(1).tolist()
+    return counts

@@ -1,0 +1,324 @@
+"""Speculation in a transformers model's own `generate`."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
+
+from ...config import SpecConfig
+from ...draft.guarded import GuardedDrafter
+from ...draft.null import NullDrafter
+from ...draft.prompt_lookup import PromptLookupDrafter
+from ...draft.self_speculation import SelfDrafter
+from ...engine.coins import ProductionCoins
+from ...engine.draft import Context
+from ...engine.loop import run
+from ...engine.protocols import Engine
+from ...engine.stats import SpecStats
+from ...errors import InputError, reason
+from ...methods import SELF
+from ...models.heads.base import DraftHead
+from ...models.heads.loading import name_of
+from ...models.token_grid import TokenGrid
+from ...models.transformers.causal import CACHE_NAMES
+from ...models.transformers.probe import probed
+from ...models.transformers.processed_laws import ProcessedTarget
+from ...models.transformers.prompted import refuse
+from ...named import config_of
+from ..arguments import check_value, checked
+from ..base import row_seeds
+from ..costs import Costs
+from ..notices import Notices
+from ..parts import check_layers, make_drafter, make_length, make_rule
+from ..stopping import Stops, StopStrings, StopText
+from .draft_networks import Drafting, visual_tokens
+from .request import Request, Stream
+
+_CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
+_REFUSED = (
+    "custom_generate",
+    "assistant_model",
+    "synced_gpus",
+    *CACHE_NAMES,
+    "token_healing",
+    "output_scores",
+    "output_logits",
+    "output_attentions",
+    "output_hidden_states",
+)
+_TENSORS = ("input_ids", "attention_mask", "inputs_embeds")
+# what `generate` is told of how to generate; the rest of its arguments is the model's
+_HOW = {*GenerationConfig().to_dict(), *inspect.signature(GenerationMixin.generate).parameters}
+
+
+@checked
+def enable_speculation(
+    model: PreTrainedModel,
+    config: SpecConfig | str | None = None,
+    drafter: PreTrainedModel | None = None,
+    head: DraftHead | None = None,
+) -> None:
+    """Let `model.generate(...)` speculate from now on; nothing else has to change.
+
+    Prompts, lengths, warpers, guidance, seeds (`torch.manual_seed`) and outputs are those of
+    transformers; what speculation can't honour it refuses. What a call took is in
+    `model.speculation_stats`, a `SpecStats`. Only this object is changed, not its class.
+
+    The model is tried out on a few tokens, and refused if it says something else over our cache
+    than by itself. Afterwards it may be moved, cast, quantized, fine-tuned, wrapped in adapters,
+    hooked or copied; a compiled `forward` runs as it was before it was compiled.
+
+    Contracts are about the logits that a call computes. A call for several tokens rounds otherwise
+    than a call for one: where the two best logits lie within that, a greedy text may go on with
+    the other one. In float32 this is rare (they must lie about 1e-5 apart), in float16 and bfloat16
+    it is common, and transformers' own `generate` differs from itself in the same way between
+    batch sizes.
+
+    A drafter that sees is shown the pictures that the model is shown. One whose processor lays
+    prompts out in another way gets its own: `model.generate(**inputs, drafter_inputs=...)`, what
+    that processor makes of the same pictures and texts.
+
+    Args:
+        model: a transformers model that generates, such as `LlamaForCausalLM` or diffusers'
+            `pipe.vision_language_encoder` of a `GlmImagePipeline`.
+        config: how, or the name of a method, such as "draft" or "gsd[window=32]"; None: a draft
+            model's or the head's if there is one, or else what suits the model.
+        drafter: a smaller transformers model of the same vocabulary (but for rows of padding), for
+            methods that have one.
+        head: a draft head for this very model (`mmspec.load_head`), for methods
+            that have one. It is moved to where the model is, in its dtype.
+
+    Raises:
+        InputError: the model or the combination can't speculate.
+    """
+    speculation = Speculation(model, config, drafter, head)
+    disable_speculation(model)
+    speculation.before = vars(model).get("generate")
+    vars(model)["generate"] = speculation.generate
+
+
+def disable_speculation(model: PreTrainedModel) -> None:
+    """Put back the `generate` that the model had; one that does not speculate stays as it is."""
+    speculation = getattr(vars(model).get("generate"), "__self__", None)
+    if isinstance(speculation, Speculation):
+        del vars(model)["generate"]
+        vars(model).pop("speculation_stats", None)
+        if speculation.before is not None:
+            vars(model)["generate"] = speculation.before
+
+
+class Speculation:
+    """Takes the place of a model's `generate`.
+
+    transformers prepares everything and calls `_decode` for its own loop over tokens (what it calls
+    a custom `generate`), so that arguments mean what they always do.
+
+    Args:
+        model, config, drafter, head: see `enable_speculation`.
+
+    Attributes:
+        seeds: of the rows of a sampled call; None: drawn from torch's own generator.
+        on_round: called after every round; True interrupts, keeping what there is.
+    """
+
+    seeds: list[int] | None = None
+    on_round: Callable[[Context], bool] | None = None
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: SpecConfig | str | None,
+        drafter: PreTrainedModel | None = None,
+        head: DraftHead | None = None,
+    ) -> None:
+        if getattr(type(model), "generate", None) is not GenerationMixin.generate:
+            raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
+        self.model, self.target = model, probed(model)
+        if config is None and head is not None:
+            config = name_of(head)
+        if config is None:
+            config = "draft" if drafter is not None else self.target.method
+        self.config = config_of(config).serving(self.target.modality)
+        self.drafting = Drafting(self.target, self.config, drafter, head)
+        self.before: Any = None  # a `generate` of the object's own
+        self._costs, self._notices = Costs(), Notices()
+        check_layers(self.config, len(self.target.layers))
+        if set(self.config.drafters) & set(SELF):
+            self.target.blocks()  # they must be known to run a part of them
+
+    @checked
+    def generate(
+        self,
+        inputs: Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        streamer: Any = None,
+        drafter_inputs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Tensor | GenerateDecoderOnlyOutput:
+        """See transformers' `GenerationMixin.generate`; the seldom arguments by name.
+
+        Args:
+            drafter_inputs: what the draft model reads in place of the model's inputs:
+                `input_ids [B, T]`, left-padded, and what else its processor gives.
+
+        Raises:
+            InputError: an argument asks for what speculation can't give.
+        """
+        for name in _TENSORS:
+            check_value(name, kwargs.get(name), Tensor | None)
+        if self.model.training:
+            raise InputError("the model is in training mode; call model.eval() first")
+        configs = [c for c in (generation_config, self.model.generation_config) if c is not None]
+
+        def asked(name: str) -> Any:
+            given = (kwargs.get(name), *(getattr(config, name, None) for config in configs))
+            return next((value for value in given if value is not None), None)
+
+        strings, tokenizer = kwargs.pop("stop_strings", None), kwargs.pop("tokenizer", None)
+        if strings is not None:  # transformers loses the tokenizer on its way to a loop of ours
+            if tokenizer is None:
+                raise InputError("stop_strings need tokenizer= beside them")
+            more = [*(stopping_criteria or []), StopText(tokenizer, strings)]
+            stopping_criteria = StoppingCriteriaList(more)
+        elif asked("stop_strings") is not None:
+            refuse("stop_strings in a generation config; give them to generate itself")
+        for name in _REFUSED:
+            if asked(name) not in (None, False):
+                refuse(name)
+        if asked("cache_implementation") not in _CACHES:
+            refuse(f"cache_implementation {asked('cache_implementation')!r}")
+        given = {name: value for name, value in kwargs.items() if name not in _HOW}
+        if inputs is not None:
+            given["input_ids"] = inputs
+        ids = given.get("input_ids")
+        if ids is not None and not ids.numel() and given.get("inputs_embeds") is None:
+            raise InputError("the prompt is empty: input_ids hold no token")
+        try:
+            self.model._validate_model_kwargs(dict(given))
+        except ValueError as error:  # of a name that the model does not take
+            raise InputError(reason(error)) from error
+        own = self.drafting.own(given, drafter_inputs)
+        with self.target.generating(given), self.drafting.watching():
+            out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(
+                self.model,
+                inputs,
+                generation_config,
+                logits_processor,
+                stopping_criteria,
+                streamer=streamer,
+                custom_generate=partial(self._decode, streamer, given, own),
+                **kwargs,
+            )
+        return out
+
+    @torch.inference_mode()
+    def _decode(
+        self,
+        streamer: Any,
+        given: Mapping[str, Any],
+        own: Mapping[str, Any] | None,
+        model: PreTrainedModel,
+        input_ids: Tensor,
+        logits_processor: Sequence[Any],
+        stopping_criteria: Sequence[Any],
+        generation_config: GenerationConfig,
+        **inputs: Any,
+    ) -> Tensor | GenerateDecoderOnlyOutput:
+        """The loop over tokens, of what transformers has prepared."""
+        self.target.refresh()
+        self.drafting.refresh()
+        device = self.target.embeddings.device
+        stops = Stops.of(stopping_criteria)
+        request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
+        stats = SpecStats(method=self.config.method)
+        vars(model)["speculation_stats"] = stats  # a round may ask for those so far
+        engine = self._engine(request, given, own, stops, stats)
+        lossy = self.config.drafter_only or self.config.target_compressor is not None
+        stats.contract = "lossy" if lossy else engine.rule.contract
+        pad = generation_config.pad_token_id
+        if pad is None and stops.eos:
+            pad = stops.eos[0]
+        stream = None if streamer is None else Stream(streamer, int(pad or 0))
+
+        def on_round(context: Context) -> bool:
+            if stream is not None:
+                stream.tell(context)
+            told = self.on_round is not None and self.on_round(context)
+            return told or time.time() > stops.until
+
+        with self.target.repacked(), self.drafting.repacked():
+            context = run(engine, len(input_ids), request.limit, stats, on_round, device)
+            self._learn(engine, stats, all(context.finished))
+        if streamer is not None:
+            streamer.end()
+        # where no token fills a row up, rows that time cut short are as long as the shortest
+        width = min(context.base) if pad is None else max(context.base)
+        real = torch.arange(width, device=device) < context.lengths[:, None]
+        tokens = context.tokens[:, :width].where(real, int(pad or 0)).to(input_ids.device)
+        with torch.inference_mode(False):  # normal tensors, which their owner may edit
+            sequences = torch.cat([input_ids, tokens.clone()], dim=1)
+        if generation_config.return_dict_in_generate:
+            return GenerateDecoderOnlyOutput(sequences=sequences)
+        return sequences
+
+    def _engine(
+        self,
+        request: Request,
+        given: Mapping[str, Any],
+        own: Mapping[str, Any] | None,
+        stops: Stops,
+        stats: SpecStats,
+    ) -> Engine:
+        """Target, drafter, rule, length and coins of one generation."""
+        config, drafting = self.config, self.drafting
+        network = drafting.drafter if config.drafter_only else self.target
+        assert network is not None
+        prompt = drafting.prompt(request, network, given, own if config.drafter_only else None)
+        target = request.guided(network, prompt, drafting.scratch)
+        stats.visual_tokens = visual_tokens(prompt)
+        model = drafting.model(request, target, prompt, given, own, stats)
+        length = make_length(config, partial(self._costs.experience, config, target, model))
+        vocab_size = network.vocab_size
+        grid = TokenGrid(1, prompt.stride)
+        drafter = make_drafter(config, target, model, vocab_size, grid, length)
+        for part in getattr(drafter, "drafters", [drafter]):
+            if isinstance(part, PromptLookupDrafter):
+                part.prompt = prompt.text
+        if not isinstance(drafter, NullDrafter):
+            drafter = GuardedDrafter(drafter, vocab_size, config.extent.most_drafted)
+        rows = len(request.ids)
+        # transformers draws no number for a greedy output
+        seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
+        return Engine(
+            ProcessedTarget(target, request.law, vocab_size),
+            drafter,
+            make_rule(config, 0.0 if request.greedy else 1.0),
+            length,
+            ProductionCoins(seeds, target.prefix.device),
+            stops.eos or None,
+            StopStrings(stops.text, request.ids) if stops.text is not None else None,
+        )
+
+    def _learn(self, engine: Engine, stats: SpecStats, whole: bool) -> None:
+        """Complete the statistics; say so if speculation did not pay, unless it was cut short."""
+        guard, target = engine.drafter, engine.target
+        if isinstance(guard, GuardedDrafter):
+            stats.fault = guard.fault
+            if isinstance(guard.drafter, SelfDrafter):
+                stats.own_drafts = guard.drafter.share
+            if guard.fault is None:
+                self.drafting.tell(stats)
+            assert isinstance(target, ProcessedTarget)
+            if whole and stats.emitted:
+                call = self._costs.call(target.model)
+                self._notices.check(stats, max(stats.emitted) * call)

@@ -1,0 +1,303 @@
+"""Pictures and a question in, text out: any vision-language model of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.generation.streamers import BaseStreamer
+
+from ...config import SpecConfig
+from ...engine.draft import Context
+from ...engine.stats import SpecStats
+from ...errors import InputError
+from ...files import atomic_folder
+from ...models.heads.base import DraftHead
+from ...models.heads.loading import DraftHeads, load_head
+from ...models.transformers.prompt_inputs import Question, asked
+from ...models.transformers.vlm_folder import check_family, load_vlm
+from ...picture import BACKGROUND, open_picture
+from ..arguments import checked, is_chat
+from ..base import SpeculativePipeline, check_folder, locate, row_seeds
+from ..loading import DeviceMap, Loading
+from ..output import VlmOutput
+from .chat import Message, conversation
+from .generate import Speculation
+
+_COMPONENTS = ("model", "processor", "drafter", "drafter_processor", "heads")
+Opened: TypeAlias = Image.Image | str | Path | bytes | np.ndarray[Any, Any] | Tensor
+Pictures: TypeAlias = Opened | Sequence[Opened] | None  # of one question, see `open_picture`
+_KEPT = 8  # configurations whose networks stay prepared
+
+
+class VlmPipeline(SpeculativePipeline):
+    """A vision-language model of transformers that answers questions about pictures.
+
+    Folders are in transformers' own layout: the model and its processor as `save_pretrained` writes
+    them; a drafter, with its processor if that is another, in the folder `drafter`; draft heads in
+    `heads/NAME`, where `mmspec train vlm-head` puts them.
+
+    Args:
+        model: the target, such as `LlavaForConditionalGeneration`.
+        processor: its processor, with a chat template.
+        drafter: a smaller model of the same vocabulary, for methods that have one. It is shown the
+            pictures too.
+        drafter_processor: the drafter's, where it lays prompts out in another way than the model's.
+        heads: draft heads by name, for methods that have one.
+
+    Raises:
+        InputError: the model's family is unknown here, or a head has another's name.
+    """
+
+    embedded = "vlm"
+    modality = "vlm"
+    instead: ClassVar = SpeculativePipeline.instead | {
+        "num_inference_steps": "an answer takes as many calls as its tokens need; give "
+        "max_new_tokens",
+        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
+        "leave it out",
+        "images": "give image",
+        "messages": "give them as prompt",
+        "text": "give it as prompt",
+    }
+    _optional_components: ClassVar = ["drafter", "drafter_processor", "heads"]
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        processor: Any,
+        drafter: PreTrainedModel | None = None,
+        drafter_processor: Any = None,
+        heads: Mapping[str, DraftHead] | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_modules(
+            model=model,
+            processor=processor,
+            drafter=drafter,
+            drafter_processor=drafter_processor,
+            heads=DraftHeads(heads) if heads else None,
+        )
+        check_family(model.config.model_type)
+        self._known: dict[SpecConfig, Speculation] = {}
+
+    @classmethod
+    @checked
+    def from_pretrained(
+        cls,
+        path: str | Path | None = None,
+        dtype: torch.dtype | str | None = None,
+        device_map: DeviceMap = None,
+        **options: Any,
+    ) -> VlmPipeline:
+        """Load a folder in transformers' layout, or a hub repository.
+
+        Args:
+            path: the folder or the repository's id; None: the embedded model.
+            dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; None: float32.
+            device_map: a device for everything; None: the CPU.
+            options: see `SpeculativePipeline.from_pretrained`. A drafter that is given comes with
+                no processor but the one that is given.
+
+        Raises:
+            InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
+                family is unknown, an option is wrong, or a device map names several devices.
+        """
+        loading = Loading.of(dtype, device_map, options, _COMPONENTS, _COMPONENTS[2:])
+        folder = locate(path, cls.embedded, loading)
+        check_folder(folder, cls.__name__, "config.json")
+        given, of = loading.parts, (loading.dtype, loading.variant)
+        own = [name for name in ("model", "processor") if name not in given]
+        parts = load_vlm(folder, loading.dtype, own, loading.variant)
+        home = folder / "drafter"
+        if home.is_dir() and "drafter" not in given:
+            two = _lays_out(home, folder) and "drafter_processor" not in given
+            own = ["model", "processor"] if two else ["model"]
+            small = load_vlm(home, loading.dtype, own, loading.variant)
+            parts["drafter"] = small["model"]
+            if two:
+                parts["drafter_processor"] = small["processor"]
+        if "heads" not in given:
+            homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
+            parts["heads"] = {home.name: load_head(home, *of) for home in homes}
+        pipe = cls(**parts, **given)
+        return pipe if loading.device is None else pipe.to(loading.device)
+
+    def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
+        """Write every component as `from_pretrained` reads it.
+
+        Args:
+            save_directory: folder, made if it does not exist.
+            max_shard_size: largest weights file ("5GB").
+
+        Raises:
+            InputError: it can't be written: the disk is full, say. The folder is as it was.
+        """
+        with atomic_folder(Path(save_directory)) as folder:
+            self.model.save_pretrained(folder, max_shard_size=max_shard_size)
+            self.processor.save_pretrained(folder)
+            if self.drafter is not None:
+                self.drafter.save_pretrained(folder / "drafter", max_shard_size=max_shard_size)
+            if self.drafter_processor is not None:
+                self.drafter_processor.save_pretrained(folder / "drafter")
+            for name, head in (self.heads or {}).items():
+                head.save_pretrained(folder / "heads" / name, max_shard_size=max_shard_size)
+
+    @checked
+    @torch.inference_mode()
+    def __call__(
+        self,
+        prompt: str | list[str] | list[Message] | list[list[Message]],
+        image: Pictures | Sequence[Pictures] = None,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: str | list[str] | None = None,
+        background: str = BACKGROUND,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        streamer: BaseStreamer | None = None,
+        return_dict: bool = True,
+        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+    ) -> VlmOutput | tuple[list[str], SpecStats]:
+        """Answer questions.
+
+        Args:
+            prompt: a question, or a list of questions. In place of a question, chat messages as
+                transformers' pipelines take them, with text and pictures.
+            image: a picture, several for a single question, or None. With a list of questions, a
+                list with one such entry for each. A picture is an image of PIL, a path, or an array
+                or tensor as of diffusers: bytes `[H, W, 3]`, floats in 0 to 1 `[3, H, W]`; those
+                of four dimensions are several pictures. Of messages those pictures that they have
+                places for and do not hold themselves.
+            max_new_tokens: of an answer.
+            temperature, top_k, top_p: warpers; temperature 0 is greedy; top_k 0: all tokens.
+            stop: strings that end an answer, which keeps them.
+            background: the colour that shows where a picture is transparent.
+            generator: one for all answers, or a list with one each; the same seed gives the same
+                answer, alone or in a batch (goodput lengths follow the clock and may not).
+            streamer: of transformers; it is given tokens as soon as every answer has them.
+            return_dict: a `VlmOutput`, else the tuple (text, stats).
+            callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
+                "stats": …})` after every verify round, see `TokenImagePipeline`; set
+                `pipe.interrupt = True` in it to stop.
+
+        Raises:
+            InputError: an argument is out of range, a picture can't be read, the processor refuses
+                it, or a prompt is longer than the model's context.
+        """
+        pictures, questions = _requests(prompt, image, background)
+        check_call(max_new_tokens, temperature, top_k, top_p)
+        speculation = self._speculation(self.speculation.serving(self.modality))
+        inputs: dict[str, Any] = asked(self.processor, pictures, questions, self.model)
+        if self.drafter_processor is not None and speculation.drafting.drafter is not None:
+            own = asked(self.drafter_processor, pictures, questions, self.model)
+            inputs["drafter_inputs"] = own
+        self._interrupt = False
+
+        def on_round(context: Context) -> bool:
+            if callback_on_step_end is not None:
+                done = min(context.base)
+                told = {"context": context, "stats": self.model.speculation_stats}
+                callback_on_step_end(self, context.round, done, told)
+            return self._interrupt
+
+        speculation.on_round = on_round
+        how: dict[str, Any] = {"do_sample": temperature != 0}
+        if temperature:
+            speculation.seeds = row_seeds(generator, len(questions))
+            how |= {"temperature": float(temperature), "top_k": top_k, "top_p": top_p}
+        if stop is not None:
+            how |= {"stop_strings": stop, "tokenizer": self.processor.tokenizer}
+        rows = speculation.generate(
+            **inputs, max_new_tokens=max_new_tokens, streamer=streamer, **how
+        )
+        assert isinstance(rows, Tensor)
+        stats: SpecStats = self.model.speculation_stats
+        answers = rows[:, inputs["input_ids"].shape[1] :]
+        tokens = [row[:n].tolist() for row, n in zip(answers, stats.emitted, strict=True)]
+        text = self.processor.batch_decode(tokens, skip_special_tokens=True)
+        return VlmOutput(text=text, tokens=tokens, stats=stats) if return_dict else (text, stats)
+
+    def check_speculation(self, config: SpecConfig) -> None:
+        config = config.serving(self.modality)
+        if set(config.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
+            super().check_speculation(config)
+        self._speculation(config)
+
+    def _drafts(self, config: SpecConfig) -> tuple[PreTrainedModel | None, DraftHead | None]:
+        """The draft model and the draft head of a complete configuration."""
+        small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
+        return small, dict(self.heads or {}).get(str(config.head))
+
+    def _speculation(self, config: SpecConfig) -> Speculation:
+        """That of a complete configuration; the latest are kept, for they learn what calls cost."""
+        known, networks = self._known.pop(config, None), self._drafts(config)
+        if known is None or known.model is not self.model or known.drafting.networks != networks:
+            known = Speculation(self.model, config, *networks)
+        self._known[config] = known
+        if len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
+        return known
+
+
+def _lays_out(home: Path, folder: Path) -> bool:
+    """Whether a drafter's folder has a processor, and another one than the model's."""
+    files = ("processor_config.json", "preprocessor_config.json")
+    if not any((home / name).exists() for name in files):
+        return False
+    shared = (*files, "tokenizer.json", "chat_template.jinja")
+    here, there = ([_content(place / name) for name in shared] for place in (home, folder))
+    return here != there
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _requests(
+    prompt: Any, image: Pictures | Sequence[Pictures], background: str
+) -> tuple[list[list[Any]], list[Question]]:
+    """Pictures of every question, opened, and the questions."""
+    alone = isinstance(prompt, str) or is_chat(prompt)
+    questions = [prompt] if alone else list(prompt)
+    if not questions or not all(one.strip() if isinstance(one, str) else one for one in questions):
+        raise InputError("the question is empty; say what to answer")
+    given = _single(image)
+    many: list[Any] = [given]
+    if not alone:
+        many = list(given) if isinstance(given, list | tuple) else [given] * len(questions)
+    if len(many) != len(questions):
+        raise InputError(f"{len(many)} pictures for {len(questions)} questions; give one each")
+    opened, asked = [], []
+    for seen, question in zip(map(_single, many), questions, strict=True):
+        one = seen if isinstance(seen, list | tuple) else [] if seen is None else [seen]
+        if not isinstance(question, str):
+            question, one = conversation(question, one)
+        opened.append([open_picture(picture, background) for picture in one])
+        asked.append(question)
+    return opened, asked
+
+
+def _single(pictures: Any) -> Any:
+    """A batch of arrays as a list of them; anything else stays."""
+    return list(pictures) if getattr(pictures, "ndim", 0) == 4 else pictures
+
+
+def check_call(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raise an `InputError` if an argument of a call is out of range."""
+    if not 1 <= max_new_tokens <= 2**20:
+        raise InputError(f"max_new_tokens must be from 1 to {2**20}, not {max_new_tokens}")
+    # a smaller temperature would overflow the logits
+    if temperature != 0 and not 1e-6 <= temperature <= 100:
+        raise InputError(f"temperature must be 0 or from 1e-6 to 100, not {temperature}")
+    if not 0 <= top_k <= 2**31:
+        raise InputError(f"top_k must be from 0 to {2**31}, not {top_k}")
+    if not 0 < top_p <= 1:
+        raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")

@@ -1,0 +1,197 @@
+"""What one call of transformers' `generate` asks for, in the engine's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.generation import GenerationMode
+
+from ...engine.draft import Context
+from ...errors import InputError
+from ...models.guided import GuidedDecoder
+from ...models.transformers.causal import CACHE_NAMES
+from ...models.transformers.processed_laws import GUIDANCE, ProcessedLaw
+from ...models.transformers.prompted import Prompt, PromptedDecoder, refuse
+from ..stopping import Stops
+
+_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+_OF_THE_LOOP = ("use_cache", "logits_to_keep", *CACHE_NAMES)  # say how, not what
+
+
+class Request:
+    """A prompt that `generate` has prepared, for any network that is to continue it.
+
+    Args:
+        ids: `[B, T]`; T is 0 for a prompt of embeddings.
+        processors: logits processors in `generate`'s order.
+        stops: when rows end.
+        config: `generate`'s own, complete.
+        inputs: for the model's forward pass.
+        device: of the network.
+
+    Attributes:
+        law: by which the output is drawn.
+        ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
+            the likeliest tokens.
+
+    Raises:
+        InputError: it asks for what speculation can't give.
+    """
+
+    def __init__(
+        self,
+        ids: Tensor,
+        processors: Sequence[Any],
+        stops: Stops,
+        config: GenerationConfig,
+        inputs: dict[str, Any],
+        device: torch.device,
+    ) -> None:
+        mode = config.get_generation_mode(None)
+        if mode not in _MODES:
+            refuse(f"{mode.value.replace('_', ' ')}")
+        self.ids = ids.to(device)
+        self.limit = stops.length - ids.shape[1]
+        self.greedy = not config.do_sample
+        self.law = ProcessedLaw(processors, self.greedy, self.ids)
+        self.ranked = ProcessedLaw(processors, False, self.ids) if self.greedy else self.law
+        self.copies = config.num_return_sequences or 1
+        given = _moved(inputs, device)
+        shape = given.get("inputs_embeds", self.ids).shape[:2]
+        self.mask = _left_padded(given.pop("attention_mask", None), shape, device)
+        self.inputs = given
+        self.scale: float | None = None
+        guidance = [p for p in processors if type(p) is GUIDANCE]
+        if guidance:
+            if guidance != list(processors[:1]):
+                refuse("guidance behind other logits processors")
+            self.scale = guidance[0].guidance_scale
+            told = guidance[0].unconditional_context
+            self.negative = told["input_ids"]
+            self.negative = self.ids[:, -1:] if self.negative is None else self.negative.to(device)
+            self.negative_mask = _left_padded(told["attention_mask"], self.negative.shape, device)
+            if len(self.negative) != len(self.ids):
+                raise InputError(
+                    f"{len(self.negative)} negative prompts for {len(self.ids)} rows; give one each"
+                )
+
+    def prompt(
+        self,
+        decoder: PromptedDecoder,
+        own: Mapping[str, Any] | None = None,
+        shorten: Callable[[Prompt], Prompt] = lambda prompt: prompt,
+    ) -> Prompt:
+        """The prompt as a network reads it; under guidance with the unconditional rows behind.
+
+        Args:
+            decoder: the network.
+            own: what it reads in place of the inputs that were prepared for the target, as a
+                processor gives them: `input_ids`, `attention_mask`, `pixel_values`, …
+            shorten: makes the prompt's pictures shorter.
+
+        Raises:
+            InputError: it can't take the inputs, or `own` has other rows.
+        """
+        if self.scale is not None and not decoder.guidable:
+            refuse(f"guidance_scale of {type(decoder.model).__name__}")
+        if own is None:
+            prompt = shorten(decoder.prompt(self.ids, self.mask, self.limit, **self.inputs))
+        else:
+            prompt = self._own_prompt(decoder, _moved(own, self.ids.device), shorten)
+        if self.scale is None:
+            return prompt
+        return prompt.joined(decoder.prompt(self.negative, self.negative_mask, self.limit))
+
+    def _own_prompt(
+        self, decoder: PromptedDecoder, own: dict[str, Any], shorten: Callable[[Prompt], Prompt]
+    ) -> Prompt:
+        ids = own.pop("input_ids", None)
+        if ids is None:
+            raise InputError("the drafter's own inputs have no input_ids")
+        mask = own.pop("attention_mask", None)
+        if mask is None and torch.equal(ids, self.ids[:: self.copies]):
+            mask = self.mask[:: self.copies]  # as transformers inferred it
+        mask = _left_padded(mask, ids.shape, ids.device)
+        times, left = divmod(len(self.ids), len(ids))
+        if left or times != self.copies:
+            raise InputError(
+                f"{len(ids)} prompts of the drafter's own for {len(self.ids) // self.copies} rows; "
+                "give one each"
+            )
+        return shorten(decoder.prompt(ids, mask, self.limit, **own)).repeated(times)
+
+    def guided(
+        self, decoder: PromptedDecoder, prompt: Prompt, scratch: int, ranked: bool = False
+    ) -> GuidedDecoder:
+        """The network under guidance and warpers, with a cache of its own.
+
+        Args:
+            decoder, prompt: the network, and what it continues.
+            scratch: tokens that a call may add beyond the output.
+            ranked: whether its laws are the ranked ones.
+        """
+        decoder.place(prompt)
+        law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
+        size = decoder.drafts_for
+        if size is not None and size != decoder.vocab_size:
+            law = partial(_refitted, law, size)
+        return GuidedDecoder(
+            decoder, prompt.embedded, prompt.mask, self.scale, law, self.limit, 0, scratch
+        )
+
+
+class Stream:
+    """Gives a streamer of transformers the output, a column as soon as every row has it.
+
+    Args:
+        streamer: has `put` and `end`; it has been given the prompt.
+        pad: what a row has behind its end.
+    """
+
+    def __init__(self, streamer: Any, pad: int) -> None:
+        self.streamer, self.pad, self._told = streamer, pad, 0
+
+    def tell(self, context: Context) -> None:
+        """After a round."""
+        going = [b for b, over in zip(context.base, context.finished, strict=True) if not over]
+        ready = min(going) if going else max(context.base)
+        for column in range(self._told, ready):
+            real = context.lengths > column
+            self.streamer.put(context.tokens[:, column].where(real, self.pad).cpu())
+        self._told = max(self._told, ready)
+
+
+def _refitted(law: Callable[[Tensor], Tensor], size: int, logits: Tensor) -> Tensor:
+    """The law over a vocabulary of another size: what is not in both has probability 0."""
+    return law(F.pad(logits, (0, size - logits.shape[-1]), value=-torch.inf))
+
+
+def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """What there is of `inputs` for a prompt, on the device."""
+    return {
+        name: value.to(device) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+        if name not in _OF_THE_LOOP and value is not None and not _empty(value)
+    }
+
+
+def _empty(value: Any) -> bool:
+    return isinstance(value, dict) and not value
+
+
+def _left_padded(mask: Tensor | None, shape: torch.Size, device: torch.device) -> Tensor:
+    """`mask` as booleans; None: all real."""
+    if mask is None:
+        return torch.ones(shape, dtype=torch.bool, device=device)
+    real = mask.to(device).bool()
+    if real.shape != shape:
+        raise InputError(f"the attention mask is {tuple(real.shape)}, the prompt {tuple(shape)}")
+    if not bool(real[:, -1:].all() & (real[:, 1:] >= real[:, :-1]).all()):
+        raise InputError("prompts must be padded on the left: set padding_side='left'")
+    return real

@@ -1,0 +1,390 @@
+"""Heads over a vision-language model as drafters: what they draft from, and that they are exact."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from toy_vlm import PICTURE, ROWS, Passes, guided_vlm, tiny_head, tiny_llava
+from toys import EXACT, distance, whole_loop
+
+from mmspec.draft.draft_model import ModelDrafter
+from mmspec.draft.feature.block import BlockDrafter
+from mmspec.draft.feature.eagle import EagleDrafter
+from mmspec.draft.feature.feature_model import FeatureModel
+from mmspec.draft.feature.head_model import head_model
+from mmspec.draft.null import NullDrafter
+from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
+from mmspec.draft.tree.fixed_tree import TreeDrafter
+from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.engine.accept.recursive import RecursiveRule
+from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.laws import OneHot
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.protocols import Engine
+from mmspec.engine.stats import SpecStats
+from mmspec.engine.warp import Warp
+from mmspec.models.heads.decoder import HeadDecoder
+from mmspec.models.heads.dflash import DFlashHead
+from mmspec.models.heads.flash import FlashHead
+from mmspec.models.heads.hydra import HydraHead
+from mmspec.models.target import TokenTarget
+
+FEATURES = ["eagle", "vispec", "vispec-4", "msd", "specvlm", "specvlm-sum"]
+FEATURES += ["specvlm-pruning", "specvlm-pooling", "specvlm-text-only"]
+BLOCKS = ["flash", "dflash"]
+DRAFTED = [(name, "chain") for name in [*FEATURES, "hydra"]]
+DRAFTED += [(name, "block") for name in BLOCKS]
+DRAFTED += [(name, kind) for name in ("vispec", "hydra") for kind in ("tree", "dynamic")]
+
+
+def inner(kind: str, model):
+    """The drafter of a kind, and the rule that judges its drafts."""
+    if kind == "chain":
+        return ModelDrafter(model), TokenRule()
+    if kind == "block":
+        return BlockDrafter(model), TokenRule()
+    if kind == "top-block":
+        return BlockDrafter(model, "top"), TokenRule()
+    if kind == "tree":
+        return TreeDrafter(model, (2, 2, 1)), RecursiveRule()
+    how = "top" if kind == "top" else "without-replacement"
+    return DynamicTreeDrafter(model, 3, 3, 2, 8, how), RecursiveRule()
+
+
+class Oracle:
+    """A draft's laws from what the head says in training, row by row, of full passes."""
+
+    def __init__(self, model, head, prompt, scale=None) -> None:
+        self.model, self.head, self.scale = model, head, scale
+        self.rows = [Passes(model, prompt, row) for row in range(len(prompt.images))]
+
+    def law(self, row: int, committed: list[int], path: list[int]) -> torch.Tensor:
+        """The head's law `[V]` behind `path`, which it drafted behind `committed`."""
+        logits = self.model.lm_head(self.hidden(row, committed, path))
+        if self.scale is not None:
+            twin = len(self.rows) // 2 + row
+            without = self.model.lm_head(self.hidden(twin, committed, path))
+            logits = without + self.scale * (logits - without)
+        return logits.softmax(-1)
+
+    def hidden(self, row: int, committed: list[int], path: list[int]) -> torch.Tensor:
+        """What it says in training there `[D]`."""
+        passes, head = self.rows[row], self.head
+        root = passes.length + len(committed) - 1
+        columns = passes.columns([*committed, *path], root)
+        if isinstance(head, HydraHead):
+            return head(columns)[len(path)][0, root]
+        if isinstance(head, DFlashHead):
+            return head(columns, torch.tensor([[root]]))[0, 0, len(path)]
+        if isinstance(head, FlashHead):
+            return self.slot(columns, root, len(path))
+        return head(columns, len(path) + 1)[0][-1][0, -1]
+
+    def slot(self, columns, root: int, n: int) -> torch.Tensor:
+        """The state that FLASH draws token n from: block by block over its own slots."""
+        head, size, at = self.head, self.head.block_size, root
+        for block in range(n // size + 1):
+            (hidden,), read = head(columns)
+            place = read.index[0].tolist().index(at)
+            slots = head.slots(hidden[0, place])
+            if block < n // size:
+                columns.before[0, at + 1 : at + 1 + size] = slots
+                at += size
+        return slots[n % size]
+
+
+class Watched:
+    """Holds every draft of a drafter against the oracle."""
+
+    def __init__(self, drafter, oracle: Oracle) -> None:
+        self.drafter, self.oracle = drafter, oracle
+        self.worst, self.behind = 0.0, Counter()
+
+    def start(self, context) -> None:
+        self.drafter.start(context)
+
+    def propose(self, context, budget, coins):
+        draft = self.drafter.propose(context, budget, coins)
+        for row, length in enumerate(draft.lengths.tolist()):
+            committed = context.tokens[row, : context.base[row]].tolist()
+            parents = None if draft.parents is None else draft.parents[row].tolist()
+            for node in range(length):
+                above, path = node - 1 if parents is None else parents[node], []
+                while above >= 0:
+                    path.insert(0, int(draft.tokens[row, above]))
+                    above = above - 1 if parents is None else parents[above]
+                law = self.oracle.law(row, committed, path)
+                self.worst = max(self.worst, float((draft.law.probs[row, node] - law).abs().max()))
+                self.behind[len(path)] += 1
+        return draft
+
+    def observe(self, context, draft, scores, verdict) -> None:
+        self.drafter.observe(context, draft, scores, verdict)
+
+
+def generation(
+    name, kind, *, rows=ROWS, warp=None, limit=8, depth=3, watch=False, rule=None, scale=None
+):
+    """A whole generation; returns the context, the drafter and the counters."""
+    model = tiny_llava()
+    target, prompt, images = guided_vlm(model, rows, limit=limit, warp=warp, scale=scale)
+    head = tiny_head(name, model)
+    drafts = head_model(head, target, images)
+    chosen, own_rule = inner(kind, drafts)
+    drafter = EagleDrafter(drafts, chosen) if depth else NullDrafter()
+    if watch:
+        drafter = Watched(drafter, Oracle(model, head, prompt, scale))
+    # a row's seed is its prompt's, wherever it stands
+    coins = ProductionCoins([7 + len(row) for row in rows])
+    engine = Engine(TokenTarget(target), drafter, rule or own_rule, ConstantLength(depth), coins)
+    stats = SpecStats()
+    return run(engine, len(rows), limit, stats), drafter, stats
+
+
+# --- what the draft is made from ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "kind"), DRAFTED)
+def test_drafts_are_what_training_sees(name, kind):
+    """Every node's law, of rows with two pictures, with none and with one, is training's."""
+    _, watched, stats = generation(name, kind, watch=True, warp=Warp())
+    assert watched.worst < EXACT
+    assert set(watched.behind) == {0, 1, 2}
+    assert 0 < sum(stats.accepted) < sum(stats.drafted)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("vispec", "chain"), ("flash", "block"), ("dflash", "block"), ("hydra", "tree")],
+)
+def test_under_guidance(name, kind):
+    """Unconditional rows have neither the picture nor the words."""
+    _, watched, _ = generation(name, kind, watch=True, scale=1.5)
+    assert watched.worst < EXACT
+    assert set(watched.behind) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("name", ["eagle", "vispec", "msd", "flash", "specvlm"])
+def test_hazard_pictures_matter(name):
+    """What heads draft leans on the pictures: with others the oracle says something else."""
+    model = tiny_llava()
+    _, prompt, _ = guided_vlm(model)
+    oracle = Oracle(model, tiny_head(name, model), prompt)
+    before = oracle.law(0, [1], [])
+    oracle.rows[0].prompt = oracle.rows[0].prompt.clone()
+    oracle.rows[0].prompt[:, 1 : 1 + PICTURE] += 3
+    assert (oracle.law(0, [1], []) - before).abs().max() > 1e-3
+
+
+def one_ahead(self, context, draft, scores, verdict):
+    """The state behind a token in place of the one in front of it: the future leaks in."""
+    RIGHT(self, context, draft, replace(scores, hidden=scores.hidden.roll(-1, 1)), verdict)
+
+
+def no_gaps(self, positions):
+    """What stays of a picture stands one after the other."""
+    first, steps = positions[:, :1], torch.arange(positions.shape[1])
+    PLACED(self, first + steps)
+
+
+RIGHT, PLACED = FeatureModel.observe, HeadDecoder.place
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("vispec", "chain"),
+        ("vispec", "tree"),
+        ("flash", "block"),
+        ("dflash", "block"),
+        ("hydra", "chain"),
+    ],
+)
+def test_hazard_states_of_other_tokens(name, kind, monkeypatch):
+    monkeypatch.setattr(FeatureModel, "observe", one_ahead)
+    assert generation(name, kind, watch=True)[1].worst > 1e-6
+
+
+@pytest.mark.parametrize(("name", "kind"), [("vispec", "chain"), ("flash", "block")])
+def test_hazard_positions_without_the_pictures_gap(name, kind, monkeypatch):
+    monkeypatch.setattr(HeadDecoder, "place", no_gaps)
+    assert generation(name, kind, watch=True)[1].worst > 1e-6
+
+
+# --- exactness ------------------------------------------------------------------------------------
+
+
+def joint(passes: Passes, limit: int, vocab: int) -> dict[tuple[int, ...], float]:
+    """The target's own law of whole outputs, by full passes."""
+    law = {(): 1.0}
+    for length in range(limit):
+        longer = {}
+        for text in itertools.product(range(vocab), repeat=length):
+            probs = passes.law(list(text)).tolist()
+            longer |= {(*text, x): law[text] * p for x, p in enumerate(probs)}
+        law = longer
+    return law
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "limit"),
+    [
+        ("vispec", "chain", 3),
+        ("specvlm", "chain", 3),
+        ("flash", "block", 3),
+        ("flash", "top-block", 4),
+        ("dflash", "block", 3),
+        ("hydra", "chain", 3),
+        ("msd", "tree", 3),
+        ("hydra", "tree", 3),
+        ("eagle", "top", 4),
+    ],
+)
+def test_joint_law_of_the_whole_loop(name, kind, limit):
+    """Of the shipped loop, target and head behind a picture."""
+    model = tiny_llava(vocab=2)
+    target, prompt, images = guided_vlm(model, [["picture", 0]], limit=limit, scratch=8)
+    drafts = head_model(tiny_head(name, model), target, images)
+
+    def drafter():
+        chosen = inner(kind, drafts)[0]
+        if kind == "tree":
+            chosen = TreeDrafter(drafts, (2, 1))
+        if kind == "top":
+            chosen = DynamicTreeDrafter(drafts, 2, 2, 1, 4, "top")
+        return EagleDrafter(drafts, chosen)
+
+    law = whole_loop(limit, TokenTarget(target), drafter, inner(kind, drafts)[1])
+    with torch.inference_mode():
+        assert distance(law, joint(Passes(model, prompt, 0), limit, 2)) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *[(name, "chain") for name in [*FEATURES, "hydra"]],
+        *[(name, "block") for name in BLOCKS],
+        ("eagle", "top"),
+        ("hydra", "top"),
+        ("flash", "top-block"),
+    ],
+)
+def test_greedy_text_is_the_plain_one(name, kind):
+    rule = RecursiveRule() if kind == "top" else GreedyRule()
+    make = {"warp": Warp(0.0), "rule": rule, "limit": 10}
+    got, _, _ = generation(name, kind, depth=5, **make)
+    plain, _, stats = generation(name, kind, depth=0, **make)
+    assert sum(stats.drafted) == 0
+    assert torch.equal(got.tokens[:, :10], plain.tokens[:, :10])
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "kind"), DRAFTED)
+def test_row_equals_itself_alone(name, kind):
+    make = {"limit": 10, "warp": Warp(3.0)}
+    together, _, stats = generation(name, kind, **make)
+    for row in range(len(ROWS)):
+        alone, _, counters = generation(name, kind, rows=[ROWS[row]], **make)
+        assert torch.equal(together.tokens[row, :10], alone.tokens[0, :10])
+        assert stats.calls[row] == counters.calls[0]
+
+
+# --- compression ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("eagle", PICTURE),
+        ("msd", PICTURE),
+        ("vispec", 1),
+        ("vispec-4", 3),
+        ("flash", 3),
+        ("specvlm-pruning", 4),
+        ("specvlm-pooling", 4),
+        ("specvlm-convolution", 4),
+        ("specvlm-resampler", 2),
+        ("specvlm-text-only", 0),
+    ],
+)
+def test_the_heads_own_prefix_is_shorter(name, left, monkeypatch):
+    model = tiny_llava()
+    target, _, images = guided_vlm(model, limit=5, scratch=6)
+    drafts = head_model(tiny_head(name, model), target, images)
+    assert drafts.offset == 4 + 2 * left  # the longest row's words, and two pictures
+    assert target.offset == 4 + 2 * PICTURE
+    assert drafts.slots == drafts.offset + 5 + 6 + 1
+    lengths = (drafts.offset - drafts.pads).tolist()
+    assert lengths == [4 + 2 * left, 3, 1 + left]
+    # every kept column stands where it stood, and a picture's last columns for the whole
+    own = drafts.decoder._index[0].tolist()
+    first = [*range(1 + PICTURE - left, 1 + PICTURE)]
+    second = [*range(3 + 2 * PICTURE - left, 3 + 2 * PICTURE)]
+    if name != "specvlm-pruning":
+        assert own == [0, *first, 1 + PICTURE, 2 + PICTURE, *second, 3 + 2 * PICTURE]
+    pads = [0, 4 + 2 * PICTURE - 3, 3 + PICTURE]
+    turns = drafts.decoder._turns
+    for row, pad in enumerate(pads):
+        place = drafts.decoder._index[row, -1] - pad + torch.arange(6)
+        expected = drafts.decoder.network.rotary(place, torch.float64)
+        assert torch.equal(turns[row, drafts.offset - 1 : drafts.offset + 5], expected)
+
+
+def test_top_drafts_are_ranked_where_the_target_is_greedy():
+    """A tree's siblings would be any tokens if the head's law were the largest alone."""
+    model = tiny_llava()
+    target, _, images = guided_vlm(model, warp=Warp(0.0))
+    drafts = head_model(tiny_head("eagle", model), target, images, warp=Warp())
+    seen = []
+
+    class Probe(NullDrafter):
+        def start(self, context):
+            super().start(context)
+            drafts.start(context.rows)
+
+        def propose(self, context, budget, coins):
+            seen.append(drafts.extend(context.last, [b - 1 for b in context.base]))
+            return super().propose(context, budget, coins)
+
+    engine = Engine(
+        TokenTarget(target),
+        EagleDrafter(drafts, Probe()),
+        GreedyRule(),
+        ConstantLength(2),
+        ProductionCoins([1, 2, 3]),
+    )
+    run(engine, 3, 2, SpecStats())
+    assert all(((law > 0).all(), law.max() < 1) == (True, True) for law in seen)
+
+
+@pytest.mark.parametrize("name", ["eagle", "vispec", "flash", "dflash", "hydra"])
+def test_cost_of_a_call_outside_a_generation(name):
+    model = tiny_llava()
+    target, _, images = guided_vlm(model)
+    drafts = head_model(tiny_head(name, model), target, images)
+    with torch.inference_mode():
+        assert drafts.seconds_per_call(3) > 0
+
+
+def test_chosen_tokens_have_no_law():
+    _, drafter, _ = generation("flash", "top-block")
+    context = drafter.model.context
+
+    class Coins:
+        def draw(self, *_):
+            raise AssertionError("nothing is drawn")
+
+    with torch.inference_mode():
+        drafter.model.target.start(context.rows)
+        drafter.start(context)
+        draft = drafter.propose(context, [3, 1, 2], Coins())
+    assert isinstance(draft.law, OneHot)
+    assert draft.lengths.tolist() == [3, 1, 2]

@@ -1,0 +1,135 @@
+"""Total variation per step is measured through the shipped rule, and seen where there is some."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec import ImagePipeline, SpecConfig
+from mmspec.engine.accept.chain import accepted_prefix, prefix_verdict
+from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.engine.accept.lantern.lantern import LanternRule
+from mmspec.engine.accept.local import LocalRule
+from mmspec.engine.accept.recursive import RecursiveRule
+from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.draft import Draft, Scores
+from mmspec.engine.laws import Categorical
+from mmspec.eval.data.prompts import load_prompts
+from mmspec.eval.measure.variation import Step, WatchedRule, summarize, tv_per_step, variation
+from mmspec.eval.run.job import Job
+from mmspec.eval.suite import load_suite
+
+
+def laws(seed: int, size: int = 12) -> Step:
+    generator = torch.Generator().manual_seed(seed)
+    q, p = torch.rand(2, size, generator=generator).pow(3)
+    q[3:6], p[7:9] = 0, 0
+    return Step(q / q.sum(), p / p.sum())
+
+
+class Everything:
+    """Accepts whatever comes: the law of the output is the drafter's."""
+
+    contract = "lossy"
+
+    def verify(self, draft, scores, coins):
+        accepted = accepted_prefix(torch.ones_like(draft.tokens, dtype=torch.bool), draft)
+        return prefix_verdict(draft, accepted, coins.draw(scores.probs[:, 1]))
+
+
+class Relaxed(TokenRule):
+    """Half of what the exact rule would refuse stands, and recovery is as ever."""
+
+    contract = "lossy"
+
+    def verify(self, draft, scores, coins):
+        class Kinder:
+            def accept(self, prob, lengths):
+                return coins.accept((prob.clamp(max=1) + 1) / 2, lengths)
+
+            draw = staticmethod(coins.draw)
+
+        return super().verify(draft, scores, Kinder())
+
+
+def test_local_rules():
+    """Every node is judged by itself: several are noted in a round, none that nobody scored."""
+    exact = LocalRule(8, 1.0, criterion="ratio", radius=1)
+    assert variation(exact, laws(1)) < 1e-12
+    assert variation(LocalRule(8, 0.0), laws(1)) > 0.01  # all stands: the law is the drafter's
+    watched = WatchedRule(exact)
+    assert watched.local
+    assert not WatchedRule(TokenRule()).local
+    step = laws(2)
+    q = step.law.expand(1, 16, -1)
+    places = torch.arange(16)[None]
+    draft = Draft(places % 3, torch.tensor([16]), Categorical(q), places=places)
+    p = step.target.expand(1, 17, -1)
+    for calls, noted in ((0, 0), (1, 3)):
+        watched.verify(draft, Scores(p, calls=calls), ProductionCoins([0]).round(0)[1])
+        assert len(watched.steps) == noted
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rule", [TokenRule(), RecursiveRule()])
+def test_exact_rules_bend_nothing(rule, seed):
+    assert variation(rule, laws(seed)) < 1e-12
+    chosen = laws(seed)
+    chosen.law = torch.nn.functional.one_hot(torch.tensor(2), 12).float()
+    assert variation(rule, chosen) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lossy_rules_against_their_formulas(seed):
+    step = laws(seed)
+    q, p = step.law.double(), step.target.double()
+    between = 0.5 * float((q - p).abs().sum())
+    assert variation(Everything(), step) == pytest.approx(between, abs=1e-6)
+    # P(x) = q a + (1 − Σ q a) r with a = (1 + min(1, p/q)) / 2 and r = [p − q]+ / TV
+    a = (1 + torch.where(q > 0, p / q, 1.0).clamp(max=1)) / 2
+    rest = (p - q).clamp(min=0)
+    emitted = q * a + (1 - (q * a).sum()) * rest / rest.sum()
+    expected = 0.5 * float((emitted - p).abs().sum())
+    assert 0.01 < expected < between
+    assert variation(Relaxed(), step) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rules_that_know_tokens_by_their_ids(seed):
+    """Neighbours are neighbours whichever ids neither law has: TV = Σ min([q − p]+, pool)."""
+    step, delta = laws(seed), 0.15
+    step.law[[0, 9]] = step.target[[0, 9]] = 0
+    q, p = step.law.double(), step.target.double()
+    q, p = q / q.sum(), p / p.sum()
+    near = torch.stack([(torch.arange(1, 5) * (-1) ** x + x) % 12 for x in range(12)])
+    sums = p[near].cumsum(1)
+    pool = torch.where((sums <= delta) & (p > 0)[:, None], sums, 0.0).amax(1)
+    expected = float(torch.minimum((q - p).clamp(min=0), pool).sum())
+    assert expected > 1e-3
+    assert variation(LanternRule(near, delta), step) == pytest.approx(expected, abs=1e-6)
+
+
+def test_greedy_rule_on_a_law_that_is_not_greedy():
+    """Put to work above temperature 0 it would ignore the law, and the figure says so."""
+    step = laws(0)
+    p = step.target.double()
+    assert variation(GreedyRule(), step) == pytest.approx(1 - float(p.max()), abs=1e-6)
+
+
+def test_laws_are_those_of_real_rounds(tiny_folder):
+    pipe = ImagePipeline.from_pretrained(tiny_folder)
+    pipe.set_progress_bar_config(disable=True)
+    suite = load_suite("speed")
+    job = Job(suite, load_prompts(suite, None), {}, suite.call)
+    for method in ("draft", "sjd", "scd", "tree", "prompt-lookup"):
+        values = tv_per_step(pipe, job, SpecConfig(method=method))
+        assert len(values) >= 1
+        assert max(values) < 1e-9
+    assert tv_per_step(pipe, job, SpecConfig(method="plain")) == []
+    alone = tv_per_step(pipe, job, SpecConfig(method="drafter-only"))
+    assert len(alone) == 16
+    assert all(0 < value < 1 for value in alone)
+    assert pipe.on_engine is None
+    assert summarize([]) is None
+    assert summarize([0.25, 0.75]) == (0.5, 0.75)
