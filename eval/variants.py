@@ -18,7 +18,7 @@ SHIFT = 1_000_000  # of seeds: more than a run has samples
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """What a row's pictures are drawn by.
 
     Attributes:
@@ -38,14 +38,14 @@ def arm_names(job: Job) -> list[str]:
     return [*job.configs, *(OTHERWISE + name for name in job.suite.sceptics), *again]
 
 
-def arm(job: Job, name: str) -> Arm:
+def arm(job: Job, name: str) -> Variant:
     """The arm of a name of `arm_names`."""
     if name in job.configs:
-        return Arm(job.configs[name], job.call)
+        return Variant(job.configs[name], job.call)
     plain = SpecConfig(method="plain")
     if name == AGAIN:
-        return Arm(plain, job.call, shift(name))
-    return Arm(plain, {**job.call, **job.suite.sceptics[name.removeprefix(OTHERWISE)]})
+        return Variant(plain, job.call, shift(name))
+    return Variant(plain, {**job.call, **job.suite.sceptics[name.removeprefix(OTHERWISE)]})
 
 
 def shift(name: str) -> int:

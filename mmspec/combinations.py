@@ -140,7 +140,7 @@ def _check_trees(config: SpecConfig) -> None:
 
 def _check_wishes(config: SpecConfig) -> None:
     """A rule of video is told one wish."""
-    wishes = ("draft_share", "wished_speedup", "wished_quality")
+    wishes = ("draft_share", "target_speedup", "target_quality")
     wished = [name for name in wishes if getattr(config, name) != getattr(type(config), name)]
     if len(wished) > 1:
         raise InputError(f"{' and '.join(wished)} are wishes of one kind each; leave one")

@@ -89,8 +89,8 @@ REAL: dict[str, tuple[float, float]] = {
     "softening": (1, 1e6),
     "tau": (-inf, inf),
     "draft_share": (0, 1),
-    "wished_speedup": (1, 100),
-    "wished_quality": (-inf, inf),
+    "target_speedup": (1, 100),
+    "target_quality": (-inf, inf),
 }
 
 
@@ -159,10 +159,10 @@ class SpecConfig:
             a CPU it helps only if there are cores to spare.
         draft_share: share of the drafts that is to stand, of rules "reward-rank" and
             "random-routing".
-        wished_speedup: in place of a share, of rule "reward-rank": seconds of plain generation over
+        target_speedup: in place of a share, of rule "reward-rank": seconds of plain generation over
             those of a clip. The share follows what blocks are seen to take, so clips of a seed may
             differ from run to run.
-        wished_quality: in place of a share, of rule "reward-rank": mean reward that the drafts of a
+        target_quality: in place of a share, of rule "reward-rank": mean reward that the drafts of a
             clip that stand have at least, on the reward's own scale.
         stride: positions in a row of the picture; the pipeline fills it in.
 
@@ -225,8 +225,8 @@ class SpecConfig:
     draft_steps: int | None = None
     draft_ahead: bool | None = None
     draft_share: float = 0.5
-    wished_speedup: float | None = None
-    wished_quality: float | None = None
+    target_speedup: float | None = None
+    target_quality: float | None = None
     stride: int = 1
 
     def __new__(cls, *_: Any, **knobs: Any) -> Self:

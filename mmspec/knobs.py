@@ -44,7 +44,7 @@ RULE_KNOBS: dict[str, Knobs] = {
     "random-routing": ("draft_share",),
 }
 RULE_KNOBS["reward-threshold"] += ("tau",)
-RULE_KNOBS["reward-rank"] += ("draft_share", "wished_speedup", "wished_quality")
+RULE_KNOBS["reward-rank"] += ("draft_share", "target_speedup", "target_quality")
 LENGTH_KNOBS: dict[str, Knobs] = {
     "heuristic": ("num_draft_tokens",),
     "confidence": ("confidence",),

@@ -23,7 +23,7 @@ from typing import Any, TextIO
 EVERY = 0.5  # seconds after which a line is drawn again
 
 
-class Line:
+class ProgressLine:
     """A line on a terminal that counts seconds until something else is written.
 
     Args:
@@ -85,7 +85,7 @@ class Line:
 class _Before:
     """A stream before whose output a line goes away."""
 
-    def __init__(self, stream: TextIO, line: Line) -> None:
+    def __init__(self, stream: TextIO, line: ProgressLine) -> None:
         self._stream, self._line = stream, line
 
     def write(self, text: str) -> int:
@@ -96,7 +96,7 @@ class _Before:
         return getattr(self._stream, name)
 
 
-_line: Line | None = None
+_line: ProgressLine | None = None
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def showing(text: str) -> Iterator[None]:
     if terminal is None or not terminal.isatty():
         yield
         return
-    line: Any = Line(terminal)
+    line: Any = ProgressLine(terminal)
     out: Any = _Before(sys.stdout, line)
     err: Any = _Before(terminal, line)
     before, _line = _line, line

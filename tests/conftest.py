@@ -115,7 +115,7 @@ def guided_rows():
 
     from mmspec.engine.warp import Warp
     from mmspec.models.guided import GuidedDecoder
-    from mmspec.models.llamagen.decoder import Decoder
+    from mmspec.models.llamagen.decoder import LlamaGenDecoder
 
     def build(
         model, pads, rows=None, *, scale=2.0, warp=None, limit=None, scratch=8, uncond_pads=None
@@ -138,7 +138,7 @@ def guided_rows():
                 twin = (columns >= torch.tensor(uncond_pads or pads)[:, None])[rows]
                 mask = torch.cat([mask, twin])
             guided = GuidedDecoder(
-                Decoder(model),
+                LlamaGenDecoder(model),
                 prefix,
                 mask,
                 scale,

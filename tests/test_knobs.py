@@ -62,7 +62,7 @@ OTHER: dict[str, Any] = {  # than the default
     "frame_rule": "mean",
     "tau": 3.0,
     "draft_share": 0.3,
-    "wished_quality": 3.0,
+    "target_quality": 3.0,
 }
 CODES = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 
@@ -114,7 +114,7 @@ RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool")
 LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++")
 # read by the pipeline itself: see where `Drawing`, `TokenTarget` and `VideoRun` are made
 ELSEWHERE = {"upsampler", "draft_guidance", "draft_temperature", "local_turns", "local_window"}
-ELSEWHERE |= {"branch", "reward", "forced_blocks", "draft_steps", "draft_ahead", "wished_speedup"}
+ELSEWHERE |= {"branch", "reward", "forced_blocks", "draft_steps", "draft_ahead", "target_speedup"}
 ELSEWHERE |= {"draft_keep", "target_keep"}
 
 
@@ -135,7 +135,7 @@ def test_every_combination_reads_what_its_parts_are_made_of():
             config = SpecConfig(**parts).serving("image")
         except InputError:
             continue
-        knobs = {*OTHER} - {"wished_quality"}
+        knobs = {*OTHER} - {"target_quality"}
         found = read_by(of_ids, config, knobs)
         assert found == {*knobs_of(config, "image")} - ELSEWHERE, parts
         seen += 1

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from ...config import SpecConfig
 from ...engine.coins import ProductionCoins
 from ...engine.warp import Warp
-from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.token_grid import TokenGrid
 from ...progress import say
@@ -84,7 +84,7 @@ def plain_loop(pipe: Any, samples: int) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def bare_generation(decoder: Decoder, rows: int, grid: int) -> float:
+def bare_generation(decoder: LlamaGenDecoder, rows: int, grid: int) -> float:
     """Seconds of the cached one-token passes of one generation, and nothing else."""
     prefix = decoder.model.prefix_length
     cache, rotary = decoder.cache(rows, prefix + grid * grid), decoder.rotary(grid)

@@ -22,7 +22,7 @@ from ...engine.stats import SpecStats
 from ...models.mar.denoising_target import DenoisingTarget
 from ...models.mar.iterations import MarPlan
 from ...models.mar.schedule import DiffusionSchedule
-from ...pipelines.continuous.speculation import Speculation
+from ...pipelines.continuous.speculation import ContinuousSpeculation
 from ...pipelines.continuous.stats import ContinuousStats
 from ...worlds.toy.linear_gaussian import LinearGaussian
 from ...worlds.toy.markov_tokens import MarkovHead, MarkovTokens
@@ -138,7 +138,7 @@ def _bias(
         target, small = (MarkovTokens(head, plan, seeds, 1 - off, SLOPE) for off in (0.0, gap))
         stats = ContinuousStats()
         model: Any = small
-        speculation = Speculation(config.serving("continuous"), plan, 1, model, stats)
+        speculation = ContinuousSpeculation(config.serving("continuous"), plan, 1, model, stats)
         drawn = torch.zeros(AT_ONCE, tokens, SIZE, dtype=torch.float64)
         for prediction in target.predictions(drawn, spans or speculation.spans()):
             one, several = prediction.iterations.start, prediction.iterations.stop

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...config import SpecConfig
 from ...devices import wait
-from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.decoder import LlamaGenDecoder
 from ..measure.timing import paired_runs
 
 PROMPT = "a photo of a red circle left of a blue square"
@@ -49,16 +49,16 @@ def own_work(pipe: Any, samples: int) -> dict[str, Any]:
 class Passes:
     """The forward passes of a generation: their seconds, and their results to hand out again."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: LlamaGenDecoder) -> None:
         self.decoder = decoder
         self.seconds: list[float] = []
         self._results: list[Tensor] = []
         self._next = 0
 
     def record(self, *arguments: Any, **options: Any) -> Tensor:
-        """`Decoder.forward`, remembered."""
+        """`LlamaGenDecoder.forward`, remembered."""
         started = time.perf_counter()
-        result = Decoder.forward(self.decoder, *arguments, **options)
+        result = LlamaGenDecoder.forward(self.decoder, *arguments, **options)
         wait(result.device)
         self.seconds.append(time.perf_counter() - started)
         self._results.append(result.clone())
@@ -71,7 +71,7 @@ class Passes:
 
 
 @contextmanager
-def replaced(decoder: Decoder, forward: Callable[..., Tensor]) -> Iterator[None]:
+def replaced(decoder: LlamaGenDecoder, forward: Callable[..., Tensor]) -> Iterator[None]:
     """The decoder with another `forward` for a while."""
     decoder.__dict__["forward"] = forward
     try:

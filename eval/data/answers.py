@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import InputError
-from .questions import ImageSource, Prediction, Question
+from .questions import ImageSource, PictureQuestion, Prediction
 from .records import ParquetCell, Record, read_document, read_records
 
 
 def read_vqav2(
     questions: str | Path, annotations: str | Path | None = None, images: str | Path | None = None
-) -> list[Question]:
+) -> list[PictureQuestion]:
     """VQAv2: the questions file, the annotations file and the folder of COCO's pictures.
 
     The answer type (`yes/no`, `number`, `other`) becomes the subject. Without annotations (the
@@ -45,7 +45,7 @@ def read_vqav2(
                 raise found.error(f"question {key} has another image_id in {entry.where}")
         picture = f"COCO_{subset}_{entry.number('image_id'):012d}.jpg" if images else None
         result.append(
-            Question(
+            PictureQuestion(
                 id=key,
                 question=entry.text("question"),
                 images=_images(entry, picture, images),
@@ -59,14 +59,14 @@ def read_vqav2(
     return _checked(result)
 
 
-def read_textvqa(path: str | Path, images: str | Path | None = None) -> list[Question]:
+def read_textvqa(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
     """TextVQA: a JSON file with `data`; pictures are `<image_id>.jpg`. Test sets have no answers.
 
     Raises:
         InputError: a file, entry or picture is missing or malformed, or an id appears twice.
     """
     return _checked(
-        Question(
+        PictureQuestion(
             id=entry.identity("question_id"),
             question=entry.text("question"),
             images=_images(entry, f"{entry.identity('image_id')}.jpg" if images else None, images),
@@ -77,14 +77,14 @@ def read_textvqa(path: str | Path, images: str | Path | None = None) -> list[Que
     )
 
 
-def read_docvqa(path: str | Path, images: str | Path | None = None) -> list[Question]:
+def read_docvqa(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
     """DocVQA: a JSON file with `data`, whose pictures are named relative to `images`.
 
     Raises:
         InputError: a file, entry or picture is missing or malformed, or an id appears twice.
     """
     return _checked(
-        Question(
+        PictureQuestion(
             id=entry.identity("questionId"),
             question=entry.text("question"),
             images=_images(entry, entry.text("image") if images else None, images),
@@ -95,7 +95,7 @@ def read_docvqa(path: str | Path, images: str | Path | None = None) -> list[Ques
     )
 
 
-def read_chartqa(path: str | Path, images: str | Path | None = None) -> list[Question]:
+def read_chartqa(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
     """ChartQA: a JSON list of `imgname`, `query`, `label`; pictures are in `images`.
 
     The data has no ids, so they are made: the file's name and the index in it, as `test_human-0`.
@@ -106,7 +106,7 @@ def read_chartqa(path: str | Path, images: str | Path | None = None) -> list[Que
     """
     path = Path(path)
     return _checked(
-        Question(
+        PictureQuestion(
             id=f"{path.stem}-{i}",
             question=entry.text("query"),
             images=_images(entry, entry.text("imgname") if images else None, images),
@@ -118,7 +118,7 @@ def read_chartqa(path: str | Path, images: str | Path | None = None) -> list[Que
     )
 
 
-def read_mmmu(path: str | Path) -> list[Question]:
+def read_mmmu(path: str | Path) -> list[PictureQuestion]:
     """MMMU: a Parquet file, or a folder with some, at any depth; the pictures are in them.
 
     The subject is that of the id (`validation_Art_Theory_3`). The answer is a letter, or for an
@@ -134,7 +134,7 @@ def read_mmmu(path: str | Path) -> list[Question]:
     return _checked(_mmmu(entry) for file in files for entry in read_records(file))
 
 
-def read_questions(path: str | Path, images: str | Path | None = None) -> list[Question]:
+def read_questions(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
     """Questions of your own: a `.json` list of objects, a `.jsonl` or a `.parquet` file.
 
     Each has a `question_id`, a `question`, the reference `answers` (a list) or `answer`, texts or
@@ -147,7 +147,7 @@ def read_questions(path: str | Path, images: str | Path | None = None) -> list[Q
     """
     path = Path(path)
     return _checked(
-        Question(
+        PictureQuestion(
             id=entry.identity("question_id"),
             question=entry.text("question"),
             images=_images(entry, entry.fields.get("image"), images or path.parent),
@@ -177,7 +177,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     return list(predictions.values())
 
 
-def _mmmu(entry: Record) -> Question:
+def _mmmu(entry: Record) -> PictureQuestion:
     key, answer = entry.identity("id"), entry.answer("answer")
     kind = entry.text("question_type")
     if kind not in ("multiple-choice", "open"):
@@ -189,7 +189,7 @@ def _mmmu(entry: Record) -> Question:
         raise entry.error(f"no 'image_1'; it has {', '.join(entry.fields)}")
     sources = [entry.fields.get(f"image_{i}") for i in range(1, 8)]
     subject = re.fullmatch(r"[^_]+_(.+)_\d+", key)
-    return Question(
+    return PictureQuestion(
         id=key,
         question=entry.text("question"),
         images=tuple(image for source in sources for image in _images(entry, source, None)),
@@ -260,9 +260,9 @@ def _by_id(annotations: Record) -> dict[str, Record]:
     return found
 
 
-def _checked(questions: Iterable[Question]) -> list[Question]:
+def _checked(questions: Iterable[PictureQuestion]) -> list[PictureQuestion]:
     """The questions, if each has its own id."""
-    found: dict[str, Question] = {}
+    found: dict[str, PictureQuestion] = {}
     for question in questions:
         earlier = found.setdefault(question.id, question)
         if earlier is not question:

@@ -13,7 +13,7 @@ from PIL import Image
 from ...errors import InputError, reason
 from ...picture import BACKGROUND, check_picture, open_picture
 from ..judges.vqa import QuestionAnswerer
-from ..metrics.dpg import DpgPrompt, Question, dpg_scores, holding
+from ..metrics.dpg import DpgPrompt, DpgQuestion, dpg_scores, holding
 
 SAMPLES = 4  # pictures a prompt, in one 2 × 2 grid
 
@@ -45,7 +45,7 @@ def read_dpg(path: str | Path) -> list[DpgPrompt]:
     """
     path = Path(path)
     texts: dict[str, str] = {}
-    questions: dict[str, dict[int, Question]] = {}
+    questions: dict[str, dict[int, DpgQuestion]] = {}
     places: dict[tuple[str, int], str] = {}
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -158,7 +158,7 @@ def _answered(
         yield picture.prompt, answers
 
 
-def _question(row: dict[str, Any], place: str) -> Question:
+def _question(row: dict[str, Any], place: str) -> DpgQuestion:
     if None in row or any(row[name] is None for name in _COLUMNS):
         raise InputError(f"{place}: the row has too few or too many columns")
     try:
@@ -172,10 +172,10 @@ def _question(row: dict[str, Any], place: str) -> Question:
     text, category = row["question_natural_language"], row["tuple"].split("(")[0].strip()
     if not row["item_id"] or not text or not category:
         raise InputError(f"{place}: item_id, tuple and question may not be empty")
-    return Question(number, text, tuple(parent for parent in parents if parent), category)
+    return DpgQuestion(number, text, tuple(parent for parent in parents if parent), category)
 
 
-def _check_parents(question: Question, own: Mapping[int, Question], place: str) -> None:
+def _check_parents(question: DpgQuestion, own: Mapping[int, DpgQuestion], place: str) -> None:
     """Parents exist, and following them never leads back."""
     above, pending = set(), list(question.parents)
     while pending:

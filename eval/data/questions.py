@@ -18,7 +18,7 @@ ImageSource: TypeAlias = "Path | ParquetCell | bytes"
 
 
 @dataclass(frozen=True)
-class Question:
+class PictureQuestion:
     """One question of a benchmark.
 
     Attributes:
@@ -67,7 +67,7 @@ class Prediction:
     """What a model answered.
 
     Attributes:
-        question_id: the `Question.id` that it belongs to.
+        question_id: the `PictureQuestion.id` that it belongs to.
         answer: the text, as generated.
         where: the file and entry that it was read from, for error messages.
     """

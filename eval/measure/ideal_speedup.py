@@ -18,7 +18,7 @@ import torch
 from ...config import SpecConfig
 from ...devices import wait
 from ...engine.stats import SpecStats
-from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.token_grid import TokenGrid
 from ...models.transformers.causal import CausalDecoder
 
@@ -34,7 +34,7 @@ class BareCosts:
     what was measured; `now` holds what was since, by tokens a row.
     """
 
-    decoder: Decoder | CausalDecoder
+    decoder: LlamaGenDecoder | CausalDecoder
     rows: int
     grid: TokenGrid
     now: dict[int, float] = field(default_factory=dict)
@@ -60,14 +60,14 @@ class BareCosts:
 
 @torch.inference_mode()
 def measure_forward(
-    decoder: Decoder | CausalDecoder, rows: int, grid: TokenGrid, n: int, repeats: int = 15
+    decoder: LlamaGenDecoder | CausalDecoder, rows: int, grid: TokenGrid, n: int, repeats: int = 15
 ) -> float:
     """Mean seconds of one forward pass, over five cache lengths.
 
     The mean and not the median: a generation is a sum, slow calls included.
     """
     limit = grid.length
-    prefix = decoder.model.prefix_length if isinstance(decoder, Decoder) else _PROMPT
+    prefix = decoder.model.prefix_length if isinstance(decoder, LlamaGenDecoder) else _PROMPT
     cache = decoder.cache(rows, prefix + limit + n)
     rotary = decoder.rotary(grid.columns)[: prefix + limit]
     rotary = torch.cat([rotary, rotary[-1:].repeat_interleave(n, 0)])

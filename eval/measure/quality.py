@@ -24,7 +24,7 @@ from ..schema_parts import Quality
 from ..variants import AGAIN, arm, shift
 from . import bootstrap
 from .counters import accepted_lengths, count_sibling, merged_stats, phase_seconds
-from .scorers import Scorer, make_scorers
+from .scorers import PictureScorer, make_scorers
 
 Judged = tuple[dict[str, float], str]  # scores by metric, and why they are low
 
@@ -113,7 +113,7 @@ class QualityWorker:
         return {"nfe": stats.calls[row]}
 
     @cached_property
-    def scorers(self) -> dict[str, Scorer]:
+    def scorers(self) -> dict[str, PictureScorer]:
         """The suite's metrics of single pictures, by name."""
         return make_scorers(self.job)
 

@@ -20,14 +20,14 @@ from .score_files import BLIP, CLIP, MASK2FORMER, check_weights
 Verdicts = list[tuple[float, str]]  # a score and, where there is one, the reason
 
 
-class Scorer(Protocol):
+class PictureScorer(Protocol):
     """Scores pictures by their prompts."""
 
     def __call__(self, prompts: Sequence[Prompt], images: Sequence[Image.Image]) -> Verdicts:
         """A score for every picture."""
 
 
-def make_scorers(job: Job) -> dict[str, Scorer]:
+def make_scorers(job: Job) -> dict[str, PictureScorer]:
     """The suite's metrics of single pictures, by name.
 
     Raises:
@@ -62,13 +62,13 @@ def check_files(job: Job) -> None:
         read_images(job.files["reference"])
 
 
-def _make(name: str, job: Job) -> Scorer:
+def _make(name: str, job: Job) -> PictureScorer:
     if name == "geneval":
         return _geneval(job)
     return _dpg(job) if name == "dpg" else _reward(name, job)
 
 
-def _geneval(job: Job) -> Scorer:
+def _geneval(job: Job) -> PictureScorer:
     """Right or wrong, by the suite's judge."""
     judge: Judge
     if job.suite.judge == "shapes":
@@ -87,7 +87,7 @@ def _geneval(job: Job) -> Scorer:
     return score
 
 
-def _dpg(job: Job) -> Scorer:
+def _dpg(job: Job) -> PictureScorer:
     """The share of a prompt's questions that hold."""
     from ..data.dpg_files import read_dpg
     from ..judges.vqa import BlipAnswerer
@@ -108,7 +108,7 @@ def _dpg(job: Job) -> Scorer:
     return score
 
 
-def _reward(name: str, job: Job) -> Scorer:
+def _reward(name: str, job: Job) -> PictureScorer:
     from ...rewards.registry import load_reward
 
     path = Path(job.files[name]) if name in job.files else None

@@ -15,7 +15,7 @@ from ...config import SpecConfig
 from ...engine.stats import SpecStats
 from ...pipelines.notices import timed_apart
 from ...pipelines.video.stats import VideoStats
-from ..variants import Arm
+from ..variants import Variant
 from .meters import EnergyMeter, PeakMemory
 
 
@@ -62,7 +62,7 @@ def rotated(names: Iterable[str], turn: int) -> list[str]:
 
 def in_turn(
     pipe: Any,
-    arms: Mapping[str, Arm],
+    arms: Mapping[str, Variant],
     prompt: str | list[str],
     seed: int,
     turn: int,
@@ -106,7 +106,7 @@ def paired_runs(
         warmup: calls per method that are not counted.
         on_sample: called after every call, of the warm-up too.
     """
-    arms = {name: Arm(config, call) for name, config in methods.items()}
+    arms = {name: Variant(config, call) for name, config in methods.items()}
     samples: dict[str, list[Sample]] = {name: [] for name in methods}
     for i in range(-warmup, len(prompts)):
         at = max(i, 0)

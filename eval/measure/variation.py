@@ -131,7 +131,7 @@ def emitted_law(rule: AcceptanceRule, q: Tensor, p: Tensor) -> dict[int, float]:
         after[:, 0] = 1  # of no interest: what follows an accepted token
         scores = Scores(torch.stack([p.expand(rows, -1), after], 1))
         first = torch.zeros(rows, 1, dtype=torch.long)
-        draft = Draft(tokens, first[:, 0] + 1, law, places=first)
+        draft = Draft(tokens, first[:, 0] + 1, law, positions=first)
         verdict = rule.verify(draft, scores, verification)
         return [int(token) for token in verdict.emitted[:, 0]]
 

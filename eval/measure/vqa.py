@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...registry import check_name
-from ..data.questions import Prediction, Question
+from ..data.questions import PictureQuestion, Prediction
 from ..metrics.anls import Anls
 from ..metrics.answer_metric import AnswerMetric
 from ..metrics.multiple_choice import MultipleChoiceAccuracy
@@ -35,7 +35,7 @@ IDS = {
 
 
 def score_answers(
-    questions: Sequence[Question],
+    questions: Sequence[PictureQuestion],
     predictions: Iterable[Prediction] | Mapping[str, str],
     metric: str,
     partial: bool = False,
@@ -85,7 +85,7 @@ def score_answers(
 
 
 def _by_question(
-    questions: Sequence[Question],
+    questions: Sequence[PictureQuestion],
     predictions: Iterable[Prediction] | Mapping[str, str],
     metric: str,
 ) -> dict[str, str]:
@@ -103,11 +103,11 @@ def _by_question(
     return answers
 
 
-def _ids(questions: Sequence[Question], metric: str) -> str:
+def _ids(questions: Sequence[PictureQuestion], metric: str) -> str:
     """What ids look like, here and in the benchmark's own files."""
     here = f"ids here are such as {questions[0].id}; " if questions else ""
     return f"{here}{metric}'s own are {IDS[metric]}"
 
 
-def _name(question: Question) -> str:
+def _name(question: PictureQuestion) -> str:
     return question.where or f"question {question.id}"

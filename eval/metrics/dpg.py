@@ -15,7 +15,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Question:
+class DpgQuestion:
     """One yes-or-no question.
 
     Attributes:
@@ -42,10 +42,10 @@ class DpgPrompt:
 
     item_id: str
     text: str
-    questions: tuple[Question, ...]
+    questions: tuple[DpgQuestion, ...]
 
 
-def holding(questions: Sequence[Question], answers: Mapping[int, bool]) -> dict[int, bool]:
+def holding(questions: Sequence[DpgQuestion], answers: Mapping[int, bool]) -> dict[int, bool]:
     """Which questions hold: answered yes, and so are all that they depend on, near or far."""
     parents = {question.id: question.parents for question in questions}
     known: dict[int, bool] = {}
@@ -58,7 +58,7 @@ def holding(questions: Sequence[Question], answers: Mapping[int, bool]) -> dict[
     return {question.id: holds(question.id) for question in questions}
 
 
-def picture_score(questions: Sequence[Question], answers: Mapping[int, bool]) -> float:
+def picture_score(questions: Sequence[DpgQuestion], answers: Mapping[int, bool]) -> float:
     """The share of the questions that hold, 0 to 1; `answers` by the questions' ids."""
     return float(np.mean(list(holding(questions, answers).values())))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..suite import Suite
 
 
-class Item(Protocol):
+class PromptItem(Protocol):
     """What one sample is made of: a prompt, or a question about a picture.
 
     Attributes:
@@ -80,7 +80,7 @@ class Modality(Protocol):
     def arguments(self) -> set[str]:
         """Keyword arguments of a pipeline call that a suite may set."""
 
-    def items(self, suite: Suite, path: Path | None) -> tuple[Item, ...]:
+    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
         """The items of a suite, or the user's own.
 
         Raises:

@@ -21,7 +21,7 @@ from ..run.samples import SampleLog
 from ..schema import MethodResult
 from ..suite import Suite
 from ..variants import AGAIN, arm_names, label
-from .base import Findings, Item
+from .base import Findings, PromptItem
 from .image_sets import compare_sets
 
 
@@ -31,7 +31,7 @@ class DrawingModality(ABC):
     metrics = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
     options: tuple[str, ...] = ("again",)
 
-    def items(self, suite: Suite, path: Path | None) -> tuple[Item, ...]:
+    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
         """See `Modality.items`."""
         return load_prompts(suite, path)
 

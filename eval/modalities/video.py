@@ -35,7 +35,7 @@ from ..run.samples import SampleLog
 from ..schema import MethodResult
 from ..suite import Suite
 from ..variants import arm
-from .base import Findings, Item, runnable
+from .base import Findings, PromptItem, runnable
 from .drawing import DrawingBench, DrawingModality
 
 FIXED = {
@@ -55,7 +55,7 @@ class VideoModality(DrawingModality):
         """See `Modality.arguments`."""
         return set(inspect.signature(VideoPipeline.__call__).parameters) - FIXED
 
-    def items(self, suite: Suite, path: Path | None) -> tuple[Item, ...]:
+    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
         """See `Modality.items`: prompts whose facts the judge knows, or captions if none judges."""
         if not suite.metrics:
             return super().items(suite, path)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ...config import SpecConfig
 from ...errors import InputError
 from ..measure.bootstrap import FEWEST_PAIRS
-from ..modalities.base import Item, modality
+from ..modalities.base import PromptItem, modality
 from ..suite import Suite
 from .samples import Line
 
@@ -37,7 +37,7 @@ class Job:
     """
 
     suite: Suite
-    prompts: tuple[Item, ...]
+    prompts: tuple[PromptItem, ...]
     configs: dict[str, SpecConfig]
     call: dict[str, Any]
     seed: int = 0

@@ -13,7 +13,7 @@ from ..pipelines.base import PLAIN
 from . import markup
 from . import method_text as words
 from .generation_view import Side, Wish
-from .job_queue import Job
+from .job_queue import QueuedJob
 from .model_cache import Model
 
 PAUSE = 0.25  # seconds between two views at least: making and sending them takes time too
@@ -33,7 +33,7 @@ class State:
 Make = Callable[[Any, Wish], Side]
 
 
-class Race:
+class Comparison:
     """Runs a wish by its method, then plainly; its job is told the states and may stop it anytime.
 
     One after the other, since two at once would slow each other down; each is shown in its panel
@@ -50,7 +50,7 @@ class Race:
     """
 
     def __init__(
-        self, make: Make, model: Model, wish: Wish, job: Job[State], seconds: float
+        self, make: Make, model: Model, wish: Wish, job: QueuedJob[State], seconds: float
     ) -> None:
         self.make, self.model, self.wish, self.job = make, model, wish, job
         self.seconds = seconds

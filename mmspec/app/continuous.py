@@ -21,14 +21,14 @@ class ContinuousSide(Side):
         self.columns = int(pipe.transformer.config.grid)
         self.total = self.columns**2
         self.tokens: torch.Tensor | None = None
-        self.places: list[int] = []
+        self.positions: list[int] = []
 
     def generate(self, **call: Any) -> Any:
         return self.pipe(self.wish.prompt, output_type="latent", **call)
 
     def observe(self, state: dict[str, Any]) -> None:
         self.tokens = state["latents"]
-        self.places += state["places"][0].tolist()
+        self.positions += state["positions"][0].tolist()
         self.made += state["drafted"][0].tolist()
 
     @torch.inference_mode()
@@ -38,7 +38,7 @@ class ContinuousSide(Side):
         pixels = decode_tokens(self.pipe.vae, self.tokens.to(self.pipe.vae.dtype)).float()
         (image,) = self.pipe.pictures(pixels.clamp(-1, 1) / 2 + 0.5, "pil")
         colours = [markup.OPEN] * self.total
-        for place, share in zip(self.places, self.made, strict=True):
+        for place, share in zip(self.positions, self.made, strict=True):
             colours[place] = markup.blend(share)
         known = [colour != markup.OPEN for colour in colours]
         return markup.figure(

@@ -18,7 +18,7 @@ State = TypeVar("State")
 Tell = Callable[[State], None]
 
 
-class Job(Generic[State]):
+class QueuedJob(Generic[State]):
     """A run that waits, works or is over; whoever watches gets its latest state.
 
     Attributes:
@@ -71,7 +71,7 @@ class Job(Generic[State]):
             self._over = True
             self._news.notify_all()
 
-    def run(self, work: Callable[[Job[State]], None]) -> None:
+    def run(self, work: Callable[[QueuedJob[State]], None]) -> None:
         """Do the work; whatever goes wrong ends in `error`, one line."""
         try:
             work(self)
@@ -113,12 +113,12 @@ class Desk(Generic[State]):
         self.most, self.most_of_host = most, most_of_host
         self._worker = ThreadPoolExecutor(1, "mmspec-demo")
         self._lock = threading.Lock()
-        self._jobs: list[Job[State]] = []
-        self._at_work: Job[State] | None = None
+        self._jobs: list[QueuedJob[State]] = []
+        self._at_work: QueuedJob[State] | None = None
 
     def submit(
-        self, visitor: str, host: str | None, work: Callable[[Job[State]], None]
-    ) -> Job[State]:
+        self, visitor: str, host: str | None, work: Callable[[QueuedJob[State]], None]
+    ) -> QueuedJob[State]:
         """Queue a visitor's run.
 
         Args:
@@ -128,7 +128,7 @@ class Desk(Generic[State]):
         Raises:
             InputError: the visitor has one already, or too many wait.
         """
-        job: Job[State] = Job(visitor, host)
+        job: QueuedJob[State] = QueuedJob(visitor, host)
         with self._lock:
             live = [other for other in self._jobs if not other.cancelled]
             if any(other.visitor == visitor for other in live):
@@ -152,7 +152,7 @@ class Desk(Generic[State]):
             self.drop(job)
         return bool(own)
 
-    def drop(self, job: Job[State]) -> None:
+    def drop(self, job: QueuedJob[State]) -> None:
         """Stop a run; one that waits leaves the queue."""
         job.cancel()
         with self._lock:
@@ -162,7 +162,7 @@ class Desk(Generic[State]):
         if waits:
             job.end()
 
-    def ahead(self, job: Job[State]) -> int:
+    def ahead(self, job: QueuedJob[State]) -> int:
         """Jobs in front of one; 0: it is at work or over."""
         with self._lock:
             return self._jobs.index(job) if job in self._jobs else 0
@@ -175,7 +175,7 @@ class Desk(Generic[State]):
             self.drop(job)
         self._worker.shutdown()
 
-    def _run(self, job: Job[State], work: Callable[[Job[State]], None]) -> None:
+    def _run(self, job: QueuedJob[State], work: Callable[[QueuedJob[State]], None]) -> None:
         with self._lock:
             if job not in self._jobs:  # it was cancelled while it waited
                 return

@@ -17,11 +17,11 @@ from ..pipelines.available_methods import runnable_in
 from ..pipelines.base import shipped
 from . import markup
 from . import method_text as words
-from .comparison import Race, State
+from .comparison import Comparison, State
 from .folders import Folders, told_as
 from .frontier import frontier_page, read_report, shipped_reports
 from .generation_view import Wish
-from .job_queue import BROKEN, Desk, Job, visitor_of
+from .job_queue import BROKEN, Desk, QueuedJob, visitor_of
 from .limits import Limits, checked_number, checked_picture, checked_text, checked_upload
 from .model_cache import Shelf
 from .tabs import TABS, Tab
@@ -228,7 +228,7 @@ class Page:
             request: of the visitor.
         """
         yield "", markup.panel("speculative", ""), markup.panel("plain", "")
-        jobs: list[Job[State]] = []
+        jobs: list[QueuedJob[State]] = []
 
         def submit() -> str:
             work = self._work(tab, *self._wish(tab, given, request))
@@ -268,16 +268,16 @@ class Page:
 
     def _work(
         self, tab: Tab, wish: Wish, called: str, folder: Path | None
-    ) -> Callable[[Job[State]], None]:
-        def work(job: Job[State]) -> None:
+    ) -> Callable[[QueuedJob[State]], None]:
+        def work(job: QueuedJob[State]) -> None:
             job.tell(State(markup.message("Loading the model …")))
             with told_as(called, folder or shipped().get(called)):
                 model = self.shelf.load(tab.modality, folder)
-            Race(tab.make, model, wish, job, self.limits.seconds).run()
+            Comparison(tab.make, model, wish, job, self.limits.seconds).run()
 
         return work
 
-    def _watched(self, job: Job[State]) -> Iterator[Any]:
+    def _watched(self, job: QueuedJob[State]) -> Iterator[Any]:
         begun = False
         for state in job.states():
             ahead = self.desk.ahead(job)

@@ -38,9 +38,9 @@ def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
     """
     width = max(b - k for b, k in zip(context.base, known, strict=True))
     start = [max(-1, b - width) for b in context.base]
-    places = torch.tensor(start, device=context.tokens.device)[:, None]
-    places = places + torch.arange(width, device=places.device)
-    return context.tokens.gather(1, places.clamp_min(0)), start
+    positions = torch.tensor(start, device=context.tokens.device)[:, None]
+    positions = positions + torch.arange(width, device=positions.device)
+    return context.tokens.gather(1, positions.clamp_min(0)), start
 
 
 def root_laws(model: TokenModel, context: Context, known: list[int]) -> Tensor:

@@ -34,9 +34,9 @@ class PromptLookupDrafter:
         if not width:
             return Draft(context.tokens[:, :0], torch.zeros_like(lengths), OneHot())
         begin = self._match(text, lengths)  # [B]: where the copy starts, -1 for nowhere
-        places = begin.clamp_min(0)[:, None] + torch.arange(width, device=device)
+        positions = begin.clamp_min(0)[:, None] + torch.arange(width, device=device)
         # filling may stand on padding
-        tokens = text.gather(1, places.clamp_max(text.shape[1] - 1)).clamp_min(0)
+        tokens = text.gather(1, positions.clamp_max(text.shape[1] - 1)).clamp_min(0)
         real = torch.where(begin < 0, 0, lengths - begin)  # no further than the text goes
         return Draft(tokens, torch.minimum(real, torch.tensor(budget, device=device)), OneHot())
 

@@ -65,11 +65,11 @@ class SelfDrafter:
         self.model, self.search = model, search
         self.sets = [tuple(layers) for layers in sets]
         self.share = 0.0
-        self._rows: list[_Row] = []
+        self._rows: list[_RowSearch] = []
 
     def start(self, context: Context) -> None:
         self.share = 0.0
-        self._rows = [_Row(self.sets, self.model.layers) for _ in range(context.rows)]
+        self._rows = [_RowSearch(self.sets, self.model.layers) for _ in range(context.rows)]
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         for row, most in zip(self._rows, budget, strict=True):
@@ -102,7 +102,7 @@ class SelfDrafter:
                 row.search(context.round // _SEARCH)
 
 
-class _Row:
+class _RowSearch:
     """What one row has seen of every set of layers."""
 
     def __init__(self, sets: list[tuple[int, ...]], layers: int) -> None:

@@ -59,5 +59,5 @@ def without_faults(draft: Draft, good: Tensor) -> Draft:
         lengths=keep.sum(1),
         law=law,
         parents=parents.where(live, -1),
-        places=None if draft.places is None else draft.places.gather(1, order),
+        positions=None if draft.positions is None else draft.positions.gather(1, order),
     )

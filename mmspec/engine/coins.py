@@ -38,11 +38,11 @@ class RoundCoins(Protocol):
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         """Standard normal numbers `[B, *shape]`, numbered from `index` on."""
 
-    def noise(self, places: Tensor, count: int) -> Tensor:
-        """Standard normal numbers `[B, n, count]` of `places [B, n]`, the same in every round."""
+    def noise(self, positions: Tensor, count: int) -> Tensor:
+        """Standard normal numbers `[B, n, count]` of `positions [B, n]`, equal in every round."""
 
-    def exponential(self, places: Tensor, count: int) -> Tensor:
-        """Standard exponential numbers `[B, n, count]` of `places [B, n]`.
+    def exponential(self, positions: Tensor, count: int) -> Tensor:
+        """Standard exponential numbers `[B, n, count]` of `positions [B, n]`.
 
         They belong to the row and the place, and are the same in every round.
         """
@@ -80,13 +80,13 @@ class ProductionCoins:
         number += self._over
         return _Proposals(self, number), _Verifications(self, number)
 
-    def at(self, rows: Tensor, places: Tensor) -> ProductionCoins:
-        """Coins `[R]` for the `places [R]` of some rows, each of which is a row of its own there.
+    def at(self, rows: Tensor, positions: Tensor) -> ProductionCoins:
+        """Coins `[R]` for the `positions [R]` of some rows, each of which is a row of its own.
 
         What a place of a row gets depends on neither the other places nor the other rows.
         """
         coins = ProductionCoins([], self._keys.device)
-        coins._keys = _mix(_mix(self._keys[rows] + _PLACES) + _mix(places))
+        coins._keys = _mix(_mix(self._keys[rows] + _PLACES) + _mix(positions))
         return coins
 
     def uniform(self, number: int, purpose: int, start: int, count: int) -> Tensor:
@@ -105,9 +105,9 @@ class ProductionCoins:
         keys = _mix(self._keys + _mix(torch.tensor(line, device=index.device)))
         return _uniform(_mix(keys[:, None] + _mix(index + 1)))
 
-    def exponential(self, places: Tensor, count: int) -> Tensor:
+    def exponential(self, positions: Tensor, count: int) -> Tensor:
         """See `RoundCoins.exponential`."""
-        keys = _mix(self._keys[:, None] + _mix(-1 - places))  # lines of rounds are positive
+        keys = _mix(self._keys[:, None] + _mix(-1 - positions))  # lines of rounds are positive
         u = _uniform(_bits(keys, count)) + 2.0**-54
         # the largest u rounds to 1, and its noise over a probability of 0 would be no number
         return (-u.log()).clamp_min_(2.0**-54)
@@ -157,11 +157,11 @@ class _Proposals:
         line = torch.tensor([self._number * _PURPOSES + self._draws], device=self._coins.device)
         return self._coins.normal(line, torch.Size(shape).numel(), index).view(-1, *shape)
 
-    def noise(self, places: Tensor, count: int) -> Tensor:
-        return self._coins.normal(-1 - places, count)  # lines of rounds are not negative
+    def noise(self, positions: Tensor, count: int) -> Tensor:
+        return self._coins.normal(-1 - positions, count)  # lines of rounds are not negative
 
-    def exponential(self, places: Tensor, count: int) -> Tensor:
-        return self._coins.exponential(places, count)
+    def exponential(self, positions: Tensor, count: int) -> Tensor:
+        return self._coins.exponential(positions, count)
 
 
 class _Verifications(_Proposals):

@@ -23,8 +23,8 @@ class Context:
 
     Attributes:
         tokens: output so far `[B, ≥ limit]`; row b is filled up to `lengths[b]`. Continuous tokens
-            are vectors `[B, ≥ limit, C]`, here and in drafts and verdicts. With `held` it is
-            `[B, held]`, position n at n mod `held` until a later one takes its place.
+            are vectors `[B, ≥ limit, C]`, here and in drafts and verdicts. With `window` it is
+            `[B, held]`, position n at n mod `window` until a later one takes its place.
         lengths: emitted tokens per row `[B]`.
         last: the last committed token `[B, 1]`, before the first one what `empty` was given, or 0;
             of a finished row any token.
@@ -37,7 +37,7 @@ class Context:
         keep: of the last round by a local rule, see `Verdict`; None: what was kept is in front.
         seconds: wall-clock of the last round.
         faulty: rows whose last draft had a fault, see `Draft`.
-        held: positions of the output that are kept, the latest ones; None: all.
+        window: positions of the output that are kept, the latest ones; None: all.
     """
 
     tokens: Tensor
@@ -53,7 +53,7 @@ class Context:
     keep: Tensor | None = None
     seconds: float = 0.0
     faulty: list[int] = field(default_factory=list)
-    held: int | None = None
+    window: int | None = None
 
     @classmethod
     def empty(
@@ -62,24 +62,24 @@ class Context:
         limit: int,
         device: torch.device | str = "cpu",
         first: Tensor | None = None,
-        held: int | None = None,
+        window: int | None = None,
     ) -> Context:
         """A context in which nothing is emitted yet.
 
         `first [B, 1, ...]` is what stands in front of the first token, such as the noise that a
-        denoising chain starts from; tokens are of its kind. None: tokens are ids. Of at most `held`
-        positions the output is kept, so that memory does not grow with it; None: of all.
+        denoising chain starts from; tokens are of its kind. None: tokens are ids. Of at most
+        `window` positions the output is kept, so that memory does not grow with it; None: of all.
         """
         if first is None:
             first = torch.zeros(rows, 1, dtype=torch.long, device=device)
         return cls(
-            first.new_zeros(rows, limit if held is None else held, *first.shape[2:]),
+            first.new_zeros(rows, limit if window is None else window, *first.shape[2:]),
             torch.zeros(rows, dtype=torch.long, device=first.device),
             first,
             [0] * rows,
             limit,
             [limit == 0] * rows,
-            held=held,
+            window=window,
         )
 
     @property
@@ -101,7 +101,7 @@ class Context:
 
     def reserve(self, width: int) -> None:
         """Make place for `width` more tokens in every row; filling may run past the limit."""
-        if self.held is not None:
+        if self.window is not None:
             return
         missing = max(self.base) + width - self.tokens.shape[1]
         if missing > 0:
@@ -122,8 +122,8 @@ class Draft:
         parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
             chain.
         noise: the noise the payload was made from, where the target or a rejection re-uses it.
-        places: position of every node in the output `[B, N]`, for rules that ask where on the grid
-            it lies.
+        positions: of every node in the output `[B, N]`, for rules that ask where on the grid it
+            lies.
         bounds: of a tree, what the host knows of its shape: levels and most children of a node
             (those beyond are not tried).
         faulty: rows `[B]` that held what can't be, or laws that are none; None: nobody looked at
@@ -136,7 +136,7 @@ class Draft:
     law: Law
     parents: Tensor | None = None
     noise: Tensor | None = None
-    places: Tensor | None = None
+    positions: Tensor | None = None
     bounds: tuple[int, int] | None = None
     faulty: Tensor | None = None
     calls: int = 0
@@ -202,13 +202,13 @@ class Scores:
         hidden: the target's last hidden states there `[R, N + 1, D]`, unconditional rows last, for
             drafters that read them; None: nobody does.
         calls: of the target for them; 0 if it was not asked.
-        again: committed tokens that were read once more, per row, on the host.
+        reread_tokens: committed tokens that were read once more, per row, on the host.
     """
 
     laws: Tensor | Gaussian | Rewards
     hidden: Tensor | None = None
     calls: int = 1
-    again: list[int] = field(default_factory=list)
+    reread_tokens: list[int] = field(default_factory=list)
 
     @property
     def probs(self) -> Tensor:

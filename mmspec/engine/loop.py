@@ -24,7 +24,7 @@ def run(
     on_round: Callable[[Context], bool] | None = None,
     device: torch.device | str = "cpu",
     first: Tensor | None = None,
-    held: int | None = None,
+    window: int | None = None,
 ) -> Context:
     """Generate up to `limit` tokens for every row.
 
@@ -36,14 +36,14 @@ def run(
         on_round: called after every round; True interrupts, keeping what was emitted.
         device: where tokens live.
         first: what stands in front of the first token, see `Context.empty`.
-        held: positions of the output that are kept; None: all.
+        window: positions of the output that are kept; None: all.
 
     Returns:
         The final context: tokens `[B, ≥ limit]`, of which row b has `lengths[b]`.
     """
     target, drafter, rule, length = engine.target, engine.drafter, engine.rule, engine.length
     own = 0 if getattr(rule, "local", False) else 1
-    context = Context.empty(rows, limit, device, first, held)
+    context = Context.empty(rows, limit, device, first, window)
     stats.start(rows)
     length.start(rows)
     with stats.phase("prefill"):
@@ -68,7 +68,7 @@ def run(
             with stats.phase("update"):
                 target.commit(context, draft, verdict)
                 counts = advance(context, draft, scores, verdict, engine.eos, engine.stop)
-                stats.observe(*counts, scores.calls, scores.again)
+                stats.observe(*counts, scores.calls, scores.reread_tokens)
                 stats.observe_calls(draft, verdict)
                 drafter.observe(context, draft, scores, verdict)
             context.seconds = time.perf_counter() - started
@@ -113,15 +113,15 @@ def advance(
         counts, accepted = counts * open_rows, accepted * open_rows
     width = verdict.emitted.shape[1]
     context.reserve(width)
-    places = context.lengths.unsqueeze(1)
+    positions = context.lengths.unsqueeze(1)
     if width > 1:
-        places = places + torch.arange(width, device=counts.device)
-    if context.held is not None:
-        places = places % context.held
+        positions = positions + torch.arange(width, device=counts.device)
+    if context.window is not None:
+        positions = positions % context.window
     shape = verdict.emitted.shape[2:]
     if shape:
-        places = places.view(-1, width, *[1] * len(shape)).expand(-1, -1, *shape)
-    context.tokens.scatter_(1, places, verdict.emitted)
+        positions = positions.view(-1, width, *[1] * len(shape)).expand(-1, -1, *shape)
+    context.tokens.scatter_(1, positions, verdict.emitted)
     lengths = context.lengths + counts
     undefined = scores.undefined()
     faulty = none if draft.faulty is None else draft.faulty

@@ -87,7 +87,7 @@ class SpecStats:
         accepted: list[int],
         counts: list[int],
         calls: int = 1,
-        again: Sequence[int] = (),
+        reread_tokens: Sequence[int] = (),
     ) -> None:
         """Count one round; a row with count 0 took no part in it.
 
@@ -96,9 +96,9 @@ class SpecStats:
             nodes, reach: drafted per row, and how many tokens ahead that went.
             accepted, counts: kept and emitted tokens per row.
             calls: of the target; 0 if nobody scored the draft.
-            again: committed tokens that those calls read once more, per row.
+            reread_tokens: committed tokens that those calls read once more, per row.
         """
-        most = max(again, default=0)
+        most = max(reread_tokens, default=0)
         if calls:
             self.rounds += [most - 1, width] if calls > 1 else [width + most]
             self.alone += not width
@@ -114,7 +114,9 @@ class SpecStats:
             self.drafted[row] += n
             self.accepted[row] += kept
             self.emitted[row] += count
-            self.target_tokens[row] += (n + 1 if calls else 0) + (again[row] if again else 0)
+            self.target_tokens[row] += (n + 1 if calls else 0) + (
+                reread_tokens[row] if reread_tokens else 0
+            )
             for position in range(min(count, depth)):
                 self.judged_at[position] += 1
             for position in range(min(kept, depth)):  # of a set that is no prefix none
@@ -122,8 +124,8 @@ class SpecStats:
 
     def observe_calls(self, draft: Draft, verdict: Verdict) -> None:
         """Count a round's calls of the target beside the one that scored the draft."""
-        again = zip(verdict.calls, verdict.target_tokens, strict=True)
-        for row, (calls, read) in enumerate(again):
+        redrawn = zip(verdict.calls, verdict.target_tokens, strict=True)
+        for row, (calls, read) in enumerate(redrawn):
             self.calls[row] += calls
             self.target_tokens[row] += read
         most = max(verdict.calls, default=0)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from ..engine.draft import Draft
 from ..errors import InputError
-from .llamagen.decoder import Decoder
+from .llamagen.decoder import LlamaGenDecoder
 from .transformers.causal import CausalDecoder
 
 
@@ -50,7 +50,7 @@ class GuidedDecoder:
 
     def __init__(
         self,
-        decoder: Decoder | CausalDecoder,
+        decoder: LlamaGenDecoder | CausalDecoder,
         prefix: Tensor,
         prefix_mask: Tensor,
         guidance_scale: float | None,
@@ -179,7 +179,7 @@ class GuidedDecoder:
         return self._at(x, slots, turns, length, mask, use)
 
     def extend_at(
-        self, tokens: Tensor, places: Tensor, reach: int, known: Tensor | None = None
+        self, tokens: Tensor, positions: Tensor, reach: int, known: Tensor | None = None
     ) -> Tensor:
         """Laws `[B, n, V]` after each of `tokens [B, n]`, wherever in the output they stand.
 
@@ -187,17 +187,17 @@ class GuidedDecoder:
         Places of a row may repeat, with the same token.
 
         Args:
-            places: positions `[B, n]`; -1 is the prefix's last column.
+            positions: positions `[B, n]`; -1 is the prefix's last column.
             reach: the largest of them, known to the host.
             known: positions `[limit]` whose entries may be read; None: all.
         """
         assert self.cache is not None, "start() comes first"
-        x, slots = self._embedded(tokens, places < 0), places + self.offset
+        x, slots = self._embedded(tokens, positions < 0), positions + self.offset
         length = reach + self.offset + 1
         mask = self.keys[:length] <= slots[..., None]
         if known is not None:
             mask = mask & F.pad(known, (self.offset, self.room - self.limit), value=True)[:length]
-        return self._laws(self._at(x, slots, slots, length, mask), places)
+        return self._laws(self._at(x, slots, slots, length, mask), positions)
 
     def _places(self, start: list[int], n: int, draft: Draft | None) -> Tensor:
         """Positions in the output `[B, n]` of a call's tokens, of a tree in `draft` the last n."""
@@ -212,10 +212,10 @@ class GuidedDecoder:
             x = torch.where(condition.repeat(copies, 1)[..., None], self.prefix[:, -1:], x)
         return x
 
-    def _laws(self, out: Tensor, places: Tensor | None = None) -> Tensor:
+    def _laws(self, out: Tensor, positions: Tensor | None = None) -> Tensor:
         """Laws `[B, n, V]` from what the decoder gave: logits or hidden states.
 
-        `places [B, n]` are the tokens' own, for the laws that the layout forces.
+        `positions [B, n]` are the tokens' own, for the laws that the layout forces.
         """
         if self.watched:
             self.hidden, out = out, self.decoder.logits(out)
@@ -223,9 +223,9 @@ class GuidedDecoder:
             rows = len(out) // 2
             out = torch.lerp(out[rows:], out[:rows], self.scale)
         laws = self.warp(out)
-        if self.forced is None or places is None:
+        if self.forced is None or positions is None:
             return laws
-        return self._force(laws, self.forced[places + 1])
+        return self._force(laws, self.forced[positions + 1])
 
     def _force(self, laws: Tensor, token: Tensor) -> Tensor:
         """The laws `[B, n, V]` with a point mass where the next position's `token` is forced."""
@@ -234,7 +234,7 @@ class GuidedDecoder:
         return point.where((token >= 0)[..., None], F.pad(laws, (0, vocab - laws.shape[-1])))
 
     def _layers_of_rows(self, use: Sequence[Sequence[int]] | None) -> list[Tensor | bool] | None:
-        """What `Decoder.forward` wants to know of the layers."""
+        """What `LlamaGenDecoder.forward` wants to know of the layers."""
         if use is None:
             return None
         out: list[Tensor | bool] = []

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor, nn
 
 from ..registry import Registry
-from .llamagen.decoder import Decoder
+from .llamagen.decoder import LlamaGenDecoder
 from .placement import Placement
 from .token_grid import TokenGrid
 from .transformers.causal import CausalDecoder
@@ -59,7 +59,7 @@ class ImageModel(Protocol):
     def embed(self, condition: Tensor) -> Tensor:
         """The prefix `[R, T, D]` of this network."""
 
-    def decoder(self, placement: Placement | None = None) -> Decoder | CausalDecoder:
+    def decoder(self, placement: Placement | None = None) -> LlamaGenDecoder | CausalDecoder:
         """The network's inference form, over the family's token ids.
 
         `placement`: on which devices, for families whose layers can be spread.

@@ -45,8 +45,8 @@ class TokenTarget:
 
     def score(self, context: Context, draft: Draft) -> Scores:
         inputs, start, calls = context.last, [b - 1 for b in context.base], 1
-        again = self._lacking(context)
-        width = max(again, default=0)
+        lacking = self._lacking(context)
+        width = max(lacking, default=0)
         if width:
             unread, first = self._unread(context, width)
             # as one chain with the draft, if every row has so many tokens and the draft is a chain
@@ -60,7 +60,7 @@ class TokenTarget:
         laws = self.model.extend(inputs, start, draft)
         hidden = self.model.hidden if self.model.watched else None
         hidden = None if hidden is None else hidden[:, width:]
-        return Scores(laws[:, width:], hidden, calls, again)
+        return Scores(laws[:, width:], hidden, calls, lacking)
 
     def _lacking(self, context: Context) -> list[int]:
         """How many tokens in front of the last committed one each row has to read again."""
@@ -76,9 +76,9 @@ class TokenTarget:
         which the draft overwrites or no one may see.
         """
         start = [max(-1, b - 1 - width) for b in context.base]
-        places = torch.tensor(start, device=context.tokens.device)[:, None]
-        places = places + torch.arange(width, device=places.device)
-        return context.tokens.gather(1, places.clamp_min(0)), start
+        positions = torch.tensor(start, device=context.tokens.device)[:, None]
+        positions = positions + torch.arange(width, device=positions.device)
+        return context.tokens.gather(1, positions.clamp_min(0)), start
 
     def sample_next(
         self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins

@@ -44,7 +44,7 @@ def read_checkpoint(
     return _plain(data, path)
 
 
-class Head(NamedTuple):
+class FileHeader(NamedTuple):
     """What a safetensors file says of a tensor in front of its values."""
 
     shape: list[int]
@@ -56,19 +56,19 @@ class Head(NamedTuple):
         return not self.dtype.startswith(("F", "BF", "C"))
 
 
-def read_heads(files: Sequence[Path]) -> dict[str, Head]:
+def read_heads(files: Sequence[Path]) -> dict[str, FileHeader]:
     """The heads of the tensors of safetensors files, by name; values are not read.
 
     Raises:
         InputError: a file is unreadable.
     """
-    heads: dict[str, Head] = {}
+    heads: dict[str, FileHeader] = {}
     for path in files:
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118 - no mapping
                     tensor = file.get_slice(name)
-                    heads[name] = Head(tensor.get_shape(), tensor.get_dtype())
+                    heads[name] = FileHeader(tensor.get_shape(), tensor.get_dtype())
         except Exception as error:
             raise InputError(f"can't read weights {path}: {reason(error)}") from error
     return heads

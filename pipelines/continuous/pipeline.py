@@ -18,7 +18,7 @@ from ...errors import InputError
 from ...methods import Modality
 from ...models.mar.autoencoder import decode_tokens, downsample_factor
 from ...models.mar.denoiser import PackedHead
-from ...models.mar.iterations import GuidanceSchedule, MarBackbone, MarPlan, Prediction
+from ...models.mar.iterations import GuidanceSchedule, HeadPrediction, MarBackbone, MarPlan
 from ...models.mar.published import load_kl, load_mar
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
@@ -29,7 +29,7 @@ from ..notices import Notices
 from ..output import ContinuousOutput
 from ..prompts import Labels, captions_of, check_count, check_tensor_inputs, classes, negatives
 from .parts import make_gaussian_rule, make_step_length
-from .speculation import Speculation, check_plan
+from .speculation import ContinuousSpeculation, check_plan
 from .stats import ContinuousStats
 
 OutputType = Literal["pil", "np", "pt", "latent"]
@@ -165,9 +165,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
             output_type: "pil", "np", "pt" or "latent": the tokens `[B, L, C]`.
             return_dict: a `ContinuousOutput`, else the tuple (images, stats).
             callback_on_step_end: called as `callback(pipe, iteration, tokens so far, {"latents":
-                …, "places": …, "drafted": …, "stats": …})` after every iteration, or several that
-                are drawn together: all tokens `[B, L, C]`, the places `[B, K]` of those just drawn,
-                of their denoising steps that may be drafted the share `[B, K]` that was and stood
+                …, "positions": …, "drafted": …, "stats": …})` after every iteration, or several
+                that are drawn together: all tokens `[B, L, C]`, the positions `[B, K]` of those just
+                drawn, of their denoising steps that may be drafted the share `[B, K]` that was and stood
                 (`cspd` drafts one, the last noisy step, for all before it), and the stats so far.
                 Set `pipe.interrupt = True` in it to stop: tokens that are not drawn then are 0.
                 What it returns is not read.
@@ -203,7 +203,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
             if config.needs and not config.drafter_only:
                 small = self._backbone(self.drafter, features, plan, seeds)
             wait(self.device)
-        speculation = Speculation(config, plan, len(features), small, stats, self.on_engine)
+        speculation = ContinuousSpeculation(
+            config, plan, len(features), small, stats, self.on_engine
+        )
         tokens = self._draw(backbone, speculation, rows, callback_on_step_end)
         with stats.phase("decode"):
             images = self._images(tokens, output_type)
@@ -243,7 +245,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
     def _draw(
         self,
         backbone: MarBackbone,
-        speculation: Speculation,
+        speculation: ContinuousSpeculation,
         rows: int,
         callback: Callable[[Any, int, int, dict[str, Any]], Any] | None,
     ) -> Tensor:
@@ -252,7 +254,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         shape = (rows, plan.length, self.transformer.config.token_dim)
         tokens = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
         predictions = backbone.predictions(tokens, speculation.spans())
-        prediction: Prediction | None = None
+        prediction: HeadPrediction | None = None
         with self.progress_bar(total=plan.length * rows) as bar:
             while True:
                 with stats.phase("backbone"):
@@ -263,13 +265,13 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 if not speculation.config.drafter_only:
                     stats.observe_backbone(len(backbone.buffer))
                 drawn = speculation.draw(prediction).to(tokens)
-                places = prediction.places[..., None].expand(-1, -1, shape[-1])
-                tokens.scatter_(1, places, drawn.unflatten(0, (rows, -1)))
-                done = prediction.known.shape[1] + prediction.places.shape[1]
+                positions = prediction.positions[..., None].expand(-1, -1, shape[-1])
+                tokens.scatter_(1, positions, drawn.unflatten(0, (rows, -1)))
+                done = prediction.known.shape[1] + prediction.positions.shape[1]
                 bar.update(done * rows - bar.n)
                 if callback is not None:
                     drafted = speculation.drafted.unflatten(0, (rows, -1))
-                    told: dict[str, Any] = {"latents": tokens, "places": prediction.places}
+                    told: dict[str, Any] = {"latents": tokens, "positions": prediction.positions}
                     told |= {"drafted": drafted, "stats": stats}
                     callback(self, prediction.iterations.stop, done, told)
                 if self._interrupt:
@@ -278,7 +280,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
             self._notices.check(stats, self._plain_seconds(last, stats, plan))
         return tokens
 
-    def _plain_seconds(self, last: Prediction, stats: ContinuousStats, plan: MarPlan) -> float:
+    def _plain_seconds(self, last: HeadPrediction, stats: ContinuousStats, plan: MarPlan) -> float:
         """What plain generation of the same pictures takes in head and backbone."""
         head = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
         return head + plan.iterations * stats.seconds["backbone"] / stats.backbone_calls

@@ -17,7 +17,7 @@ from ...engine.loop import run
 from ...engine.protocols import Drafter, Engine
 from ...errors import InputError
 from ...models.mar.denoising_target import CountedDenoiser, DenoisingTarget, walk
-from ...models.mar.iterations import MarBackbone, MarPlan, Prediction, plainly
+from ...models.mar.iterations import HeadPrediction, MarBackbone, MarPlan, plainly
 from .parts import make_gaussian_rule, make_step_drafter, make_step_length
 from .stats import ContinuousStats
 
@@ -25,7 +25,7 @@ PREFILLED = 0.05  # share of the tokens that the target draws alone before draft
 
 
 @dataclass
-class Speculation:
+class ContinuousSpeculation:
     """Draws the tokens of predictions as a configuration says.
 
     Args:
@@ -69,7 +69,7 @@ class Speculation:
             done += span
             yield span
 
-    def draw(self, prediction: Prediction) -> Tensor:
+    def draw(self, prediction: HeadPrediction) -> Tensor:
         """Tokens `[R, C]`."""
         if self._alone(prediction.known.shape[1]):
             return self._plainly(prediction)
@@ -96,7 +96,7 @@ class Speculation:
             self.stats.drafter_head_rows += small.rows * self.groups
         return tokens
 
-    def _plainly(self, prediction: Prediction) -> Tensor:
+    def _plainly(self, prediction: HeadPrediction) -> Tensor:
         """All steps one after the other, without the loop, which would draft and judge nothing."""
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
         self.drafted = torch.full((tokens,), float(self.config.drafter_only))
@@ -110,15 +110,15 @@ class Speculation:
             wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
         observe(tokens, steps, self.groups)
         if wrong:
-            picture, number = divmod(wrong[0], prediction.places.shape[1])
+            picture, number = divmod(wrong[0], prediction.positions.shape[1])
             raise TargetError(
-                f"token {int(prediction.places[picture, number])} of picture {picture} is no "
+                f"token {int(prediction.positions[picture, number])} of picture {picture} is no "
                 "numbers: the diffusion head overflows; load the model in float32, or check its "
                 "weights"
             )
         return drawn
 
-    def _aligned(self, prediction: Prediction) -> Tensor:
+    def _aligned(self, prediction: HeadPrediction) -> Tensor:
         """Both models walk to the last noisy step with shared noises; the loop has what is left."""
         assert self.small is not None
         target = CountedDenoiser(prediction.denoiser)
@@ -135,7 +135,7 @@ class Speculation:
 
     def _run(
         self,
-        prediction: Prediction,
+        prediction: HeadPrediction,
         judge: DenoisingTarget,
         drafter: Drafter,
         first: Tensor,
@@ -177,7 +177,7 @@ def check_plan(config: SpecConfig, plan: MarPlan) -> None:
         )
 
 
-def _wide(prediction: Prediction, steps: int) -> Tensor:
+def _wide(prediction: HeadPrediction, steps: int) -> Tensor:
     """Noise `[R, steps, C]` in float32 at least, since half precision rounds steps away."""
     dtype = torch.promote_types(prediction.denoiser.head.weight.dtype, torch.float32)
     return prediction.noises(steps).to(dtype)

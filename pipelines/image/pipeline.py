@@ -21,7 +21,7 @@ from ...engine.loop import run
 from ...engine.protocols import Engine
 from ...engine.stats import SpecStats
 from ...errors import InputError
-from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
 from ...models.llamagen.image_model import LlamaGenClassModel, LlamaGenImageModel
 from ...models.llamagen.published import load_llamagen, load_vq
@@ -177,7 +177,7 @@ class ImagePipeline(TokenImagePipeline):
         known = " or ".join(f"{n.grid * factor}×{n.grid * factor}" for n in networks)
         raise InputError(f"this model draws {known} px, not {height}×{width}")
 
-    def head(self, name: str, target: Decoder) -> EagleDecoder | SpatialDecoder:
+    def head(self, name: str, target: LlamaGenDecoder) -> EagleDecoder | SpatialDecoder:
         if target.model is not self.transformer:
             raise InputError(
                 f"component {name!r} reads the hidden states of {self.default_size} px"

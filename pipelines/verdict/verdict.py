@@ -17,7 +17,7 @@ from ...errors import InputError
 from ..arguments import check_value, checked
 
 
-class Judge(Protocol):
+class VerdictJudge(Protocol):
     """Answers questions about images.
 
     Attributes:
@@ -32,7 +32,7 @@ class Judge(Protocol):
         """A short answer."""
 
 
-class Expert(Judge, Protocol):
+class Expert(VerdictJudge, Protocol):
     """Also judges others' answers and says how it comes to its own."""
 
     def nll(self, images: Any, question: str, answers: Sequence[str]) -> list[float]:
@@ -149,7 +149,7 @@ class SpeculativeVerdict:
     def __init__(
         self,
         experts: Sequence[Expert],
-        judge: Judge,
+        judge: VerdictJudge,
         keep: int = 3,
         prompt: Callable[[str, Sequence[Opinion]], str] = verdict_prompt,
     ) -> None:
@@ -242,7 +242,7 @@ class _Witness:
         return None
 
 
-def metered(cost: Cost, who: Judge, ask: Callable[[], Any]) -> Any:
+def metered(cost: Cost, who: VerdictJudge, ask: Callable[[], Any]) -> Any:
     """Ask, and add what it takes to `cost`, also if it fails."""
     tokens, clock = who.tokens, time.perf_counter()
     try:

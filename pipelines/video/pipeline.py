@@ -254,8 +254,8 @@ class VideoPipeline(SpeculativePipeline):
         name = parts.reward if self.reward is None else self.reward.name
         if parts.rule == "reward-threshold":  # what it usually is, is the router's alone
             check_threshold("tau", parts.tau if name == RouterReward.name else config.tau, name)
-        elif parts.wished_quality is not None:
-            check_threshold("wished_quality", parts.wished_quality, name)
+        elif parts.target_quality is not None:
+            check_threshold("target_quality", parts.target_quality, name)
 
     def _check_named(self, reward: str) -> None:
         """Raise an `InputError` if the pipeline can't have a reward by its name alone."""

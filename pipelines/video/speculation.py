@@ -41,8 +41,8 @@ Snapshot = dict[str, Tensor]
 def make_routing_rule(config: SpecConfig) -> RoutingRule:
     """The acceptance rule of a configuration for video; of the plain loop, one that asks nobody."""
     config = config.resolved()
-    if config.rule == "reward-rank" and config.wished_quality is not None:
-        return RewardMeanRule(config.wished_quality, config.frame_rule)
+    if config.rule == "reward-rank" and config.target_quality is not None:
+        return RewardMeanRule(config.target_quality, config.frame_rule)
     if config.rule == "reward-rank":
         return RewardRankRule(config.draft_share, config.frame_rule)
     if config.rule == "random-routing":
@@ -125,7 +125,7 @@ class VideoRun:
         if self.on_engine is not None:
             self.on_engine(engine)
         fixed = self.stats.seconds.get("encode", 0.0)
-        share, wish = self.config.draft_share, self.config.wished_speedup
+        share, wish = self.config.draft_share, self.config.target_speedup
         self.pace = Pace(wish, clips.rows * blocks, share, fixed)
 
         def observed(context: Context) -> bool:
@@ -138,7 +138,7 @@ class VideoRun:
 
         self._whole = False
         try:
-            context = run(engine, clips.rows, blocks, self.stats, observed, device, first, held=1)
+            context = run(engine, clips.rows, blocks, self.stats, observed, device, first, window=1)
         finally:
             if self._ahead is not None:
                 self._ahead.close()

@@ -20,7 +20,7 @@ from ...models.heads.loading import name_of
 from ...models.heads.specvlm import SpecVlmHead
 from ...models.loading import cast
 from ...models.transformers.probe import probed
-from ...models.transformers.prompted import Prompt, PromptedDecoder
+from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
 from .request import Request
 from .visual_compression import PictureShortener
@@ -173,7 +173,7 @@ class Drafting:
         decoder: PromptedDecoder,
         given: Mapping[str, Any],
         own: Mapping[str, Any] | None,
-    ) -> Prompt:
+    ) -> EncodedPrompt:
         """What one of the models is to continue, its pictures shortened if that is asked."""
         shortener = self._shorteners.get(decoder)
         if shortener is None:
@@ -185,7 +185,7 @@ class Drafting:
         self,
         request: Request,
         target: GuidedDecoder,
-        prompt: Prompt,
+        prompt: EncodedPrompt,
         given: Mapping[str, Any],
         own: Mapping[str, Any] | None,
         stats: SpecStats,
@@ -219,7 +219,7 @@ class Drafting:
             stats.branches = self._head.branches()[:rows]
 
 
-def visual_tokens(prompt: Prompt) -> list[int]:
+def visual_tokens(prompt: EncodedPrompt) -> list[int]:
     """Columns of pictures in a prompt, per row; none for a model that sees none."""
     if not isinstance(prompt, VisualPrompt):
         return []

@@ -40,7 +40,7 @@ from ..notices import Notices
 from ..parts import check_layers, make_drafter, make_length, make_rule
 from ..stopping import Stops, StopStrings, StopText
 from .draft_networks import Drafting, visual_tokens
-from .request import Request, Stream
+from .request import Request, TokenStream
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
 _REFUSED = (
@@ -99,7 +99,7 @@ def enable_speculation(
     Raises:
         InputError: the model or the combination can't speculate.
     """
-    speculation = Speculation(model, config, drafter, head)
+    speculation = SpeculativeGeneration(model, config, drafter, head)
     disable_speculation(model)
     speculation.before = vars(model).get("generate")
     vars(model)["generate"] = speculation.generate
@@ -108,14 +108,14 @@ def enable_speculation(
 def disable_speculation(model: PreTrainedModel) -> None:
     """Put back the `generate` that the model had; one that does not speculate stays as it is."""
     speculation = getattr(vars(model).get("generate"), "__self__", None)
-    if isinstance(speculation, Speculation):
+    if isinstance(speculation, SpeculativeGeneration):
         del vars(model)["generate"]
         vars(model).pop("speculation_stats", None)
         if speculation.before is not None:
             vars(model)["generate"] = speculation.before
 
 
-class Speculation:
+class SpeculativeGeneration:
     """Takes the place of a model's `generate`.
 
     transformers prepares everything and calls `_decode` for its own loop over tokens (what it calls
@@ -248,7 +248,7 @@ class Speculation:
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
             pad = stops.eos[0]
-        stream = None if streamer is None else Stream(streamer, int(pad or 0))
+        stream = None if streamer is None else TokenStream(streamer, int(pad or 0))
 
         def on_round(context: Context) -> bool:
             if stream is not None:

@@ -28,7 +28,7 @@ from ..base import SpeculativePipeline, check_folder, locate, row_seeds
 from ..loading import DeviceMap, Loading
 from ..output import VlmOutput
 from .chat import Message, conversation
-from .generate import Speculation
+from .generate import SpeculativeGeneration
 
 _COMPONENTS = ("model", "processor", "drafter", "drafter_processor", "heads")
 Opened: TypeAlias = Image.Image | str | Path | bytes | np.ndarray[Any, Any] | Tensor
@@ -85,7 +85,7 @@ class VlmPipeline(SpeculativePipeline):
             heads=DraftHeads(heads) if heads else None,
         )
         check_family(model.config.model_type)
-        self._known: dict[SpecConfig, Speculation] = {}
+        self._known: dict[SpecConfig, SpeculativeGeneration] = {}
 
     @classmethod
     @checked
@@ -236,11 +236,11 @@ class VlmPipeline(SpeculativePipeline):
         small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
         return small, dict(self.heads or {}).get(str(config.head))
 
-    def _speculation(self, config: SpecConfig) -> Speculation:
+    def _speculation(self, config: SpecConfig) -> SpeculativeGeneration:
         """That of a complete configuration; the latest are kept, for they learn what calls cost."""
         known, networks = self._known.pop(config, None), self._drafts(config)
         if known is None or known.model is not self.model or known.drafting.networks != networks:
-            known = Speculation(self.model, config, *networks)
+            known = SpeculativeGeneration(self.model, config, *networks)
         self._known[config] = known
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]

@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...models.guided import GuidedDecoder
 from ...models.transformers.causal import CACHE_NAMES
 from ...models.transformers.processed_laws import GUIDANCE, ProcessedLaw
-from ...models.transformers.prompted import Prompt, PromptedDecoder, refuse
+from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, refuse
 from ..stopping import Stops
 
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
@@ -85,8 +85,8 @@ class Request:
         self,
         decoder: PromptedDecoder,
         own: Mapping[str, Any] | None = None,
-        shorten: Callable[[Prompt], Prompt] = lambda prompt: prompt,
-    ) -> Prompt:
+        shorten: Callable[[EncodedPrompt], EncodedPrompt] = lambda prompt: prompt,
+    ) -> EncodedPrompt:
         """The prompt as a network reads it; under guidance with the unconditional rows behind.
 
         Args:
@@ -109,8 +109,11 @@ class Request:
         return prompt.joined(decoder.prompt(self.negative, self.negative_mask, self.limit))
 
     def _own_prompt(
-        self, decoder: PromptedDecoder, own: dict[str, Any], shorten: Callable[[Prompt], Prompt]
-    ) -> Prompt:
+        self,
+        decoder: PromptedDecoder,
+        own: dict[str, Any],
+        shorten: Callable[[EncodedPrompt], EncodedPrompt],
+    ) -> EncodedPrompt:
         ids = own.pop("input_ids", None)
         if ids is None:
             raise InputError("the drafter's own inputs have no input_ids")
@@ -127,7 +130,7 @@ class Request:
         return shorten(decoder.prompt(ids, mask, self.limit, **own)).repeated(times)
 
     def guided(
-        self, decoder: PromptedDecoder, prompt: Prompt, scratch: int, ranked: bool = False
+        self, decoder: PromptedDecoder, prompt: EncodedPrompt, scratch: int, ranked: bool = False
     ) -> GuidedDecoder:
         """The network under guidance and warpers, with a cache of its own.
 
@@ -146,7 +149,7 @@ class Request:
         )
 
 
-class Stream:
+class TokenStream:
     """Gives a streamer of transformers the output, a column as soon as every row has it.
 
     Args:

@@ -20,7 +20,7 @@ from ...errors import InputError
 from ...models.guided import additive
 from ...models.heads.columns import kept_columns
 from ...models.transformers.causal import running
-from ...models.transformers.prompted import Prompt, PromptedDecoder
+from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.qwen_vl import QwenVlDecoder, deep_inputs
 from ...models.transformers.vlm import VisualPrompt, VlmDecoder, spans
 
@@ -89,7 +89,7 @@ class PictureShortener:
             with watch(self._tower, self.method.layer) as self._cues:
                 yield
 
-    def __call__(self, prompt: Prompt, inputs: Mapping[str, Any]) -> Prompt:
+    def __call__(self, prompt: EncodedPrompt, inputs: Mapping[str, Any]) -> EncodedPrompt:
         """The prompt with fewer columns.
 
         Args:
@@ -140,8 +140,8 @@ class PictureShortener:
         for n, (row, first, columns) in enumerate(found):
             given = self._seen(n, len(found), columns)
             if attention is not None:
-                places = torch.arange(first, first + columns, device=attention.device)[None]
-                given["attention"] = last_token_attention(attention[row, None], places)
+                positions = torch.arange(first, first + columns, device=attention.device)[None]
+                given["attention"] = last_token_attention(attention[row, None], positions)
             features = prompt.embedded[row, None, first : first + columns]
             keep = self._keep(columns, grids[n])
             made.append(compress(self.name, features, keep, grid=grids[n], **given))

@@ -16,10 +16,10 @@ from PIL import Image
 import mmspec.app
 from mmspec import ImagePipeline, SpecConfig, VlmPipeline
 from mmspec.app import markup
-from mmspec.app.comparison import Race
+from mmspec.app.comparison import Comparison
 from mmspec.app.generation_view import Side, Wish
 from mmspec.app.image import ImageSide
-from mmspec.app.job_queue import Job
+from mmspec.app.job_queue import QueuedJob
 from mmspec.app.model_cache import Model
 from mmspec.app.vlm import VlmSide
 
@@ -107,7 +107,9 @@ def side(seconds: float, units: int) -> SimpleNamespace:
     ],
 )
 def test_ratio(speculative, plain, told):
-    race = Race(lambda pipe, wish: plain, Model(None), Wish("", SpecConfig(), ""), Job("one"), 60)
+    race = Comparison(
+        lambda pipe, wish: plain, Model(None), Wish("", SpecConfig(), ""), QueuedJob("one"), 60
+    )
     race.sides["speculative"] = speculative
     assert race._ratio() == ""
     race.sides["plain"] = plain
@@ -125,7 +127,9 @@ def test_views_rest(monkeypatch):
             now += self.takes
             return ""
 
-    race = Race(lambda pipe, wish: None, Model(None), Wish("", SpecConfig(), ""), Job("one"), 60)
+    race = Comparison(
+        lambda pipe, wish: None, Model(None), Wish("", SpecConfig(), ""), QueuedJob("one"), 60
+    )
     assert race._due()
     for takes, rest in ((0.01, 0.25), (0.5, 2.0)):
         race._show("plain", Slow(takes=takes, stats=None, meters=list))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from toys import EXACT, Table, TableTarget, distance, whole_loop
 
-from mmspec.draft.self_speculation import SelfDrafter, _Row, exits, spread
+from mmspec.draft.self_speculation import SelfDrafter, _RowSearch, exits, spread
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.length.constant import ConstantLength
@@ -115,7 +115,7 @@ def test_drafting_leaves_no_trace_in_the_cache(tiny_llamagen, guided_rows):
 
 def test_choice_by_hand():
     """Of four layers: one that half the time stands, or three that nearly always do."""
-    row = _Row([(0,), (0, 1, 2)], 4)
+    row = _RowSearch([(0,), (0, 1, 2)], 4)
     for shares in ((0.5, 0.95), (0.01, 0.95)):
         row.stood, row.judged = [100 * share for share in shares], [100.0, 100.0]
         per_layer = {
@@ -164,7 +164,7 @@ def test_it_finds_the_layers_that_stand():
 
 
 def test_search_replaces_the_worst_by_a_change_of_the_best():
-    row = _Row(spread(8), 8)
+    row = _RowSearch(spread(8), 8)
     assert row.sets[0] == (0, 7)
     assert [len(s) for s in row.sets] == [2, 3, 4, 5, 6, 7]
     row.stood = [0.9 * j if len(s) == 4 else 0.1 for s, j in zip(row.sets, row.judged, strict=True)]

@@ -72,7 +72,7 @@ def test_write_per_row_by_hand(generator):
     assert torch.equal(cache.data, truth)
 
 
-@pytest.mark.parametrize("slots", [5, torch.tensor([[5, 6]] * ROWS)], ids=["slices", "places"])
+@pytest.mark.parametrize("slots", [5, torch.tensor([[5, 6]] * ROWS)], ids=["slices", "positions"])
 def test_contained_stores_no_numbers_as_zeros(generator, slots):
     """So that a branch of a tree can't spoil those that may not read it."""
     plain, contained = filled(generator), StaticCache(LAYERS, ROWS, HEADS, SLOTS, DIM)

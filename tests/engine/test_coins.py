@@ -214,8 +214,8 @@ def test_normal_follows_row_round_side_and_index():
 def test_coins_at_places():
     """What a place gets is the same whatever other places are asked for."""
     coins = ProductionCoins([3, 4])
-    rows, places = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 9, 0, 9])
-    some = coins.at(rows, places).round(2)[1].normal((50,))
+    rows, positions = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 9, 0, 9])
+    some = coins.at(rows, positions).round(2)[1].normal((50,))
     alone = ProductionCoins([4]).at(torch.tensor([0]), torch.tensor([9])).round(2)[1].normal((50,))
     assert torch.equal(some[3:], alone)
     assert len(some.unique()) == some.numel()
@@ -224,8 +224,8 @@ def test_coins_at_places():
 
 def test_noise_at_places_is_standard_normal():
     """Row, place and number by number; neighbours in every direction are strangers."""
-    rows, places = torch.arange(64).repeat_interleave(16), torch.arange(16).repeat(64)
-    coins = ProductionCoins(list(range(64))).at(rows, places)
+    rows, positions = torch.arange(64).repeat_interleave(16), torch.arange(16).repeat(64)
+    coins = ProductionCoins(list(range(64))).at(rows, positions)
     noise = coins.round(0)[0].noise(torch.zeros(len(rows), 1, dtype=torch.long), 160)
     noise = noise.view(64, 16, 20, 8)
     flat = noise.flatten()  # 163,840 numbers

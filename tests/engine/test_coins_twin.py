@@ -68,9 +68,9 @@ def test_normal(number, side, purpose):
 
 
 def test_what_belongs_to_places():
-    places = torch.tensor([[0, 5, 900]]).expand(len(SEEDS), -1)
+    positions = torch.tensor([[0, 5, 900]]).expand(len(SEEDS), -1)
     coins = ProductionCoins(SEEDS).round(3)[0]
-    noise, waiting = coins.noise(places, 2), coins.exponential(places, 2)
+    noise, waiting = coins.noise(positions, 2), coins.exponential(positions, 2)
     for b, seed in enumerate(SEEDS):
         for n, place in enumerate((0, 5, 900)):
             key = mix(mix(mix(seed) + NORMAL) + mix(-1 - place))

@@ -420,7 +420,7 @@ def test_copies_behind_a_draft_are_of_another_picture():
     def drawn(ends):
         """The second token, whose condition has read the first as a head ends it."""
         read = ends.step(x[:1], zero, prediction.condition[:1])[0][None]
-        condition = target.told(range(1, 2), read, *prediction.places.split(1, dim=1), T)
+        condition = target.told(range(1, 2), read, *prediction.positions.split(1, dim=1), T)
         mean, std = last_noisy_law(head, noise[1:], condition)
         return mean, std, head.step(mean, zero, condition)[0][0]
 

@@ -99,7 +99,7 @@ def test_an_empty_context():
     assert (context.tokens.shape, context.last.shape) == ((2, 5), (2, 1))
     assert (context.base, context.room(), context.finished) == ([0, 0], [5, 5], [False, False])
     assert Context.empty(2, 0).finished == [True, True]
-    vectors = Context.empty(2, 5, first=torch.ones(2, 1, 3), held=4)
+    vectors = Context.empty(2, 5, first=torch.ones(2, 1, 3), window=4)
     assert vectors.tokens.tolist() == torch.zeros(2, 4, 3).tolist()
     assert vectors.last.tolist() == torch.ones(2, 1, 3).tolist()
 
@@ -112,7 +112,7 @@ def test_room_and_place():
     assert context.tokens.shape == (3, 5)
     context.reserve(4)  # positions 3, 4, 5, 6 of row 1
     assert context.tokens.shape == (3, 7)
-    held = Context.empty(3, 5, held=2)
+    held = Context.empty(3, 5, window=2)
     held.reserve(9)
     assert held.tokens.shape == (3, 2)
 

@@ -109,8 +109,8 @@ class ByPosition:
         self.committed = [[] for _ in range(rows)]
 
     def score(self, context, draft):
-        places = torch.tensor(context.base)[:, None] + torch.arange(draft.nodes + 1)
-        laws = torch.nn.functional.one_hot(places.clamp_max(self.vocab - 1), self.vocab)
+        positions = torch.tensor(context.base)[:, None] + torch.arange(draft.nodes + 1)
+        laws = torch.nn.functional.one_hot(positions.clamp_max(self.vocab - 1), self.vocab)
         return Scores(laws.double())
 
     def commit(self, context, draft, verdict):
@@ -126,7 +126,7 @@ def test_what_joins_is_committed_before_it_is_in_the_context(held):
     engine = Engine(
         target, JacobiDrafter(30), TokenRule(), ConstantLength(3), ProductionCoins([1, 2])
     )
-    context = run(engine, 2, 20, SpecStats(), held=held)
+    context = run(engine, 2, 20, SpecStats(), window=held)
     assert target.committed == [list(range(20))] * 2
     expected = list(range(20)) if held is None else [n + 16 if n < 4 else n + 8 for n in range(8)]
     assert context.tokens.shape[1] >= len(expected)

@@ -163,8 +163,8 @@ def sharded(folder: Path, file: str, shards: list[str]) -> None:
     (folder / file).unlink()
     (folder / shards[0]).parent.mkdir(parents=True, exist_ok=True)
     save_file(weights, folder / shards[0], metadata={"format": "pt"})
-    places = {name: shards[n % len(shards)] for n, name in enumerate(weights)}
-    (folder / f"{file}.index.json").write_text(json.dumps({"weight_map": places}))
+    positions = {name: shards[n % len(shards)] for n, name in enumerate(weights)}
+    (folder / f"{file}.index.json").write_text(json.dumps({"weight_map": positions}))
 
 
 @pytest.mark.parametrize("shard", ["../../../elsewhere/w.safetensors", "/ABSOLUTE/w.safetensors"])

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from mmspec.engine.draft import Draft
 from mmspec.engine.laws import OneHot
 from mmspec.errors import InputError
-from mmspec.models.llamagen.decoder import Decoder
+from mmspec.models.llamagen.decoder import LlamaGenDecoder
 from mmspec.models.llamagen.transformer import LlamaGenTransformer
 from mmspec.models.placement import Placement, device_of, infer_device_map
 
@@ -76,7 +76,7 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=range(len(PLACES)))
 def test_every_layer_runs_where_it_is_placed(fake, place):
-    decoder = Decoder(network(4), place)
+    decoder = LlamaGenDecoder(network(4), place)
     assert decoder.embeddings.device == place.main
     for layer, device in zip(decoder.layers, place.layers, strict=True):
         assert {linear.weight.device for linear in layer} == {device}
@@ -159,7 +159,7 @@ def test_handing_over_changes_nothing(tiny_llamagen, guided_rows, place, pads):
     model = tiny_llamagen(n_kv_head=2)
     whole, *_ = guided_rows(model, pads)
     spread, *_ = guided_rows(model, pads)
-    spread.decoder = Decoder(model, place)
+    spread.decoder = LlamaGenDecoder(model, place)
     for ours, theirs in zip(laws(spread), laws(whole), strict=True):
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 

@@ -37,8 +37,8 @@ def chain(tokens, base, lengths=None) -> Draft:
     """A draft behind `base` tokens of every row."""
     rows, nodes = tokens.shape
     lengths = torch.full((rows,), nodes) if lengths is None else torch.tensor(lengths)
-    places = torch.arange(nodes) + torch.tensor(base)[:, None]
-    return Draft(tokens, lengths, Opaque(), places=places)
+    positions = torch.arange(nodes) + torch.tensor(base)[:, None]
+    return Draft(tokens, lengths, Opaque(), positions=positions)
 
 
 def judged(draft, keep, redrawn) -> Verdict:
@@ -57,7 +57,7 @@ def step(target, context, draft, keep, redrawn, coins):
     scores = target.score(context, draft)
     verdict = target.sample_next(context, draft, judged(draft, keep, redrawn), coins)
     target.commit(context, draft, verdict)
-    stats.observe(*advance(context, draft, scores, verdict), scores.calls, scores.again)
+    stats.observe(*advance(context, draft, scores, verdict), scores.calls, scores.reread_tokens)
     stats.observe_calls(draft, verdict)
     return scores, verdict, stats
 
@@ -95,12 +95,12 @@ def reference(
     read = 0
     for before, now in itertools.pairwise(turns):
         # the new tokens of the last turn, and what stands in front of those whose turn it is
-        places = sorted({base + n for n in before} | {base + n - 1 for n in now})
+        positions = sorted({base + n for n in before} | {base + n - 1 for n in now})
         laws = {}
-        for place in places:
+        for place in positions:
             token = root if place == base - 1 else tokens[place - base]
             laws[place + 1] = guided.extend(torch.tensor([[token]]), [place])[:, 0]
-        read += len(places)
+        read += len(positions)
         for n in now:
             tokens[n] = int(coins.draw(laws[base + n], LIMIT + n))
     return tokens, max(0, len(turns) - 1), read
@@ -200,7 +200,7 @@ def test_kept_tokens_are_not_judged_again(tiny_llamagen, guided_rows):
         assert torch.equal(verdict.emitted[:, :6], draft.tokens)
         assert (stats.calls, stats.target_tokens, stats.rounds) == ([1] * 3, [7] * 3, [6])
         scores = target.score(context, NONE)
-        assert scores.again == [0, 0, 0]
+        assert scores.reread_tokens == [0, 0, 0]
         assert close(scores.probs, full_laws(model, prefix, mask, context.tokens[:, :6])[:, -1:])
 
 
@@ -243,7 +243,7 @@ def test_rows_of_very_different_lengths(tiny_llamagen, guided_rows):
         assert context.base == [8, 1, 3]
         more = chain(random(3, 2, 8), context.base)
         scores = target.score(context, more)
-        assert (scores.calls, scores.again) == (2, [6, 0, 0])
+        assert (scores.calls, scores.reread_tokens) == (2, [6, 0, 0])
         for row, base in enumerate(context.base):
             final = torch.cat([context.tokens[row, :base], more.tokens[row]])[None]
             truth = full_laws(model, prefix[[row, 3 + row]], mask[[row, 3 + row]], final)

@@ -43,8 +43,8 @@ def test_rows_end_where_transformers_would_end_them(seed):
             (0, prompt), (prompt, start), (start, start + width)
         )))  # fmt: skip
         for row, count in enumerate(found):
-            places = ends[row, start : start + width].nonzero()[:, 0].tolist()
-            assert count == (places[0] + 1 if places else width + 1)
+            positions = ends[row, start : start + width].nonzero()[:, 0].tolist()
+            assert count == (positions[0] + 1 if positions else width + 1)
 
 
 def words_with(pieces: list[str], decoder=None) -> PreTrainedTokenizerFast:

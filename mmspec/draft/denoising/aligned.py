@@ -9,7 +9,7 @@ from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Gaussian
 from ...models.mar.denoising_target import CountedDenoiser, last_noisy_law
-from ...models.mar.iterations import MarBackbone, Prediction
+from ...models.mar.iterations import HeadPrediction, MarBackbone
 
 
 class AlignedDrafter:
@@ -35,7 +35,7 @@ class AlignedDrafter:
         head_rows: in the latter.
     """
 
-    def __init__(self, small: MarBackbone, prediction: Prediction, noise: Tensor) -> None:
+    def __init__(self, small: MarBackbone, prediction: HeadPrediction, noise: Tensor) -> None:
         self.small, self.prediction, self.noise = small, prediction, noise
         self.backbone_calls = self.head_calls = self.head_rows = 0
 
@@ -57,14 +57,14 @@ class AlignedDrafter:
     def _draw(self, own: Tensor) -> tuple[Tensor, ...]:
         """Tokens at the last noisy step, and their laws there, all `[B, m, C]`."""
         prediction, small = self.prediction, self.small
-        places, read, known = prediction.places, prediction.read, prediction.known
-        noise, own = (each.unflatten(0, places.shape) for each in (self.noise, own))
+        positions, read, known = prediction.positions, prediction.read, prediction.known
+        noise, own = (each.unflatten(0, positions.shape) for each in (self.noise, own))
         steps = small.plan.steps(prediction.iterations[0])
         head = CountedDenoiser(small.denoiser(steps))
         parts, done = [], 0
         for k in prediction.iterations:
             part = slice(done, done + small.plan.drawn(k))
-            done, wanted = part.stop, places[:, part]
+            done, wanted = part.stop, positions[:, part]
             condition = small.told(range(k, k + 1), read, known, wanted, steps)
             law = last_noisy_law(head, noise[:, part].flatten(0, 1), condition)
             x = law[0] + law[1] * own[:, part].flatten(0, 1)

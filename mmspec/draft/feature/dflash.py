@@ -79,9 +79,9 @@ class DFlashModel(FeatureModel):
         if not width:
             return
         # rows that lack fewer read some again
-        places = context.lengths[:, None] - width + self.keys[:width]
-        places = self._of_all_rows(places.clamp_min(0))
-        slots = places + self.offset - 1
-        states = pick(self._features, places)
+        positions = context.lengths[:, None] - width + self.keys[:width]
+        positions = self._of_all_rows(positions.clamp_min(0))
+        slots = positions + self.offset - 1
+        states = pick(self._features, positions)
         self.decoder.feed(states, self.rotary[slots], self.cache, slots)
         self._fed = list(context.base)

@@ -91,11 +91,11 @@ class EagleModel(FeatureModel):
         tokens, first = catch_up(context, known)
         width = tokens.shape[1]
         begin = torch.tensor(first, device=tokens.device)[:, None]
-        places = self._of_all_rows(begin + self.keys[:width])
-        features = pick(self._features, places.clamp_min(0))
+        positions = self._of_all_rows(begin + self.keys[:width])
+        features = pick(self._features, positions.clamp_min(0))
         x = self.decoder.joined(self._embedded(tokens, None), features)
         if min(first) < 0:
-            x = torch.where((places < 0)[..., None], self._inputs[:, -1:], x)
+            x = torch.where((positions < 0)[..., None], self._inputs[:, -1:], x)
         hidden = self._forward(x, first)
         # rows that lack less than others read again, or a little past their end
         end = torch.tensor(context.base, device=tokens.device)[:, None] - 1

@@ -14,7 +14,7 @@ from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
 from ...models.guided import GuidedDecoder
-from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.decoder import LlamaGenDecoder
 
 
 class FeatureModel(GuidedDecoder):
@@ -36,12 +36,12 @@ class FeatureModel(GuidedDecoder):
     """
 
     drafts = watched = True
-    decoder: Decoder
+    decoder: LlamaGenDecoder
     most: int | None = None
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: LlamaGenDecoder,
         prefix: Tensor,
         mask: Tensor,
         target: GuidedDecoder,
@@ -88,10 +88,10 @@ class FeatureModel(GuidedDecoder):
         # behind the last committed token, and behind every node that was kept: what lies behind
         # one that was not is overwritten before it is read
         index = F.pad(kept + 1, (1, 0))
-        places = self._lengths[:, None] + self.keys[: index.shape[1]]
+        positions = self._lengths[:, None] + self.keys[: index.shape[1]]
         rows = torch.arange(len(self.prefix), device=index.device)[:, None]
         states = pick(scores.hidden, self._of_all_rows(index))
-        self._features[rows, self._of_all_rows(places)] = states
+        self._features[rows, self._of_all_rows(positions)] = states
         self._lengths = context.lengths
 
 

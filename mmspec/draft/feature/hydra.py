@@ -67,11 +67,11 @@ class HydraModel(FeatureModel):
     def _read(self, tokens: Tensor, start: list[int]) -> Tensor:
         """The first head's laws behind committed tokens."""
         begin = torch.tensor(start, device=tokens.device)[:, None]
-        places = begin + self.keys[: tokens.shape[1]]
-        embedded = self._embedded(tokens, places < 0)[:, :, None]
-        places = self._of_all_rows(places)
-        before = pick(self._features, places.clamp_min(0))
-        before = torch.where((places < 0)[..., None], self._first, before)
+        positions = begin + self.keys[: tokens.shape[1]]
+        embedded = self._embedded(tokens, positions < 0)[:, :, None]
+        positions = self._of_all_rows(positions)
+        before = pick(self._features, positions.clamp_min(0))
+        before = torch.where((positions < 0)[..., None], self._first, before)
         laws = self._laws(self.network.ahead(before, embedded))
         if self.context is not None:
             end = self.context.lengths[:, None] - 1 - begin

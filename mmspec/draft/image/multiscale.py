@@ -36,9 +36,9 @@ class MultiScaleDrafter:
             self._plan = self.picture()
         device = self._plan.device
         lengths = torch.tensor(budget, device=device)
-        places = torch.arange(max(budget), device=device) + context.lengths[:, None]
-        tokens = self._plan.gather(1, places.clamp_max(self._plan.shape[1] - 1))
-        return Draft(tokens, lengths, OneHot(), places=places)
+        positions = torch.arange(max(budget), device=device) + context.lengths[:, None]
+        tokens = self._plan.gather(1, positions.clamp_max(self._plan.shape[1] - 1))
+        return Draft(tokens, lengths, OneHot(), positions=positions)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """What the target thinks changes nothing."""

@@ -73,9 +73,9 @@ class SpatialDrafter(CoupledJacobiDrafter):
         lengths = torch.tensor(budget, device=device)
         if not width:
             return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
-        places = context.lengths[:, None] + torch.arange(width, device=device)
+        positions = context.lengths[:, None] + torch.arange(width, device=device)
         known = [min(width, j - b) for j, b in zip(self._judged, context.base, strict=True)]
-        tokens = places.new_zeros(context.rows, width)
+        tokens = positions.new_zeros(context.rows, width)
         laws = self._states.new_empty(context.rows, width, self.vocab_size)
         if last := max(known):  # columns that some row has a law for
             assert self._laws is not None
@@ -84,8 +84,8 @@ class SpatialDrafter(CoupledJacobiDrafter):
             tokens[:, :last] = self.redraw(context, laws[:, :last], index, coins)
         good = torch.ones_like(tokens, dtype=torch.bool)
         if min(known) < width:
-            self._draw_new(context, places, tokens, laws, good, known, coins)
-        draft = Draft(tokens, lengths, Categorical(laws), places=places)
+            self._draw_new(context, positions, tokens, laws, good, known, coins)
+        draft = Draft(tokens, lengths, Categorical(laws), positions=positions)
         draft.faulty = faults(good, draft)
         return draft
 
@@ -99,7 +99,7 @@ class SpatialDrafter(CoupledJacobiDrafter):
     def _draw_new(
         self,
         context: Context,
-        places: Tensor,
+        positions: Tensor,
         tokens: Tensor,
         laws: Tensor,
         good: Tensor,
@@ -112,19 +112,19 @@ class SpatialDrafter(CoupledJacobiDrafter):
         """
         heads, row, width = self.heads, self.row, tokens.shape[1]
         start = context.lengths[:, None]
-        new = places >= start + torch.tensor(known, device=places.device)[:, None]
-        before = start + torch.arange(-heads.left, 0, device=places.device)
+        new = positions >= start + torch.tensor(known, device=positions.device)[:, None]
+        before = start + torch.arange(-heads.left, 0, device=positions.device)
         line = torch.cat([context.tokens.gather(1, before.clamp_min(0)), tokens], dim=1)
         column = min(known)
         while column < width:
             # as far as the cells above are drawn: to the end of the row, or a row ahead
             firsts = [(b + column) % row for b in context.base]
             end = min(width, *(column + row - min(first, heads.reach) for first in firsts))
-            below, skip = self._look_below(context, places[:, column:end], line[:, heads.left :])
+            below, skip = self._look_below(context, positions[:, column:end], line[:, heads.left :])
             for n in range(column, end):
                 left = [line[:, heads.left + n - 1 - k] for k in range(heads.left)]
                 if any((b + n) % row < heads.left for b in context.base):
-                    edge = places[:, n] % row
+                    edge = positions[:, n] % row
                     left = [t.where(edge > k, self.vocab_size) for k, t in enumerate(left)]
                 logits = heads.logits(below[:, n - column], skip[:, n - column], left)
                 law, good[:, n] = mended(self.target.warp(logits))
@@ -159,10 +159,10 @@ class SpatialDrafter(CoupledJacobiDrafter):
         super().observe(context, draft, scores, verdict)
         assert scores.hidden is not None
         states = guided_states(scores.hidden, self.target.scale)  # [B, N + 1, 2D]
-        places = (context.lengths - verdict.counts).clamp_min(0)[:, None]
-        places = places + torch.arange(states.shape[1], device=places.device)
+        positions = (context.lengths - verdict.counts).clamp_min(0)[:, None]
+        positions = positions + torch.arange(states.shape[1], device=positions.device)
         # what lies behind a row's own draft is not looked at
-        places = places.clamp_max(context.limit)[..., None].expand_as(states)
-        self._states.scatter_(1, places, states)
+        positions = positions.clamp_max(context.limit)[..., None].expand_as(states)
+        self._states.scatter_(1, positions, states)
         self._judged = [b + n + 1 for b, n in zip(self._base, self._reach, strict=True)]
         self._base, self._reach = list(context.base), [0] * context.rows

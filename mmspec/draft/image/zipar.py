@@ -51,8 +51,10 @@ class ZipArDrafter:
             readable[[place for place in inputs if place >= 0]] = True
             laws = self._laws(tokens, inputs, readable)
             at = torch.tensor([inputs.index(place - 1) for place in now], device=device)
-            places = torch.tensor(now, device=device).expand(context.rows, -1)
-            tokens[:, places[0] + 1] = coins.draw(pick(laws, at.expand(context.rows, -1)), places)
+            positions = torch.tensor(now, device=device).expand(context.rows, -1)
+            tokens[:, positions[0] + 1] = coins.draw(
+                pick(laws, at.expand(context.rows, -1)), positions
+            )
             known[now], drawn = True, now
             calls, read = calls + 1, read + len(inputs)
         lengths = torch.tensor(budget, device=device)
@@ -60,9 +62,9 @@ class ZipArDrafter:
 
     def _laws(self, tokens: Tensor, inputs: list[int], known: Tensor) -> Tensor:
         """Laws `[B, n, V]` behind the places `inputs`."""
-        places = torch.tensor(inputs, device=tokens.device).expand(len(tokens), -1)
-        words = tokens.gather(1, places + 1)
-        return self.model.extend_at(words, places, max(inputs), known.to(tokens.device))
+        positions = torch.tensor(inputs, device=tokens.device).expand(len(tokens), -1)
+        words = tokens.gather(1, positions + 1)
+        return self.model.extend_at(words, positions, max(inputs), known.to(tokens.device))
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """There is one draft only."""

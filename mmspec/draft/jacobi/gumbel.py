@@ -42,18 +42,18 @@ class GumbelJacobiDrafter(JacobiDrafter):
     ) -> Tensor:
         width = laws.shape[1]
         ends = [base + width for base in context.base]
-        places = torch.arange(width, device=laws.device) + context.lengths.unsqueeze(1)
+        positions = torch.arange(width, device=laws.device) + context.lengths.unsqueeze(1)
         fresh = width  # columns that are new to some row
         if self._noise is not None:
             fresh = max(0, *(e - last for e, last in zip(ends, self._ends, strict=True)))
         if self._noise is None or fresh >= width:
-            noise = coins.exponential(places, self.vocab_size)
+            noise = coins.exponential(positions, self.vocab_size)
         else:
-            column = places - self._first.unsqueeze(1)
+            column = positions - self._first.unsqueeze(1)
             known = self._noise.shape[1]
             noise = pick(self._noise, column.clamp_max(known - 1))
             if fresh:
-                new = coins.exponential(places[:, -fresh:], self.vocab_size)
+                new = coins.exponential(positions[:, -fresh:], self.vocab_size)
                 # a row that came less far than others has met some of these places
                 met = (column[:, -fresh:] < known).unsqueeze(-1)
                 new = torch.where(met, noise[:, -fresh:], new)

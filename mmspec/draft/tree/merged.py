@@ -122,11 +122,11 @@ class Offset:
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         return self._coins.normal(shape, index + self._first)
 
-    def noise(self, places: Tensor, count: int) -> Tensor:
-        return self._coins.noise(places, count)
+    def noise(self, positions: Tensor, count: int) -> Tensor:
+        return self._coins.noise(positions, count)
 
-    def exponential(self, places: Tensor, count: int) -> Tensor:
-        return self._coins.exponential(places, count)
+    def exponential(self, positions: Tensor, count: int) -> Tensor:
+        return self._coins.exponential(positions, count)
 
 
 def _parents(drafts: list[Draft]) -> Tensor:

@@ -15,7 +15,7 @@ from .chain import pick, prefix_verdict
 from .tree import by_node, children, path_verdict, walk
 
 
-class Turn(Protocol):
+class SiblingTurn(Protocol):
     """How one sibling x is judged; `p`, `q [B, S, V]` are laws and `x [B, S, 1]` is a token."""
 
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ class Turn(Protocol):
         """Weights `[B, S, V]` of what the target still wants once x fell."""
 
 
-def verify_in_turn(draft: Draft, scores: Scores, coins: RoundCoins, turn: Turn) -> Verdict:
+def verify_in_turn(draft: Draft, scores: Scores, coins: RoundCoins, turn: SiblingTurn) -> Verdict:
     """Try a node's children in order and follow the first that stands, from the root on.
 
     For the child after one that fell, p is the normalized `turn.left`, and q lacks the tokens that
@@ -82,14 +82,14 @@ def _drawn(draft: Draft, child: Tensor, gone: Tensor | None, p: Tensor) -> tuple
     return x, q if gone is None else normalized(q.masked_fill(gone, 0.0))
 
 
-def _chance(p: Tensor, q: Tensor, x: Tensor, turn: Turn) -> Tensor:
+def _chance(p: Tensor, q: Tensor, x: Tensor, turn: SiblingTurn) -> Tensor:
     """Probability `[B, S]`, or more than 1, that each slot's child stands once its elders fell."""
     qx = q.gather(2, x)
     # more children than tokens: a repeated one has no q left, and never stands
     return torch.where(qx > 0, turn.credit(p, x) / qx, 0.0).squeeze(2)
 
 
-def _after(p: Tensor, q: Tensor, x: Tensor, child: Tensor, turn: Turn) -> Tensor:
+def _after(p: Tensor, q: Tensor, x: Tensor, child: Tensor, turn: SiblingTurn) -> Tensor:
     """The law that is left in every slot once its child fell `[B, S, V]`."""
     left = normalized(turn.left(p, q, x))
     # nothing left: p = q, and a fall has probability 0

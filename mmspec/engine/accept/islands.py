@@ -15,14 +15,14 @@ def crowd(cells: Tensor, radius: int) -> Tensor:
     return counts[:, 0].round().long()
 
 
-def islands(places: Iterable[int], stride: int) -> list[list[int]]:
+def islands(positions: Iterable[int], stride: int) -> list[list[int]]:
     """The 8-connected groups of grid cells, each in raster order, the first cell's group first.
 
     Args:
-        places: cells by their position in raster order.
+        positions: cells by their position in raster order.
         stride: positions in a row of the grid.
     """
-    left = set(places)
+    left = set(positions)
     found = []
     for first in sorted(left):
         if first not in left:
@@ -38,7 +38,7 @@ def islands(places: Iterable[int], stride: int) -> list[list[int]]:
     return found
 
 
-def in_turn(places: Iterable[int], stride: int, window: int) -> list[list[int]]:
+def in_turn(positions: Iterable[int], stride: int, window: int) -> list[list[int]]:
     """The cells of every island in turns; all islands have theirs side by side.
 
     A row of an island is `window` cells behind the one above it, as in ZipAR (He et al. 2024): of
@@ -46,11 +46,11 @@ def in_turn(places: Iterable[int], stride: int, window: int) -> list[list[int]]:
     that is raster order, a cell a turn; at 2 a cell comes after its neighbours above.
 
     Args:
-        places, stride: see `islands`.
+        positions, stride: see `islands`.
         window: at least 1.
     """
     turns: list[list[int]] = []
-    for island in islands(places, stride):
+    for island in islands(positions, stride):
         fronts: dict[int, list[int]] = {}
         for place in island:
             row, column = divmod(place, stride)

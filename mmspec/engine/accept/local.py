@@ -65,7 +65,7 @@ class LocalRule:
         self.neighbours, self.criterion = neighbours, criterion
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `places`, of any law for "threshold"."""
+        """See `AcceptanceRule.verify`; takes chains with `positions`; "threshold": of any law."""
         if draft.parents is not None:
             raise ContractError("the local rule judges chains; this draft is a tree")
         if not draft.nodes:
@@ -131,12 +131,14 @@ class LocalRule:
         """How many of the failed nodes `[B, N]` are near each node, itself included."""
         if not self.radius:
             return failed.long()
-        if draft.places is None:
+        if draft.positions is None:
             raise ContractError(
-                "the local rule asks where nodes stand, and this draft has no places"
+                "the local rule asks where nodes stand, and this draft has no positions"
             )
-        first = draft.places[:, :1] // self.stride * self.stride  # the draft's first row of cells
-        cell = draft.places - first
+        first = (
+            draft.positions[:, :1] // self.stride * self.stride
+        )  # the draft's first row of cells
+        cell = draft.positions - first
         rows = -(-(draft.nodes + self.stride - 1) // self.stride)
         canvas = torch.zeros(len(cell), rows * self.stride, dtype=torch.bool, device=cell.device)
         canvas.scatter_(1, cell, failed)

@@ -63,11 +63,11 @@ class GoodputLength:
     def __init__(self, experience: Experience, news: float = 0.2) -> None:
         self.experience, self.news = experience, news
         self.most = len(experience.seconds) - 1
-        self._rows: list[_Row] = []
+        self._rows: list[_RowGoodput] = []
 
     def start(self, rows: int) -> None:
         stands = self.experience.stands()
-        self._rows = [_Row(stands) for _ in range(rows)]
+        self._rows = [_RowGoodput(stands) for _ in range(rows)]
 
     def budget(self) -> list[int]:
         return [row.choose(self.experience.seconds) for row in self._rows]
@@ -87,7 +87,7 @@ class GoodputLength:
             seconds[n] *= math.exp(surprise) / drift
 
 
-class _Row:
+class _RowGoodput:
     """What one row has seen."""
 
     def __init__(self, stands: list[float]) -> None:

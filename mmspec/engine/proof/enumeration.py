@@ -59,10 +59,10 @@ class EnumeratingCoins:
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         raise TypeError("normal noise has no finite enumeration; use quadrature")
 
-    def noise(self, places: Tensor, count: int) -> Tensor:
+    def noise(self, positions: Tensor, count: int) -> Tensor:
         raise TypeError("normal noise has no finite enumeration; use quadrature")
 
-    def exponential(self, places: Tensor, count: int) -> Tensor:
+    def exponential(self, positions: Tensor, count: int) -> Tensor:
         raise TypeError("exponential noise has no finite enumeration")
 
     def _choose(self, row: int, weights: list[float], ids: Sequence[int] = ()) -> int:

@@ -71,10 +71,10 @@ class QuadratureCoins:
             raise ValueError(f"nodes {list(numbers.shape)} for {rows} rows of {size} numbers")
         return numbers.view(rows, *shape)
 
-    def noise(self, places: Tensor, count: int) -> Tensor:
+    def noise(self, positions: Tensor, count: int) -> Tensor:
         raise TypeError("noise that belongs to places is given, not integrated over")
 
-    def exponential(self, places: Tensor, count: int) -> Tensor:
+    def exponential(self, positions: Tensor, count: int) -> Tensor:
         raise TypeError("exponential noise has no nodes")
 
     def _choose(self, weights: Tensor) -> int:

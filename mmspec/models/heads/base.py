@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ...errors import InputError
-from ..llamagen.transformer import Block
+from ..llamagen.transformer import LlamaGenBlock
 from .columns import Columns, Images
 
 H = TypeVar("H", bound="DraftHead")
@@ -160,14 +160,16 @@ class DraftHead(ModelMixin, ConfigMixin):
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=std)
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[LlamaGenBlock]:
         """Its decoder layers, first to last."""
-        return [module for module in self.modules() if isinstance(module, Block)]
+        return [module for module in self.modules() if isinstance(module, LlamaGenBlock)]
 
-    def block(self) -> Block:
+    def block(self) -> LlamaGenBlock:
         """A decoder layer of its sizes."""
         sizes = self.sizes
-        return Block(self.dim, sizes.n_head, sizes.n_kv_head, sizes.hidden_dim, sizes.norm_eps)
+        return LlamaGenBlock(
+            self.dim, sizes.n_head, sizes.n_kv_head, sizes.hidden_dim, sizes.norm_eps
+        )
 
     def rms_norm(self) -> nn.RMSNorm:
         """A norm over its width."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...engine.cache import KVCache
 from ...methods import BRANCHES
-from ..llamagen.decoder import Decoder, arrange
+from ..llamagen.decoder import LlamaGenDecoder, arrange
 from ..llamagen.eagle_head import FeatureDecoder
 from ..llamagen.transformer import rotate
 from ..placement import Placement
@@ -19,7 +19,7 @@ from .dflash import DFlashHead
 from .feature import FeatureHead, kept
 
 
-class HeadDecoder(Decoder):
+class HeadDecoder(LlamaGenDecoder):
     """A head's layers over their own cache; its `rotary` are columns of what `place` was told.
 
     Args:
@@ -74,7 +74,7 @@ class HeadDecoder(Decoder):
         head: bool = True,
         use: list[Tensor | bool] | None = None,
     ) -> Tensor:
-        """See `Decoder.forward`; `rotary` holds columns, hidden states have the norm's weight."""
+        """See `LlamaGenDecoder.forward`; `rotary` holds columns, states have the norm's weight."""
         turns = self.turns(rotary)
         out = super().forward(x, turns, cache, slots, length, mask, head=False, use=use)
         hidden = out * self.network.norm.weight
@@ -96,13 +96,13 @@ class FeatureHeadDecoder(HeadDecoder, FeatureDecoder):
     look: Look
 
     def view(
-        self, prefix: Tensor, mask: Tensor, images: Images | None, places: int
+        self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
         self._mask, self._images = mask, images
         columns = Columns(prefix, torch.zeros_like(prefix), mask, mask, images)
         self._index, own = kept_columns(kept(columns, self.network.look(columns)))
         self._kept = own
-        stand = continued(columns.positions(), places)
+        stand = continued(columns.positions(), positions)
         behind = stand[:, mask.shape[1] :]
         self.place(torch.cat([stand.gather(1, self._index), behind], dim=1))
         return prefix.gather(1, self._index[..., None].expand(-1, -1, self.dim)), own

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
-from ..llamagen.transformer import Block
+from ..llamagen.transformer import LlamaGenBlock
 from .base import DraftHead, HeadBatch
 from .columns import Columns
 from .hydra import block_loss
@@ -70,7 +70,7 @@ class DFlashHead(DraftHead):
         own = (block[:, None] == block).expand(rows, -1, -1)
         mask = torch.cat([seen.repeat_interleave(size, 1), own], dim=2)[:, None]
         for layer in self.layers:
-            assert isinstance(layer, Block)
+            assert isinstance(layer, LlamaGenBlock)
             attention = layer.attention
             query, key, value = attention.heads(layer.attention_norm(h), turns)
             _, old_key, old_value = attention.heads(layer.attention_norm(context), before)

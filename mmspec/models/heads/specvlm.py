@@ -74,10 +74,10 @@ class SpecVlmHead(FeatureHead):
         for n, branch in enumerate(BRANCHES):
             if self.choose in BRANCHES and branch != self.choose:
                 continue
-            values, places = self.compressor(branch, x, embedded, question[images.row], images)
+            values, positions = self.compressor(branch, x, embedded, question[images.row], images)
             weight = choice[images.row, n, None]
             total = total + weight[..., None] * values
-            keep = keep | (places & (weight > 0))
+            keep = keep | (positions & (weight > 0))
         nothing = torch.zeros_like(columns.embedded)
         return Look(images.put(keep, mask), images.put(total, nothing), choice=choice)
 

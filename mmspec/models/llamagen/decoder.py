@@ -16,10 +16,10 @@ from torch import Tensor
 from ...engine.cache import KVCache, SpreadCache, StaticCache
 from ..linear import RowLinear
 from ..placement import Placement
-from .transformer import Block, LlamaGenTransformer
+from .transformer import LlamaGenBlock, LlamaGenTransformer
 
 
-def arrange(block: Block, device: torch.device) -> tuple[RowLinear, ...]:
+def arrange(block: LlamaGenBlock, device: torch.device) -> tuple[RowLinear, ...]:
     """Query-key-value, output, gate-and-up and down projections of one block."""
     attention, mlp = block.attention, block.feed_forward
     gate_up = torch.cat([mlp.w1.weight.to(device), mlp.w3.weight.to(device)])
@@ -36,7 +36,7 @@ def _carry(device: torch.device, *values: Any) -> list[Any]:
     return [value.to(device) if isinstance(value, Tensor) else value for value in values]
 
 
-class Decoder:
+class LlamaGenDecoder:
     """Cached forward passes of a transformer's weights.
 
     Args:
@@ -54,7 +54,7 @@ class Decoder:
         self.kv_heads = config.n_kv_head or config.n_head
         self.head_dim = config.dim // config.n_head
         self.embeddings = model.tok_embeddings.weight.detach().to(self.placement.main)
-        blocks = [block for block in model.layers if isinstance(block, Block)]
+        blocks = [block for block in model.layers if isinstance(block, LlamaGenBlock)]
         self.layers = [
             arrange(block, device)
             for block, device in zip(blocks, self.placement.layers, strict=True)

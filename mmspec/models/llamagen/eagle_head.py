@@ -21,8 +21,8 @@ from ...errors import InputError
 from ..heads.columns import Images
 from ..linear import RowLinear
 from ..placement import Placement
-from .decoder import Decoder, arrange
-from .transformer import Block, attend
+from .decoder import LlamaGenDecoder, arrange
+from .transformer import LlamaGenBlock, attend
 
 
 class EagleHead(ModelMixin, ConfigMixin):
@@ -44,7 +44,7 @@ class EagleHead(ModelMixin, ConfigMixin):
     ) -> None:
         super().__init__()
         self.fc = nn.Linear(2 * dim, dim, bias=False)
-        self.layer = Block(dim, n_head, n_kv_head or n_head, hidden_dim, norm_eps)
+        self.layer = LlamaGenBlock(dim, n_head, n_kv_head or n_head, hidden_dim, norm_eps)
 
     def init_weights(self, std: float = 0.02) -> None:
         """Normal weights, and the hidden state that comes in goes out again for a start."""
@@ -83,7 +83,7 @@ class EagleHead(ModelMixin, ConfigMixin):
 
 
 def draft_levels(
-    layer: Block,
+    layer: LlamaGenBlock,
     first: Tensor,
     inputs: Callable[[Tensor], Tensor],
     closing: Callable[[Tensor], Tensor],
@@ -145,7 +145,7 @@ def attend_levels(query: Tensor, memory: list[tuple[Tensor, Tensor]], mask: Tens
     return out
 
 
-class FeatureDecoder(Decoder):
+class FeatureDecoder(LlamaGenDecoder):
     """A layer over the target's features as it runs at inference, for `EagleModel`.
 
     Embeddings and output layer are the target's.
@@ -153,14 +153,14 @@ class FeatureDecoder(Decoder):
 
     @abstractmethod
     def view(
-        self, prefix: Tensor, mask: Tensor, images: Images | None, places: int
+        self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
         """What it reads of the target's prefix: its own, as `GuidedDecoder` wants it.
 
         Args:
             prefix, mask: the target's, `[R, T, D]` and `[R, T]`.
             images: where its pictures are, if there are any.
-            places: that are to come behind it.
+            positions: that are to come behind it.
 
         Returns:
             Its prefix `[R, T', D]`, of which only the width counts, and its mask `[R, T']`.
@@ -189,7 +189,7 @@ class EagleDecoder(FeatureDecoder):
         InputError: the head is for a target of another size.
     """
 
-    def __init__(self, head: EagleHead, target: Decoder) -> None:
+    def __init__(self, head: EagleHead, target: LlamaGenDecoder) -> None:
         for name, wanted in (("dim", target.dim), ("n_head", target.heads)):
             if head.config[name] != wanted:
                 raise InputError(
@@ -210,7 +210,7 @@ class EagleDecoder(FeatureDecoder):
         self.embeddings = self._of_inputs(target.embeddings)
 
     def view(
-        self, prefix: Tensor, mask: Tensor, images: Images | None, places: int
+        self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
         return prefix, mask
 

@@ -12,7 +12,7 @@ from ...errors import InputError
 from ..placement import Placement
 from ..text_encoder import encode_captions
 from ..token_grid import TokenGrid
-from .decoder import Decoder
+from .decoder import LlamaGenDecoder
 from .transformer import LlamaGenTransformer
 from .vq import VQModel
 
@@ -84,8 +84,8 @@ class LlamaGenImageModel:
         prefix: Tensor = self.network.cls_embedding(condition)
         return prefix
 
-    def decoder(self, placement: Placement | None = None) -> Decoder:
-        return Decoder(self.network, placement)
+    def decoder(self, placement: Placement | None = None) -> LlamaGenDecoder:
+        return LlamaGenDecoder(self.network, placement)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         decoded: Tensor = self.vq_model.decode(codes, grid.rows, grid.columns)

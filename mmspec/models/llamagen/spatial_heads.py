@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...engine.accept.chain import pick
 from ...errors import InputError
 from ..linear import RowLinear
-from .decoder import Decoder
+from .decoder import LlamaGenDecoder
 
 
 class SpatialHeads(ModelMixin, ConfigMixin):
@@ -128,7 +128,7 @@ class SpatialDecoder:
         InputError: the heads are for hidden states of another width.
     """
 
-    def __init__(self, heads: SpatialHeads, decoder: Decoder) -> None:
+    def __init__(self, heads: SpatialHeads, decoder: LlamaGenDecoder) -> None:
         if heads.config.dim != decoder.dim:
             raise InputError(
                 f"the spatial heads read hidden states of width {heads.config.dim}, and the "
@@ -221,12 +221,12 @@ def mean_state(hidden: Tensor, pads: Tensor) -> Tensor:
     return hidden.masked_fill(~real, 0).sum(1, keepdim=True) / count
 
 
-def places_above(places: Tensor, row: int, reach: int) -> tuple[Tensor, Tensor]:
-    """Of the cells at `places [B, n]`: places above them `[B, n, 2 reach + 1]`, and which exist.
+def places_above(positions: Tensor, row: int, reach: int) -> tuple[Tensor, Tensor]:
+    """Of the cells at `positions [B, n]`: places above them `[B, n, 2 reach + 1]`, and which exist.
 
     Args:
         row: positions in a row of the picture.
     """
-    offsets = torch.arange(-reach, reach + 1, device=places.device)
-    above, column = places[..., None] - row + offsets, (places % row)[..., None] + offsets
-    return above, (places[..., None] >= row) & (column >= 0) & (column < row)
+    offsets = torch.arange(-reach, reach + 1, device=positions.device)
+    above, column = positions[..., None] - row + offsets, (positions % row)[..., None] + offsets
+    return above, (positions[..., None] >= row) & (column >= 0) & (column < row)

@@ -82,7 +82,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             hidden = int(ffn_dim_multiplier * hidden)
         hidden = multiple_of * -(-hidden // multiple_of)
         self.layers = nn.ModuleList(
-            Block(dim, n_head, kv_heads, hidden, norm_eps) for _ in range(n_layer)
+            LlamaGenBlock(dim, n_head, kv_heads, hidden, norm_eps) for _ in range(n_layer)
         )
         self.norm = nn.RMSNorm(dim, norm_eps)
         self.output = nn.Linear(dim, vocab_size, bias=False)
@@ -203,10 +203,10 @@ class Projection(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class LlamaGenBlock(nn.Module):
     def __init__(self, dim: int, n_head: int, n_kv_head: int, hidden: int, eps: float) -> None:
         super().__init__()
-        self.attention = Attention(dim, n_head, n_kv_head)
+        self.attention = LlamaGenAttention(dim, n_head, n_kv_head)
         self.feed_forward = FeedForward(dim, hidden)
         self.attention_norm = nn.RMSNorm(dim, eps)
         self.ffn_norm = nn.RMSNorm(dim, eps)
@@ -217,7 +217,7 @@ class Block(nn.Module):
         return out
 
 
-class Attention(nn.Module):
+class LlamaGenAttention(nn.Module):
     def __init__(self, dim: int, n_head: int, n_kv_head: int) -> None:
         super().__init__()
         self.n_head, self.n_kv_head, self.head_dim = n_head, n_kv_head, dim // n_head

@@ -47,7 +47,7 @@ class VQModel(ModelMixin, ConfigMixin):
         self.downsample_factor = patch_size * 2 ** (len(ch_mult) - 1)
         channels = 3 * patch_size**2
         self.encoder = Encoder(channels, ch, ch_mult, num_res_blocks, z_channels)
-        self.decoder = Decoder(channels, ch, ch_mult, num_res_blocks, z_channels)
+        self.decoder = VQDecoder(channels, ch, ch_mult, num_res_blocks, z_channels)
         self.quantize = VectorQuantizer(
             codebook_size, codebook_embed_dim, codebook_l2_norm, codebook_show_usage
         )
@@ -128,7 +128,7 @@ class Encoder(nn.Module):
         return out
 
 
-class Decoder(nn.Module):
+class VQDecoder(nn.Module):
     def __init__(
         self,
         out_channels: int,

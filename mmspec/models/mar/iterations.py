@@ -114,12 +114,12 @@ def _whole(value: Any) -> bool:
 
 
 @dataclass
-class Prediction:
+class HeadPrediction:
     """Tokens that are drawn together, as rows of their own: R = B · m.
 
     Attributes:
         iterations: those whose tokens they are.
-        places: where they stand, `[B, m]`.
+        positions: where they stand, `[B, m]`.
         known: where those stand that were drawn before them, `[B, n]`.
         read: these, `[B, n, C]`.
         condition: what the head is told of each, `[R, D]`.
@@ -128,7 +128,7 @@ class Prediction:
     """
 
     iterations: range
-    places: Tensor
+    positions: Tensor
     known: Tensor
     read: Tensor
     condition: Tensor
@@ -138,19 +138,19 @@ class Prediction:
     @property
     def asked(self) -> tuple[range, Tensor, Tensor, Tensor]:
         """What any model of the same tokens has to be asked, see `MarBackbone.told`."""
-        return self.iterations, self.read, self.known, self.places
+        return self.iterations, self.read, self.known, self.positions
 
     def noises(self, steps: int) -> Tensor:
         """Noise `[R, steps, C]` of the first steps; see `HeadDenoiser.sample`.
 
         Whoever denoises these tokens has the same.
         """
-        place = torch.zeros_like(self.places.flatten())[:, None]
+        place = torch.zeros_like(self.positions.flatten())[:, None]
         noise = self.coins.round(0)[0].noise(place, steps * self.denoiser.channels)
         return noise.view(len(place), steps, -1)
 
 
-def plainly(prediction: Prediction) -> Tensor:
+def plainly(prediction: HeadPrediction) -> Tensor:
     """Tokens `[R, C]` of an iteration: all diffusion steps one after the other."""
     denoiser = prediction.denoiser
     return denoiser.sample(prediction.condition, prediction.noises(denoiser.steps))
@@ -175,13 +175,15 @@ class MarBackbone:
     seeds: list[int]
     _denoisers: dict[int, HeadDenoiser] = field(default_factory=dict)
 
-    def conditions(self, tokens: Tensor, places: Tensor, wanted: Tensor) -> Tensor:
+    def conditions(self, tokens: Tensor, positions: Tensor, wanted: Tensor) -> Tensor:
         """Conditions `[B, m, G, E]` at the places `wanted [B, m]`; G is 2 under guidance.
 
         One call of the network; arguments as of `MarTransformer.forward`.
         """
         groups = 1 + self.plan.guided
-        known, at, asked = (x.repeat(groups, *[1] * (x.ndim - 1)) for x in (tokens, places, wanted))
+        known, at, asked = (
+            x.repeat(groups, *[1] * (x.ndim - 1)) for x in (tokens, positions, wanted)
+        )
         z: Tensor = self.model(known, at, self.buffer, asked)
         return torch.stack(z.chunk(groups), dim=2)
 
@@ -215,7 +217,7 @@ class MarBackbone:
 
     def predictions(
         self, tokens: Tensor, spans: Iterable[int] | None = None
-    ) -> Iterator[Prediction]:
+    ) -> Iterator[HeadPrediction]:
         """What is to be drawn, in turn; its caller puts the draws into `tokens [B, L, C]`.
 
         A prediction reads those of the ones before it, when it is asked for.
@@ -242,4 +244,4 @@ class MarBackbone:
             )
             pictures = torch.arange(len(tokens), device=tokens.device)
             own = coins.at(pictures.repeat_interleave(until - done), wanted.flatten())
-            yield Prediction(iterations, wanted, known, read, condition, denoiser, own)
+            yield HeadPrediction(iterations, wanted, known, read, condition, denoiser, own)

@@ -53,7 +53,7 @@ def _mar_config(weights: dict[str, Tensor], path: str | Path) -> dict[str, Any]:
         classes = len(weights["class_emb.weight"])
         head = len(weights["diffloss.net.input_proj.weight"])
         length = weights["diffusion_pos_embed_learned"].shape[1]
-        places = weights["encoder_pos_embed_learned"].shape[1]
+        positions = weights["encoder_pos_embed_learned"].shape[1]
     except KeyError as error:
         raise InputError(f"{path} is no MAR checkpoint: missing tensor {error.args[0]}") from error
     except (IndexError, TypeError, ValueError) as error:
@@ -69,7 +69,7 @@ def _mar_config(weights: dict[str, Tensor], path: str | Path) -> dict[str, Any]:
     return {
         "token_dim": channels,
         "grid": round(length**0.5),
-        "buffer_size": places - length,
+        "buffer_size": positions - length,
         "encoder_embed_dim": width,
         "encoder_depth": depth("encoder_blocks"),
         "encoder_num_heads": HEADS[width],

@@ -72,8 +72,8 @@ class DiffusionSchedule:
             raise InputError(f"diffusion steps must be from 2 to {len(self)}, not {steps}")
         stride = (len(self) - 1) / (steps - 1)
         # summed up as in the published code: a product falls elsewhere where it ends in a half
-        places = accumulate(repeat(stride, steps - 1), initial=0.0)
-        chosen = torch.tensor([round(place) for place in places])
+        positions = accumulate(repeat(stride, steps - 1), initial=0.0)
+        chosen = torch.tensor([round(place) for place in positions])
         kept = self.alphas_bar[chosen]
         before = torch.cat([torch.ones(1, dtype=torch.float64), kept[:-1]])
         return DiffusionSchedule(1 - kept / before, self.timesteps[chosen])

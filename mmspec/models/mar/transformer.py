@@ -75,17 +75,17 @@ class MarTransformer(ModelMixin, ConfigMixin):
         self.fake_latent = nn.Parameter(torch.zeros(1, width))
         self.z_proj = nn.Linear(token_dim, width)
         self.z_proj_ln = nn.LayerNorm(width, EPS)
-        places = buffer_size + self.length
-        self.encoder_pos_embed_learned = nn.Parameter(torch.zeros(1, places, width))
+        positions = buffer_size + self.length
+        self.encoder_pos_embed_learned = nn.Parameter(torch.zeros(1, positions, width))
         self.encoder_blocks = nn.ModuleList(
-            Block(width, encoder_num_heads, mlp_ratio) for _ in range(encoder_depth)
+            MarBlock(width, encoder_num_heads, mlp_ratio) for _ in range(encoder_depth)
         )
         self.encoder_norm = nn.LayerNorm(width, EPS)
         self.decoder_embed = nn.Linear(width, inner)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, inner))
-        self.decoder_pos_embed_learned = nn.Parameter(torch.zeros(1, places, inner))
+        self.decoder_pos_embed_learned = nn.Parameter(torch.zeros(1, positions, inner))
         self.decoder_blocks = nn.ModuleList(
-            Block(inner, decoder_num_heads, mlp_ratio) for _ in range(decoder_depth)
+            MarBlock(inner, decoder_num_heads, mlp_ratio) for _ in range(decoder_depth)
         )
         self.decoder_norm = nn.LayerNorm(inner, EPS)
         self.diffusion_pos_embed_learned = nn.Parameter(torch.zeros(1, self.length, inner))
@@ -130,22 +130,22 @@ class MarTransformer(ModelMixin, ConfigMixin):
         """The buffer `[rows, T, D]` of "no class" or "no caption"."""
         return self.fake_latent[None].expand(rows, self.prefix_length, -1)
 
-    def forward(self, tokens: Tensor, places: Tensor, buffer: Tensor, wanted: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, buffer: Tensor, wanted: Tensor) -> Tensor:
         """Conditions `[R, m, E]` of the tokens at the places `wanted [R, m]`.
 
         Args:
             tokens: the known ones `[R, n, C]`.
-            places: where they stand on the grid, `[R, n]`.
+            positions: where they stand on the grid, `[R, n]`.
             buffer: what to draw, `[R, T, D]`; see `classes`, `captions` and `nothing`.
         """
-        return self.decode(self.encode(tokens, places, buffer), places, wanted)
+        return self.decode(self.encode(tokens, positions, buffer), positions, wanted)
 
-    def encode(self, tokens: Tensor, places: Tensor, buffer: Tensor) -> Tensor:
+    def encode(self, tokens: Tensor, positions: Tensor, buffer: Tensor) -> Tensor:
         """What the encoder makes of the buffer and the known tokens, `[R, T + n, D]`."""
         start = self.prefix_length
-        positions = self.encoder_pos_embed_learned[0]
+        embedded = self.encoder_pos_embed_learned[0]
         x = torch.cat(
-            [buffer + positions[:start], self.z_proj(tokens) + positions[start + places]], dim=1
+            [buffer + embedded[:start], self.z_proj(tokens) + embedded[start + positions]], dim=1
         )
         x = self.z_proj_ln(x)
         for block in self.encoder_blocks:
@@ -153,11 +153,11 @@ class MarTransformer(ModelMixin, ConfigMixin):
         out: Tensor = self.encoder_norm(x)
         return out
 
-    def decode(self, known: Tensor, places: Tensor, wanted: Tensor) -> Tensor:
+    def decode(self, known: Tensor, positions: Tensor, wanted: Tensor) -> Tensor:
         """Conditions `[R, m, E]` at the places `wanted [R, m]`, from what the encoder made."""
         x, start = self.decoder_embed(known), self.prefix_length
         grid = self.mask_token.to(x).expand(len(x), self.length, -1)
-        grid = grid.scatter(1, places[..., None].expand(-1, -1, x.shape[-1]), x[:, start:])
+        grid = grid.scatter(1, positions[..., None].expand(-1, -1, x.shape[-1]), x[:, start:])
         x = torch.cat([x[:, :start], grid], dim=1)
         x = x + self.decoder_pos_embed_learned
         *most, last = self.decoder_blocks
@@ -167,13 +167,13 @@ class MarTransformer(ModelMixin, ConfigMixin):
         return z + self.diffusion_pos_embed_learned[0, wanted]
 
 
-class Block(nn.Module):
+class MarBlock(nn.Module):
     """A pre-norm transformer block."""
 
     def __init__(self, width: int, heads: int, mlp_ratio: float) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, EPS)
-        self.attn = Attention(width, heads)
+        self.attn = MarAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, EPS)
         self.mlp = Mlp(width, int(width * mlp_ratio))
 
@@ -185,7 +185,7 @@ class Block(nn.Module):
         return out
 
 
-class Attention(nn.Module):
+class MarAttention(nn.Module):
     """Every place reads every other."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -215,6 +215,6 @@ class Mlp(nn.Module):
         return out
 
 
-def _at(x: Tensor, places: Tensor) -> Tensor:
-    """`x [R, S, D]` at `places [R, m]`: `[R, m, D]`."""
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
+def _at(x: Tensor, positions: Tensor) -> Tensor:
+    """`x [R, S, D]` at `positions [R, m]`: `[R, m, D]`."""
+    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from .prompted import Prompt, PromptedDecoder, refuse
+from .prompted import EncodedPrompt, PromptedDecoder, refuse
 
 
 class GlmImageDecoder(PromptedDecoder):
@@ -27,7 +27,7 @@ class GlmImageDecoder(PromptedDecoder):
     guidable = False
     reads_text = False
 
-    def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> Prompt:
+    def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> EncodedPrompt:
         """Embed a prompt; see `PromptedDecoder.prompt`.
 
         Args:
@@ -59,7 +59,7 @@ class GlmImageDecoder(PromptedDecoder):
                 f"max_new_tokens must be at most {outputs.shape[-1]}, not {limit}"
             )
         complete = int((ids[0] == self.model.config.image_end_token_id).sum())
-        return Prompt(
+        return EncodedPrompt(
             self.embed(ids),
             mask,
             torch.cat([positions, outputs[..., :limit]], dim=-1),

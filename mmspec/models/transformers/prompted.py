@@ -26,7 +26,7 @@ MASKED = ("eager", "sdpa")  # ways to compute attention that take a mask for eve
 
 
 @dataclass(frozen=True)
-class Prompt:
+class EncodedPrompt:
     """What is to be continued, and where it stands.
 
     Attributes:
@@ -130,7 +130,7 @@ class PromptedDecoder(CausalDecoder):
             ids = ids.clamp_max(len(self.embeddings) - 1)
         return super().embed(ids)
 
-    def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> Prompt:
+    def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> EncodedPrompt:
         """Embed a prompt.
 
         Args:
@@ -156,7 +156,7 @@ class PromptedDecoder(CausalDecoder):
         if embedded is None:
             embedded = self.embed(ids)
         text = ids.masked_fill(~mask, -1) if ids.shape == mask.shape else None
-        return Prompt(embedded, mask, continued(positions, limit), text)
+        return EncodedPrompt(embedded, mask, continued(positions, limit), text)
 
     def _placed(self, mask: Tensor, given: Tensor | None) -> Tensor:
         """Positions of the prompt's columns; those that were given, or else in order."""
@@ -199,8 +199,8 @@ class PromptedDecoder(CausalDecoder):
                 f"model.set_attn_implementation('sdpa') of {type(self.model).__name__}"
             )
 
-    def place(self, prompt: Prompt) -> None:
-        """The next generation's prompt; see `Prompt.positions`."""
+    def place(self, prompt: EncodedPrompt) -> None:
+        """The next generation's prompt; see `EncodedPrompt.positions`."""
         self._positions = prompt.positions
 
     def rotary(self, grid: int = 0) -> Tensor:
@@ -216,7 +216,7 @@ class PromptedDecoder(CausalDecoder):
         return torch.arange(int(known.long().cumprod(0).sum()), device=known.device)
 
     def turned(self, columns: Tensor) -> Tensor:
-        """Positions of columns; see `Prompt.positions`."""
+        """Positions of columns; see `EncodedPrompt.positions`."""
         columns = columns.expand(*self._positions.shape[:-1], -1)
         return self._positions.gather(-1, columns)
 

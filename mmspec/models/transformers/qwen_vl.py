@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...engine.cache import KVCache
 from ...errors import InputError
-from .prompted import Prompt
+from .prompted import EncodedPrompt
 from .vlm import VisualPrompt, VlmDecoder, spans
 
 
@@ -73,7 +73,7 @@ class QwenVlDecoder(VlmDecoder):
                 "every placeholder its picture, and both to the processor at once"
             )
 
-    def place(self, prompt: Prompt) -> None:
+    def place(self, prompt: EncodedPrompt) -> None:
         super().place(prompt)
         assert isinstance(prompt, VisualPrompt)
         self._deep = None if prompt.deep is None else prompt

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ...errors import InputError
-from .prompted import Prompt, PromptedDecoder, refuse
+from .prompted import EncodedPrompt, PromptedDecoder, refuse
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +24,7 @@ Spans = list[list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisualPrompt(Prompt):
+class VisualPrompt(EncodedPrompt):
     """A prompt with pictures in it; they have no `text`.
 
     Attributes:
@@ -40,7 +40,7 @@ class VisualPrompt(Prompt):
     deep: Tensor | None = None
 
     def joined(self, other: Self) -> Self:
-        """See `Prompt.joined`; the other has no pictures."""
+        """See `EncodedPrompt.joined`; the other has no pictures."""
         both = super().joined(other)
         width = both.mask.shape[1]
         mine, theirs = self.widened(width), other.widened(width)
@@ -48,7 +48,7 @@ class VisualPrompt(Prompt):
         return replace(both, visual=visual, images=mine.images + theirs.images)
 
     def widened(self, width: int) -> Self:
-        """See `Prompt.widened`."""
+        """See `EncodedPrompt.widened`."""
         more = width - self.mask.shape[1]
         return replace(
             super().widened(width),
@@ -57,7 +57,7 @@ class VisualPrompt(Prompt):
         )
 
     def repeated(self, times: int) -> Self:
-        """See `Prompt.repeated`."""
+        """See `EncodedPrompt.repeated`."""
         deep = self.deep
         if deep is not None:
             rows = deep.split(self.visual.sum(1).tolist(), dim=1)

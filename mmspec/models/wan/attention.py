@@ -15,7 +15,7 @@ from ..llamagen.transformer import rotate
 BASE = 10000.0  # of the rotary speeds
 
 
-class Attention(nn.Module):
+class WanAttention(nn.Module):
     """Projections of multi-head attention; queries and keys are normed over the whole width D.
 
     Args:
@@ -75,11 +75,11 @@ def rotary_3d(
     space = 2 * (head_dim // 6)
     with torch.inference_mode(False):  # a later call may train on them
         axes = torch.tensor(frames), torch.arange(height), torch.arange(width)
-        places = torch.cartesian_prod(*axes).double()  # [n, 3]
+        positions = torch.cartesian_prod(*axes).double()  # [n, 3]
         turns = []
         for axis, dim in enumerate((head_dim - 2 * space, space, space)):
             speeds = BASE ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-            turns.append(places[:, axis, None] * speeds)
+            turns.append(positions[:, axis, None] * speeds)
         angles = torch.cat(turns, dim=1)
         factors = torch.polar(torch.ones_like(angles), angles)
         return factors.to(device, torch.complex128 if double else torch.complex64)

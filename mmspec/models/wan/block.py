@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import Attention
+from .attention import WanAttention
 
 
-class Block(nn.Module):
+class WanBlock(nn.Module):
     """Self-attention, cross-attention to the text and an MLP; the timestep modulates each frame."""
 
     def __init__(
@@ -23,9 +23,9 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps, elementwise_affine=False)
-        self.self_attn = Attention(dim, heads, qk_norm, eps)
+        self.self_attn = WanAttention(dim, heads, qk_norm, eps)
         self.norm3 = nn.LayerNorm(dim, eps) if cross_norm else nn.Identity()
-        self.cross_attn = Attention(dim, heads, qk_norm, eps)
+        self.cross_attn = WanAttention(dim, heads, qk_norm, eps)
         self.norm2 = nn.LayerNorm(dim, eps, elementwise_affine=False)
         self.ffn = mlp(dim, ffn_dim, dim)
         self.modulation = nn.Parameter(torch.randn(1, 6, dim) / dim**0.5)
@@ -62,7 +62,7 @@ class Block(nn.Module):
         return out
 
 
-class Head(nn.Module):
+class WanHead(nn.Module):
     """From the last block to patches of the prediction."""
 
     def __init__(self, dim: int, out: int, eps: float) -> None:

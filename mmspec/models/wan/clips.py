@@ -110,8 +110,8 @@ class WanClips:
         data = self._caches[0].data
         blocks = [self.blocks(row) + behind for row in range(self.rows)]
         first = torch.tensor(blocks, device=data.device)
-        places = first[:, None] * MOST_STEPS + torch.arange(steps, device=data.device)
-        noise = coins.noise(places, torch.Size(self.shape).numel())
+        positions = first[:, None] * MOST_STEPS + torch.arange(steps, device=data.device)
+        noise = coins.noise(positions, torch.Size(self.shape).numel())
         return noise.view(self.rows, steps, *self.shape).to(self.dtype)
 
     def make(self, row: int, noise: Tensor) -> Tensor:

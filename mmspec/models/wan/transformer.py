@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError
 from .attention import later, rotary_3d
-from .block import Block, Head, mlp, sinusoids
+from .block import WanBlock, WanHead, mlp, sinusoids
 from .cache import WanCache
 from .window import ContextWindow, attend_blocks
 
@@ -100,14 +100,15 @@ class WanTransformer(ModelMixin, ConfigMixin):
         )
         self.time_projection = nn.Sequential(nn.SiLU(), nn.Linear(dim, 6 * dim))
         self.blocks = nn.ModuleList(
-            Block(dim, ffn_dim, num_heads, qk_norm, cross_attn_norm, eps) for _ in range(num_layers)
+            WanBlock(dim, ffn_dim, num_heads, qk_norm, cross_attn_norm, eps)
+            for _ in range(num_layers)
         )
-        self.head = Head(dim, out_dim * math.prod(size), eps)
+        self.head = WanHead(dim, out_dim * math.prod(size), eps)
 
     @property
-    def layers(self) -> list[Block]:
+    def layers(self) -> list[WanBlock]:
         """In order; `blocks` is their published name, blocks elsewhere are those of the clip."""
-        return [layer for layer in self.blocks if isinstance(layer, Block)]
+        return [layer for layer in self.blocks if isinstance(layer, WanBlock)]
 
     def init_weights(self) -> None:
         """The published initialization; what is predicted starts as zero."""
@@ -115,7 +116,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
-            elif isinstance(module, Block | Head):
+            elif isinstance(module, WanBlock | WanHead):
                 nn.init.normal_(module.modulation, std=self.config.dim**-0.5)
         self.patch_embedding.reset_parameters()
         nn.init.xavier_uniform_(self.patch_embedding.weight.flatten(1))
@@ -163,10 +164,10 @@ class WanTransformer(ModelMixin, ConfigMixin):
         frames, size = noisy.shape[1], self.config.num_frame_per_block
         if frames % size:
             raise InputError(f"{frames} frames are no blocks of {size}")
-        places, mixed, times = tuple(range(frames)), noisy, timesteps
+        positions, mixed, times = tuple(range(frames)), noisy, timesteps
         if clean is not None and not memory:
             known = torch.full_like(timesteps, self.config.context_noise)
-            places, mixed = places * 2, torch.cat([clean, noisy], dim=1)
+            positions, mixed = positions * 2, torch.cat([clean, noisy], dim=1)
             times = torch.cat([known, timesteps], dim=1)
         tokens = size * self.tokens(*noisy.shape[-2:])
         copies = 1 if clean is None else 2
@@ -181,7 +182,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
                     k, v = torch.cat([known_k, k], dim=2), torch.cat([known_v, v], dim=2)
             return attend_blocks(q, k, v, tokens, self.window, copies)
 
-        return self._run(mixed, times, places, self.read_text(text), read, frames)
+        return self._run(mixed, times, positions, self.read_text(text), read, frames)
 
     # --- block by block ---------------------------------------------------------------------------
 
@@ -272,7 +273,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
         self,
         latents: Tensor,
         timesteps: Tensor,
-        places: tuple[int, ...],
+        positions: tuple[int, ...],
         text: Tensor,
         read: Reader,
         wanted: int,
@@ -281,7 +282,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
 
         Args:
             timesteps: of the frames `[B, F]`.
-            places: of the frames in the clip.
+            positions: of the frames in the clip.
             text: see `read_text`.
             read: the self-attention of a layer.
         """
@@ -292,8 +293,8 @@ class WanTransformer(ModelMixin, ConfigMixin):
         told = self.time_embedding(sinusoids(timesteps, self.config.freq_dim).to(weight))
         modulation = self.time_projection(told).unflatten(-1, (6, -1))
         double, head_dim = weight.dtype == torch.float64, text.shape[-1]
-        rotary = rotary_3d(places, height, width, head_dim, double, x.device)
-        first, last = len(places) - wanted, len(self.layers) - 1
+        rotary = rotary_3d(positions, height, width, head_dim, double, x.device)
+        first, last = len(positions) - wanted, len(self.layers) - 1
         for n, layer in enumerate(self.layers):
             x = layer(x, modulation, rotary, text[n], partial(read, n), first if n == last else 0)
         y: Tensor = self.head(x, told[:, first:])  # [B, wanted, h · w, patch · C]

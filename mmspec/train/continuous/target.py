@@ -202,8 +202,8 @@ def masked_conditions(
     """Conditions `[N, E]` of all masked tokens of a batch, and the tokens `[N, C]` themselves."""
     known, masked = known.to(tokens.device), masked.to(tokens.device)
     shown, hidden = (
-        tokens.gather(1, places[..., None].expand(-1, -1, tokens.shape[-1]))
-        for places in (known, masked)
+        tokens.gather(1, positions[..., None].expand(-1, -1, tokens.shape[-1]))
+        for positions in (known, masked)
     )
     z: Tensor = model(shown, known, buffer, masked)
     return z.flatten(0, 1), hidden.flatten(0, 1)

@@ -31,7 +31,7 @@ HELD_OUT = 64  # scenes of an evaluation
 
 
 @dataclass
-class Lesson:
+class DistillationExample:
     """A batch of scenes and what the target says of it.
 
     Attributes:
@@ -91,7 +91,7 @@ class LessonRecipe:
         self.config, self.pipeline, self.rate, self.scale = config, pipeline, rate, guidance_scale
         self.pool, self.draw = pool, partial(lesson_of_step, pool)
         self.warp = Warp(1.0, top_k, 1.0)
-        self._lessons: dict[int, Lesson] = {}
+        self._lessons: dict[int, DistillationExample] = {}
         device, f32 = config.device, torch.float32
         self.vq = load_model(VQModel, pipeline / "vq_model").to(device)
         self.teacher = load_model(LlamaGenTransformer, pipeline / "transformer").to(device)
@@ -107,7 +107,7 @@ class LessonRecipe:
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
 
-    def lesson_number(self, number: int) -> Lesson:
+    def lesson_number(self, number: int) -> DistillationExample:
         """A lesson of the pool."""
         if number not in self._lessons:
             rng = np.random.default_rng([self.config.seed, number])
@@ -115,18 +115,18 @@ class LessonRecipe:
             self._lessons[number] = self.lesson(*scenes)
         return self._lessons[number]
 
-    def held_out_lesson(self) -> Lesson:
+    def held_out_lesson(self) -> DistillationExample:
         """Scenes of combinations that training never shows."""
         rng = np.random.default_rng([self.config.seed, 10**6])
         return self.lesson(*scene_batch(rng, HELD_OUT, self.resolution, "held_out"))
 
     @torch.no_grad()
-    def lesson(self, captions: list[str], pixels: Tensor) -> Lesson:
+    def lesson(self, captions: list[str], pixels: Tensor) -> DistillationExample:
         """What the target says of scenes with `captions` and `pixels [B, 3, H, W]`."""
         tokens = self.vq.encode(pixels.to(self.config.device))
         teacher, length = self.teacher, self.teacher.prefix_length
         features, mask = encode_captions(self.words, self.text_encoder, captions, length)
-        lesson = Lesson(tokens, features, mask, tokens, tokens, tokens[:0])
+        lesson = DistillationExample(tokens, features, mask, tokens, tokens, tokens[:0])
         prefix, both = self.condition(teacher, lesson)
         hidden = teacher.hidden(tokens[:, :-1].repeat(2, 1), prefix, both)
         logits = self.guided(teacher.output(teacher.norm(hidden[:, length - 1 :])))
@@ -139,7 +139,9 @@ class LessonRecipe:
             lesson.hidden = hidden.half()
         return lesson
 
-    def condition(self, model: LlamaGenTransformer, lesson: Lesson) -> tuple[Tensor, Tensor]:
+    def condition(
+        self, model: LlamaGenTransformer, lesson: DistillationExample
+    ) -> tuple[Tensor, Tensor]:
         """A model's prefix `[2B, T, D]` and its mask, rows without a caption last."""
         nothing = self.teacher.cls_embedding.get_buffer("uncond_embedding")
         features = torch.cat([lesson.features, nothing.expand_as(lesson.features)])
@@ -150,14 +152,14 @@ class LessonRecipe:
         conditional, without = logits.float().chunk(2)
         return torch.lerp(without, conditional, self.scale)
 
-    def acceptance(self, logits: Tensor, lesson: Lesson) -> float:
+    def acceptance(self, logits: Tensor, lesson: DistillationExample) -> float:
         """Σ min(p, q) on average, of guided `logits [B, s, V]` at the last s tokens."""
         n = logits.shape[1]
         q = self.warp(logits).gather(-1, lesson.ids[:, -n:].long())
         return float(torch.minimum(lesson.probs[:, -n:].float(), q).sum(-1).mean())
 
 
-def distillation(logits: Tensor, lesson: Lesson) -> tuple[Tensor, Tensor]:
+def distillation(logits: Tensor, lesson: DistillationExample) -> tuple[Tensor, Tensor]:
     """Total variation, and cross-entropy, of guided `logits [B, s, V]` at the last s tokens."""
     n = logits.shape[1]
     log_q = logits.log_softmax(-1).gather(-1, lesson.ids[:, -n:].long())

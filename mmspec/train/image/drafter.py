@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ..card import ship, write_card
 from ..trainer import TrainConfig
-from .distillation_data import Lesson, LessonRecipe, distillation
+from .distillation_data import DistillationExample, LessonRecipe, distillation
 from .target import TRANSFORMER
 
 # 11.5 % of the target's matrices; two layers learn more than one of the target's width
@@ -46,7 +46,7 @@ class ImageDrafterRecipe(LessonRecipe):
         variation, divergence = distillation(self._logits(self.student, lesson), lesson)
         return variation + divergence, {"acceptance": 1 - float(variation.detach())}
 
-    def _logits(self, model: Any, lesson: Lesson) -> Tensor:
+    def _logits(self, model: Any, lesson: DistillationExample) -> Tensor:
         """The guided logits `[B, S, V]` of a model."""
         prefix, mask = self.condition(model, lesson)
         return self.guided(model(lesson.tokens[:, :-1].repeat(2, 1), prefix, mask))

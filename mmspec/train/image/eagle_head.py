@@ -18,7 +18,7 @@ from ...models.llamagen.eagle_head import EagleHead
 from ...models.llamagen.transformer import causal_mask
 from ..card import ship, write_card
 from ..trainer import TrainConfig
-from .distillation_data import Lesson, LessonRecipe, distillation
+from .distillation_data import DistillationExample, LessonRecipe, distillation
 
 POOL = 768  # batches whose laws and hidden states are kept, some 3 MB each
 DEPTHS = (
@@ -68,7 +68,7 @@ class EagleRecipe(LessonRecipe):
             metrics[f"acceptance_{level}"] = 1 - float(variation.detach())
         return total / depth, metrics
 
-    def drafted(self, head: Any, lesson: Lesson, depth: int) -> list[Tensor]:
+    def drafted(self, head: Any, lesson: DistillationExample, depth: int) -> list[Tensor]:
         """The head's hidden states `[2B, S − level + 1, D]` at 1 to `depth` levels of a draft.
 
         They are what the laws of the last tokens are made from: no draft reaches the first ones at

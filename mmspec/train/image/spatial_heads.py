@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
-from ...models.llamagen.decoder import Decoder
+from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.spatial_heads import SpatialHeads, guided_states, mean_state
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.llamagen.vq import VQModel
@@ -47,7 +47,7 @@ SHOWN: tuple[Shown, ...] = get_args(Shown)
 
 
 @dataclass
-class Lesson:
+class SpatialExample:
     """A batch of scenes and what the target makes of it.
 
     Attributes:
@@ -92,8 +92,8 @@ class ImageSpatialRecipe:
         self.config, self.pipeline, self.rate, self.scale = config, pipeline, rate, guidance_scale
         self.draw = partial(recent_lesson, POOL, USES)
         self.warp = Warp(1.0, top_k, 1.0)
-        self._lessons: dict[int, Lesson] = {}
-        self._held_out: Lesson | None = None
+        self._lessons: dict[int, SpatialExample] = {}
+        self._held_out: SpatialExample | None = None
         device, f32 = config.device, torch.float32
         self.vq = load_model(VQModel, pipeline / "vq_model").to(device)
         self.target = load_model(LlamaGenTransformer, pipeline / "transformer").to(device)
@@ -101,7 +101,7 @@ class ImageSpatialRecipe:
             device
         )
         self.words = load_component(PreTrainedTokenizerFast, pipeline / "tokenizer", f32)
-        self.decoder = Decoder(self.target)
+        self.decoder = LlamaGenDecoder(self.target)
         self.row = self.target.grid
         vocab_size = self.target.config.vocab_size
         self.kept = min(top_k or vocab_size, vocab_size)  # tokens of a law
@@ -137,7 +137,9 @@ class ImageSpatialRecipe:
         return scene_batch(rng, size, resolution, split)
 
     @torch.no_grad()
-    def lesson(self, captions: list[str], pixels: Tensor, with_stale: bool = True) -> Lesson:
+    def lesson(
+        self, captions: list[str], pixels: Tensor, with_stale: bool = True
+    ) -> SpatialExample:
         """What the target makes of scenes with `captions` and `pixels [B, 3, H, W]`."""
         tokens = self.vq.encode(pixels.to(self.config.device))
         rows, cells = tokens.shape
@@ -161,7 +163,7 @@ class ImageSpatialRecipe:
             drawn = ids.gather(-1, drawn[..., None])[..., 0]
             change = torch.rand(tokens.shape, generator=chance, device=tokens.device) < CHANGED
             stale, _ = self._read(model, torch.where(change, drawn, tokens))
-        return Lesson(
+        return SpatialExample(
             tokens,
             hidden,
             stale,
@@ -181,7 +183,7 @@ class ImageSpatialRecipe:
     def logits(
         self,
         heads: SpatialHeads,
-        lesson: Lesson,
+        lesson: SpatialExample,
         rng: np.random.Generator | None = None,
         shown: Shown = "fresh",
     ) -> Tensor:

@@ -120,8 +120,8 @@ class VlmTargetRecipe:
         self.words = exchange_tokenizer()
         self.processor = build_processor(self.words)
         self.model = build_model(stage, self.words)
-        places = self.model.config.image_seq_length
-        self.draw = partial(draw_lessons, self.words, config.batch_size, SIDE, places, charts)
+        positions = self.model.config.image_seq_length
+        self.draw = partial(draw_lessons, self.words, config.batch_size, SIDE, positions, charts)
         if init is not None:
             self._start(init)
         self.first = copy.deepcopy(self.model.state_dict()) if keep else None

@@ -25,13 +25,13 @@ _LOOSE = 0.02  # beyond `NEAR`, for what is said of a share
 
 def score_chart(text: str, chart: Chart) -> DescriptionScore:
     """Every sentence is a claim or several; covered are the parts whose value or share is told."""
-    reader = _Reader(chart)
+    reader = _ChartReader(chart)
     parts = [part.strip() for part in re.split(r"[.;!?]", text) if part.strip()]
     verdicts = [v for part in parts if part not in PHRASES["ending"] for v in reader.read(part)]
     return DescriptionScore(len(verdicts), sum(verdicts), len(reader.told) / len(chart.labels))
 
 
-class _Reader:
+class _ChartReader:
     """What is known of a chart while its description is read."""
 
     def __init__(self, chart: Chart) -> None:

@@ -111,7 +111,7 @@ _TRIES = 12
 
 def ask_chart(rng: np.random.Generator, chart: Chart) -> Question:
     """A question about a chart; half of those that take yes or no are answered yes."""
-    asker = _Asker(Wording(rng, PHRASES), chart)
+    asker = _ChartAsker(Wording(rng, PHRASES), chart)
     yes = bool(rng.random() < 0.5)
     while True:
         kinds = _KINDS[chart.form]
@@ -127,7 +127,7 @@ def name(chart: Chart, label: str) -> str:
     return f"the {label} {PARTS[chart.form]}"
 
 
-class _Asker:
+class _ChartAsker:
     """One method for every sort of question."""
 
     def __init__(self, words: Wording, chart: Chart) -> None:
@@ -189,13 +189,13 @@ class _Asker:
         return Question(self.words.sentence("{" + key + "}", known, end=""), answer)
 
 
-_Sort = Callable[[_Asker, bool], Question | None]
-_BOTH: tuple[_Sort, ...] = (_Asker.extreme, _Asker.compare, _Asker.count_parts)
-_READ: tuple[_Sort, ...] = (_Asker.value, _Asker.value, _Asker.count_above)
+_Sort = Callable[[_ChartAsker, bool], Question | None]
+_BOTH: tuple[_Sort, ...] = (_ChartAsker.extreme, _ChartAsker.compare, _ChartAsker.count_parts)
+_READ: tuple[_Sort, ...] = (_ChartAsker.value, _ChartAsker.value, _ChartAsker.count_above)
 _KINDS: dict[Form, tuple[_Sort, ...]] = {
     "bar": (*_BOTH, *_READ),
-    "line": (*_BOTH, *_READ, _Asker.rises),
-    "pie": (*_BOTH, _Asker.exceeds, _Asker.extreme),
+    "line": (*_BOTH, *_READ, _ChartAsker.rises),
+    "pie": (*_BOTH, _ChartAsker.exceeds, _ChartAsker.extreme),
 }
 
 

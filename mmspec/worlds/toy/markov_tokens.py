@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...engine.coins import ProductionCoins
 from ...models.mar.denoising_target import walk
-from ...models.mar.iterations import MarPlan, Prediction
+from ...models.mar.iterations import HeadPrediction, MarPlan
 from .linear_gaussian import LinearGaussian
 
 
@@ -83,19 +83,19 @@ class MarkovTokens:
             x = self.target.reach * conditions[-1]
         return torch.stack(conditions, 1).flatten(0, 1)
 
-    def predictions(self, tokens: Tensor, spans: Iterable[int]) -> Iterator[Prediction]:
+    def predictions(self, tokens: Tensor, spans: Iterable[int]) -> Iterator[HeadPrediction]:
         """See `MarBackbone.predictions`."""
-        places = torch.arange(self.plan.length).expand(len(tokens), -1)
+        positions = torch.arange(self.plan.length).expand(len(tokens), -1)
         coins, start, steps = ProductionCoins(list(self.seeds)), 0, self.target.steps
         for span in spans:
             iterations, start = range(start, start + span), start + span
-            known, wanted = places[:, : iterations.start], places[:, iterations.start : start]
+            known, wanted = positions[:, : iterations.start], positions[:, iterations.start : start]
             read = tokens[:, : iterations.start]
             condition = self.told(iterations, read, known, wanted, steps)
             rows = torch.arange(len(tokens)).repeat_interleave(span)
             own = coins.at(rows, wanted.flatten())
             head: Any = self.target
-            yield Prediction(iterations, wanted, known, read, condition, head, own)
+            yield HeadPrediction(iterations, wanted, known, read, condition, head, own)
 
     def law(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
         """Mean, deviation and correlation with the one before `[C]` of a token, the first being 1.

@@ -57,8 +57,8 @@ def test_drafts_are_the_plan_from_where_each_row_stands():
     assert draft.lengths.tolist() == [5, 4]
     assert draft.tokens[0].tolist() == [3, 4, 5, 6, 7]
     assert draft.tokens[1, :4].tolist() == [20, 21, 22, 23]
-    assert draft.places[0].tolist() == [3, 4, 5, 6, 7]
-    assert draft.places[1].tolist() == [8, 9, 10, 11, 12]
+    assert draft.positions[0].tolist() == [3, 4, 5, 6, 7]
+    assert draft.positions[1].tolist() == [8, 9, 10, 11, 12]
     assert drafter.fault is None
 
 

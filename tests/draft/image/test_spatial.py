@@ -173,7 +173,7 @@ class Unsaid(SpatialDrafter):
         law = draft.law.probs.clone()
         if draft.nodes > 2:
             law[:, 2] = self.target.warp(self._other[:, 0])
-        return Draft(draft.tokens, draft.lengths, Categorical(law), places=draft.places)
+        return Draft(draft.tokens, draft.lengths, Categorical(law), positions=draft.positions)
 
 
 @pytest.mark.parametrize("hazard", [pytest.param(Foresight, marks=pytest.mark.slow), Unsaid])
@@ -259,9 +259,11 @@ def test_laws_of_new_cells_are_the_heads_own(drafting, rule, grid):
                     law = draft.law.probs[b, n]
                     assert torch.allclose(law, model.warp(expected), atol=1e-10, rtol=0)
                     checked.add((place, place - grid < judged[b]))
-    places = {place for place, _ in checked}
-    assert {place // grid for place in places} == {place % grid for place in places}  # all edges
-    assert len({place // grid for place in places}) == grid
+    positions = {place for place, _ in checked}
+    assert {place // grid for place in positions} == {
+        place % grid for place in positions
+    }  # all edges
+    assert len({place // grid for place in positions}) == grid
     assert (grid + 1, False) in checked  # a second row, of whose row above only tokens are known
     assert any(seen and place >= grid for place, seen in checked)
 

@@ -11,7 +11,7 @@ from mmspec.engine.draft import Context
 from mmspec.engine.laws import Opaque
 from mmspec.engine.warp import Warp
 from mmspec.models.guided import GuidedDecoder
-from mmspec.models.llamagen.decoder import Decoder
+from mmspec.models.llamagen.decoder import LlamaGenDecoder
 from mmspec.models.token_grid import TokenGrid
 
 SIDE = 4
@@ -38,7 +38,7 @@ def plain(guided, rows=2) -> torch.Tensor:
 
 def with_lines(model, prefix, mask, warp):
     """The same network on a picture of rows that end with a token of their own."""
-    decoder = Decoder(model)
+    decoder = LlamaGenDecoder(model)
     extra = torch.randn(4, model.config.dim, generator=torch.Generator().manual_seed(5))
     decoder.embeddings = torch.cat([decoder.embeddings, extra.to(decoder.embeddings)])
     return GuidedDecoder(decoder, prefix, mask, 2.0, warp, LINES.length, SIDE, 4, LINES.forced)
@@ -89,9 +89,9 @@ class Watched:
     def start(self, rows):
         self.guided.start(rows)
 
-    def extend_at(self, tokens, places, reach, known=None):
-        self.calls.append((tokens[0].tolist(), places[0].tolist(), reach, known.tolist()))
-        return self.guided.extend_at(tokens, places, reach, known)
+    def extend_at(self, tokens, positions, reach, known=None):
+        self.calls.append((tokens[0].tolist(), positions[0].tolist(), reach, known.tolist()))
+        return self.guided.extend_at(tokens, positions, reach, known)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3])
@@ -104,16 +104,16 @@ def test_a_cell_sees_what_is_drawn_in_front_of_it(tiny_llamagen, guided_rows, wi
         watched = Watched(guided_rows(tiny_llamagen(), [0, 0])[0])
         tokens = drawn(watched, SQUARE, window).tokens[0].tolist()
     turn_of = [p % SIDE + window * (p // SIDE) for p in range(16)]
-    for turn, (told, places, reach, known) in enumerate(watched.calls):
+    for turn, (told, positions, reach, known) in enumerate(watched.calls):
         now = [p for p in range(16) if turn_of[p] == turn]
         starting = [p for p in now if p % SIDE == 0 and p and turn_of[p - 1] >= turn]
         seen = {p for p in range(16) if turn_of[p] < turn}
         assert {p for p in range(16) if known[p]} == seen | {p - 1 for p in starting}
-        assert {p - 1 for p in now} <= set(places)
-        assert reach == max(places)
+        assert {p - 1 for p in now} <= set(positions)
+        assert reach == max(positions)
         # all that the last turn drew is read in, before anything builds on it
-        assert {p for p in seen if turn_of[p] == turn - 1} <= set(places)
-        for token, place in zip(told, places, strict=True):
+        assert {p for p in seen if turn_of[p] == turn - 1} <= set(positions)
+        for token, place in zip(told, positions, strict=True):
             if place < 0:
                 continue
             newest = max(p for p in range(place + 1) if p in seen)

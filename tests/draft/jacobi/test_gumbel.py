@@ -41,14 +41,14 @@ class CellCoins:
     def draw(self, weights, index=0):
         return self.coins.draw(weights, index)
 
-    def exponential(self, places, count):
+    def exponential(self, positions, count):
         assert count == 2
-        for place in places[0].tolist():
+        for place in positions[0].tolist():
             if place not in self.known:
                 cells = list(itertools.pairwise(self.edges))
                 cell = cells[self.coins._choose(0, [high - low for low, high in cells])]
                 self.known[place] = sum(cell) / 2
-        u = torch.tensor([[self.known[p] for p in places[0].tolist()]], dtype=torch.float64)
+        u = torch.tensor([[self.known[p] for p in positions[0].tolist()]], dtype=torch.float64)
         return torch.stack([u, 1 - u], -1)
 
 
@@ -169,8 +169,8 @@ def test_noise_follows_the_window():
 
         def redraw(self, context, laws, index, coins):
             tokens = super().redraw(context, laws, index, coins)
-            places = context.lengths[:, None] + torch.arange(laws.shape[1])
-            noise = coins.exponential(places, self.vocab_size)
+            positions = context.lengths[:, None] + torch.arange(laws.shape[1])
+            noise = coins.exponential(positions, self.vocab_size)
             assert torch.equal(tokens, (noise / laws).argmin(-1))
             self.checked += 1
             return tokens

@@ -102,9 +102,9 @@ def best_first(model: Table, prefix, siblings, tokens, parents, nodes: int):
     def likelihood(path) -> float:
         return math.prod(model((*prefix, *path[:d]))[token] for d, token in enumerate(path))
 
-    places, found, values = [(-1.0, 1, -1, 0)], [], []
-    while places and len(found) < nodes:
-        value, level, parent, k = heapq.heappop(places)
+    positions, found, values = [(-1.0, 1, -1, 0)], [], []
+    while positions and len(found) < nodes:
+        value, level, parent, k = heapq.heappop(positions)
         family, path = children[parent], paths[children[parent][k] + 1]
         found.append(path)
         values.append(-value)
@@ -112,9 +112,9 @@ def best_first(model: Table, prefix, siblings, tokens, parents, nodes: int):
             q = model((*prefix, *path[:-1]))
             elders = 0 if siblings == "independent" else sum(q[tokens[n]] for n in family[: k + 1])
             value = likelihood(path[:-1]) * max(0, 1 - elders)
-            heapq.heappush(places, (-value, level, parent, k + 1))
+            heapq.heappush(positions, (-value, level, parent, k + 1))
         if family[k] in children:
-            heapq.heappush(places, (-likelihood(path), level + 1, family[k], 0))
+            heapq.heappush(positions, (-likelihood(path), level + 1, family[k], 0))
     return found, values
 
 

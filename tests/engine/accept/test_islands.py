@@ -53,9 +53,9 @@ def test_crowd_keeps_pictures_apart():
 @given(grids(), st.integers(1, 8))
 def test_turns(cells, window):
     stride = cells.shape[1]
-    places = np.flatnonzero(cells).tolist()
-    turns = in_turn(places, stride, window)
-    assert sorted(place for turn in turns for place in turn) == places
+    positions = np.flatnonzero(cells).tolist()
+    turns = in_turn(positions, stride, window)
+    assert sorted(place for turn in turns for place in turn) == positions
     turn_of = {place: t for t, turn in enumerate(turns) for place in turn}
     wait = min(window, stride)
     for island in labelled(cells):

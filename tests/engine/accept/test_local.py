@@ -31,8 +31,8 @@ def verdict_law(rule, drafted, p, law, first=0, filling=0) -> dict:
 
     def verify(coins, rows):
         nodes = torch.tensor([*drafted, *[0] * filling]).expand(rows, -1)
-        places = (torch.arange(nodes.shape[1]) + first).expand(rows, -1)
-        draft = Draft(nodes, torch.full((rows,), len(drafted)), law, places=places)
+        positions = (torch.arange(nodes.shape[1]) + first).expand(rows, -1)
+        draft = Draft(nodes, torch.full((rows,), len(drafted)), law, positions=positions)
         if isinstance(law, Categorical):
             extra = law.probs[:, -1:].expand(-1, filling, -1)
             draft.law = Categorical(torch.cat([law.probs, extra], 1).expand(rows, -1, -1))
@@ -90,8 +90,8 @@ def test_every_node_has_its_law_by_the_ratio(chain, radius, stride):
 
     def play(coins, rows):
         law = categorical(q, vocab, rows)
-        places = torch.arange(n).expand(rows, -1)
-        draft = Draft(coins.draw(law.probs), torch.full((rows,), n), law, places=places)
+        positions = torch.arange(n).expand(rows, -1)
+        draft = Draft(coins.draw(law.probs), torch.full((rows,), n), law, positions=positions)
         scores = Scores(torch.tensor(p, dtype=torch.float64).expand(rows, -1, -1))
         verdict = LocalRule(stride, 1.0, None, radius, "ratio").verify(draft, scores, coins)
         return [tuple(tokens[:n]) for tokens in verdict.emitted.tolist()]
@@ -160,8 +160,8 @@ def test_what_is_certain_stands(radius):
 def keeps(rule, drafted, p, first=0) -> list[bool]:
     """Which nodes of a chain stand, for rules that need no coin for that."""
     nodes = torch.tensor([drafted])
-    places = torch.arange(len(drafted))[None] + first
-    draft = Draft(nodes, torch.tensor([len(drafted)]), OneHot(), places=places)
+    positions = torch.arange(len(drafted))[None] + first
+    draft = Draft(nodes, torch.tensor([len(drafted)]), OneHot(), positions=positions)
     scores = Scores(torch.tensor([p], dtype=torch.float64))
     return rule.verify(draft, scores, ProductionCoins([0]).round(0)[1]).keep[0].tolist()
 
@@ -190,14 +190,14 @@ def test_ragged_rows_are_those_alone():
     p = torch.rand(4, 8, 5, dtype=torch.float64).softmax(-1)
     tokens = torch.randint(5, (4, 7))
     rule = LocalRule(3, 0.55, NEAR, 1)
-    places = torch.arange(7) + torch.tensor(first)[:, None]
+    positions = torch.arange(7) + torch.tensor(first)[:, None]
 
     def verdict(rows, width):
         draft = Draft(
             tokens[rows, :width],
             torch.tensor(lengths)[rows],
             Opaque(),
-            places=places[rows, :width],
+            positions=positions[rows, :width],
         )
         coins = ProductionCoins([r + 7 for r in rows]).round(3)[1]
         return rule.verify(draft, Scores(p[rows, : width + 1]), coins)
@@ -244,7 +244,7 @@ def small_draft(law=None, **fields) -> Draft:
     ("rule", "draft", "match"),
     [
         (LocalRule(2, 0.5, None, 0), small_draft(parents=torch.tensor([[-1, -1]])), "tree"),
-        (LocalRule(2, 0.5, None, 1), small_draft(), "places"),
+        (LocalRule(2, 0.5, None, 1), small_draft(), "positions"),
         (LocalRule(2, 0.5, None, 0, "ratio"), small_draft(Opaque()), "Opaque"),
         (
             LocalRule(2, 0.5, None, 0, "ratio"),

@@ -11,7 +11,14 @@ from toys import EXACT, Table, TableTarget, distance, drafters, whole_loop
 
 from mmspec.engine.draft import Context, Draft
 from mmspec.engine.laws import OneHot
-from mmspec.engine.length.goodput import _PATIENCE, _PRIOR, _WEIGHT, Experience, GoodputLength, _Row
+from mmspec.engine.length.goodput import (
+    _PATIENCE,
+    _PRIOR,
+    _WEIGHT,
+    Experience,
+    GoodputLength,
+    _RowGoodput,
+)
 
 
 def told(
@@ -26,7 +33,7 @@ def told(
 @pytest.mark.parametrize("seed", range(20))
 def test_choice_has_the_best_rate(seed):
     rng = random.Random(seed)
-    row, seconds = _Row([_PRIOR] * 6), [1 + 0.4 * n * rng.random() for n in range(7)]
+    row, seconds = _RowGoodput([_PRIOR] * 6), [1 + 0.4 * n * rng.random() for n in range(7)]
     row.judged = [rng.uniform(1, 9) for _ in range(6)]
     row.stood = [j * rng.random() for j in row.judged]
 

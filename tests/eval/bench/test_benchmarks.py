@@ -12,7 +12,7 @@ from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.eval.bench import benchmarks, throughput
 from mmspec.eval.bench.overhead import Passes, own_work, replaced
-from mmspec.models.llamagen.decoder import Decoder
+from mmspec.models.llamagen.decoder import LlamaGenDecoder
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_recorded_passes_replay_the_generation(pipe, method):
     with replaced(decoder, passes.replay):
         assert torch.equal(draw(pipe), expected)
     assert len(passes.seconds) == count > 1
-    assert decoder.forward.__func__ is Decoder.forward
+    assert decoder.forward.__func__ is LlamaGenDecoder.forward
 
 
 def test_own_work_is_less_than_the_whole(pipe):

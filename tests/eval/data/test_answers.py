@@ -22,7 +22,7 @@ from mmspec.eval.data.answers import (
     read_textvqa,
     read_vqav2,
 )
-from mmspec.eval.data.questions import Prediction, Question
+from mmspec.eval.data.questions import PictureQuestion, Prediction
 from mmspec.eval.data.records import ParquetCell, read_records
 
 PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])  # as datasets writes it
@@ -370,8 +370,8 @@ class TestOwnQuestions:
         (tmp_path / "1.png").write_text("no picture")
         (question,) = read_questions(path)
         refused(f"{path}, line 1: can't read {tmp_path}/1.png", question.open_image)
-        refused("question 5: can't read image 0", Question("5", "?", (b"no",)).open_image)
-        assert color_of(Question("5", "?", (png(6),)).open_image()) == 6
+        refused("question 5: can't read image 0", PictureQuestion("5", "?", (b"no",)).open_image)
+        assert color_of(PictureQuestion("5", "?", (png(6),)).open_image()) == 6
 
 
 class TestPredictions:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from mmspec.errors import InputError
 from mmspec.eval.data.dpg_files import judge_folder, read_dpg, read_folder, split_grid
-from mmspec.eval.metrics.dpg import DpgPrompt, Question
+from mmspec.eval.metrics.dpg import DpgPrompt, DpgQuestion
 
 HEADER = (
     "item_id,text,keywords,proposition_id,dependency,category_broad,category_detailed,tuple,"
@@ -33,12 +33,12 @@ def test_questions_come_back_from_the_first_row_on(tmp_path):
         "p1",
         "Two dogs, one\nred.",
         (
-            Question(1, "Are there dogs?", (), "entity - whole"),
-            Question(2, "Are there two dogs?", (1,), "other - count"),
-            Question(3, "Is one dog red?", (1, 2), "attribute - color"),
+            DpgQuestion(1, "Are there dogs?", (), "entity - whole"),
+            DpgQuestion(2, "Are there two dogs?", (1,), "other - count"),
+            DpgQuestion(3, "Is one dog red?", (1, 2), "attribute - color"),
         ),
     )
-    cup = DpgPrompt("p2", "A cup.", (Question(1, "Is there a cup?", (), "entity - whole"),))
+    cup = DpgPrompt("p2", "A cup.", (DpgQuestion(1, "Is there a cup?", (), "entity - whole"),))
     assert read_dpg(write_csv(tmp_path, *ROWS)) == [dogs, cup]
     assert [q.broad_category for q in dogs.questions] == ["entity", "other", "attribute"]
 

@@ -63,8 +63,8 @@ def test_local_rules():
     assert not WatchedRule(TokenRule()).local
     step = laws(2)
     q = step.law.expand(1, 16, -1)
-    places = torch.arange(16)[None]
-    draft = Draft(places % 3, torch.tensor([16]), Categorical(q), places=places)
+    positions = torch.arange(16)[None]
+    draft = Draft(positions % 3, torch.tensor([16]), Categorical(q), positions=positions)
     p = step.target.expand(1, 17, -1)
     for calls, noted in ((0, 0), (1, 3)):
         watched.verify(draft, Scores(p, calls=calls), ProductionCoins([0]).round(0)[1])

@@ -9,12 +9,12 @@ import pytest
 
 from mmspec.errors import InputError
 from mmspec.eval.data.answers import read_predictions, read_questions
-from mmspec.eval.data.questions import Prediction, Question
+from mmspec.eval.data.questions import PictureQuestion, Prediction
 from mmspec.eval.measure.vqa import METRICS, score_answers
 
 
-def asked(key: str, *answers: str, **more) -> Question:
-    return Question(key, "?", answers=answers, where=f"q.jsonl, line {key}", **more)
+def asked(key: str, *answers: str, **more) -> PictureQuestion:
+    return PictureQuestion(key, "?", answers=answers, where=f"q.jsonl, line {key}", **more)
 
 
 def test_each_benchmark_has_its_metric():

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from mmspec.eval.metrics.dpg import DpgPrompt, Question, dpg_scores, holding, picture_score
+from mmspec.eval.metrics.dpg import DpgPrompt, DpgQuestion, dpg_scores, holding, picture_score
 
 
 def graph(parents: dict[int, tuple[int, ...]], category="entity - whole"):
-    return tuple(Question(i, f"q{i}?", above, category) for i, above in parents.items())
+    return tuple(DpgQuestion(i, f"q{i}?", above, category) for i, above in parents.items())
 
 
 def graphs(size: int):
@@ -72,13 +72,13 @@ def test_scores_by_hand():
         "a",
         "",
         (
-            Question(1, "", (), "entity - whole"),
-            Question(2, "", (1,), "attribute - color"),
-            Question(3, "", (2,), "relation - spatial"),
-            Question(4, "", (), "global"),
+            DpgQuestion(1, "", (), "entity - whole"),
+            DpgQuestion(2, "", (1,), "attribute - color"),
+            DpgQuestion(3, "", (2,), "relation - spatial"),
+            DpgQuestion(4, "", (), "global"),
         ),
     )
-    second = DpgPrompt("b", "", (Question(1, "", (), "entity - part"),))
+    second = DpgPrompt("b", "", (DpgQuestion(1, "", (), "entity - part"),))
     no_parent = {1: False, 2: True, 3: True, 4: True}  # holds: 4 alone
     all_yes = dict.fromkeys(range(1, 5), True)
     scores = dpg_scores([(first, [no_parent, all_yes]), (second, [{1: False}, {1: False}])])

@@ -14,7 +14,7 @@ from mmspec.engine.coins import ProductionCoins
 from mmspec.errors import InputError
 from mmspec.models.mar.denoiser import PackedHead
 from mmspec.models.mar.iterations import MarBackbone, MarPlan, plainly
-from mmspec.models.mar.transformer import Block, MarTransformer
+from mmspec.models.mar.transformer import MarBlock, MarTransformer
 
 TINY = dict(
     token_dim=4,
@@ -50,7 +50,7 @@ def rand(*size: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def torch_block(block: Block, heads: int) -> nn.TransformerEncoderLayer:
+def torch_block(block: MarBlock, heads: int) -> nn.TransformerEncoderLayer:
     """The block as torch has it."""
     width = block.norm1.weight.shape[0]
     layer = nn.TransformerEncoderLayer(
@@ -118,8 +118,10 @@ def test_conditions_are_those_of_the_masked_model(mar, known):
     mask = torch.zeros(9, dtype=torch.bool)
     mask[known] = True
     truth = masked_mar(mar, tokens, mask, mar.classes(label)[0])[wanted]
-    places = torch.tensor(known, dtype=torch.long)
-    z = mar(tokens[places][None], places[None], mar.classes(label), torch.tensor(wanted)[None])
+    positions = torch.tensor(known, dtype=torch.long)
+    z = mar(
+        tokens[positions][None], positions[None], mar.classes(label), torch.tensor(wanted)[None]
+    )
     assert torch.allclose(z[0], truth, atol=1e-9)
 
 
@@ -209,26 +211,26 @@ def generate(mar: MarTransformer, labels: list[int], seeds: list[int], plan: Mar
         parts = [mar.classes(told)] + [mar.nothing(len(labels))] * plan.guided
         backbone = MarBackbone(mar, PackedHead(mar.head), torch.cat(parts), plan, seeds)
         tokens = torch.zeros(len(labels), plan.length, 4, dtype=torch.float64)
-        places = []
+        positions = []
         for prediction in backbone.predictions(tokens):
             drawn = plainly(prediction).unflatten(0, (len(labels), -1))
-            at = prediction.places[..., None].expand_as(drawn)
+            at = prediction.positions[..., None].expand_as(drawn)
             assert not tokens.gather(1, at).any()
             tokens.scatter_(1, at, drawn)
-            places.append(prediction.places)
-    return tokens, places
+            positions.append(prediction.positions)
+    return tokens, positions
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.5])
 @pytest.mark.parametrize("steps", [8, (8, 3)])
 def test_row_does_not_depend_on_its_neighbours(mar, scale, steps):
     plan = MarPlan(9, 4, scale, temperature=0.9, diffusion_steps=steps)
-    tokens, places = generate(mar, [0, 6, 3], [11, 22, 33], plan)
-    assert torch.equal(torch.cat(places, 1).sort(-1).values, torch.arange(9).expand(3, 9))
+    tokens, positions = generate(mar, [0, 6, 3], [11, 22, 33], plan)
+    assert torch.equal(torch.cat(positions, 1).sort(-1).values, torch.arange(9).expand(3, 9))
     assert tokens.isfinite().all()
     alone, where = generate(mar, [6], [22], plan)
     assert torch.allclose(tokens[1], alone[0], rtol=1e-8, atol=1e-8)
-    assert torch.equal(torch.cat(where, 1)[0], torch.cat(places, 1)[1])
+    assert torch.equal(torch.cat(where, 1)[0], torch.cat(positions, 1)[1])
     other, _ = generate(mar, [6], [23], plan)
     assert not torch.allclose(other, alone)
 
@@ -243,7 +245,7 @@ def test_orders_are_even_and_belong_to_rows(mar):
         backbone = MarBackbone(mar, PackedHead(mar.head), told[: len(seeds)], plan, seeds)
         tokens = torch.zeros(len(seeds), 9, 4, dtype=torch.float64)
         found = backbone.predictions(tokens)
-        return torch.cat([next(found).places, next(found).places], 1)
+        return torch.cat([next(found).positions, next(found).positions], 1)
 
     orders = first_two(seeds)
     counts = torch.unique(orders, dim=0, return_counts=True)[1]
@@ -256,12 +258,12 @@ def test_orders_are_even_and_belong_to_rows(mar):
 def test_generation_is_the_published_loop(mar):
     """Iteration by iteration for one picture, with masks and the guided head of the authors."""
     plan = MarPlan(9, 4, 2.0, diffusion_steps=6)
-    tokens, places = generate(mar, [5], [77], plan)
+    tokens, positions = generate(mar, [5], [77], plan)
     coins, masked = ProductionCoins([77]), published_counts(9, 4)
     told, nothing = mar.classes(torch.tensor([5]))[0], mar.nothing(1)[0]
     schedule, known = mar.schedule.respaced(6), torch.zeros(9, dtype=torch.bool)
     canvas = torch.zeros(9, 4, dtype=torch.float64)
-    for k, wanted in enumerate(places):
+    for k, wanted in enumerate(positions):
         at = wanted[0]
         rows = [masked_mar(mar, canvas, known, buffer)[at] for buffer in (told, nothing)]
         scale = 1 + (2.0 - 1) * (9 - masked[k]) / 9

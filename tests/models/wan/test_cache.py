@@ -149,10 +149,10 @@ def test_sink_is_no_farther_than_in_a_known_clip(window, known):
 @torch.no_grad()
 def test_keys_are_those_of_a_later_place(wan):
     attention, hidden = wan.layers[0].self_attn, rand(2, 12, 48)
-    places = (4, 5), (304, 305)
+    positions = (4, 5), (304, 305)
     keys, wanted = (
         attention.keys_values(hidden, rotary_3d(at, 2, 3, 24, True, hidden.device))[0]
-        for at in places
+        for at in positions
     )
     assert torch.allclose(later(keys, 300), wanted, rtol=0, atol=1e-9)
     assert not torch.allclose(keys, wanted, atol=1e-2)

@@ -96,13 +96,13 @@ def test_frames_stand_where_the_clip_has_them(head_dim):
 def test_attention_of_a_whole_clip(window, clean, whole):
     """Row by row, from what is said of blocks: 5 of 3 tokens, of all copies or the last."""
     copies, tokens, blocks = 1 + clean, 3, 5
-    places = [(copy, n // tokens) for copy in range(copies) for n in range(blocks * tokens)]
+    positions = [(copy, n // tokens) for copy in range(copies) for n in range(blocks * tokens)]
     draw = torch.Generator().manual_seed(1)
-    q, k, v = (torch.randn(2, 2, len(places), 4, generator=draw) for _ in range(3))
+    q, k, v = (torch.randn(2, 2, len(positions), 4, generator=draw) for _ in range(3))
     wanted = []
-    for i, (copy, block) in enumerate(places):
+    for i, (copy, block) in enumerate(positions):
         reads = []
-        for other, told in places:
+        for other, told in positions:
             far = window.blocks is not None and told >= window.sink
             known = told < block and not (far and told < block - (window.blocks or 0))
             reads.append((told == block and other == copy) or (known and other == 0))

@@ -25,9 +25,9 @@ from mmspec.eval.showcase import called
 from mmspec.methods import serving
 from mmspec.models.mar.denoiser import HeadDenoiser, PackedHead
 from mmspec.models.mar.denoising_target import last_noisy_law
-from mmspec.models.mar.iterations import MarBackbone, MarPlan, Prediction, plainly
+from mmspec.models.mar.iterations import HeadPrediction, MarBackbone, MarPlan, plainly
 from mmspec.models.mar.schedule import DiffusionSchedule
-from mmspec.pipelines.continuous.speculation import Speculation
+from mmspec.pipelines.continuous.speculation import ContinuousSpeculation
 from mmspec.pipelines.continuous.stats import ContinuousStats
 from mmspec.pipelines.costs import StepCosts
 from mmspec.registry import resolve
@@ -73,7 +73,7 @@ def predicted(model, spans=None, plan=PLAN, iteration=2):
     for prediction in backbone(model, plan=plan).predictions(tokens, spans):
         if prediction.iterations[0] == iteration:
             return prediction
-        at = prediction.places[..., None].expand(-1, -1, 4)
+        at = prediction.positions[..., None].expand(-1, -1, 4)
         tokens.scatter_(1, at, plainly(prediction).unflatten(0, (2, -1)))
     raise AssertionError
 
@@ -82,17 +82,17 @@ def predicted(model, spans=None, plan=PLAN, iteration=2):
 def test_callback_is_told_what_was_drafted(pipe, method):
     """Every place once; of steps that may be drafted, the share is that of the counters."""
     pipe.enable_speculation(SpecConfig(method))
-    places, shares = [], []
+    positions, shares = [], []
 
     def callback(_, iteration, tokens, told):
-        assert told["places"].shape == told["drafted"].shape
-        places.append(told["places"])
+        assert told["positions"].shape == told["drafted"].shape
+        positions.append(told["positions"])
         shares.append(told["drafted"])
-        emitted = sum(place.numel() for place in places)
+        emitted = sum(place.numel() for place in positions)
         assert len(told["stats"].accepted) == emitted
 
     out = pipe(class_labels=[1, 3], callback_on_step_end=callback, **CALL)
-    assert torch.cat(places, 1).sort().values.tolist() == [list(range(16))] * 2
+    assert torch.cat(positions, 1).sort().values.tolist() == [list(range(16))] * 2
     drafted = torch.cat([share.flatten() for share in shares])
     if method == "drafter-only":
         assert drafted.tolist() == [1] * 32
@@ -141,9 +141,9 @@ def test_iterations_behind_drafts_fall(pipe):
     assert stats.stood_by_step == [0] * (T - 2) + [sum(stats.accepted)]
 
 
-def speculation(config, small=None, plan=PLAN, **more) -> Speculation:
+def speculation(config, small=None, plan=PLAN, **more) -> ContinuousSpeculation:
     complete = config.serving("continuous")
-    return Speculation(complete, plan, 2, small, ContinuousStats(), **more)
+    return ContinuousSpeculation(complete, plan, 2, small, ContinuousStats(), **more)
 
 
 # --- the law --------------------------------------------------------------------------------------
@@ -278,17 +278,17 @@ def test_independent_iterations_share_what_is_known(pipe):
 
     config = SpecConfig(method="cspd-independent", num_draft_tokens=3)
     spec = speculation(config, small, on_engine=watch)
-    drawn = spec.draw(prediction).unflatten(0, prediction.places.shape)
+    drawn = spec.draw(prediction).unflatten(0, prediction.positions.shape)
     assert prediction.iterations == range(2, 5)
-    assert prediction.places.shape[1] == sum(PLAN.drawn(k) for k in (2, 3, 4))
+    assert prediction.positions.shape[1] == sum(PLAN.drawn(k) for k in (2, 3, 4))
     draft, done = seen[0], 0
-    noise = prediction.noises(T - 1).unflatten(0, prediction.places.shape)
-    x = draft.tokens[:, 0].unflatten(0, prediction.places.shape)
-    mean = draft.law.mean[:, 0].unflatten(0, prediction.places.shape)
+    noise = prediction.noises(T - 1).unflatten(0, prediction.positions.shape)
+    x = draft.tokens[:, 0].unflatten(0, prediction.positions.shape)
+    mean = draft.law.mean[:, 0].unflatten(0, prediction.positions.shape)
     read, known = prediction.read, prediction.known
     for k in prediction.iterations:
         part = slice(done, done + PLAN.drawn(k))
-        done, wanted = part.stop, prediction.places[:, part]
+        done, wanted = part.stop, prediction.positions[:, part]
         condition = small.told(range(k, k + 1), read, known, wanted, T)
         law = last_noisy_law(small.denoiser(T), noise[:, part].flatten(0, 1), condition)
         assert torch.allclose(mean[:, part].flatten(0, 1), law[0], atol=1e-9)
@@ -335,10 +335,10 @@ class SmoothHead(LinearGaussian):
 @pytest.mark.parametrize("length", [2, 4, 8])
 def test_the_free_drafter_saves_calls_on_smooth_chains(length):
     head = SmoothHead.of_data(torch.ones(2).double(), SmoothHead.schedule, 0.3)
-    places = torch.arange(6).view(2, 3)
-    coins = ProductionCoins([1, 2]).at(torch.tensor([0, 0, 0, 1, 1, 1]), places.flatten())
-    none, zeros = places[:, :0], torch.zeros(6, 2).double()
-    prediction = Prediction(range(1), places, none, zeros[:2, None, :0], zeros, head, coins)
+    positions = torch.arange(6).view(2, 3)
+    coins = ProductionCoins([1, 2]).at(torch.tensor([0, 0, 0, 1, 1, 1]), positions.flatten())
+    none, zeros = positions[:, :0], torch.zeros(6, 2).double()
+    prediction = HeadPrediction(range(1), positions, none, zeros[:2, None, :0], zeros, head, coins)
     plan = MarPlan(16, 16, diffusion_steps=100)
     spec = speculation(SpecConfig(method="gamma-maximal", num_draft_tokens=length), plan=plan)
     spec.draw(prediction)

@@ -12,7 +12,7 @@ from mmspec.cli.main import main
 from mmspec.engine.laws import TargetError
 from mmspec.errors import InputError
 from mmspec.methods import NEEDS, serving
-from mmspec.models.llamagen.decoder import Decoder
+from mmspec.models.llamagen.decoder import LlamaGenDecoder
 
 METHODS = serving("image")
 PROMPT = "a photo of a red circle"
@@ -74,7 +74,7 @@ def test_interrupted_in_the_middle_of_a_round(pipe, method, monkeypatch):
     """Control-C in a forward pass: the next picture is the one that a fresh pipeline draws."""
     pipe.enable_speculation(SpecConfig(method=method))
     expected = draw(pipe).images
-    forward, calls = Decoder.forward, []
+    forward, calls = LlamaGenDecoder.forward, []
 
     def interrupted(self, *arguments, **options):
         calls.append(self)
@@ -83,7 +83,7 @@ def test_interrupted_in_the_middle_of_a_round(pipe, method, monkeypatch):
         return forward(self, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Decoder, "forward", interrupted)
+        patch.setattr(LlamaGenDecoder, "forward", interrupted)
         with pytest.raises(KeyboardInterrupt):
             draw(pipe)
     assert len(calls) == 3

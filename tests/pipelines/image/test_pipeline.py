@@ -16,7 +16,7 @@ from mmspec.eval.methods import parse_method
 from mmspec.methods import METHODS as PRESETS
 from mmspec.methods import serving
 from mmspec.models.guided import GuidedDecoder
-from mmspec.models.llamagen.decoder import Decoder
+from mmspec.models.llamagen.decoder import LlamaGenDecoder
 from mmspec.models.text_encoder import encode_captions
 from mmspec.pipelines.base import locate
 
@@ -258,8 +258,8 @@ def test_negative_prompt(pipe):
 @pytest.mark.parametrize(("scale", "rows"), [(1, 2), (1.0, 2), (2, 4), (0, 4)])
 def test_no_guidance_no_unconditional_rows(pipe, monkeypatch, scale, rows):
     seen = []
-    cache = Decoder.cache
-    monkeypatch.setattr(Decoder, "cache", lambda *a: seen.append(a[1]) or cache(*a))
+    cache = LlamaGenDecoder.cache
+    monkeypatch.setattr(LlamaGenDecoder, "cache", lambda *a: seen.append(a[1]) or cache(*a))
     speculate(pipe, "draft")
     draw(pipe, PROMPTS[:2], guidance_scale=scale)
     assert seen == [rows, rows]

@@ -233,6 +233,6 @@ def test_nll_of_packed_pictures(processor):
     for text, value in zip(ANSWERS, made, strict=True):
         prompt = packed([[image]], ["USER <image> what colour ASSISTANT " + text], "pt")
         logits, ids = model(**prompt).logits[0], prompt["input_ids"][0]
-        places = range(len(ids) - len(text.split()), len(ids))
-        laws = [logits[place - 1].log_softmax(-1)[ids[place]].item() for place in places]
+        positions = range(len(ids) - len(text.split()), len(ids))
+        laws = [logits[place - 1].log_softmax(-1)[ids[place]].item() for place in positions]
         assert value == pytest.approx(-sum(laws) / len(laws), abs=1e-5)

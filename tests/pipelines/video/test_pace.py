@@ -72,7 +72,7 @@ SLOW = pytest.mark.slow
 def test_a_wished_speedup_is_reached(pipe, wish, caplog):
     """To one block of the target's and the drafts that it reads, by the seconds of all parts."""
     with caplog.at_level(logging.WARNING):
-        out = clip(pipe, wished_speedup=wish)
+        out = clip(pipe, target_speedup=wish)
     spent, wanted = sum(out.stats.parts.values()), BLOCKS * PLAIN / wish
     made = out.made_by[0].count("target")
     stood = [sum(1 for _ in run) for maker, run in groupby(out.made_by[0]) if maker == "drafter"]
@@ -90,7 +90,7 @@ def test_a_wished_speedup_is_reached(pipe, wish, caplog):
 def test_a_speedup_that_is_missed_is_said(pipe, caplog):
     """All drafts stand, and their own seconds are too many."""
     with caplog.at_level(logging.WARNING):
-        out = clip(pipe, wished_speedup=9.0, forced_blocks=2)
+        out = clip(pipe, target_speedup=9.0, forced_blocks=2)
     assert out.made_by[0][2:].count("drafter") >= BLOCKS - 4
     best = BLOCKS * PLAIN / sum(out.stats.parts.values())
     assert f"the wished speed-up of 9.00 was missed: {best:.2f}" in caplog.text
@@ -161,13 +161,13 @@ def test_drafts_that_take_longer_than_they_save_are_said(pipe, draft, said, capl
 @pytest.mark.parametrize("wish", [0.1, 0.15])
 def test_a_wished_mean_reward_is_reached(pipe, wish, tmp_path):
     """Of the drafts that stand, at every moment; a clip that goes on remembers."""
-    whole = clip(pipe, blocks=SHORT, wished_quality=wish)
+    whole = clip(pipe, blocks=SHORT, target_quality=wish)
     (makers,), (rewards,) = whole.made_by, whole.rewards
     stood = [min(r) for maker, r in zip(makers, rewards, strict=True) if maker == "drafter"]
     assert 0 < len(stood) < SHORT - 1
     for n in range(1, len(stood) + 1):
         assert sum(stood[:n]) / n >= wish - 1e-6
-    clip(pipe, blocks=9, wished_quality=wish)
+    clip(pipe, blocks=9, target_quality=wish)
     save_file(pipe.snapshot(), tmp_path / "clip")
     how = dict(num_frames=8 * SHORT - 3, num_inference_steps=STEPS, output_type="latent")
     rest = pipe(PROMPT, resume=load_file(tmp_path / "clip"), **how)
@@ -178,11 +178,11 @@ def test_a_wished_mean_reward_is_reached(pipe, wish, tmp_path):
 @pytest.mark.parametrize(
     ("knobs", "word"),
     [
-        (dict(wished_speedup=0.5), "wished_speedup must be from 1 to 100, not 0.5"),
-        (dict(wished_quality=math.nan), "wished_quality must be from -inf to inf"),
-        (dict(wished_speedup=2.0, wished_quality=3.0), "wished_speedup and wished_quality are"),
-        (dict(draft_share=0.2, wished_speedup=2.0), "draft_share and wished_speedup are wishes"),
-        (dict(method="sdvg", wished_speedup=2.0), "wished_speedup is a setting of 'reward-rank'"),
+        (dict(target_speedup=0.5), "target_speedup must be from 1 to 100, not 0.5"),
+        (dict(target_quality=math.nan), "target_quality must be from -inf to inf"),
+        (dict(target_speedup=2.0, target_quality=3.0), "target_speedup and target_quality are"),
+        (dict(draft_share=0.2, target_speedup=2.0), "draft_share and target_speedup are wishes"),
+        (dict(method="sdvg", target_speedup=2.0), "target_speedup is a setting of 'reward-rank'"),
     ],
 )
 def test_wishes_that_can_not_be(knobs, word):
@@ -192,5 +192,5 @@ def test_wishes_that_can_not_be(knobs, word):
 
 def test_a_wished_quality_is_on_the_rewards_scale():
     pipe = tiny_pipeline()
-    with pytest.raises(InputError, match="wished_quality 300 is no threshold for reward 'router'"):
-        pipe.enable_speculation(SpecConfig("sdvg-adaptive", wished_quality=300.0))
+    with pytest.raises(InputError, match="target_quality 300 is no threshold for reward 'router'"):
+        pipe.enable_speculation(SpecConfig("sdvg-adaptive", target_quality=300.0))

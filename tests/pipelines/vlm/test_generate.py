@@ -318,8 +318,8 @@ def scores_after(model, given, row, line, warpers):
         # step by step: guidance keeps a cache of its own
         for end in range(input_ids.shape[1], text.shape[1] + 1):
             seen = torch.cat([mask, mask.new_ones(1, end - mask.shape[1])], dim=1)
-            places = (seen.cumsum(1) - 1).clamp_min(0)
-            logits = model(text[:, :end], attention_mask=seen, position_ids=places).logits
+            positions = (seen.cumsum(1) - 1).clamp_min(0)
+            logits = model(text[:, :end], attention_mask=seen, position_ids=positions).logits
             said.append(logits_processor(text[:, :end], logits[:, -1].float()))
         return text
 

@@ -68,8 +68,8 @@ def test_what_stays_keeps_its_place(known, family, name):
         # text is what it was, in order and where it was
         text, still = prompt.mask[row] & ~prompt.visual[row], own & ~made_.visual[row]
         assert torch.equal(prompt.embedded[row][text], made_.embedded[row][still])
-        places = prompt.positions[..., row, :width][..., text]
-        assert torch.equal(places, made_.positions[..., row, : len(own)][..., still])
+        positions = prompt.positions[..., row, :width][..., text]
+        assert torch.equal(positions, made_.positions[..., row, : len(own)][..., still])
         assert torch.equal(
             prompt.positions[..., row, width:], made_.positions[..., row, len(own) :]
         )
@@ -84,9 +84,9 @@ def test_what_stays_keeps_its_place(known, family, name):
             after = made_.embedded[row][made_.visual[row]]
             index = torch.cdist(after, before).argmin(1)
             assert torch.equal(before[index], after)
-            places = prompt.positions[..., row, :width][..., prompt.visual[row]]
+            positions = prompt.positions[..., row, :width][..., prompt.visual[row]]
             here = made_.positions[..., row, : len(made_.mask[row])][..., made_.visual[row]]
-            assert torch.equal(places[..., index], here)
+            assert torch.equal(positions[..., index], here)
 
 
 def test_deep_features_stay_with_their_columns(known):
@@ -136,8 +136,8 @@ def test_fastv_reads_the_second_layer(known):
     for row in range(2):
         wanted = []
         for first, columns in prompt.images[row]:
-            places = torch.arange(first, first + columns)[None]
-            attention = last_token_attention(out.attentions[1][row : row + 1], places)
+            positions = torch.arange(first, first + columns)[None]
+            attention = last_token_attention(out.attentions[1][row : row + 1], positions)
             features = prompt.embedded[row : row + 1, first : first + columns]
             wanted.append(compress("fastv", features, 4, attention=attention).features[0])
         assert torch.allclose(made_.embedded[row][made_.visual[row]], torch.cat(wanted))

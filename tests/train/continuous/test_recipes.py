@@ -234,8 +234,8 @@ def test_what_is_trained_is_what_is_drawn():
         backbone = MarBackbone(model, head, model.classes(labels), plan, list(range(count)))
         drawn = torch.zeros(count, length, 2)
         for prediction in backbone.predictions(drawn):
-            places = prediction.places[..., None].expand(-1, -1, 2)
-            drawn.scatter_(1, places, plainly(prediction).unflatten(0, (count, -1)))
+            positions = prediction.positions[..., None].expand(-1, -1, 2)
+            drawn.scatter_(1, positions, plainly(prediction).unflatten(0, (count, -1)))
     on_axis = drawn.gather(2, labels[:, None, None].expand(-1, length, 1))[..., 0]
     sides = on_axis[:, :1].sign()
     assert float((sides > 0).float().mean()) == pytest.approx(0.5, abs=0.15)

@@ -88,8 +88,8 @@ def test_drafting_reads_what_training_reads(recipe, shown):
         rows, cells = lesson.tokens.shape
         states = guided_states(lesson.hidden.float(), recipe.scale)
         seen = torch.full((rows, cells), shown == "fresh")
-        places = torch.arange(cells).expand(rows, -1)
-        index, exist = places_above(places, recipe.row, fast.reach)
+        positions = torch.arange(cells).expand(rows, -1)
+        index, exist = places_above(positions, recipe.row, fast.reach)
         summary = fast.summary(guided_states(lesson.summary.float(), recipe.scale)[:, 0])
         below, skip = fast.look_below(states, seen, lesson.tokens, index, exist, summary)
         vocab = len(fast.embeddings)

@@ -543,12 +543,12 @@ def test_latents_are_kept_and_come_again(trained, tmp_path, monkeypatch):
 
 
 def test_latents_of_another_autoencoder_are_not_taken(tmp_path):
-    places = set()
+    positions = set()
     for text in ("one", "other"):
         (tmp_path / "vae").mkdir(exist_ok=True)
         (tmp_path / "vae" / "weights.safetensors").write_text(text)
-        places.add(home(tmp_path, "latents", ["vae"]))
-    assert len(places) == 2
+        positions.add(home(tmp_path, "latents", ["vae"]))
+    assert len(positions) == 2
 
 
 def test_the_drafter_needs_the_targets_caption_encoder(trained, tiny, tmp_path):

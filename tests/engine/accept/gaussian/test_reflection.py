@@ -60,11 +60,11 @@ def kinks(p, q):
         have, given = naive.lacking(naive.reflected(draw(v), p, q), p, q)
         return have - given
 
-    places = [n / 50 - 6 for n in range(601)]
+    positions = [n / 50 - 6 for n in range(601)]
     found = []
     for f in (more, wanted, enough):
-        values = [f(v) for v in places]
-        for a, b, low, high in zip(places, places[1:], values, values[1:], strict=False):
+        values = [f(v) for v in positions]
+        for a, b, low, high in zip(positions, positions[1:], values, values[1:], strict=False):
             if low * high < 0:
                 found.append(brentq(f, a, b))
     return found

@@ -64,16 +64,16 @@ def lines(p, q, law, at):
         at: of deviations (v, w), the vector whose `shares` matter.
     """
     nodes, weights = [], []
-    places = [n / 20 - 6 for n in range(241)]
+    positions = [n / 20 - 6 for n in range(241)]
     for w, weight in zip(*(each.tolist() for each in normal_rule(72)), strict=True):
         splits = []
-        table = [shares(p, q, at(v, w)) for v in places]
+        table = [shares(p, q, at(v, w)) for v in positions]
         for k in range(3):
 
             def share(v, k=k, w=w):
                 return shares(p, q, at(v, w))[k]
 
-            for a, b, low, high in zip(places, places[1:], table, table[1:], strict=False):
+            for a, b, low, high in zip(positions, positions[1:], table, table[1:], strict=False):
                 if low[k] * high[k] < 0:
                     splits.append(brentq(share, a, b))
         first, own = normal_rule(16, *splits)

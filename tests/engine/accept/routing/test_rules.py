@@ -256,7 +256,7 @@ def test_resumed_coins_go_on():
 
 def test_context_that_holds_the_latest_positions():
     """It is as large after 9 positions as after 2, and has the last ones."""
-    context = Context.empty(2, 9, first=torch.zeros(2, 1, 3), held=2)
+    context = Context.empty(2, 9, first=torch.zeros(2, 1, 3), window=2)
     for number in range(9):
         block = torch.full((2, 1, 3), float(number + 1))
         one = torch.ones(2, dtype=torch.long)
