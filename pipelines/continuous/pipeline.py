@@ -166,9 +166,10 @@ class ContinuousImagePipeline(SpeculativePipeline):
             return_dict: a `ContinuousOutput`, else the tuple (images, stats).
             callback_on_step_end: called as `callback(pipe, iteration, tokens so far, {"latents":
                 …, "positions": …, "drafted": …, "stats": …})` after every iteration, or several
-                that are drawn together: all tokens `[B, L, C]`, the positions `[B, K]` of those just
-                drawn, of their denoising steps that may be drafted the share `[B, K]` that was and stood
-                (`cspd` drafts one, the last noisy step, for all before it), and the stats so far.
+                that are drawn together: all tokens `[B, L, C]`, the positions `[B, K]` of those
+                just drawn, of their denoising steps that may be drafted the share `[B, K]` that
+                was and stood (`cspd` drafts one, the last noisy step, for all before it), and the
+                stats so far.
                 Set `pipe.interrupt = True` in it to stop: tokens that are not drawn then are 0.
                 What it returns is not read.
             callback_on_step_end_tensor_inputs: as in Diffusers; there are the latents alone.
