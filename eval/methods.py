@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from ..config import SpecConfig
 from ..errors import InputError
-from ..methods import METHODS
-from ..named import name_of, parse_method, settings_of, text_of, with_settings
+from ..methods import SpecConfig, parse_method, preset, presets
+from ..methods.names import name_of, settings_of, with_settings
+from ..methods.options import text_of
+from ..methods.parts.rules import ROUTER, RewardOptions
 
 ALL = "all"
 
@@ -31,14 +32,14 @@ class Place(NamedTuple):
 
 def place(config: SpecConfig) -> Place:
     """The family of a configuration, and where on its knob it stands."""
-    knob = METHODS[config.method].knob
-    value = None if knob is None else getattr(config.resolved(), knob)
+    knob = preset(config.method).knob
+    value = None if knob is None else config.resolve().options[knob]
     return Place(name_of(config.method, settings_of(config, knob)), knob, value)
 
 
 def role(name: str, config: SpecConfig) -> Literal["baseline", "method", "sceptic"]:
     """What a report calls the row; the baseline is plain decoding without any settings."""
-    found = METHODS[config.method].role
+    found = preset(config.method).role
     return "method" if found == "baseline" and name != "plain" else found
 
 
@@ -61,7 +62,7 @@ def parse_methods(names: Sequence[str], sweep: Sequence[str] = ()) -> dict[str, 
     """
     names = [name for name in names if name]
     if not names:
-        raise InputError(f"--methods is empty; choose from {', '.join(METHODS)}")
+        raise InputError(f"--methods is empty; choose from {', '.join(presets())}")
     configs = dict(parse_method(name) for name in ["plain", *names])
     for name in sweep:
         swept = list(configs.values()) if name == ALL else [parse_method(name)[1]]
@@ -69,16 +70,16 @@ def parse_methods(names: Sequence[str], sweep: Sequence[str] = ()) -> dict[str, 
             if name != ALL:
                 _check_sweep(name, config)
             # a value that is there under another name is not measured twice
-            there = [known.resolved() for known in configs.values()]
-            configs.update({n: c for n, c in _sweep(config).items() if c.resolved() not in there})
+            there = [known.resolve() for known in configs.values()]
+            configs.update({n: c for n, c in _sweep(config).items() if c.resolve() not in there})
     return _grouped(configs)
 
 
 def _check_sweep(name: str, config: SpecConfig) -> None:
     """A method can be swept if it has a knob that is not set already."""
-    knob = METHODS[config.method].knob
+    knob = preset(config.method).knob
     if knob is None:
-        able = ", ".join(f"{n} ({m.knob})" for n, m in METHODS.items() if m.knob is not None)
+        able = ", ".join(f"{n} ({m.knob})" for n, m in presets().items() if m.knob is not None)
         raise InputError(f"{name} has no knob to sweep; these have: {able}")
     if knob in settings_of(config):
         raise InputError(f"{name}: a sweep sets {knob} itself; leave it out")
@@ -90,14 +91,15 @@ def _check_sweep(name: str, config: SpecConfig) -> None:
 
 def _values(config: SpecConfig) -> tuple[float, ...]:
     """Of its knob, to draw its frontier; thresholds of one reward are none of another's."""
-    method = METHODS[config.method]
-    strange = method.knob == "tau" and config.reward != SpecConfig.reward
+    method = preset(config.method)
+    reward = config.resolve().of(RewardOptions).reward
+    strange = method.knob == "tau" and reward != ROUTER
     return () if strange else method.sweep
 
 
 def _sweep(config: SpecConfig) -> dict[str, SpecConfig]:
     """The configuration at every value of its knob, if it has some."""
-    knob = METHODS[config.method].knob
+    knob = preset(config.method).knob
     if knob is None:
         return {}
     found = {}
@@ -115,7 +117,7 @@ def _grouped(configs: dict[str, SpecConfig]) -> dict[str, SpecConfig]:
 
     def rank(name: str) -> tuple[int, int, float]:
         config, found = configs[name], places[name]
-        sweep = METHODS[config.method].sweep
+        sweep = preset(config.method).sweep
         along = -1 if sweep and sweep[0] > sweep[-1] else 1
         at = along * (found.value or 0.0)
         return methods.index(config.method), families.index(found.family), at

@@ -10,9 +10,9 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from ..config import SpecConfig
 from ..engine.stats import SpecStats
 from ..files import locked, write_atomic, write_json
+from ..methods import SpecConfig
 from ..progress import bar
 from .environment import environment
 from .files import png_bytes

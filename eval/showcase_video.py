@@ -9,8 +9,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from ..config import SpecConfig
 from ..files import locked, write_atomic, write_json
+from ..methods import SpecConfig
 from ..pipelines.video.sizes import VideoSizes
 from ..progress import say
 from .contact_sheet import COLOURS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..config import SpecConfig
+from ..methods import SpecConfig
 from .methods import place, role
 from .schema import MethodResult
 

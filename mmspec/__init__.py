@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from .registry import resolve
 
 if TYPE_CHECKING:
-    from .config import SpecConfig
     from .errors import InputError
+    from .methods import SpecConfig
     from .models.embedded import embedded_folder
     from .models.heads.loading import load_head
     from .pipelines.continuous.pipeline import ContinuousImagePipeline
@@ -36,7 +36,7 @@ _LAZY = {
     "ContinuousImagePipeline": "mmspec.pipelines.continuous.pipeline:ContinuousImagePipeline",
     "ImagePipeline": "mmspec.pipelines.image.pipeline:ImagePipeline",
     "InputError": "mmspec.errors:InputError",
-    "SpecConfig": "mmspec.config:SpecConfig",
+    "SpecConfig": "mmspec.methods.config:SpecConfig",
     "VideoPipeline": "mmspec.pipelines.video.pipeline:VideoPipeline",
     "VlmPipeline": "mmspec.pipelines.vlm.pipeline:VlmPipeline",
     "disable_speculation": "mmspec.pipelines.vlm.generate:disable_speculation",

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..config import SpecConfig
 from ..files import read_object
-from ..methods import FIRST, Modality, serving
+from ..methods import FIRST, Modality, SpecConfig, serving
 
 
 def components_in(folder: Path, modality: Modality) -> set[str]:
-    """Names of the components, as `SpecConfig.needs` has them.
+    """Names of the components, as `ResolvedConfig.needs` has them.
 
     Raises:
         InputError: `model_index.json` can't be read.
@@ -49,4 +48,4 @@ def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
 
 
 def _needs(method: str, modality: Modality) -> set[str]:
-    return set(SpecConfig(method).serving(modality).needs)
+    return set(SpecConfig(method).resolve(modality).needs)

@@ -10,14 +10,12 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
-from ..config import SpecConfig
 from ..engine.protocols import Engine
 from ..errors import InputError
 from ..files import atomic_folder, read_object, write_json
-from ..methods import Modality
+from ..methods import Modality, ResolvedConfig, SpecConfig, config_of
 from ..models.embedded import readable
 from ..models.loading import load_component
-from ..named import config_of
 from ..registry import resolve
 from .arguments import checked
 from .available_methods import first_of
@@ -202,18 +200,24 @@ class SpeculativePipeline(DiffusionPipeline):
             return False
         return True
 
-    def check_speculation(self, config: SpecConfig) -> None:
-        """Raise an `InputError` if `config` can't run here."""
-        for part in self._needed(config):
+    def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
+        """The configuration as it works here.
+
+        Raises:
+            InputError: it can't run here.
+        """
+        resolved = config.resolve(self.modality)
+        for part in self._needed(resolved):
             if self.components.get(part) is None:
                 raise InputError(
                     f"method {config.method!r} needs the component {part!r} and this pipeline has "
                     f"none; load one or use {self.without!r}"
                 )
+        return resolved
 
-    def _needed(self, config: SpecConfig) -> tuple[str, ...]:
+    def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
         """The components without which `config` can't run here."""
-        return config.serving(self.modality).needs
+        return config.needs
 
     def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:
         """What `build` makes of a network and of what is `beside` it, kept until one changes."""

@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ..config import SpecConfig
 from ..engine.length.goodput import Experience
-from ..methods import SELF
+from ..methods import ResolvedConfig
+from ..methods.draft_size import DraftSize
 from ..models.guided import GuidedDecoder
 from ..models.mar.denoiser import HeadDenoiser, PackedHead
 from ..models.mar.iterations import MarPlan
@@ -26,7 +26,7 @@ class Costs:
         self._seconds: WeakKeyDictionary[object, dict[tuple[int, int], float]] = WeakKeyDictionary()
         # by target and drafter: what was learnt goes with them
         self._experience: WeakKeyDictionary[
-            object, WeakKeyDictionary[object, dict[tuple[SpecConfig, int], Experience]]
+            object, WeakKeyDictionary[object, dict[tuple[ResolvedConfig, int], Experience]]
         ] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[type[Costs], tuple[()]]:
@@ -42,28 +42,37 @@ class Costs:
         return low + (high - low) * (tokens - below) / (above - below)
 
     def experience(
-        self, config: SpecConfig, target: GuidedDecoder, drafter: GuidedDecoder | None
+        self,
+        config: ResolvedConfig,
+        target: GuidedDecoder,
+        drafter: GuidedDecoder | None,
+        stride: int = 1,
     ) -> Experience:
         """One for all generations of a configuration; its seconds are measured here for a start."""
         drafters = self._experience.setdefault(target.decoder, WeakKeyDictionary())
         known = drafters.setdefault((drafter or target).decoder, {})
         key = (config, len(target.prefix))
         if key not in known:
-            depths = range(config.extent.deepest + 1)
-            known[key] = Experience([self._round(config, target, drafter, d) for d in depths])
+            size = config.draft_size(stride)
+            depths = range(size.deepest + 1)
+            rounds = [self._round(config, size, target, drafter, depth) for depth in depths]
+            known[key] = Experience(rounds)
         return known[key]
 
     def _round(
-        self, config: SpecConfig, target: GuidedDecoder, drafter: GuidedDecoder | None, depth: int
+        self,
+        config: ResolvedConfig,
+        size: DraftSize,
+        target: GuidedDecoder,
+        drafter: GuidedDecoder | None,
+        depth: int,
     ) -> float:
-        seconds = self.call(target, config.extent.nodes(depth) + 1)
-        if config.resolved().drafter in SELF:
+        seconds = self.call(target, size.nodes(depth) + 1)
+        if config.own_layers:
             return seconds + depth * self.call(target) / 2  # half the layers, for a start
         if drafter is None:
             return seconds
-        return seconds + sum(
-            self.call(drafter, tokens) for tokens in config.extent.draft_calls(depth)
-        )
+        return seconds + sum(self.call(drafter, tokens) for tokens in size.draft_calls(depth))
 
     def _measured(self, model: GuidedDecoder, tokens: int) -> float:
         known = self._seconds.setdefault(model.decoder, {})

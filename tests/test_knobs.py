@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+from mmspec.knobs import KNOBS, knobs_of
+from mmspec.pipelines.continuous.parts import make_gaussian_rule, make_step_length
 
 from mmspec import SpecConfig
 from mmspec.engine.length.goodput import Experience
 from mmspec.errors import InputError
 from mmspec.eval.suite import SUITES, load_suite
-from mmspec.knobs import KNOBS, knobs_of
 from mmspec.methods import METHODS
+from mmspec.methods.names import config_of
 from mmspec.models.token_grid import TokenGrid
-from mmspec.named import config_of
-from mmspec.pipelines.continuous.parts import make_gaussian_rule, make_step_length
 from mmspec.pipelines.parts import make_drafter, make_length, make_rule
 from mmspec.pipelines.video.speculation import make_routing_rule
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ...config import SpecConfig
 from ...engine.coins import ProductionCoins
 from ...engine.warp import Warp
+from ...methods import SpecConfig
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.token_grid import TokenGrid

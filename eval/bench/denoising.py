@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from ...config import SpecConfig
 from ...draft.denoising.frozen import FrozenDrafter
 from ...draft.denoising.small_head import DenoisingDrafter
 from ...engine.accept.gaussian.block import GaussianBlockRule
@@ -19,6 +18,7 @@ from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
 from ...engine.protocols import AcceptanceRule, Drafter, Engine
 from ...engine.stats import SpecStats
+from ...methods import SpecConfig
 from ...models.mar.denoising_target import DenoisingTarget
 from ...models.mar.iterations import MarPlan
 from ...models.mar.schedule import DiffusionSchedule
@@ -138,7 +138,7 @@ def _bias(
         target, small = (MarkovTokens(head, plan, seeds, 1 - off, SLOPE) for off in (0.0, gap))
         stats = ContinuousStats()
         model: Any = small
-        speculation = ContinuousSpeculation(config.serving("continuous"), plan, 1, model, stats)
+        speculation = ContinuousSpeculation(config.resolve("continuous"), plan, 1, model, stats)
         drawn = torch.zeros(AT_ONCE, tokens, SIZE, dtype=torch.float64)
         for prediction in target.predictions(drawn, spans or speculation.spans()):
             one, several = prediction.iterations.start, prediction.iterations.stop

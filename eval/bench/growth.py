@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ...config import SpecConfig
 from ...engine.stats import SpecStats
 from ...errors import InputError
+from ...methods import SpecConfig
 from ..environment import environment
 from ..measure.bootstrap import Interval, interval
 
@@ -90,7 +90,7 @@ def measure_growth(
         InputError: nobody can draw at any of the sides, or a method asks no target.
     """
     for name, config in methods.items():
-        if config.unasked:
+        if config.resolve("image").unasked:
             raise InputError(f"{name} never calls the target: there is nothing to count")
     record = GrowthRecord(len(prompts), seed, dict(call or {}), environment(pipes[0].device))
     calls: dict[str, dict[int, npt.NDArray[np.float64]]] = {name: {} for name in methods}

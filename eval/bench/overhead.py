@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ...config import SpecConfig
 from ...devices import wait
+from ...methods import SpecConfig
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ..measure.timing import paired_runs
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...config import SpecConfig
+from ...methods import SpecConfig
 from ...models.wan.window import ContextWindow
 from ...pipelines.video.sizes import VideoSizes
 from ..environment import environment

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...config import SpecConfig
+from ...methods import SpecConfig
 from ..measure.bootstrap import ratio_interval
 from ..measure.timing import paired_runs
 
@@ -76,7 +76,9 @@ def goodput_against_plain(pipe: Any, samples: int) -> dict[str, Any]:
 def _possible(pipe: Any) -> dict[str, SpecConfig]:
     """What this pipeline has the components for."""
     has = pipe.components
-    return {n: c for n, c in COMPARED.items() if all(has.get(part) for part in c.needs)}
+    return {
+        n: c for n, c in COMPARED.items() if all(has.get(part) for part in c.resolve("image").needs)
+    }
 
 
 def _against_plain(runs: dict[str, Any], name: str) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ...config import SpecConfig
 from ...devices import wait
 from ...engine.stats import SpecStats
+from ...methods import SpecConfig
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.token_grid import TokenGrid
 from ...models.transformers.causal import CausalDecoder
@@ -108,21 +108,23 @@ def ideal_seconds(
     None where networks took part whose passes are not timed here: heads on the target's features,
     and what draws a small picture and scales it up.
     """
-    if set(config.needs) - {"drafter"}:
+    parts = config.resolve()
+    if set(parts.needs) - {"drafter"}:
         return None
-    if config.drafter_only:
+    if parts.drafter_only:
         assert drafter is not None
         target = drafter
     total = sum(target(n + 1) for n in stats.rounds)
     if stats.own_drafts:
         total += stats.own_drafts * target(1)
-    if drafter is None or "drafter" not in config.needs:
+    if drafter is None or "drafter" not in parts.needs:
         return total
-    most = [config.extent.nodes(depth) for depth in range(config.extent.deepest + 1)]
+    size = parts.draft_size()
+    most = [size.nodes(depth) for depth in range(size.deepest + 1)]
     for n in stats.rounds:
         # the smallest draft that can have so many nodes; where a budget of nodes makes several
         # depths as large as that, the deepest
         enough = min(nodes for nodes in most if nodes >= n)
         depth = max(d for d, nodes in enumerate(most) if nodes == enough)
-        total += sum(drafter(tokens) for tokens in config.extent.draft_calls(depth))
+        total += sum(drafter(tokens) for tokens in size.draft_calls(depth))
     return total

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ...config import SpecConfig
 from ...engine.stats import SpecStats
+from ...methods import SpecConfig
 from ...pipelines.notices import timed_apart
 from ...pipelines.video.stats import VideoStats
 from ..variants import Variant

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...config import SpecConfig
 from ...engine.coins import RoundCoins
 from ...engine.draft import Draft, Scores, Verdict
 from ...engine.laws import Categorical, Contract, OneHot, WithoutReplacement
 from ...engine.proof.enumeration import EnumeratingCoins, enumerate_law
 from ...engine.protocols import AcceptanceRule, Engine
+from ...methods import SpecConfig
 from ...pipelines.image.token_pipeline import TokenImagePipeline
 from ..run.job import Job
 
@@ -76,7 +76,7 @@ class WatchedRule:
 
 def tv_per_step(pipe: TokenImagePipeline, job: Job, config: SpecConfig) -> list[float]:
     """Total variation at some rounds of one generation; empty where nothing was drafted."""
-    if config.drafter_only:
+    if config.resolve().drafter_only:
         return _between_models(pipe, job)
     seen: list[WatchedRule] = []
 

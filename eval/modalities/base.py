@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...config import SpecConfig
 from ...errors import InputError
 from ...methods import Modality as Name
-from ...methods import serving
+from ...methods import SpecConfig, serving
 from ...registry import Registry
 from ..methods import parse_methods
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ...config import SpecConfig
 from ...errors import InputError
+from ...methods import SpecConfig
 from ...pipelines.continuous.pipeline import ContinuousImagePipeline
 from ...pipelines.prompts import classes
 from ..metrics.table import METRICS

@@ -13,9 +13,9 @@ from typing import Any
 
 from PIL import Image
 
-from ...config import SpecConfig
 from ...engine.stats import SpecStats
 from ...errors import InputError
+from ...methods import SpecConfig
 from ...pipelines.video.pipeline import VideoPipeline
 from ...pipelines.video.sizes import VideoSizes
 from ...pipelines.video.speculation import judged
@@ -132,8 +132,9 @@ class VideoModality(DrawingModality):
 
 def _rewards(job: Job) -> list[str]:
     """The rewards that the rows of a job route by."""
-    asked = [config for config in job.configs.values() if judged(config)]
-    return list(dict.fromkeys(config.reward for config in asked))
+    configs = [config.resolve("video") for config in job.configs.values()]
+    asked = [config.options["reward"] for config in configs if judged(config)]
+    return list(dict.fromkeys(asked))
 
 
 def _take_reward(job: Job, pipe: Any) -> None:

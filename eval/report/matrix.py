@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...config import SpecConfig
-from ...methods import METHODS, Modality
+from ...methods import Modality, ResolvedConfig, SpecConfig, presets
 from ...models.embedded import MODELS
 from ...pipelines.base import PIPELINES, embedded_name
-from ...pipelines.contracts import contract
 from ...registry import resolve
 from ..schema import Report
 from .table import Cell, Row, Table
@@ -40,9 +38,9 @@ class Published:
     pipeline: str | None
     tests: tuple[str, ...]
 
-    def takes(self, config: SpecConfig) -> bool:
+    def takes(self, config: ResolvedConfig) -> bool:
         """Whether a method works there, once the parts that it needs are trained."""
-        needs = {part.split("/")[0] for part in config.serving(self.modality).needs}
+        needs = {part.split("/")[0] for part in config.needs}
         if self.pipeline is None:
             return needs <= {"drafter", "heads"} and not config.unverified
         # the experts of a verdict are pipelines of their own
@@ -95,7 +93,7 @@ def matrix(paths: Sequence[Path]) -> str:
         own = f"{kind.modality}: embedded"
         columns += [] if own in columns else [own]
         columns.append(kind.names)
-    rows = tuple(_row(name, columns, seen) for name in METHODS)
+    rows = tuple(_row(name, columns, seen) for name in presets())
     table = Table("", tuple(columns), rows, numbers=False).markdown().split("\n\n", 1)[1]
     return f"{table}\n\n{LEGEND}\n"
 
@@ -106,7 +104,7 @@ def measured(reports: Sequence[Report]) -> dict[Modality, set[str]]:
     for report in reports:
         if report.for_reporting and report.pipeline in found and _ships(report.pipeline):
             names = (name.split("@")[0].split("[")[0] for name in report.methods)
-            found[report.pipeline].update(name for name in names if name in METHODS)
+            found[report.pipeline].update(name for name in names if name in presets())
     return found
 
 
@@ -118,13 +116,14 @@ def _ships(modality: Modality, *parts: str) -> bool:
 
 def _row(name: str, columns: Sequence[str], seen: dict[Modality, set[str]]) -> Row:
     config, promised, marks = SpecConfig(name), [], {}
-    for modality in METHODS[name].serves:
-        promised.append(contract(config, modality))
-        trained = _ships(modality, *config.serving(modality).needs)
+    resolved = {modality: config.resolve(modality) for modality in presets()[name].serves}
+    for modality, parts in resolved.items():
+        promised.append(parts.contract)
+        trained = _ships(modality, *parts.needs)
         mark = TRAINED if trained else OPEN
         marks[f"{modality}: embedded"] = MEASURED if name in seen[modality] else mark
     for kind in PUBLISHED:
-        if kind.modality in METHODS[name].serves:
-            marks[kind.names] = LOADS if kind.takes(config) else OPEN
+        if kind.modality in resolved:
+            marks[kind.names] = LOADS if kind.takes(resolved[kind.modality]) else OPEN
     cells = tuple(Cell(marks.get(column, "")) for column in columns[2:])
     return Row(name, (Cell(", ".join(dict.fromkeys(promised))), *cells))

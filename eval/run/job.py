@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ...config import SpecConfig
 from ...errors import InputError
+from ...methods import SpecConfig
 from ..measure.bootstrap import FEWEST_PAIRS
 from ..modalities.base import PromptItem, modality
 from ..suite import Suite

@@ -65,7 +65,7 @@ def _settings(job: Job, todo: Plan) -> dict[str, Any]:
         "torch": torch.__version__,
         "suite": asdict(job.suite),
         "prompts": [p.metadata() for p in job.prompts],
-        "methods": {n: asdict(c.resolved(modality=made)) for n, c in job.configs.items()},
+        "methods": {n: c.resolve(made).to_dict() for n, c in job.configs.items()},
         "call": job.call,
         "seed": job.seed,
         "model": job.model or "embedded",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from ...config import SpecConfig
+from ...methods import SpecConfig
 from ...models.heads.specvlm import SpecVlmHead
 from ...pipelines.output import VlmOutput
 from ...pipelines.vlm.pipeline import VlmPipeline
@@ -38,7 +38,7 @@ class MethodArm:
         self.pipe = VlmPipeline(**pipe.components)
         self.pipe.enable_speculation(config)
         self.blank = Blank(self.pipe, config) if blank else None
-        head = dict(self.pipe.heads or {}).get(str(config.resolved(modality="vlm").head))
+        head = dict(self.pipe.heads or {}).get(str(config.resolve("vlm").parts["head"]))
         self.clock = CompressorClock(head) if isinstance(head, SpecVlmHead) else None
 
     def answer(self, asked: Batch, call: Mapping[str, Any]) -> Answers:

@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from ...config import SpecConfig
+from ...methods import SpecConfig
 from ...models.heads.columns import Columns
 from ...models.heads.feature import FeatureHead
-from ...models.heads.loading import HEADS, DraftHeads
+from ...models.heads.loading import DraftHeads, head_class
 from ...models.transformers.prompt_inputs import asked
 from ...models.transformers.prompted import prompted
 from ...pipelines.vlm.pipeline import VlmPipeline
@@ -30,11 +30,11 @@ GREY = (128, 128, 128)
 
 def looks(config: SpecConfig) -> bool:
     """Whether a method drafts with a network that reads the pictures, and could be denied them."""
-    config = config.resolved(modality="vlm")
-    if config.head is not None:
+    parts = config.resolve("vlm")
+    if parts.head is not None:
         # with fewer columns than the pictures have, the target's of grey ones would not fit
-        return issubclass(HEADS.get(config.head), FeatureHead) and config.target_compressor is None
-    return "drafter" in config.needs and not config.drafter_only
+        return issubclass(head_class(parts.head.name), FeatureHead) and not config.target_compressor
+    return "drafter" in parts.needs and not parts.drafter_only
 
 
 class Blank:
@@ -47,7 +47,7 @@ class Blank:
 
     def __init__(self, pipe: VlmPipeline, config: SpecConfig) -> None:
         self.pipe = pipe
-        name = config.resolved(modality="vlm").head
+        name = config.resolve("vlm").parts["head"]
         self._head = None if name is None else GreyHead(pipe.heads[name])
         if self._head is None:
             pipe.drafter_processor = GreyProcessor(pipe.drafter_processor or pipe.processor)

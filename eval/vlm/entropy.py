@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ...config import SpecConfig
+from ...methods import SpecConfig
 from ...pipelines.verdict.expert import continued
 from ...pipelines.vlm.pipeline import VlmPipeline
 from .answers import Batch

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from transformers import GenerationMixin, PreTrainedModel
 
-from ...config import SpecConfig
 from ...engine.stats import SpecStats
+from ...methods import SpecConfig
 from ...pipelines.vlm.pipeline import VlmPipeline
 from .answers import Answers
 from .inputs import inputs_of
@@ -88,7 +88,7 @@ def peers(configs: Mapping[str, SpecConfig]) -> dict[str, Peer]:
     """The peers of a run's methods, by name: plain decoding, and what ours have a like of."""
     found = {"transformers:plain": Peer()}
     for config in configs.values():
-        length = config.resolved(modality="vlm").num_draft_tokens
+        length = config.resolve("vlm").options.get("num_draft_tokens")
         if config.method == "draft":
             found.setdefault("transformers:assisted", Peer(assisted=True, length=length))
             found.setdefault("transformers:assisted-default", Peer(assisted=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from ..config import SpecConfig
+from ..methods import SpecConfig
 from ..pipelines.base import PLAIN
 from . import markup
 from . import method_text as words

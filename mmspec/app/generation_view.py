@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 from PIL import Image
 
-from ..config import SpecConfig
 from ..engine.stats import SpecStats
+from ..methods import SpecConfig
 from ..models.text_encoder import unknown_words
 from . import markup
 
@@ -108,7 +108,7 @@ class Side(ABC):
     @property
     def drafter_only(self) -> bool:
         """Whether the drafter makes everything and nobody is asked."""
-        return bool(self.pipe.speculation.drafter_only)
+        return bool(self.pipe.speculation.resolve(self.pipe.modality).drafter_only)
 
     @property
     def seconds_per_unit(self) -> float | None:

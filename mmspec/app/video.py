@@ -9,6 +9,7 @@ from PIL import Image
 
 from ..engine.stats import SpecStats
 from ..eval.frame_times import frame_times
+from ..methods.parts.drafters import BlockVideoOptions
 from ..pipelines.output import VideoBlock
 from ..pipelines.video.sizes import VideoSizes
 from . import markup
@@ -39,8 +40,8 @@ class VideoSide(Side):
     @property
     def first_rounds(self) -> int:
         """The first blocks have no draft."""
-        parts = self.pipe.speculation.serving("video")
-        return 1 if parts.drafter == "null" else parts.forced_blocks + 1
+        config = self.pipe.speculation.resolve("video")
+        return config.of(BlockVideoOptions).forced_blocks + 1 if config.drafts else 1
 
     def generate(self, **call: Any) -> Any:
         del call["blocks"]

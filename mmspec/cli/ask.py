@@ -6,13 +6,12 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from ..config import SpecConfig
 from ..errors import InputError
 from ..files import to_json
-from ..methods import FIRST, serving
-from ..named import parse_method
+from ..methods import FIRST, SpecConfig, serving
 from ..progress import say
 from .options import add_background, add_model, open_vlm, seed
+from .settings import add_settings, configured
 
 _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background")
 
@@ -50,6 +49,7 @@ def add_command(commands: Any) -> None:
     ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
     add_background(ask)
     ask.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
+    add_settings(ask, "vlm")
     ask.add_argument("--json", action="store_true", help="print what was measured, not a table")
 
 
@@ -58,8 +58,8 @@ def _ask(args: argparse.Namespace) -> int:
         raise InputError(f"--num-answers must be from 1 to 1000, not {args.num_answers}")
     if args.method is None:
         args.method = _default(args.model)
-    config = parse_method(args.method)[1]
-    if config.method == "verdict":
+    _, config = configured(args)
+    if config.resolve("vlm").preset.answers == "experts":
         return _verdict(args)
     if args.expert:
         raise InputError("--expert is for --method verdict; leave it out")

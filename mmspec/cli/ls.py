@@ -5,29 +5,33 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..config import SpecConfig
 from ..files import to_json
-from ..methods import METHODS, MODALITIES
+from ..methods import MODALITIES, SpecConfig, parts, presets
+from ..methods.config import all_options
+from ..methods.options import options_of, text_of
+from ..methods.resolved import KINDS, readers
 from .options import print_names
 
 _LEGEND = """\
 Under each kind of model: what a method promises there of draws at temperature 1; empty: it is not
 for such models. vlm is text, with pictures in front of it or none. Needs: parts of the pipeline
-beside the model. The knob trades speed for quality, or speed alone; all settings are fields of
-mmspec.SpecConfig."""
+beside the model. The knob trades speed for quality, or speed alone; `mmspec ls options` tells of
+all settings."""
 
 
 def add_command(commands: Any) -> None:
     """The parser of `mmspec ls`."""
-    listing = commands.add_parser("ls", help="list methods or models")
+    listing = commands.add_parser("ls", help="list methods, their parts and options, or models")
     listing.set_defaults(run=_ls)
-    listing.add_argument("what", choices=("models", "methods"), help="what to list")
+    listing.add_argument(
+        "what", choices=("models", "methods", "parts", "options"), help="what to list"
+    )
     listing.add_argument("--json", action="store_true", help="print JSON, not a table")
 
 
 def _ls(args: argparse.Namespace) -> int:
-    if args.what == "methods":
-        return _methods(args.json)
+    if args.what != "models":
+        return {"methods": _methods, "parts": _parts, "options": _options}[args.what](args.json)
     from ..pipelines.base import shipped
 
     return print_names({name: str(folder) for name, folder in shipped().items()}, args.json)
@@ -36,7 +40,7 @@ def _ls(args: argparse.Namespace) -> int:
 def _methods(as_json: bool) -> int:
     from ..eval.report.table import Cell, Row, Table
 
-    found = {name: _facts(name) for name in METHODS}
+    found = {name: _facts(name) for name in presets()}
     if as_json:
         print(to_json(found, indent=2))
         return 0
@@ -62,20 +66,63 @@ def _methods(as_json: bool) -> int:
     return 0
 
 
+def _parts(as_json: bool) -> int:
+    from ..eval.report.table import Cell, Row, Table
+
+    every = [part for kind in (*KINDS, "compressor") for part in parts(kind).values()]
+    found = [
+        {
+            "kind": part.kind,
+            "name": part.name,
+            "options": list(options_of(part.options)),
+            "summary": part.summary,
+            "paper": part.paper,
+        }
+        for part in every
+    ]
+    if as_json:
+        print(to_json(found, indent=2))
+        return 0
+    rows = [
+        Row(
+            f"{one['kind']} {one['name']}",
+            tuple(Cell(text) for text in (", ".join(one["options"]), one["paper"], one["summary"])),
+        )
+        for one in found
+    ]
+    print(Table("", ("part", "options", "paper", "what it does"), tuple(rows)).aligned())
+    return 0
+
+
+def _options(as_json: bool) -> int:
+    from ..eval.report.table import Cell, Row, Table
+
+    if as_json:
+        print(to_json(SpecConfig.schema(), indent=2))
+        return 0
+    rows = []
+    for name, option in all_options().items():
+        between = ", ".join(option.choices) or option.range
+        cells = (text_of(option.default), between, ", ".join(readers(name)), option.help)
+        rows.append(Row(name, tuple(map(Cell, cells))))
+    columns = ("option", "default", "from, to", "read by", "what it is")
+    print(Table("", columns, tuple(rows)).aligned())
+    return 0
+
+
 def _facts(name: str) -> dict[str, Any]:
     """What there is to say of a method, as JSON has it."""
-    from ..pipelines.contracts import contract
-
-    method, config = METHODS[name], SpecConfig(name)
+    method, config = presets()[name], SpecConfig(name)
     summary = method.summary
-    if method.of_text is not None:
-        summary += f"; for vlm: {method.of_text.summary}"
+    for modality, other in method.of.items():
+        summary += f"; for {modality}: {other.summary}"
     if method.role == "sceptic":
         summary += " (what a method has to beat)"
+    resolved = {modality: config.resolve(modality) for modality in method.serves}
     return {
         "summary": summary,
-        "contracts": {modality: contract(config, modality) for modality in method.serves},
-        "needs": {modality: list(config.serving(modality).needs) for modality in method.serves},
+        "contracts": {kind: parts.contract for kind, parts in resolved.items()},
+        "needs": {kind: list(parts.needs) for kind, parts in resolved.items()},
         "parts": {"drafter": method.drafter, "rule": method.rule, "length": method.length},
         "knob": method.knob,
         "sweep": list(method.sweep),

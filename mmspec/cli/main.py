@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..config import SpecConfig
 from ..devices import check_device
 from ..errors import InputError, absent, reason
 from ..files import to_json
-from ..knobs import KNOBS
-from ..methods import FIRST, JACOBI_INITS, SIBLINGS, Modality, serving
+from ..methods import FIRST, Modality, SpecConfig, serving
 from ..models.truncation import gathered
-from ..named import parse_method
 from ..progress import showing
 from . import ask as cli_ask
 from . import demo as cli_demo
@@ -28,13 +24,13 @@ from .options import (
     add_model,
     draws,
     folder,
-    names,
     open_continuous,
     open_pipeline,
     seed,
     shown_on_terminal,
     widths,
 )
+from .settings import add_settings, configured
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
 
@@ -125,7 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("-n", "--num-images", type=int, help="default: 1, with --compare 4")
     generate.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
     _add_sampling(generate)
-    _add_settings(generate.add_argument_group("settings of the method (default: its own)"))
+    add_settings(generate, *DRAWN)
     _add_vectors(generate.add_argument_group("of --pipeline continuous"))
     generate.add_argument(
         "-o", "--out", type=Path, default=Path("out"), help="folder that is written"
@@ -178,26 +174,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_settings(group: Any) -> None:
-    group.add_argument("--drafter", help="who drafts")
-    group.add_argument("--rule", help="who judges drafts: the acceptance rule")
-    group.add_argument("--length", help="how far is drafted: the draft-length policy")
-    for knob, text in (
-        ("--num-draft-tokens", "tokens a draft model proposes per round"),
-        ("--max-draft-tokens", "most that a length policy may ask for"),
-        ("--window", "positions of a Jacobi window"),
-        ("--tree-depth", "levels of a dynamic tree"),
-        ("--tree-width", "children of a node of a dynamic tree"),
-        ("--tree-beam", "nodes of a level of a dynamic tree that get children"),
-        ("--tree-nodes", "most nodes of a pruned or merged tree"),
-    ):
-        group.add_argument(knob, type=int, metavar="N", help=text)
-    group.add_argument("--tree-widths", type=widths, help="such as 3,2,1: children by level")
-    group.add_argument("--siblings", help=f"how a tree's come about: {', '.join(SIBLINGS)}")
-    group.add_argument("--jacobi-init", help=f"of a window: {', '.join(JACOBI_INITS)}")
-    group.add_argument("--merge", type=names, help="drafters of a merged tree: a,b")
-
-
 def _add_vectors(group: Any) -> None:
     group.add_argument(
         "--iterations", type=int, metavar="N", help="calls of the backbone (default: one a token)"
@@ -233,16 +209,6 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _spec_config(args: argparse.Namespace) -> SpecConfig:
-    knobs = ["num_draft_tokens", "max_draft_tokens", "window"]
-    knobs += ["drafter", "rule", "length", "jacobi_init", "tree_widths", "siblings", "merge"]
-    knobs += ["tree_depth", "tree_width", "tree_beam", "tree_nodes"]
-    given = {k: getattr(args, k) for k in knobs if getattr(args, k) is not None}
-    config = replace(parse_method(args.method)[1], **given)
-    config.check([knob for knob in given if knob in KNOBS])
-    return config
-
-
 @gathered()
 def _generate(args: argparse.Namespace) -> int:
     from ..eval.showcase import compare, print_table
@@ -251,7 +217,7 @@ def _generate(args: argparse.Namespace) -> int:
         args.pipeline = draws(args.model)
     if args.method is None:
         args.method = FIRST[args.pipeline][0]
-    config = _spec_config(args)
+    _, config = configured(args)
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to draw")
     count = args.num_images if args.num_images is not None else (4 if args.compare else 1)

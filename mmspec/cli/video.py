@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..config import SpecConfig
 from ..devices import check_device
 from ..errors import InputError
 from ..files import to_json
-from ..methods import serving
+from ..methods import SpecConfig, serving
+from ..methods.parts.rules import RewardOptions
 from ..models.truncation import gathered
-from ..named import parse_method
 from ..progress import say
 from .options import add_model, folder, seed, shown_on_terminal
+from .settings import add_settings, configured
 
 
 def add_command(commands: Any) -> None:
@@ -30,12 +30,6 @@ def add_command(commands: Any) -> None:
         help=f"{', '.join(serving('video'))}; with settings: 'sdvg[frame_rule=mean]' "
         "(default: sdvg)",
     )
-    video.add_argument(
-        "--tau",
-        type=float,
-        help="reward that a drafted block must reach; the router has a usual one",
-    )
-    video.add_argument("--reward", help="judges frames (default: the model's own router)")
     video.add_argument("--weights", type=Path, help="file or folder of the reward's checkpoint")
     video.add_argument("--compare", action="store_true", help="also make it plainly, in pairs")
     video.add_argument("-n", "--num-videos", type=int, default=1, help="each with its own seed")
@@ -52,12 +46,14 @@ def add_command(commands: Any) -> None:
     )
     video.add_argument("--fps", type=int, default=16, help="frames a second (default: 16)")
     video.add_argument("-o", "--out", type=Path, default=Path("out"), help="folder (default: out)")
+    add_settings(video, "video")
     video.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
 
 @gathered()
 def _video(args: argparse.Namespace) -> int:
-    name, config = _method(args)
+    name, config = configured(args)
+    resolved = config.resolve("video")
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to show")
     for option, most in (("num_videos", 1000), ("fps", 240)):
@@ -66,7 +62,7 @@ def _video(args: argparse.Namespace) -> int:
             flag = option.replace("_", "-")
             raise InputError(f"--{flag} must be from 1 to {most}, not {value}")
     out = folder(args.out)
-    pipe = _open(args, config.reward)
+    pipe = _open(args, resolved.of(RewardOptions).reward)
 
     from ..eval.showcase import print_table
     from ..eval.showcase_video import film
@@ -86,18 +82,6 @@ def _video(args: argparse.Namespace) -> int:
             print(f"{method}: {row['drafted_share']:.0%} of the blocks drafted; {parts}")
         print(f"clips and stats.json are in {out}/")
     return 0
-
-
-def _method(args: argparse.Namespace) -> tuple[str, SpecConfig]:
-    """The row's name and its configuration; --tau and --reward are settings among the others."""
-    name, bracket, rest = args.method.partition("[")
-    settings = [rest.removesuffix("]")] if bracket else []
-    for knob in ("tau", "reward"):
-        if (value := getattr(args, knob)) is not None:
-            settings.append(f"{knob}={value}")
-    text, config = parse_method(f"{name}[{','.join(settings)}]" if settings else name)
-    config.serving("video")
-    return text, config
 
 
 def _open(args: argparse.Namespace, reward: str) -> Any:

@@ -160,6 +160,16 @@ class _RowSearch:
         self.stood[worst], self.judged[worst] = _PRIOR * _WEIGHT, _WEIGHT
 
 
+def early_exit(target: LayeredModel, exit_layer: int | None = None) -> SelfDrafter:
+    """The drafter that leaves after some layers; None: it finds out after how many."""
+    return SelfDrafter(target, exits(target.layers, exit_layer))
+
+
+def layer_skip(target: LayeredModel) -> SelfDrafter:
+    """The drafter that leaves out layers in between, and searches for those it needs least."""
+    return SelfDrafter(target, spread(target.layers), search=True)
+
+
 def exits(layers: int, at: int | None = None) -> list[tuple[int, ...]]:
     """The first layers up to every exit but the last, or up to the one after `at` layers."""
     return [tuple(range(n)) for n in ([at] if at else range(1, layers))]

@@ -12,10 +12,9 @@ from diffusers import AutoencoderKL
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
-from ...config import SpecConfig
 from ...devices import wait
 from ...errors import InputError
-from ...methods import Modality
+from ...methods import Modality, SpecConfig
 from ...models.mar.autoencoder import decode_tokens, downsample_factor
 from ...models.mar.denoiser import PackedHead
 from ...models.mar.iterations import GuidanceSchedule, HeadPrediction, MarBackbone, MarPlan
@@ -28,7 +27,6 @@ from ..costs import StepCosts
 from ..notices import Notices
 from ..output import ContinuousOutput
 from ..prompts import Labels, captions_of, check_count, check_tensor_inputs, classes, negatives
-from .parts import make_gaussian_rule, make_step_length
 from .speculation import ContinuousSpeculation, check_plan
 from .stats import ContinuousStats
 
@@ -193,7 +191,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         seeds = row_seeds(generator, rows)
         stats = ContinuousStats(pictures=rows)
         self._interrupt = False
-        config = self.speculation.serving(self.modality)
+        config = self.speculation.resolve(self.modality)
         with stats.phase("encode"):
             features = [
                 None if part is None else part.repeat_interleave(num_images_per_prompt, 0)
@@ -212,25 +210,18 @@ class ContinuousImagePipeline(SpeculativePipeline):
             images = self._images(tokens, output_type)
         return ContinuousOutput(images=images, stats=stats) if return_dict else (images, stats)
 
-    def check_speculation(self, config: SpecConfig) -> None:
-        """Raise an `InputError` if `config` can't run here."""
-        super().check_speculation(config)
-        parts = config.serving(self.modality)
-        make_gaussian_rule(parts)
-        make_step_length(parts)
-
     def check_call(self, config: SpecConfig, **call: Any) -> None:
         """Raise an `InputError` if a call with these arguments can't be made by `config`.
 
         Of its arguments those are looked at that say how pictures are drawn, not what they show.
         """
-        self.check_speculation(config)
+        resolved = self.check_speculation(config)
         check_arguments(type(self).__call__, call, self)
         named = inspect.signature(type(self).__call__).parameters
         given = {name: parameter.default for name, parameter in named.items()} | call
         self.check_size(given["height"], given["width"])
         plan = self._plan(*(given[name] for name in _PLANNED))
-        check_plan(config.serving(self.modality), plan)
+        check_plan(resolved, plan)
 
     def _plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
         """How pictures are drawn; its arguments are `_PLANNED`."""
@@ -277,7 +268,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
                     callback(self, prediction.iterations.stop, done, told)
                 if self._interrupt:
                     return tokens
-        if last is not None and speculation.config.drafter != "null":
+        if last is not None and speculation.config.drafts:
             self._notices.check(stats, self._plain_seconds(last, stats, plan))
         return tokens
 

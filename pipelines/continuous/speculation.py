@@ -9,16 +9,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ...config import SpecConfig
 from ...draft.denoising.aligned import AlignedDrafter
 from ...draft.guarded import GuardedDrafter
+from ...engine.accept.gaussian.gamma_maximal import GammaMaximalRule
 from ...engine.laws import TargetError
 from ...engine.loop import run
 from ...engine.protocols import Drafter, Engine
 from ...errors import InputError
+from ...methods import ResolvedConfig
 from ...models.mar.denoising_target import CountedDenoiser, DenoisingTarget, walk
 from ...models.mar.iterations import HeadPrediction, MarBackbone, MarPlan, plainly
-from .parts import make_gaussian_rule, make_step_drafter, make_step_length
 from .stats import ContinuousStats
 
 PREFILLED = 0.05  # share of the tokens that the target draws alone before drafts are not taken back
@@ -29,7 +29,7 @@ class ContinuousSpeculation:
     """Draws the tokens of predictions as a configuration says.
 
     Args:
-        config: complete, see `SpecConfig.serving`.
+        config: complete, see `SpecConfig.resolve`.
         plan: of the pictures.
         groups: rows of the target's head a token.
         small: a smaller model of the same pictures, of those that need one.
@@ -41,7 +41,7 @@ class ContinuousSpeculation:
             makes the last, which has no noise), the share that was and stood `[R]`.
     """
 
-    config: SpecConfig
+    config: ResolvedConfig
     plan: MarPlan
     groups: int
     small: MarBackbone | None
@@ -50,22 +50,24 @@ class ContinuousSpeculation:
 
     def __post_init__(self) -> None:
         check_plan(self.config, self.plan)
-        self.rule = make_gaussian_rule(self.config)
+        # what drafts nothing is not judged
+        self.rule = self.config.build_rule({}) if self.config.drafts else GammaMaximalRule()
         self.drafted = torch.zeros(0)
         self.stats.method = self.config.method
-        self.stats.contract = "lossy" if self.config.drafter_only else self.rule.contract
+        self.stats.contract = self.config.contract
 
     def spans(self) -> Iterator[int]:
         """Iterations of every prediction, each said when it is asked for.
 
-        Under rule "cspd-independent" several are scored behind one set of known tokens, once the
-        first few are drawn and while there is a drafter.
+        Where whole tokens are judged each by itself, several are scored behind one set of known
+        tokens, once the first few are drawn and while there is a drafter.
         """
         done = 0
         while done < self.plan.iterations:
             known, span = self.plan.length - self.plan.masked[done], 1
-            if self.config.rule == "cspd-independent" and not self._alone(known):
-                span = min(self.config.extent.first_drafted, self.plan.iterations - done)
+            if self.config.rule.independent and not self._alone(known):
+                most = self.config.draft_size().first_drafted
+                span = min(most, self.plan.iterations - done)
             done += span
             yield span
 
@@ -73,20 +75,21 @@ class ContinuousSpeculation:
         """Tokens `[R, C]`."""
         if self._alone(prediction.known.shape[1]):
             return self._plainly(prediction)
-        if self.config.drafter == "aligned":
+        if self.config.drafter.whole:
             return self._aligned(prediction)
         target = CountedDenoiser(prediction.denoiser)
         small = condition = None
         if self.small is not None:
             small = CountedDenoiser(self.small.denoiser(target.steps))
             condition = partial(self.small.told, *prediction.asked, target.steps)
-        drafter = make_step_drafter(
-            self.config,
-            prediction.denoiser.schedule,
-            self.plan.temperature,
-            self.plan.learned_variance,
-            small,
-            condition,
+        drafter = self.config.build_drafter(
+            {
+                "schedule": lambda: prediction.denoiser.schedule,
+                "temperature": lambda: self.plan.temperature,
+                "learned_variance": lambda: self.plan.learned_variance,
+                "small": lambda: small,
+                "condition": lambda: condition,
+            }
         )
         judge = DenoisingTarget(target, prediction.condition)
         tokens = self._run(prediction, judge, drafter, _wide(prediction, 1), target)
@@ -142,8 +145,8 @@ class ContinuousSpeculation:
         target: CountedDenoiser,
     ) -> Tensor:
         """The last of the judge's steps from `first [R, 1, C]` on, `[R, C]`."""
-        length = make_step_length(self.config)
-        guarded = GuardedDrafter(drafter, None, self.config.extent.deepest)
+        length = self.config.build_length({})
+        guarded = GuardedDrafter(drafter, None, self.config.draft_size().deepest)
         engine = Engine(judge, guarded, self.rule, length, prediction.coins)
         if self.on_engine is not None:
             self.on_engine(engine)
@@ -158,17 +161,17 @@ class ContinuousSpeculation:
 
     def _alone(self, known: int) -> bool:
         """Whether the target draws without drafts, where so many tokens are known."""
-        prefilled = self.config.rule == "cspd-independent" and known < PREFILLED * self.plan.length
-        return self.config.drafter == "null" or self.stats.fault is not None or prefilled
+        prefilled = self.config.rule.independent and known < PREFILLED * self.plan.length
+        return not self.config.drafts or self.stats.fault is not None or prefilled
 
 
-def check_plan(config: SpecConfig, plan: MarPlan) -> None:
+def check_plan(config: ResolvedConfig, plan: MarPlan) -> None:
     """Raise an `InputError` for a plan whose steps a configuration can't couple.
 
     Args:
-        config: complete, see `SpecConfig.serving`.
+        config: complete, see `SpecConfig.resolve`.
     """
-    if config.drafter == "null":
+    if not config.drafts:
         return
     if plan.temperature == 0:
         raise InputError(

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
-from ...config import SpecConfig
 from ...draft.jacobi.coupled import CoupledJacobiDrafter
 from ...engine.accept.token import TokenRule
 from ...engine.coins import ProductionCoins
@@ -21,6 +20,8 @@ from ...engine.loop import run
 from ...engine.protocols import Engine
 from ...engine.stats import SpecStats
 from ...errors import InputError
+from ...methods import ResolvedConfig
+from ...methods.parts.drafters import MultiscaleOptions
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
 from ...models.llamagen.image_model import LlamaGenClassModel, LlamaGenImageModel
@@ -190,7 +191,7 @@ class ImagePipeline(TokenImagePipeline):
         return made
 
     def scaled_up(
-        self, drawing: Drawing, config: SpecConfig, stats: SpecStats
+        self, drawing: Drawing, config: ResolvedConfig, stats: SpecStats
     ) -> Callable[[], Tensor]:
         family = self.image_model(self.sibling)
         small, grid = family.grid(*family.default_size), drawing.grid
@@ -200,9 +201,10 @@ class ImagePipeline(TokenImagePipeline):
                 f"drafter 'multiscale' draws {pixels} px, {SCALE} times the sibling's size, and no "
                 "other"
             )
-        upsampler = self._upsampler(config.upsampler)
-        scale = None if drawing.scale is None else config.draft_guidance
-        warp = replace(drawing.warp, temperature=config.draft_temperature)
+        options = config.of(MultiscaleOptions)
+        upsampler = self._upsampler(options.upsampler)
+        scale = None if drawing.scale is None else options.draft_guidance
+        warp = replace(drawing.warp, temperature=options.draft_temperature)
         told = drawing.condition
         if drawing.uncaptioned:  # every network has learned its own
             told = family.uncaptioned(told)

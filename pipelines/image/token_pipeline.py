@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ...config import SpecConfig
 from ...devices import wait
 from ...draft.feature.eagle import EagleModel
 from ...draft.guarded import GuardedDrafter
 from ...draft.image.grid import GridDrafter
 from ...draft.self_speculation import SelfDrafter
+from ...engine.accept.local import LocalRule
 from ...engine.accept.unverified import UnaskedTarget
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
@@ -26,7 +26,8 @@ from ...engine.protocols import Engine, Target
 from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...errors import InputError
-from ...methods import SELF
+from ...methods import ResolvedConfig
+from ...methods.parts.rules import LocalOptions
 from ...models.codebook_neighbours import Neighbours
 from ...models.guided import GuidedDecoder
 from ...models.image_model import ImageModel
@@ -38,7 +39,7 @@ from ..base import SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
 from ..notices import Notices
 from ..output import ImageOutput
-from ..parts import check_layers, make_drafter, make_length, make_rule
+from ..parts import nearest_codes, token_offers
 from ..prompts import Labels, captions_of, check_count, negatives
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
@@ -151,8 +152,8 @@ class TokenImagePipeline(SpeculativePipeline):
         self.check_inputs(
             captions, guidance_scale, temperature, top_k, top_p, num_images_per_prompt
         )
-        if self.speculation.drafter_only:
-            self.check_speculation(self.speculation)
+        config = self.check_speculation(self.speculation)
+        if config.drafter_only:
             network = self.drafter
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
@@ -170,11 +171,11 @@ class TokenImagePipeline(SpeculativePipeline):
         warp = Warp(temperature, top_k, top_p)
         uncaptioned = negative is None and scale is not None
         drawing = Drawing(condition, mask, scale, warp, grid, seeds, uncaptioned)
-        engine = self._engine(network, drawing, stats)
+        engine = self._engine(network, drawing, config, stats)
         if self.on_engine is not None:
             self.on_engine(engine)
-        stats.method = self.speculation.method
-        stats.contract = "lossy" if self.speculation.drafter_only else engine.rule.contract
+        stats.method = config.method
+        stats.contract = "lossy" if config.other_law else engine.rule.contract
         limit = grid.length
         with self.progress_bar(total=limit * rows) as bar:
 
@@ -264,14 +265,15 @@ class TokenImagePipeline(SpeculativePipeline):
         laws = model.extend(inputs, [-1] * len(prompt))
         return laws if grid.free else laws[:, grid.forced < 0]
 
-    def _engine(self, network: nn.Module, drawing: Drawing, stats: SpecStats) -> Engine:
+    def _engine(
+        self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: SpecStats
+    ) -> Engine:
         """Target, drafter, rule, length and coins of one generation."""
         grid, warp = drawing.grid, drawing.warp
-        config = self.speculation.resolved(grid.stride)
-        self.check_speculation(config)
+        size = config.draft_size(grid.stride)
 
         def guided(network: nn.Module) -> GuidedDecoder:
-            return self._guided(network, drawing, config.extent.most_read)
+            return self._guided(network, drawing, size.most_read)
 
         target = guided(network)
         model: GuidedDecoder | None = None
@@ -279,22 +281,32 @@ class TokenImagePipeline(SpeculativePipeline):
             model = guided(self.drafter)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
-        spatial = self.head("spatial", target.decoder) if "spatial" in config.needs else None
-        length = make_length(config, partial(self._costs.experience, config, target, model))
         family = self.image_model(network)
-        check_layers(config, target.layers)
-        small = self.scaled_up(drawing, config, stats) if "multiscale" in config.drafters else None
-        rule = make_rule(config, warp.temperature, family.codebook, self._near)
-        drafter = make_drafter(
-            config, target, model, family.vocab_size, grid, length, small, spatial, rule
+        config.check_layers(target.layers)
+        offers = token_offers(
+            target,
+            model,
+            family.vocab_size,
+            grid,
+            codebook=family.codebook,
+            nearest=lambda: nearest_codes(family.codebook, self._near),
+            experience=partial(self._costs.experience, config, target, model, grid.stride),
+            scaled_up=lambda: self.scaled_up(drawing, config, stats),
+            spatial=lambda: self.head("spatial", target.decoder),
         )
-        if not grid.free and config.drafter not in SELF:  # those draft with the target's own laws
+        length = config.build_length(offers, grid.stride)
+        rule = config.build_rule(offers, warp.temperature)
+        relaxed = rule if isinstance(rule, LocalRule) else None
+        built = {"more": lambda: getattr(length, "more", None), "relaxed": lambda: relaxed}
+        drafter = config.build_drafter({**offers, **built})
+        if not (grid.free or config.own_layers):  # those draft with the target's own laws
             drafter = GridDrafter(drafter, grid.forced)
-        judge: Target = TokenTarget(target, grid.stride, config.local_turns, config.local_window)
+        turns = config.of(LocalOptions)
+        judge: Target = TokenTarget(target, grid.stride, turns.local_turns, turns.local_window)
         if config.unverified:  # a drafter that fails has nobody to stand in for it
             judge, length = UnaskedTarget(), ConstantLength(grid.length)
-        elif config.drafter != "null":
-            drafter = GuardedDrafter(drafter, family.vocab_size, config.extent.most_drafted)
+        elif config.drafts:
+            drafter = GuardedDrafter(drafter, family.vocab_size, size.most_drafted)
         return Engine(judge, drafter, rule, length, ProductionCoins(drawing.seeds, self.device))
 
     def head(self, name: str, target: Any) -> Any:
@@ -302,7 +314,7 @@ class TokenImagePipeline(SpeculativePipeline):
         raise InputError(f"this family has no component {name!r}")
 
     def scaled_up(
-        self, drawing: Drawing, config: SpecConfig, stats: SpecStats
+        self, drawing: Drawing, config: ResolvedConfig, stats: SpecStats
     ) -> Callable[[], Tensor]:
         """What draws pictures small and scales them up to tokens `[B, L]`: `MultiScaleDrafter`'s.
 

@@ -12,11 +12,12 @@ import torch
 from diffusers import AutoencoderKLWan
 from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
 
-from ...config import SpecConfig
 from ...devices import wait
 from ...engine.draft import Context, Interrupted
 from ...errors import InputError
-from ...methods import Modality
+from ...methods import Modality, ResolvedConfig, SpecConfig
+from ...methods.parts.drafters import StepsOptions
+from ...methods.parts.rules import RewardOptions
 from ...models.wan.clips import MOST_STEPS, WanClips
 from ...models.wan.frame_router import FrameRouter
 from ...models.wan.sampler import FewStepSampler
@@ -36,7 +37,7 @@ from ..prompts import captions_of, check_count, check_tensor_inputs, negatives
 from .components import check_parts, released_parts, text_encoder_class, told
 from .frames import OutputType, ShownFrames, emitted
 from .sizes import VideoSizes
-from .speculation import Snapshot, VideoRun, begun, judged, make_routing_rule
+from .speculation import Snapshot, VideoRun, begun, judged
 from .stats import VideoStats
 
 
@@ -172,8 +173,8 @@ class VideoPipeline(SpeculativePipeline):
             )
         self._at_work, self._interrupt = None, False  # the last call's caches go
 
-        self.check_speculation(self.speculation)  # a reward may have come, or gone, since
-        config, stats = self.speculation.serving(self.modality), VideoStats(device=self.device)
+        config = self.check_speculation(self.speculation)  # a reward may have come, or gone, since
+        stats = VideoStats(device=self.device)
         models = [model for model in self._models(config) if model is not None]
         samplers = [
             sampler if model is self.transformer else self._quick(sampler, config)
@@ -242,20 +243,20 @@ class VideoPipeline(SpeculativePipeline):
         """Bytes that the last call's caches and decoder states take; 0 before the first."""
         return 0 if self._at_work is None else self._at_work.nbytes
 
-    def check_speculation(self, config: SpecConfig) -> None:
-        """Raise an `InputError` if `config` can't run here."""
-        super().check_speculation(config)
-        parts = config.serving(self.modality)
-        make_routing_rule(parts)
-        if not judged(parts):
-            return
+    def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
+        resolved = super().check_speculation(config)
+        if not judged(resolved):
+            return resolved
+        options = resolved.options
         if self.reward is None:
-            self._check_named(parts.reward)
-        name = parts.reward if self.reward is None else self.reward.name
-        if parts.rule == "reward-threshold":  # what it usually is, is the router's alone
-            check_threshold("tau", parts.tau if name == RouterReward.name else config.tau, name)
-        elif parts.target_quality is not None:
-            check_threshold("target_quality", parts.target_quality, name)
+            self._check_named(options["reward"])
+        name = options["reward"] if self.reward is None else self.reward.name
+        if "tau" in options:  # what it usually is, is the router's alone
+            usual = name == RouterReward.name
+            check_threshold("tau", options["tau"] if usual else config.options.get("tau"), name)
+        elif options["target_quality"] is not None:
+            check_threshold("target_quality", options["target_quality"], name)
+        return resolved
 
     def _check_named(self, reward: str) -> None:
         """Raise an `InputError` if the pipeline can't have a reward by its name alone."""
@@ -275,7 +276,7 @@ class VideoPipeline(SpeculativePipeline):
 
         Of its arguments those are looked at that say how clips are made, not what they show.
         """
-        self.check_speculation(config)
+        resolved = self.check_speculation(config)
         check_arguments(type(self).__call__, call, self)
         named = inspect.signature(type(self).__call__).parameters
         given = {name: parameter.default for name, parameter in named.items()} | call
@@ -283,7 +284,7 @@ class VideoPipeline(SpeculativePipeline):
         read = inspect.signature(self._sampler).parameters
         sampler = self._sampler(*(given[name] for name in read))
         if self.drafter is not None:
-            self._quick(sampler, config)
+            self._quick(sampler, resolved)
         sizes.latents(given["height"], given["width"])
         sizes.blocks(given["num_frames"])
 
@@ -317,7 +318,7 @@ class VideoPipeline(SpeculativePipeline):
         """
         return cls(**released_parts(transformer, parts, drafter, dtype, **options))
 
-    def _needed(self, config: SpecConfig) -> tuple[str, ...]:
+    def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
         """All but the router: a reward of the user's takes its place (`check_speculation`)."""
         return tuple(part for part in super()._needed(config) if part != "router")
 
@@ -342,19 +343,18 @@ class VideoPipeline(SpeculativePipeline):
         count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
         return FewStepSampler.even(count, shift, guidance_scale, usual.renoise)
 
-    def _quick(self, sampler: FewStepSampler, config: SpecConfig) -> FewStepSampler:
+    def _quick(self, sampler: FewStepSampler, config: ResolvedConfig) -> FewStepSampler:
         """From noise to the drafter's blocks: under the guidance and in as many steps as it was
         made for, or as `draft_steps` says, and in no more than the target's.
 
         Raises:
             InputError: `draft_steps` are more.
         """
-        if (config.draft_steps or 0) > len(sampler.steps):
-            raise InputError(
-                f"draft_steps {config.draft_steps} is more than the target's {len(sampler.steps)}"
-            )
+        asked = config.of(StepsOptions).draft_steps
+        if (asked or 0) > len(sampler.steps):
+            raise InputError(f"draft_steps {asked} is more than the target's {len(sampler.steps)}")
         made_for, steps = self.drafter.config, sampler.steps
-        count = config.draft_steps or made_for.sample_steps
+        count = asked or made_for.sample_steps
         if count < len(steps):
             steps = FewStepSampler.even(count, sampler.shift).steps
         guidance = made_for.sample_guidance
@@ -365,18 +365,19 @@ class VideoPipeline(SpeculativePipeline):
             renoise=made_for.sample_renoise,
         )
 
-    def _models(self, config: SpecConfig) -> tuple[WanTransformer, WanTransformer | None]:
+    def _models(self, config: ResolvedConfig) -> tuple[WanTransformer, WanTransformer | None]:
         """What makes blocks in the target's place, and what drafts."""
         if config.drafter_only:
             return self.drafter, None
         return self.transformer, self.drafter if "drafter" in config.needs else None
 
-    def _reward(self, config: SpecConfig) -> Reward | BlockReward:
+    def _reward(self, config: ResolvedConfig) -> Reward | BlockReward:
         if self.reward is not None:
             return self.reward
-        if config.reward == RouterReward.name:
+        name = config.of(RewardOptions).reward
+        if name == RouterReward.name:
             return RouterReward(self.router, self.tokenizer)
-        wanted = config.reward, str(self.device)
+        wanted = name, str(self.device)
         if self._loaded is None or self._loaded[0] != wanted:
-            self._loaded = wanted, load_reward(config.reward, device=str(self.device))
+            self._loaded = wanted, load_reward(name, device=str(self.device))
         return self._loaded[1]

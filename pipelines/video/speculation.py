@@ -9,13 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...config import SpecConfig
 from ...draft.guarded import GuardedDrafter
 from ...draft.null import NullDrafter
 from ...draft.video.block_video import BlockVideoDrafter
 from ...draft.video.block_video_ahead import AheadBlockVideoDrafter
 from ...draft.video.side_thread import SideThread
-from ...engine.accept.routing.random_routing import RandomRoutingRule
 from ...engine.accept.routing.reward_mean import RewardMeanRule
 from ...engine.accept.routing.reward_rank import RewardRankRule
 from ...engine.accept.routing.reward_threshold import RewardThresholdRule
@@ -23,9 +21,11 @@ from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
-from ...engine.protocols import Engine
+from ...engine.protocols import AcceptanceRule, Engine
 from ...errors import InputError
-from ...methods import REWARDED
+from ...methods import ResolvedConfig
+from ...methods.parts.drafters import BlockVideoOptions
+from ...methods.parts.rules import RankOptions
 from ...models.wan.clips import WanClips
 from ...models.wan.target import VideoTarget
 from ...rewards.frames import FrameJudge
@@ -33,27 +33,13 @@ from ..base import owned, row_seeds
 from .pace import Pace
 from .stats import VideoStats
 
-RoutingRule = RewardThresholdRule | RewardRankRule | RewardMeanRule | RandomRoutingRule
 MEMORIES = {RewardRankRule: ("seen", "owed"), RewardMeanRule: ("stood",)}  # of rules, of a clip
 Snapshot = dict[str, Tensor]
 
 
-def make_routing_rule(config: SpecConfig) -> RoutingRule:
-    """The acceptance rule of a configuration for video; of the plain loop, one that asks nobody."""
-    config = config.resolved()
-    if config.rule == "reward-rank" and config.target_quality is not None:
-        return RewardMeanRule(config.target_quality, config.frame_rule)
-    if config.rule == "reward-rank":
-        return RewardRankRule(config.draft_share, config.frame_rule)
-    if config.rule == "random-routing":
-        return RandomRoutingRule(config.draft_share)
-    tau = math.inf if config.tau is None else config.tau  # None: of the plain loop
-    return RewardThresholdRule(tau, config.frame_rule)
-
-
-def judged(config: SpecConfig) -> bool:
+def judged(config: ResolvedConfig) -> bool:
     """Whether a configuration asks a reward."""
-    return config.resolved().rule in REWARDED
+    return config.drafts and config.rule.rewarded
 
 
 @dataclass
@@ -61,7 +47,7 @@ class VideoRun:
     """The clips of one call.
 
     Args:
-        config: complete, see `SpecConfig.serving`.
+        config: complete, see `SpecConfig.resolve`.
         target: makes blocks; of "drafter-only" by the small model.
         small: clips of the small model; None: nobody drafts.
         judge: of drafted frames, if the rule asks one.
@@ -73,7 +59,7 @@ class VideoRun:
         pace: what blocks are seen to take, and plainly would.
     """
 
-    config: SpecConfig
+    config: ResolvedConfig
     target: VideoTarget
     small: WanClips | None
     judge: FrameJudge | None
@@ -82,19 +68,21 @@ class VideoRun:
     on_engine: Callable[[Engine], None] | None = None
 
     def __post_init__(self) -> None:
-        self.rule = make_routing_rule(self.config)
+        # of the plain loop one that asks nobody
+        plain = RewardThresholdRule(math.inf)
+        self.rule: AcceptanceRule = self.config.build_rule({}) if self.config.drafts else plain
+        self.options = self.config.of(BlockVideoOptions)
         self.drafter: GuardedDrafter | None = None
         self._whole = True  # all clips end at the same block
         self._ahead: AheadBlockVideoDrafter | None = None
         if self.small is not None:
             given = self.small, self.target.clips.steps, self.stats.part
-            ahead = self.config.draft_ahead
+            ahead = self.options.draft_ahead
             if self.device.type == "cuda" if ahead is None else ahead:
                 self._ahead = AheadBlockVideoDrafter(*given, SideThread(self.device))
             self.drafter = GuardedDrafter(self._ahead or BlockVideoDrafter(*given), None, 1)
         self.stats.method = self.config.method
-        alone = self.drafter is None and not self.config.drafter_only
-        self.stats.contract = "exact" if alone else "lossy"
+        self.stats.contract = self.config.contract
 
     @property
     def blocks(self) -> int:
@@ -119,13 +107,14 @@ class VideoRun:
             self.target,
             self.drafter or NullDrafter(),
             self.rule,
-            ConstantLength(1, after=max(0, self.config.forced_blocks - over)),
+            ConstantLength(1, after=max(0, self.options.forced_blocks - over)),
             ProductionCoins(self.seeds, device, over),
         )
         if self.on_engine is not None:
             self.on_engine(engine)
         fixed = self.stats.seconds.get("encode", 0.0)
-        share, wish = self.config.draft_share, self.config.target_speedup
+        goal = self.config.of(RankOptions)
+        share, wish = goal.draft_share, goal.target_speedup
         self.pace = Pace(wish, clips.rows * blocks, share, fixed)
 
         def observed(context: Context) -> bool:

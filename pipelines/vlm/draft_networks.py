@@ -8,10 +8,11 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from ...config import SpecConfig
 from ...draft.feature.head_model import head_decoder, head_model
 from ...engine.stats import SpecStats
 from ...errors import InputError
+from ...methods import ResolvedConfig
+from ...methods.parts.heads import BranchOptions
 from ...models.guided import GuidedDecoder
 from ...models.heads.base import DraftHead
 from ...models.heads.columns import Images
@@ -52,7 +53,7 @@ class Drafting:
     def __init__(
         self,
         target: PromptedDecoder,
-        config: SpecConfig,
+        config: ResolvedConfig,
         drafter: PreTrainedModel | None = None,
         head: DraftHead | None = None,
     ) -> None:
@@ -62,38 +63,37 @@ class Drafting:
         self._head: HeadDecoder | None = None
         self.refresh()
         # the blocks of some heads reach further than what is asked of them
-        self.scratch = config.extent.most_read + int(getattr(head, "block_size", 0))
+        self.scratch = config.draft_size().most_read + int(getattr(head, "block_size", 0))
         self._shorteners: dict[PromptedDecoder, PictureShortener] = {}
-        for decoder, name, share in (
-            (self.target, config.target_compressor, config.target_keep),
-            (self.drafter, config.draft_compressor, config.draft_keep),
-        ):
+        for decoder, slot in ((self.target, "target"), (self.drafter, "draft")):
+            name = getattr(config.config, f"{slot}_compressor")
             if name is not None and decoder is not None:
+                share = config.options[f"{slot}_keep"]
                 self._shorteners[decoder] = PictureShortener(decoder, name, share)
 
     def _check_needs(self) -> None:
         config, target, drafter, head = self.config, self.target, self.drafter, self.head
         name = config.method
-        if name == "verdict":
+        if config.preset.answers == "experts":
             raise InputError(
                 "method 'verdict' asks several models: call SpeculativeVerdict, or `mmspec ask "
                 "--method verdict --expert FOLDER`"
             )
-        needs = {"drafter", f"heads/{config.head}"}
+        wants = None if config.head is None else config.head.name
+        needs = {"drafter", f"heads/{wants}"}
         if config.unverified or set(config.needs) - needs:
             raise InputError(f"method {name!r} is one of our own image pipeline")
         wanted = "drafter" in config.needs
-        if config.head is not None and head is None:
+        if wants is not None and head is None:
             raise InputError(
-                f"method {name!r} needs the draft head {config.head!r} and there is none; make it: "
-                f"mmspec train vlm-head --method {config.head} --pipeline FOLDER"
+                f"method {name!r} needs the draft head {wants!r} and there is none; make it: "
+                f"mmspec train vlm-head --method {wants} --pipeline FOLDER"
             )
-        if head is not None and config.head is None:
+        if head is not None and wants is None:
             raise InputError(f"method {name!r} has no draft head; leave head out")
-        if head is not None and name_of(head) != config.head:
+        if head is not None and name_of(head) != wants:
             raise InputError(
-                f"method {name!r} needs a head of {config.head!r}, and this is one of "
-                f"{name_of(head)!r}"
+                f"method {name!r} needs a head of {wants!r}, and this is one of {name_of(head)!r}"
             )
         if wanted and drafter is None:
             raise InputError(
@@ -139,7 +139,7 @@ class Drafting:
         if kept is None or (kept.device, kept.dtype) != (weight.device, weight.dtype):
             self._head = head_decoder(cast(head.to(weight.device), weight.dtype), self.target)
         if isinstance(head, SpecVlmHead):
-            head.choose = self.config.branch or head.config.choose
+            head.choose = self.config.of(BranchOptions).branch or head.config.choose
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -13,10 +13,7 @@ from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
 
-from ...config import SpecConfig
 from ...draft.guarded import GuardedDrafter
-from ...draft.null import NullDrafter
-from ...draft.prompt_lookup import PromptLookupDrafter
 from ...draft.self_speculation import SelfDrafter
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
@@ -24,7 +21,7 @@ from ...engine.loop import run
 from ...engine.protocols import Engine
 from ...engine.stats import SpecStats
 from ...errors import InputError, reason
-from ...methods import SELF
+from ...methods import SpecConfig, config_of
 from ...models.heads.base import DraftHead
 from ...models.heads.loading import name_of
 from ...models.token_grid import TokenGrid
@@ -32,12 +29,11 @@ from ...models.transformers.causal import CACHE_NAMES
 from ...models.transformers.probe import probed
 from ...models.transformers.processed_laws import ProcessedTarget
 from ...models.transformers.prompted import refuse
-from ...named import config_of
 from ..arguments import check_value, checked
 from ..base import row_seeds
 from ..costs import Costs
 from ..notices import Notices
-from ..parts import check_layers, make_drafter, make_length, make_rule
+from ..parts import token_offers
 from ..stopping import Stops, StopStrings, StopText
 from .draft_networks import Drafting, visual_tokens
 from .request import Request, TokenStream
@@ -146,12 +142,12 @@ class SpeculativeGeneration:
             config = name_of(head)
         if config is None:
             config = "draft" if drafter is not None else self.target.method
-        self.config = config_of(config).serving(self.target.modality)
+        self.config = config_of(config).resolve(self.target.modality)
         self.drafting = Drafting(self.target, self.config, drafter, head)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices = Costs(), Notices()
-        check_layers(self.config, len(self.target.layers))
-        if set(self.config.drafters) & set(SELF):
+        self.config.check_layers(len(self.target.layers))
+        if self.config.own_layers:
             self.target.blocks()  # they must be known to run a part of them
 
     @checked
@@ -243,8 +239,7 @@ class SpeculativeGeneration:
         stats = SpecStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
         engine = self._engine(request, given, own, stops, stats)
-        lossy = self.config.drafter_only or self.config.target_compressor is not None
-        stats.contract = "lossy" if lossy else engine.rule.contract
+        stats.contract = "lossy" if self.config.other_law else engine.rule.contract
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
             pad = stops.eos[0]
@@ -287,22 +282,28 @@ class SpeculativeGeneration:
         target = request.guided(network, prompt, drafting.scratch)
         stats.visual_tokens = visual_tokens(prompt)
         model = drafting.model(request, target, prompt, given, own, stats)
-        length = make_length(config, partial(self._costs.experience, config, target, model))
         vocab_size = network.vocab_size
-        grid = TokenGrid(1, prompt.stride)
-        drafter = make_drafter(config, target, model, vocab_size, grid, length)
-        for part in getattr(drafter, "drafters", [drafter]):
-            if isinstance(part, PromptLookupDrafter):
-                part.prompt = prompt.text
-        if not isinstance(drafter, NullDrafter):
-            drafter = GuardedDrafter(drafter, vocab_size, config.extent.most_drafted)
+        offers = token_offers(
+            target,
+            model,
+            vocab_size,
+            TokenGrid(1, prompt.stride),
+            codebook=lambda: None,
+            experience=partial(self._costs.experience, config, target, model),
+            prompt=lambda: prompt.text,
+        )
+        length = config.build_length(offers)
+        rule = config.build_rule(offers, 0.0 if request.greedy else 1.0)
+        drafter = config.build_drafter({**offers, "more": lambda: getattr(length, "more", None)})
+        if config.drafts:
+            drafter = GuardedDrafter(drafter, vocab_size, config.draft_size().most_drafted)
         rows = len(request.ids)
         # transformers draws no number for a greedy output
         seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
         return Engine(
             ProcessedTarget(target, request.law, vocab_size),
             drafter,
-            make_rule(config, 0.0 if request.greedy else 1.0),
+            rule,
             length,
             ProductionCoins(seeds, target.prefix.device),
             stops.eos or None,

@@ -13,11 +13,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
-from ...config import SpecConfig
 from ...engine.draft import Context
 from ...engine.stats import SpecStats
 from ...errors import InputError
 from ...files import atomic_folder
+from ...methods import ResolvedConfig, SpecConfig
 from ...models.heads.base import DraftHead
 from ...models.heads.loading import DraftHeads, load_head
 from ...models.transformers.prompt_inputs import Question, asked
@@ -85,7 +85,7 @@ class VlmPipeline(SpeculativePipeline):
             heads=DraftHeads(heads) if heads else None,
         )
         check_family(model.config.model_type)
-        self._known: dict[SpecConfig, SpeculativeGeneration] = {}
+        self._known: dict[ResolvedConfig, SpeculativeGeneration] = {}
 
     @classmethod
     @checked
@@ -194,7 +194,7 @@ class VlmPipeline(SpeculativePipeline):
         """
         pictures, questions = _requests(prompt, image, background)
         check_call(max_new_tokens, temperature, top_k, top_p)
-        speculation = self._speculation(self.speculation.serving(self.modality))
+        speculation = self._speculation(self.speculation.resolve(self.modality))
         inputs: dict[str, Any] = asked(self.processor, pictures, questions, self.model)
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
             own = asked(self.drafter_processor, pictures, questions, self.model)
@@ -225,22 +225,24 @@ class VlmPipeline(SpeculativePipeline):
         text = self.processor.batch_decode(tokens, skip_special_tokens=True)
         return VlmOutput(text=text, tokens=tokens, stats=stats) if return_dict else (text, stats)
 
-    def check_speculation(self, config: SpecConfig) -> None:
-        config = config.serving(self.modality)
-        if set(config.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
+    def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
+        resolved = config.resolve(self.modality)
+        if set(resolved.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
             super().check_speculation(config)
-        self._speculation(config)
+        self._speculation(resolved)
+        return resolved
 
-    def _drafts(self, config: SpecConfig) -> tuple[PreTrainedModel | None, DraftHead | None]:
+    def _drafts(self, config: ResolvedConfig) -> tuple[PreTrainedModel | None, DraftHead | None]:
         """The draft model and the draft head of a complete configuration."""
         small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
-        return small, dict(self.heads or {}).get(str(config.head))
+        head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
+        return small, head
 
-    def _speculation(self, config: SpecConfig) -> SpeculativeGeneration:
+    def _speculation(self, config: ResolvedConfig) -> SpeculativeGeneration:
         """That of a complete configuration; the latest are kept, for they learn what calls cost."""
         known, networks = self._known.pop(config, None), self._drafts(config)
         if known is None or known.model is not self.model or known.drafting.networks != networks:
-            known = SpeculativeGeneration(self.model, config, *networks)
+            known = SpeculativeGeneration(self.model, config.config, *networks)
         self._known[config] = known
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...compress.base import Compressed
 from ...compress.fastv import LAYER, last_token_attention
 from ...compress.packed_tower import PackedCues, watch_packed
-from ...compress.registry import compress, method
+from ...compress.registry import compress, compressor
 from ...compress.tower import TowerCues, watch
 from ...errors import InputError
 from ...models.guided import additive
@@ -56,7 +56,7 @@ class PictureShortener:
         kind = decoder.model.config.model_type
         if not isinstance(decoder, VlmDecoder):
             raise InputError(f"compressor {name!r} shortens pictures, and {kind} sees none")
-        self.decoder, self.name, self.share, self.method = decoder, name, share, method(name)
+        self.decoder, self.name, self.share, self.method = decoder, name, share, compressor(name)
         if share is None and not self.method.adaptive:
             raise InputError(
                 f"compressor {name!r} doesn't choose how many tokens stay; give a share"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from mmspec.config import REAL, WHOLE
 
 from mmspec.app import method_text as words
 from mmspec.app.tabs import TABS
-from mmspec.config import REAL, WHOLE
 
 GREEDY = {
     tab.modality for tab in TABS for s in tab.settings if (s.name, s.low) == ("temperature", 0)

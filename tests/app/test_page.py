@@ -17,7 +17,7 @@ from mmspec.app.model_cache import Shelf
 from mmspec.app.page import Page
 from mmspec.app.server import _example
 from mmspec.app.tabs import TABS, Tab
-from mmspec.config import SpecConfig
+from mmspec.methods import SpecConfig
 from mmspec.models.embedded import readable
 from mmspec.models.text_encoder import unknown_words
 from mmspec.pipelines.base import embedded_name, shipped

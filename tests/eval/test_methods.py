@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.config import SpecConfig
 from mmspec.errors import InputError
 from mmspec.eval.methods import parse_methods, place, role, split_methods
-from mmspec.methods import METHODS, ROUTER_TAU, Method
-from mmspec.named import KINDS, SETTINGS, _kind, parse_method
+from mmspec.methods import METHODS, ROUTER_TAU, Method, SpecConfig
+from mmspec.methods.names import KINDS, SETTINGS, _kind, parse_method
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import logging
 import pytest
 import torch
 
-from mmspec.config import SpecConfig
 from mmspec.engine.stats import SpecStats
 from mmspec.eval.measure.timing import Sample, paired_runs
 from mmspec.eval.showcase import print_table, showcase_record
+from mmspec.methods import SpecConfig
 from mmspec.pipelines.notices import Notices
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmspec.config import SpecConfig
 from mmspec.knobs import knobs_of
-from mmspec.methods import Modality
+
+from mmspec.methods import Modality, SpecConfig
 
 
 def with_knobs(method: str, modality: Modality, **knobs: Any) -> SpecConfig:

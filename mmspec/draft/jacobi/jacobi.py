@@ -9,7 +9,7 @@ from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical
-from ...methods import JacobiInit
+from ...methods.parts.drafters import JacobiInit
 
 
 class JacobiDrafter:

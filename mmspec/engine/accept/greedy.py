@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...errors import InputError
 from ..coins import RoundCoins
 from ..draft import Draft, Scores, Verdict
 from ..laws import Contract, ContractError
@@ -13,9 +14,16 @@ class GreedyRule:
 
     The output equals greedy decoding whatever the draft is; no coin is used. Ties go to the lower
     id, as in `torch.argmax`.
+
+    Args:
+        temperature: of the warpers; any but 0 is an `InputError`.
     """
 
     contract: Contract = "exact-greedy"
+
+    def __init__(self, temperature: float = 0.0) -> None:
+        if temperature != 0:
+            raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes chains of any law."""

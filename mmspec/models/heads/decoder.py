@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...engine.cache import KVCache
-from ...methods import BRANCHES
+from ...methods.parts.heads import BRANCHES
 from ..llamagen.decoder import LlamaGenDecoder, arrange
 from ..llamagen.eagle_head import FeatureDecoder
 from ..llamagen.transformer import rotate

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...methods import Branch
+from ...methods.parts.heads import Branch
 from .columns import Images
 from .resampler import Resampler
 

@@ -10,27 +10,22 @@ from torch import nn
 
 from ...errors import InputError
 from ...files import read_object
-from ...registry import Registry
+from ...methods.registry import head as declared
+from ...methods.registry import parts
+from ...registry import resolve
 from ..loading import load_model
 from .base import DraftHead
 
-HEADS = Registry(
-    "draft head",
-    {
-        "eagle": "mmspec.models.heads.eagle:EagleVlmHead",
-        "vispec": "mmspec.models.heads.vispec:ViSpecHead",
-        "specvlm": "mmspec.models.heads.specvlm:SpecVlmHead",
-        "msd": "mmspec.models.heads.msd:MsdHead",
-        "flash": "mmspec.models.heads.flash:FlashHead",
-        "dflash": "mmspec.models.heads.dflash:DFlashHead",
-        "hydra": "mmspec.models.heads.hydra:HydraHead",
-    },
-)
+
+def head_class(name: str) -> type[DraftHead]:
+    """The class of the head called `name`."""
+    found: type[DraftHead] = resolve(str(declared(name).reference))
+    return found
 
 
 def name_of(head: DraftHead) -> str:
     """The name of a head's kind."""
-    return next(name for name in HEADS.names() if HEADS.get(name) is type(head))
+    return next(name for name in parts("head") if head_class(name) is type(head))
 
 
 def load_head(
@@ -45,7 +40,7 @@ def load_head(
         InputError: the folder holds no head, or its weights don't fit its config.
     """
     name = read_object(Path(folder) / "config.json").get("_class_name")
-    kinds = {kind.__name__: kind for kind in map(HEADS.get, HEADS.names())}
+    kinds = {kind.__name__: kind for kind in map(head_class, parts("head"))}
     if name not in kinds:
         raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
     head: DraftHead = load_model(kinds[name], folder, dtype, variant)

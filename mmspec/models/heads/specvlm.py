@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
-from ...methods import BRANCHES, CHOICES
+from ...methods.parts.heads import BRANCHES, CHOICES
 from .columns import Columns, Look
 from .elastic import ElasticCompressor
 from .feature import FeatureHead

@@ -30,7 +30,7 @@ from ...errors import InputError
 from ...files import atomic_folder
 from ...models.heads.base import DraftHead, HeadBatch
 from ...models.heads.columns import Images
-from ...models.heads.loading import HEADS
+from ...models.heads.loading import head_class
 from ...models.loading import cast
 from ...models.transformers.vlm_folder import load_vlm
 from ...registry import check_name
@@ -184,7 +184,7 @@ def new_head(method: str, target: Any, settings: Mapping[str, str]) -> DraftHead
     Raises:
         InputError: its class takes no such setting, or no such value.
     """
-    kind = HEADS.get(method)
+    kind = head_class(method)
     known = dict(inspect.signature(kind.__init__).parameters)
     own = {name: p.default for name, p in known.items() if name not in ("self", "target", "sizes")}
     made = {}

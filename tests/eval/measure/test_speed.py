@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.config import SpecConfig
 from mmspec.engine.stats import SpecStats
 from mmspec.eval.measure.counters import accepted_lengths
 from mmspec.eval.measure.ideal_speedup import BareCosts, call_seconds, ideal_seconds
@@ -20,6 +19,7 @@ from mmspec.eval.measure.speed import mean_costs, noise_notes, speed_rows
 from mmspec.eval.measure.timing import Sample, paired_runs
 from mmspec.eval.schema_parts import Throughput
 from mmspec.eval.showcase import _row
+from mmspec.methods import SpecConfig
 from mmspec.pipelines.continuous.stats import ContinuousStats
 
 # --- paired runs ----------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from mmspec.eval.schema import Report
 from mmspec.eval.schema_parts import EqualShare
 from mmspec.eval.suite import PROMPTS, SUITES, load_suite
 from mmspec.methods import serving
+from mmspec.methods.names import parse_method
 from mmspec.models.embedded import embedded_folder
-from mmspec.named import parse_method
 from mmspec.worlds.video_world import Timing
 
 CALL = {"height": 16, "width": 16, "num_frames": 13, "num_inference_steps": 2}

@@ -18,7 +18,6 @@ import psutil
 import pytest
 import ray
 
-from mmspec.config import SpecConfig
 from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.run import ray_executor
@@ -27,6 +26,7 @@ from mmspec.eval.run.job import Job, Outcome, Unit
 from mmspec.eval.run.ray_executor import RayExecutor, connect, shares
 from mmspec.eval.run.run_folder import RunFolder
 from mmspec.eval.suite import Suite
+from mmspec.methods import SpecConfig
 
 pytestmark = pytest.mark.slow
 
@@ -286,7 +286,7 @@ import signal
 import sys
 from pathlib import Path
 import psutil, ray
-from mmspec.config import SpecConfig
+from mmspec.methods import SpecConfig
 from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.run.job import Job, Unit
 from mmspec.eval.run.ray_executor import RayExecutor

@@ -8,9 +8,9 @@ from transformers.generation.streamers import BaseStreamer
 from vlms import QWEN, asked, greedy, made, shorter
 
 import mmspec
-from mmspec.config import SpecConfig
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
+from mmspec.methods import SpecConfig
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.transformers.prompted import prompted
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from mmspec.pipelines.continuous.parts import make_gaussian_rule, make_step_drafter
 
-from mmspec.config import SpecConfig
 from mmspec.draft.denoising.frozen import FrozenDrafter
 from mmspec.draft.denoising.small_head import DenoisingDrafter
 from mmspec.engine.accept.gaussian.block import GaussianBlockRule
@@ -13,8 +13,8 @@ from mmspec.engine.accept.gaussian.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.gaussian.independent import IndependentRule
 from mmspec.engine.accept.gaussian.reflection import ReflectionRule
 from mmspec.errors import InputError
+from mmspec.methods import SpecConfig
 from mmspec.models.mar.schedule import DiffusionSchedule
-from mmspec.pipelines.continuous.parts import make_gaussian_rule, make_step_drafter
 from mmspec.worlds.toy.linear_gaussian import LinearGaussian
 
 SCHEDULE = DiffusionSchedule.trained("cosine").respaced(10)

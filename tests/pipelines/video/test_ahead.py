@@ -12,8 +12,8 @@ from wans import tiny_pipeline
 
 from mmspec import SpecConfig
 from mmspec.errors import InputError
+from mmspec.methods.names import parse_method
 from mmspec.models.wan.window import ContextWindow
-from mmspec.named import parse_method
 
 PROMPTS = ["a photo of a red circle", "two blue squares"]
 BLOCKS = 6

@@ -39,17 +39,27 @@ class ReleasedLanternRule:
         neighbours: `[C, K]`, see `LanternRule`, K = k + 1, or fewer: C − 1 at most.
         k: neighbours that may be pooled.
         delta, lam: δ in [0, 1] or λ ≥ 1, one of them.
+        temperature: of the warpers.
 
     Raises:
-        InputError: δ or λ is out of range, both or neither is given, or `neighbours` is no table of
-            ids.
+        InputError: δ or λ is out of range, both or neither is given, the temperature is 0, or
+            `neighbours` is no table of ids.
     """
 
     contract: Contract = "lossy"
 
     def __init__(
-        self, neighbours: Tensor, k: int, delta: float | None = None, lam: float | None = None
+        self,
+        neighbours: Tensor,
+        k: int,
+        delta: float | None = None,
+        lam: float | None = None,
+        temperature: float = 1.0,
     ) -> None:
+        if temperature == 0:
+            raise InputError(
+                "lantern_variant 'released' samples: at temperature 0 take 'paper', which is greedy"
+            )
         if (delta is None) == (lam is None):
             raise InputError("the released rule takes delta (LANTERN) or lam (LANTERN++)")
         self.delta = None if delta is None else check_delta(delta)

@@ -10,13 +10,13 @@ from test_lantern import everybody, first_tokens, measured, table_tensor, tables
 from test_recursive import LAWS, tree_law, trees
 from toys import EXACT, close, one_hot, probs, rule_law
 
-from mmspec.config import SpecConfig
 from mmspec.engine.accept.lantern import naive as lantern_naive
 from mmspec.engine.accept.lantern.lantern import LanternRule
 from mmspec.engine.accept.lantern.lantern_plus_plus import LanternPlusPlusRule
 from mmspec.engine.accept.lantern.released import ReleasedLanternRule
 from mmspec.engine.laws import OneHot, WithoutReplacement
 from mmspec.errors import InputError
+from mmspec.methods import SpecConfig
 from mmspec.pipelines.parts import make_rule
 
 # at which no sum of a random law lies on the bound itself

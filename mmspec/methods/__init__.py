@@ -1,0 +1,27 @@
+"""Methods: their parts, options and presets, declared without importing torch."""
+
+from .config import SpecConfig
+from .names import config_of, parse_method
+from .presets import FIRST, MODALITIES, Modality, Preset
+from .registry import parts, preset, presets
+from .resolved import ResolvedConfig
+
+__all__ = [
+    "FIRST",
+    "MODALITIES",
+    "Modality",
+    "Preset",
+    "ResolvedConfig",
+    "SpecConfig",
+    "config_of",
+    "parse_method",
+    "parts",
+    "preset",
+    "presets",
+    "serving",
+]
+
+
+def serving(modality: Modality) -> dict[str, Preset]:
+    """The methods that work for a modality, by name."""
+    return {name: preset for name, preset in presets().items() if modality in preset.serves}

@@ -1,0 +1,147 @@
+"""Which parts go together, told from what they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..registry import either
+from . import registry
+from .draft_size import MOST_NODES
+from .part import Drafter, Rule
+
+if TYPE_CHECKING:
+    from .resolved import ResolvedConfig
+
+_WHAT = {"ids": "token ids", "vectors": "vectors", "blocks": "blocks of video"}
+
+
+def check_combination(config: ResolvedConfig, tokens: str, does: str) -> None:
+    """Raise an `InputError`, which says why, unless the parts of a configuration go together.
+
+    Args:
+        config: the configuration.
+        tokens: what tokens are where it is to work.
+        does: what a model does there.
+    """
+    drafter, rule, length = config.drafter, config.rule, config.length
+    _check_head(config)
+    if config.preset.answers != "target" and drafter.drafts:
+        raise InputError(f"method {config.method!r} asks no target: nobody could judge a draft")
+    if length.watches and not drafter.watched:
+        raise InputError(
+            f"length {length.name!r} watches the tokens of a draft model, and drafter "
+            f"{drafter.name!r} is none"
+        )
+    own = not drafter.drafts  # nothing is judged: a rule that nobody asked for is of no account
+    for part, idle in ((drafter, own), (rule, own and config.config.rule is None)):
+        if part.tokens != tokens and not idle:
+            does_what = "drafts" if isinstance(part, Drafter) else "judges"
+            able = [n for n, p in registry.parts(part.kind).items() if p.tokens == tokens]
+            raise InputError(
+                f"{part.kind} {part.name!r} {does_what} {_WHAT[part.tokens]}, and the tokens of a "
+                f"model that {does} are {_WHAT[tokens]}; use {either(able)}"
+            )
+    fits = own or tokens in length.tokens
+    if not fits or (drafter.fixed and length.depth != "drafter"):
+        able = [n for n, p in registry.parts("length").items() if tokens in p.tokens]
+        able = able[:1] if drafter.fixed else able
+        raise InputError(
+            f"length {length.name!r} has no figures for what drafter {drafter.name!r} drafts; use "
+            f"{either(able)}"
+        )
+    _check_rule(config)
+    _check_size(config)
+
+
+def _check_rule(config: ResolvedConfig) -> None:
+    """A rule judges what its drafter drafts."""
+    drafter, rule = config.drafter, config.rule
+    if drafter.tree and not rule.trees:
+        raise InputError(
+            f"rule {rule.name!r} judges chains and drafter {drafter.name!r} drafts trees; use "
+            "'recursive'"
+        )
+    if rule.joint and drafter.settled:
+        raise InputError(
+            f"rule {rule.name!r} lets later tokens weigh on earlier ones, and drafter "
+            f"{drafter.name!r} keeps them as if nobody had looked; use rule 'token', or drafter "
+            "'jacobi'"
+        )
+    if rule.independent and not drafter.whole:
+        raise InputError(
+            f"rule {rule.name!r} judges whole tokens each by itself, and drafter {drafter.name!r} "
+            "drafts steps of one; use 'aligned'"
+        )
+    if drafter.whole and not rule.independent and config.options.get("num_draft_tokens") != 1:
+        raise InputError(
+            f"rule {rule.name!r} judges one iteration of drafter {drafter.name!r} at a time: the "
+            "target's last denoising step adds no noise, so it never ends where the drafter's "
+            "does, and what is drafted behind would be of another picture; leave num_draft_tokens 1"
+        )
+    if not rule.judges and drafter.unjudged == "never":
+        raise InputError(
+            f"rule {rule.name!r} keeps every token, and drafter {drafter.name!r} counts on a "
+            f"target that judges them; use {either(_drafters(lambda d: d.unjudged != 'never'))}"
+        )
+    if rule.judges and drafter.unjudged == "always":
+        able = [n for n, p in registry.parts("rule").items() if not p.judges]
+        raise InputError(
+            f"rule {rule.name!r} judges tokens that are drafted in order, and drafter "
+            f"{drafter.name!r} does not draft so; use {either(able)}"
+        )
+    if rule.positions and not drafter.positions:
+        raise InputError(
+            f"rule {rule.name!r} judges tokens by where they are in the picture, and drafter "
+            f"{drafter.name!r} does not say; use {either(_drafters(lambda d: d.positions))}"
+        )
+    # siblings of a merged tree come from several laws
+    if rule.one_law and not drafter.one_law(config.drafter_options):
+        raise InputError(
+            f"rule {rule.name!r} judges siblings that were drawn independently; use siblings "
+            "'independent' with drafter 'tree', or rule 'recursive'"
+        )
+    for part, options in config.chosen:
+        fault = part.check(options, drafter) if isinstance(part, Rule) else None
+        if fault is not None:
+            raise InputError(fault)
+
+
+def _drafters(able: Callable[[Drafter], bool]) -> list[str]:
+    return [name for name, part in registry.parts("drafter").items() if able(part)]
+
+
+def _check_size(config: ResolvedConfig) -> None:
+    """Drafts are not too large, and lengths not contrary."""
+    if config.merged and not config.options["merge"]:
+        raise InputError("a merged tree needs drafters to merge")
+    merge = config.options.get("merge", ())
+    if len(set(merge)) < len(merge):
+        raise InputError("drafters to merge must differ: two of a kind draw the same tokens")
+    first, most = (config.options.get(f"{n}_draft_tokens") for n in ("num", "max"))
+    if first is not None and most is not None and first > most:
+        raise InputError(f"num_draft_tokens ({first}) is larger than max_draft_tokens ({most})")
+    if (nodes := config.draft_size().largest) > MOST_NODES:
+        raise InputError(f"this tree has up to {nodes} nodes; at most {MOST_NODES} are drafted")
+
+
+def _check_head(config: ResolvedConfig) -> None:
+    """A head has a drafter that it can serve, and what shortens pictures somebody to see them."""
+    drafter, head = config.drafter, config.head
+    kind = "block" if head is not None and head.blocks else "token"
+    if head is None and drafter.model == "block":
+        able = [name for name, part in registry.parts("head").items() if part.blocks]
+        raise InputError(
+            f"drafter {drafter.name!r} needs a head that says several tokens a call: {either(able)}"
+        )
+    if head is not None and drafter.model != kind:
+        raise InputError(
+            f"drafter {drafter.name!r} has no use for head {head.name!r}; use "
+            f"{either(_drafters(lambda d: d.model == kind))}"
+        )
+    if config.config.draft_compressor is not None and "drafter" not in config.needs:
+        raise InputError(
+            "draft_compressor shortens what a draft model is shown, and method "
+            f"{config.method!r} has none; use method 'draft'"
+        )

@@ -1,0 +1,60 @@
+"""How far ahead a method drafts, and how many nodes that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .part import DraftOptions
+    from .resolved import ResolvedConfig
+
+MOST_NODES = 256  # of a draft
+
+
+class DraftSize:
+    """Sizes of the drafts of a configuration.
+
+    Args:
+        config: its parts and options.
+        stride: positions in a row of the picture, for those who draft rows.
+    """
+
+    def __init__(self, config: ResolvedConfig, stride: int = 1) -> None:
+        self._config, self._stride = config, stride
+        self._each: list[DraftOptions] = [options for _, options in config.drafters]
+        # a tree that several drafters make is cut to its own size
+        self._cut = getattr(config.drafter_options, "tree_nodes", None) if config.merged else None
+
+    def nodes(self, depth: int) -> int:
+        """Most nodes of a draft that goes `depth` tokens ahead."""
+        total = sum(options.nodes(depth) for options in self._each)
+        return total if self._cut is None else min(total, self._cut)
+
+    def draft_calls(self, depth: int) -> list[int]:
+        """Tokens a row that every call of a draft model reads for a draft `depth` tokens deep."""
+        return [tokens for options in self._each for tokens in options.calls(depth)]
+
+    @property
+    def most_drafted(self) -> int:
+        """Nodes of the largest draft that this configuration can ask for."""
+        return self.nodes(self.deepest)
+
+    @property
+    def most_read(self) -> int:
+        """Most tokens a row in one call of the target or of a draft model."""
+        return max(self.most_drafted + 1, *self.draft_calls(self.deepest), 0)
+
+    @property
+    def largest(self) -> int:
+        """Most nodes that are drawn for a draft or read in one call, dropped ones included."""
+        return max(self.most_read - 1, *(options.drawn(self.deepest) for options in self._each))
+
+    @property
+    def deepest(self) -> int:
+        """How far ahead this configuration may draft."""
+        return int(self._config.options.get("max_draft_tokens", self.first_drafted))
+
+    @property
+    def first_drafted(self) -> int:
+        """How far ahead the first round drafts: a window, rows, the tree's levels, or γ tokens."""
+        return max(int(options.first(self._stride)) for options in self._each)

@@ -1,0 +1,235 @@
+"""Parts: what a method is made of, each declared once, in one place, without importing torch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ..errors import InputError
+from ..registry import resolve
+from .options import NoOptions
+
+if TYPE_CHECKING:
+    from ..engine.laws import Contract
+
+Tokens = Literal["ids", "vectors", "blocks"]
+Offers = Mapping[str, Callable[[], Any]]
+"""What a pipeline has for the parts of one generation, by name, each made when it is asked for."""
+Source = str | Callable[[Any, Offers], Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a method.
+
+    Attributes:
+        name: what users call it.
+        reference: its class, or what makes it, as "module:Name"; where that depends on its options,
+            a function of them.
+        summary: what it does, in a few words.
+        options: a dataclass of its own options, see `option`.
+        arguments: by a parameter of the class, where its value comes from if not from the option
+            or the pipeline's offer of the same name: another's name, or a function of options and
+            offers.
+        paper: where it was published.
+    """
+
+    name: str
+    reference: str | Callable[[Any], str]
+    summary: str
+    options: type = NoOptions
+    arguments: Mapping[str, Source] = field(default_factory=dict)
+    paper: str = ""
+    kind: ClassVar[str]
+
+    def build(self, options: Any, offers: Offers) -> Any:
+        """Make it, of its options and of what the pipeline offers.
+
+        Raises:
+            InputError: the pipeline has not what it needs.
+        """
+        reference = self.reference if isinstance(self.reference, str) else self.reference(options)
+        made, given = resolve(reference), {}
+        own = {f.name for f in fields(options)}
+        for name, parameter in inspect.signature(made).parameters.items():
+            source = self.arguments.get(name, name)
+            if callable(source):
+                given[name] = source(options, offers)
+            elif source in own:
+                given[name] = getattr(options, source)
+            elif source in offers:
+                given[name] = offers[source]()
+            elif parameter.default is parameter.empty:
+                raise InputError(
+                    f"{self.kind} {self.name!r} needs {source}, and this pipeline has none; see "
+                    "`mmspec ls methods`"
+                )
+        return made(**given)
+
+
+@dataclass(frozen=True)
+class Rule(Part):
+    """An acceptance rule.
+
+    Attributes:
+        contract: what it promises of the output.
+        tokens: what it judges.
+        trees: it judges trees, too, not only chains.
+        greedy: at temperature 0, where laws are one-hot, it is the greedy rule.
+        one_law: siblings must be drawn independently from one law.
+        joint: later tokens weigh on whether earlier ones stand.
+        positions: it asks where in the picture nodes stand.
+        judges: nodes may fall; False: all stand, nobody asks the target.
+        rewarded: it judges by a reward in place of the target's laws.
+        independent: whole tokens are judged each by itself, and none is taken back.
+        needs: components of the pipeline, by its options.
+        check: why its options do not go with a drafter, None if they do; of drafter and options.
+    """
+
+    contract: Contract = "exact"
+    tokens: Tokens = "ids"
+    trees: bool = False
+    greedy: bool = False
+    one_law: bool = False
+    joint: bool = False
+    positions: bool = False
+    judges: bool = True
+    rewarded: bool = False
+    independent: bool = False
+    needs: Callable[[Any], tuple[str, ...]] = lambda options: ()
+    check: Callable[[Any, Drafter], str | None] = lambda options, drafter: None
+    kind: ClassVar[str] = "rule"
+
+
+@dataclass(frozen=True)
+class DraftOptions:
+    """Options of a drafter, which also say how large its drafts are; here those of chains.
+
+    `depth` is how many tokens ahead a draft goes.
+    """
+
+    ranks: ClassVar[bool] = False
+
+    def first(self, stride: int) -> int:
+        """How far ahead the first draft goes, if rows of the picture have `stride` positions."""
+        return int(getattr(self, "num_draft_tokens", 1))
+
+    def nodes(self, depth: int) -> int:
+        """Most nodes of a draft."""
+        return depth
+
+    def drawn(self, depth: int) -> int:
+        """Most nodes that are drawn for a draft, with those that are not kept."""
+        return self.nodes(depth)
+
+    def calls(self, depth: int) -> list[int]:
+        """Tokens a row that each call of a draft model reads for a draft; no model: none."""
+        return []
+
+    def check_layers(self, layers: int) -> None:
+        """Raise an `InputError` if a target of so many layers won't do."""
+
+
+@dataclass(frozen=True)
+class Drafter(Part):
+    """A drafter.
+
+    Attributes:
+        tokens: what it drafts.
+        drafts: it drafts anything at all.
+        tree: it drafts trees.
+        knob: the option that says how far it drafts, or how much: the demo's one field.
+        depth: the option that a length policy takes the place of; None: there is none.
+        window: it drafts as far as its window at most.
+        needs: components of the pipeline beside the target, by its options.
+        model: how its draft model says tokens: one a call, or a block of several; "": it has none.
+        watched: a length policy may look at its tokens as they are drafted.
+        own_layers: it runs some of the target's layers.
+        settled: tokens stay in a window as if nobody had looked at them.
+        positions: it says where in the picture its nodes stand.
+        unjudged: its drafts may stand without a judge, always do, or never.
+        known: it knows the law that its tokens were drawn from.
+        one_law: by its options, whether siblings are drawn independently from one law.
+        merges: it may be part of a merged tree.
+        fixed: it drafts as many as it is told, whatever a length policy says.
+        whole: it drafts whole tokens of vectors, with the target's noises.
+    """
+
+    tokens: Tokens = "ids"
+    drafts: bool = True
+    tree: bool = False
+    knob: str | None = None
+    depth: str | None = None
+    window: bool = False
+    needs: Callable[[Any], tuple[str, ...]] = lambda options: ()
+    model: Literal["", "token", "block"] = ""
+    watched: bool = False
+    own_layers: bool = False
+    settled: bool = False
+    positions: bool = False
+    unjudged: Literal["never", "maybe", "always"] = "never"
+    known: bool = True
+    one_law: Callable[[Any], bool] = lambda options: False
+    merges: bool = False
+    fixed: bool = False
+    whole: bool = False
+    kind: ClassVar[str] = "drafter"
+
+
+@dataclass(frozen=True)
+class Length(Part):
+    """A draft-length policy.
+
+    Attributes:
+        depth: whose the depth is: the drafter's own; the drafter's if it has a window; or the
+            policy's, by its option `max_draft_tokens`. Trees always have their own.
+        watches: it looks at the tokens of a draft model as they are drafted.
+        tokens: what it has figures for.
+    """
+
+    depth: Literal["drafter", "window", "own"] = "drafter"
+    watches: bool = False
+    tokens: tuple[Tokens, ...] = ("ids",)
+    kind: ClassVar[str] = "length"
+
+
+@dataclass(frozen=True)
+class Head(Part):
+    """A draft head in place of a draft model.
+
+    Attributes:
+        blocks: a call says several tokens.
+    """
+
+    blocks: bool = False
+    kind: ClassVar[str] = "head"
+
+
+@dataclass(frozen=True)
+class Compressor(Part):
+    """A training-free compressor of visual tokens; `reference` is a function.
+
+    Attributes:
+        needs_attention: it needs `attention [B, N]`.
+        needs_keys: it needs `keys [B, N, K]`.
+        takes: further inputs that it can use.
+        layer: of the vision tower, that its attention and keys are published for.
+        mean_keys: keys are the mean over heads, or all heads side by side.
+        adaptive: it can choose itself how many tokens stay.
+    """
+
+    needs_attention: bool = False
+    needs_keys: bool = False
+    takes: tuple[str, ...] = ()
+    layer: int = -2
+    mean_keys: bool = True
+    adaptive: bool = False
+    kind: ClassVar[str] = "compressor"
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Names of all inputs beside the features."""
+        needed = {"attention": self.needs_attention, "keys": self.needs_keys}
+        return (*(name for name, needs in needed.items() if needs), *self.takes)

@@ -1,0 +1,87 @@
+"""Draft-length policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..options import option
+from ..part import Length
+
+_HERE = "mmspec.engine.length"
+
+
+@dataclass(frozen=True)
+class MostOptions:
+    """Of policies that say themselves how far is drafted."""
+
+    max_draft_tokens: int = option(16, "most tokens that a policy may ask for", 1, 64)
+
+
+@dataclass(frozen=True)
+class HeuristicOptions(MostOptions):
+    """Of the heuristic schedule."""
+
+    num_draft_tokens: int = option(4, "how many are drafted before the target checks", 1, 64)
+
+
+@dataclass(frozen=True)
+class ConfidenceOptions(MostOptions):
+    """Of a threshold of confidence."""
+
+    confidence: float = option(0.4, "below it, drafting stops", 0, 1)
+
+
+@dataclass(frozen=True)
+class RejectionOptions(MostOptions):
+    """Of a threshold of rejection."""
+
+    rejection: float = option(0.6, "above this probability of one, drafting stops", 0, 1)
+
+
+PARTS = (
+    Length(
+        "constant",
+        f"{_HERE}.constant:ConstantLength",
+        "always as far",
+        arguments={"gamma": "first"},
+        tokens=("ids", "vectors", "blocks"),
+        paper="Leviathan et al. 2023",
+    ),
+    Length(
+        "heuristic",
+        f"{_HERE}.heuristic:HeuristicLength",
+        "two tokens more after a draft that stood, one fewer after one that fell",
+        HeuristicOptions,
+        {"gamma": "num_draft_tokens"},
+        depth="own",
+        tokens=("ids", "vectors"),
+    ),
+    Length(
+        "goodput",
+        f"{_HERE}.goodput:GoodputLength",
+        "as far as expected tokens a second still grow",
+        MostOptions,
+        depth="window",
+        paper="Liu et al. 2024",
+    ),
+    Length(
+        "confidence",
+        f"{_HERE}.confidence:ConfidenceLength",
+        "up to the first unsure token",
+        ConfidenceOptions,
+        {"threshold": "confidence"},
+        depth="own",
+        watches=True,
+        paper="Liu et al. 2024",
+    ),
+    Length(
+        "specdec++",
+        f"{_HERE}.specdec:SpecDecLength",
+        "until a rejection has become likely",
+        RejectionOptions,
+        {"threshold": "rejection"},
+        depth="own",
+        watches=True,
+        paper="Huang et al. 2024",
+    ),
+)

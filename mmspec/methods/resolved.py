@@ -1,0 +1,355 @@
+"""A configuration as it works for one modality: its parts, and the options that they read.
+
+`SpecConfig.resolve` makes it once; pipelines build the engine's parts from it and ask it no names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ..errors import InputError
+from ..registry import either, is_reference
+from . import registry
+from .combine import check_combination
+from .draft_size import DraftSize
+from .options import Option, options_of
+from .part import Drafter, DraftOptions, Head, Length, Offers, Part, Rule
+from .presets import Modality, Preset
+
+if TYPE_CHECKING:
+    from ..engine.laws import Contract
+    from .config import SpecConfig
+
+T = TypeVar("T")
+_KEPT = "share of a picture's tokens that the compressor leaves; none: it chooses itself"
+KEEP = Option("keep", 0.5, _KEPT, float, optional=True, high=1, above=0)
+TOKENS: dict[Modality, str] = {
+    "image": "ids",
+    "vlm": "ids",
+    "continuous": "vectors",
+    "video": "blocks",
+}
+KINDS = ("drafter", "rule", "length", "head")  # parts that have options
+SLOTS = ("draft", "target")  # whom a compressor shortens pictures for
+
+
+class Chosen(NamedTuple):
+    """A part with its options."""
+
+    part: Any
+    options: Any
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """Parts and options of a method for one modality, checked.
+
+    Attributes:
+        config: what the user asked for.
+        preset: the method, as it is for the modality.
+        modality: what the target makes.
+        drafters: the drafters at work; of a merged tree all of them.
+        drafter, rule, length, head: the parts.
+        chosen: all parts that read options, with these.
+        options: all options that are read, by name.
+    """
+
+    config: SpecConfig
+    preset: Preset
+    modality: Modality
+    drafter: Drafter
+    rule: Rule
+    length: Length
+    head: Head | None
+    drafters: tuple[Chosen, ...]
+    chosen: tuple[Chosen, ...]
+    options: Mapping[str, Any]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ResolvedConfig) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return resolve, (self.config, self.modality)
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        options = tuple(sorted(self.options.items()))
+        return self.method, self.modality, tuple(self.parts.values()), options
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.preset.name
+
+    @property
+    def parts(self) -> dict[str, str | None]:
+        """The names of all parts, by kind."""
+        head = None if self.head is None else self.head.name
+        found = {"drafter": self.drafter.name, "rule": self.rule.name, "length": self.length.name}
+        slots = {n: getattr(self.config, n) for n in ("draft_compressor", "target_compressor")}
+        return {**found, "head": head, **slots}
+
+    def of(self, kind: type[T]) -> T:
+        """The options of a kind that a part reads; their defaults if no part does."""
+        return next((o for _, o in self.chosen if isinstance(o, kind)), None) or kind()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that decides the output, as JSON has it."""
+        return {"method": self.method, **self.parts, **self.options}
+
+    # --- what the parts are like ------------------------------------------------------------------
+
+    @property
+    def drafts(self) -> bool:
+        """Whether anything is drafted in front of the target."""
+        return self.drafter.drafts
+
+    @property
+    def drafter_only(self) -> bool:
+        """Whether the draft model draws and the target is not asked: lossy, whatever the rule."""
+        return self.preset.answers == "drafter"
+
+    @property
+    def other_law(self) -> bool:
+        """Whether what answers is not the target as it is: lossy, whatever the rule."""
+        return self.preset.answers != "target" or self.config.target_compressor is not None
+
+    @property
+    def unverified(self) -> bool:
+        """Whether nobody judges what is drafted."""
+        return not self.rule.judges
+
+    @property
+    def unasked(self) -> bool:
+        """Whether the target takes no part: what comes out is a drafter's alone."""
+        return self.drafter_only or (self.unverified and self.drafter.unjudged == "maybe")
+
+    @property
+    def own_layers(self) -> bool:
+        """Whether the target drafts with some of its layers."""
+        return any(part.own_layers for part, _ in self.drafters)
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the likeliest tokens are drafted, more than one of a law."""
+        return any(options.ranks for _, options in self.drafters)
+
+    @property
+    def merged(self) -> bool:
+        """Whether several drafters make one tree."""
+        return "merge" in self.options
+
+    @property
+    def drafter_options(self) -> DraftOptions:
+        """The drafter's own."""
+        found: DraftOptions = self.chosen[0].options
+        return found
+
+    @property
+    def drafters_depth(self) -> bool:
+        """Whether the drafter, not the length policy, says how far ahead a draft goes."""
+        return _drafters_depth(self.drafter, self.length)
+
+    @property
+    def contract(self) -> Contract:
+        """What it promises of draws; a run says it again, for its own temperature."""
+        if self.other_law:
+            return "lossy"
+        if is_reference(self.rule.name):
+            made: Contract = self.build_rule({}).contract
+            return made
+        return self.rule.contract
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Components of the pipeline beside the target that the parts need; a head is "heads/NAME".
+
+        A reward that is given to the pipeline itself takes the router's place.
+        """
+        if self.head is not None:
+            return (f"heads/{self.head.name}",)
+        if self.preset.answers == "experts":
+            return ("experts",)
+        found = [name for part, options in self.drafters for name in part.needs(options)]
+        if self.drafter_only:
+            found.append("drafter")
+        found += [n for part, o in self.chosen if isinstance(part, Rule) for n in part.needs(o)]
+        return tuple(dict.fromkeys(found))
+
+    def draft_size(self, stride: int = 1) -> DraftSize:
+        """How far and how wide it drafts, if rows of the picture have `stride` positions."""
+        return DraftSize(self, stride)
+
+    # --- the engine's parts -----------------------------------------------------------------------
+
+    def check_layers(self, layers: int) -> None:
+        """Raise an `InputError` if a target of so many layers can't draft with some of them."""
+        for _, options in self.drafters:
+            options.check_layers(layers)
+
+    def build_drafter(self, offers: Offers) -> Any:
+        """The drafter; one with a draft head is fed what the head reads."""
+        feed = offers["feed"]() if "feed" in offers else None
+
+        def made(chosen: Chosen, **more: Any) -> Any:
+            built = chosen.part.build(chosen.options, {**offers, **more})
+            return feed(built) if feed is not None and chosen.part.model else built
+
+        if not self.merged:
+            return made(self.drafters[0])
+        return made(self.chosen[0], drafters=lambda: [made(chosen) for chosen in self.drafters])
+
+    def build_rule(self, offers: Offers, temperature: float = 1.0) -> Any:
+        """The acceptance rule; at temperature 0 many are the greedy one."""
+        offers = {**offers, "temperature": lambda: temperature}
+        rule, options = next(c for c in self.chosen if isinstance(c.part, Rule))
+        if temperature == 0 and rule.greedy:
+            return registry.rule("greedy").build(options, offers)
+        return rule.build(options, offers)
+
+    def build_length(self, offers: Offers, stride: int = 1) -> Any:
+        """The draft-length policy."""
+        size = self.draft_size(stride)
+        own = {"first": lambda: size.first_drafted, "most": lambda: size.deepest}
+        length, options = next(c for c in self.chosen if isinstance(c.part, Length))
+        return length.build(options, {**offers, **own})
+
+
+_DOES: dict[Modality, str] = {
+    "image": "draws pictures",
+    "vlm": "writes text",
+    "continuous": "draws pictures of continuous tokens",
+    "video": "makes videos",
+}
+
+
+def _drafters_depth(drafter: Drafter, length: Length) -> bool:
+    return (
+        drafter.tree or length.depth == "drafter" or (length.depth == "window" and drafter.window)
+    )
+
+
+@lru_cache(maxsize=1024)
+def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
+    """A configuration as it works for a modality, checked.
+
+    Raises:
+        InputError: the method does not serve it, its parts do not go together there, or an option
+            is set that none of them reads.
+    """
+    preset = registry.preset(config.method)
+    if modality not in preset.serves:
+        raise InputError(
+            f"method {config.method!r} is for a model that {_DOES[preset.serves[0]]}, and this one "
+            f"{_DOES[modality]}; see `mmspec ls methods`"
+        )
+    if modality != "vlm" and (config.draft_compressor or config.target_compressor):
+        raise InputError(
+            "draft_compressor and target_compressor shorten pictures that a model sees, and this "
+            "one draws them; leave them out"
+        )
+    preset = preset.of.get(modality, preset)
+    drafter = registry.drafter(config.drafter or preset.drafter)
+    rule = registry.rule(config.rule or preset.rule)
+    length = registry.length(config.length or preset.length)
+    head_name = config.head or preset.head
+    head = None if head_name is None else registry.head(head_name)
+    chosen, options = _chosen(config, preset, modality, (drafter, rule, length, head))
+    merged = options.get("merge")
+    first = {c.part.name: c for c in chosen if isinstance(c.part, Drafter)}
+    at_work = tuple(first[name] for name in merged) if merged else (chosen[0],)
+    made = ResolvedConfig(
+        config,
+        preset,
+        modality,
+        drafter,
+        rule,
+        length,
+        head,
+        at_work,
+        chosen,
+        MappingProxyType(options),
+    )
+    check_combination(made, TOKENS[modality], _DOES[modality])
+    return made
+
+
+def _chosen(
+    config: SpecConfig,
+    preset: Preset,
+    modality: Modality,
+    parts: tuple[Drafter, Rule, Length, Head | None],
+) -> tuple[tuple[Chosen, ...], dict[str, Any]]:
+    """The parts with their options, the drafter first, and the options that are read.
+
+    Raises:
+        InputError: an option is set that no part reads.
+    """
+    drafter, rule, length, head = parts
+    given = config.options
+    defaults = preset.settings
+
+    def value(declared: Option) -> Any:
+        return given.get(declared.name, defaults.get(declared.name, declared.default))
+
+    def filled(part: Part | Preset, kind: type) -> Chosen:
+        return Chosen(part, kind(**{n: value(o) for n, o in options_of(kind).items()}))
+
+    chosen = [filled(drafter, drafter.options)]
+    merge = getattr(chosen[0].options, "merge", ())
+    for name in dict.fromkeys(merge):
+        if not registry.drafter(name).merges:
+            able = [n for n, part in registry.parts("drafter").items() if part.merges]
+            raise InputError(f"drafter {name!r} is none to merge; use {either(able)}")
+        chosen.append(filled(registry.drafter(name), registry.drafter(name).options))
+    chosen += [filled(rule, rule.options), filled(length, length.options)]
+    if head is not None:
+        chosen.append(filled(head, head.options))
+
+    read: list[str] = []
+    if drafter.drafts:  # what drafts nothing has nothing judged
+        policy = not _drafters_depth(drafter, length)
+        for part, options in chosen:
+            out = set()
+            if part is length and not rule.judges:  # all that there is stands at once
+                continue
+            if isinstance(part, Drafter) and (policy or not rule.judges):
+                out = {part.depth}
+            elif part is length and not policy:
+                out = {"max_draft_tokens"}
+            kind: Any = type(options)
+            read += [name for name in options_of(kind) if name not in out]
+    if modality in preset.options:
+        chosen.append(filled(preset, preset.options[modality]))
+        read += options_of(preset.options[modality])
+    values = {f.name: getattr(o, f.name) for _, o in chosen for f in fields(o)}
+    found = {name: values[name] for name in dict.fromkeys(read)}
+    for slot in SLOTS:
+        if getattr(config, f"{slot}_compressor") is not None:
+            found[f"{slot}_keep"] = given.get(f"{slot}_keep", KEEP.default)
+    for name in given:
+        if name not in found:
+            own = ", ".join(sorted(found)) or "none"
+            raise InputError(
+                f"{name} is a setting of {either(readers(name))}, and method {config.method!r} "
+                f"does not read it; leave it out (settings that it reads: {own})"
+            )
+    return tuple(chosen), found
+
+
+def readers(name: str) -> list[str]:
+    """The parts that have an option, by name."""
+    if name in (f"{slot}_keep" for slot in SLOTS):
+        return [name.replace("keep", "compressor")]
+    declared = [part for kind in KINDS for part in registry.parts(kind).values()]
+    found = [part.name for part in declared if name in options_of(part.options)]
+    for method in registry.presets().values():
+        found += [method.name for kind in method.options.values() if name in options_of(kind)]
+    return list(dict.fromkeys(found))
