@@ -58,7 +58,7 @@ def test_help_is_light(module):
     [
         ("ImagePipeline", "mmspec.pipelines.image.pipeline"),
         ("InputError", "mmspec.errors"),
-        ("SpecConfig", "mmspec.config"),
+        ("SpecConfig", "mmspec.methods.config"),
     ],
 )
 def test_public_names_resolve(name, module):

@@ -133,15 +133,15 @@ def test_outcomes_and_their_table(capsys):
 
 
 def test_a_process_reads_the_fault_and_the_file_stays():
-    file = ROOT / "mmspec/extent.py"
+    file = ROOT / "mmspec/registry.py"
     text = file.read_text(encoding="utf-8")
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
         "from mutants import ROOT, read_as\n"
-        "file = ROOT / 'mmspec/extent.py'\n"
+        "file = ROOT / 'mmspec/registry.py'\n"
         "read_as(file, file.read_text(encoding='utf-8') + '\\nFAULT = 1\\n')\n"
-        "import mmspec.extent, mmspec.errors\n"
-        "assert mmspec.extent.FAULT == 1 and not hasattr(mmspec.errors, 'FAULT')\n"
+        "import mmspec.registry, mmspec.errors\n"
+        "assert mmspec.registry.FAULT == 1 and not hasattr(mmspec.errors, 'FAULT')\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False

@@ -22,7 +22,7 @@ from mmspec.eval.methods import parse_methods
 from mmspec.eval.report.matrix import measured
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import suite_names
-from mmspec.methods import DRAFTERS, FIRST, METHODS
+from mmspec.methods import FIRST, parts, presets
 from mmspec.train.recipes import STAGES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -242,7 +242,7 @@ def test_the_first_screen_tells_what_the_table_says():
 
 def test_the_first_screen_counts_methods_and_those_measured():
     first = " ".join(README.split("## Quick start")[0].split())
-    methods = {name for name, method in METHODS.items() if method.role == "method"}
+    methods = {name for name, method in presets().items() if method.role == "method"}
     reports = [Report.read(path) for path in ROOT.glob("assets/reports/*/report.json")]
     rows = {name for names in measured(reports).values() for name in names}
     assert f"by {len(methods)} methods" in first
@@ -388,7 +388,7 @@ def test_every_method_has_its_row():
     """On the page of methods: who drafts, and how it is judged."""
     table = TEXTS["pipelines/README.md"].split("## Methods")[1].split("\n\nA method is")[0]
     told = set(re.findall(r"^\| `([\w+-]+)`", table, re.MULTILINE))
-    assert told == set(METHODS)
+    assert told == set(presets())
 
 
 def test_every_drafter_is_explained():
@@ -396,7 +396,7 @@ def test_every_drafter_is_explained():
     told = (
         TEXTS["pipelines/README.md"].split("Drafters have names too")[1].split("\n\n`mmspec ls")[0]
     )
-    assert {name for name in DRAFTERS if f"`{name}`" not in told} == set()
+    assert {name for name in parts("drafter") if f"`{name}`" not in told} == set()
 
 
 def test_every_paper_is_listed_once_and_every_number_points_at_one():

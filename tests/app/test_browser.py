@@ -18,7 +18,7 @@ import mmspec
 from mmspec.app.frontier import shipped_reports
 from mmspec.app.image import ImageSide
 from mmspec.eval.schema import Report
-from mmspec.methods import METHODS
+from mmspec.methods import presets
 
 pytestmark = pytest.mark.browser
 REPORT = Path(mmspec.__file__).parents[1] / "assets" / "reports" / "vlm" / "report.json"
@@ -142,7 +142,7 @@ def upload(page, file: Path) -> None:
 def test_generate(visitor, tab, width, method, tmp_path):
     page = visitor(tab, width)
     choose(page, "Method", method)
-    page.locator(".mm-about:visible").get_by_text(METHODS[method].summary[1:]).wait_for()
+    page.locator(".mm-about:visible").get_by_text(presets()[method].summary[1:]).wait_for()
     if tab == "VLM":
         page.locator("img.mm-thumbnail").wait_for()
     press(page, "go")
@@ -188,7 +188,7 @@ def test_another_model(visitor, folders, tmp_path):
     path.fill(str(bare))
     path.blur()
     hint.wait_for(state="detached")
-    about.get_by_text(METHODS["scd"].summary[1:]).wait_for()  # it has no head
+    about.get_by_text(presets()["scd"].summary[1:]).wait_for()  # it has no head
     press(page, "go")
     assert says(page, "^(Done: scd|Stopped|there|can|some)").startswith("Done: scd is ")
     assert "16 of 16" in panel(page, "plain").inner_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from mmspec.config import REAL, WHOLE
 
 from mmspec.app import method_text as words
 from mmspec.app.tabs import TABS
@@ -18,15 +17,15 @@ OFFERED = [(tab.modality, method) for tab in TABS for method in tab.methods]
 def test_a_method_in_words(modality, method):
     config = words.SpecConfig(method)
     html = words.about(config, modality)
-    contract = words.contract(config, modality)
+    contract = config.resolve(modality).contract
     assert words.CONTRACTS[contract].replace("'", "&#x27;") in html
     assert ("temperature 0" in html) == (contract == "exact" and modality in GREEDY)
     knob = words.knob(method, modality)
     assert words.configured(method, modality, knob and knob.value, "") == (method, config)
     if knob is not None:
-        assert knob.label.startswith(f"{knob.name}: {words.KNOBS[knob.name]}")
-        low = (WHOLE | REAL)[knob.name][0]
-        wanted = knob.value - 1 if low < -1e9 else low if low != knob.value else low + 1
+        assert knob.label.startswith(f"{knob.name}: {knob.option.help}")
+        low = knob.option.low
+        wanted = knob.value - 1 if low is None else low if low != knob.value else low + 1
         name, moved = words.configured(method, modality, wanted, "length=constant")
         assert name.startswith(f"{method}[{knob.name}=")
-        assert getattr(moved, knob.name) == wanted
+        assert moved.options[knob.name] == wanted

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from mmspec.cli.main import build_parser, main
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.eval.suite import suite_names
-from mmspec.methods import METHODS
+from mmspec.methods import presets
 from mmspec.pipelines.available_methods import first_method
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -232,11 +232,11 @@ def test_methods_are_listed_with_their_contracts(run):
     head, *lines = out.split("\n\n")[0].splitlines()
     assert head.split()[:5] == ["method", "image", "vlm", "continuous", "video"]
     rows = {line.split()[0]: line for line in lines}
-    assert list(rows) == list(METHODS)
-    assert all(METHODS[name].summary in line for name, line in rows.items())
+    assert list(rows) == list(presets())
+    assert all(presets()[name].summary in line for name, line in rows.items())
     facts = json.loads(run("ls", "methods", "--json")[1])
     at = {word: head.index(word) for word in ("image", "vlm", "continuous", "video")}
-    for name, method in METHODS.items():
+    for name, method in presets().items():
         assert set(facts[name]["contracts"]) == set(method.serves)
         for modality, column in at.items():
             promised = facts[name]["contracts"].get(modality, "")

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from mmspec.compress.base import complement, top
-from mmspec.compress.registry import COMPRESSORS, compress
+from mmspec.compress.registry import compress
 from mmspec.compress.visionzip import visionzip
 from mmspec.errors import InputError
+from mmspec.methods import parts
 
-NAMES = list(COMPRESSORS)
+NAMES = list(parts("compressor"))
 ROWS, TOKENS, CHANNELS = 3, 36, 10
 
 

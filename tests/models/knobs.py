@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmspec.knobs import knobs_of
-
 from mmspec.methods import Modality, SpecConfig
 
 
 def with_knobs(method: str, modality: Modality, **knobs: Any) -> SpecConfig:
     """A method with those of some knobs that it reads."""
-    read = knobs_of(SpecConfig(method).serving(modality), modality)
+    read = SpecConfig(method).resolve(modality).options
     return SpecConfig(method, **{knob: value for knob, value in knobs.items() if knob in read})

@@ -7,7 +7,7 @@ import torch
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
-from mmspec.methods.names import parse_method
+from mmspec.methods import parse_method
 
 RULES = """
 from mmspec.engine.accept.token import TokenRule

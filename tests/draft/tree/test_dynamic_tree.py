@@ -23,7 +23,6 @@ from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
-from mmspec.methods import SIBLINGS
 
 COINS = ProductionCoins([1, 2, 3]).round(0)[0]
 
@@ -84,7 +83,8 @@ def test_hazard_drawn_siblings_ranked_by_themselves(monkeypatch, siblings, rule,
 
 def test_hazard_siblings_decide_how_many_are_judged_together(monkeypatch):
     """Elder siblings may weigh on younger ones where they are judged in turn, not in K-SEQ."""
-    monkeypatch.setattr(dynamic, "outlook", lambda probs, how: outlook(probs, SIBLINGS[0]))
+    first = "without-replacement"
+    monkeypatch.setattr(dynamic, "outlook", lambda probs, how: outlook(probs, first))
     assert worst("independent", RecursiveRule, 3) < EXACT
     assert worst("independent", KSeqRule, 3) > SEEN
 

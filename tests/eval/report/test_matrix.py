@@ -17,7 +17,7 @@ from mmspec import ImagePipeline, SpecConfig, VlmPipeline
 from mmspec.errors import InputError
 from mmspec.eval.report import matrix
 from mmspec.eval.schema import MethodResult, Report
-from mmspec.methods import METHODS, serving
+from mmspec.methods import presets, serving
 
 KINDS = {kind.names: kind for kind in matrix.PUBLISHED}
 TESTS = Path(__file__).resolve().parents[2] / "models"
@@ -38,7 +38,7 @@ def allowed(check, config) -> bool:
 
 def headless(modality) -> dict[str, SpecConfig]:
     configs = {name: SpecConfig(name) for name in serving(modality)}
-    return {n: c for n, c in configs.items() if c.serving(modality).head is None}
+    return {n: c for n, c in configs.items() if c.resolve(modality).head is None}
 
 
 def test_what_pipelines_take(tiny_folder):
@@ -87,7 +87,7 @@ def test_evidence_is_what_is_in_the_reports(report, tmp_path, monkeypatch):
     report.write(tmp_path)
     rows = report.methods
     text = matrix.matrix([tmp_path])
-    assert len(text.split("\n\n")[0].splitlines()) == 2 + len(METHODS)
+    assert len(text.split("\n\n")[0].splitlines()) == 2 + len(presets())
     assert mark(text, "scd", "image: embedded") == matrix.MEASURED
     assert mark(text, "sjd", "image: embedded") == matrix.TRAINED
     assert mark(text, "scd", "vlm: embedded") == matrix.TRAINED

@@ -24,7 +24,8 @@ from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
 from mmspec.eval.variants import SHIFT
-from mmspec.methods import DEFAULTS
+from mmspec.methods import presets
+from mmspec.methods.resolved import resolve
 
 ROOT = Path(__file__).resolve().parents[3]
 # what no two runs share
@@ -183,7 +184,9 @@ def test_other_settings_are_refused(job, finished):
 
 def test_other_defaults_are_other_settings(job, finished, monkeypatch):
     """Of a knob that nobody set."""
-    monkeypatch.setitem(DEFAULTS, "num_draft_tokens", 5)
+    draft = presets()["draft"]
+    monkeypatch.setitem(presets(), "draft", replace(draft, settings={"num_draft_tokens": 5}))
+    resolve.cache_clear()
     with pytest.raises(InputError, match=r"other settings \(methods differ\)"):
         run_suite(job, WHOLE, finished)
 

@@ -10,15 +10,15 @@ import torch
 from toy_vlm import HEADS, PICTURE, ROWS, Passes, guided_vlm, tiny_head, tiny_llava
 
 from mmspec.errors import InputError
-from mmspec.methods import BRANCHES
+from mmspec.methods import parts
+from mmspec.methods.parts.heads import BRANCHES
 from mmspec.models.heads import losses
 from mmspec.models.heads.base import HeadBatch, TargetFit
 from mmspec.models.heads.columns import Columns, Images, kept_columns
 from mmspec.models.heads.decoder import HeadDecoder
 from mmspec.models.heads.elastic import windows
 from mmspec.models.heads.flash import FlashHead
-from mmspec.models.heads.loading import HEADS as NAMED
-from mmspec.models.heads.loading import load_head
+from mmspec.models.heads.loading import head_class, load_head
 from mmspec.models.heads.specvlm import SpecVlmHead
 from mmspec.models.heads.vispec import ViSpecHead
 from mmspec.models.transformers.vlm import VlmDecoder
@@ -396,7 +396,7 @@ def test_checkpoints(name, tmp_path):
 
 def test_names():
     made = {kind.__name__ for kind, _ in HEADS.values()}
-    assert {NAMED.get(name).__name__ for name in NAMED.names()} == made
+    assert {head_class(name).__name__ for name in parts("head")} == made
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from mmspec.pipelines.continuous.parts import make_gaussian_rule, make_step_drafter
 
 from mmspec.draft.denoising.frozen import FrozenDrafter
 from mmspec.draft.denoising.small_head import DenoisingDrafter
@@ -30,43 +29,56 @@ SMALL = LinearGaussian.of_data(torch.ones(2, dtype=torch.float64), SCHEDULE)
     ],
 )
 def test_parts_by_name(drafter, rule, kinds):
-    config = SpecConfig(drafter=drafter, rule=rule)
-    made = make_step_drafter(config, SCHEDULE, 0.9, True, SMALL, torch.zeros(3, 2))
-    assert isinstance(made, kinds[0])
-    assert isinstance(make_gaussian_rule(config), kinds[1])
+    config = SpecConfig("reflection", drafter=drafter, rule=rule).resolve("continuous")
+    offers = {
+        "schedule": lambda: SCHEDULE,
+        "temperature": lambda: 0.9,
+        "small": lambda: SMALL,
+        "condition": lambda: torch.zeros(3, 2),
+    }
+    assert isinstance(config.build_drafter(offers), kinds[0])
+    assert isinstance(config.build_rule({}), kinds[1])
 
 
 def test_plain_sampling_is_exact():
-    assert make_gaussian_rule(SpecConfig("plain")).contract == "exact"
+    assert SpecConfig("plain").resolve("continuous").contract == "exact"
 
 
 def test_softening_is_a_knob():
-    rule = make_gaussian_rule(SpecConfig(drafter="aligned", rule="cspd-independent", softening=3))
+    rule = SpecConfig("cspd-independent", softening=3).resolve("continuous").build_rule({})
     assert isinstance(rule, IndependentRule)
     assert rule.softening == 3
     with pytest.raises(InputError, match="softening must be from 1"):
-        SpecConfig(softening=0.5)
+        SpecConfig("cspd-independent", softening=0.5)
 
 
 @pytest.mark.parametrize(
     ("drafter", "rule", "message"),
     [
-        ("model", "reflection", "do not go together"),
-        ("frozen", "token", "do not go together"),
+        ("model", "reflection", "drafter 'model' drafts token ids, and the tokens of a model that"),
+        ("frozen", "token", "rule 'token' judges token ids, and the tokens of a model that"),
         ("frozen", "cspd-independent", "use 'aligned'"),
     ],
 )
 def test_what_does_not_go_together(drafter, rule, message):
     with pytest.raises(InputError, match=message):
-        SpecConfig(drafter=drafter, rule=rule)
+        SpecConfig("reflection", drafter=drafter, rule=rule)
 
 
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
         ("cspd", dict(num_draft_tokens=8), "judges one iteration of drafter 'aligned' at a time"),
-        ("cspd", dict(length="heuristic"), "length 'heuristic' would not be asked"),
-        ("cspd-independent", dict(length="heuristic"), "length 'heuristic' would not be asked"),
+        (
+            "cspd",
+            dict(length="heuristic"),
+            "has no figures for what drafter 'aligned'",
+        ),
+        (
+            "cspd-independent",
+            dict(length="heuristic"),
+            "has no figures for what drafter 'aligned'",
+        ),
         ("gamma-maximal", dict(softening=3), "softening is a setting of 'cspd-independent'"),
     ],
 )
@@ -77,17 +89,17 @@ def test_settings_that_would_not_be_read(method, settings, message):
 
 def test_published_numbers_of_drafts():
     """γ up to 32: the most of a policy is not for a fixed length."""
-    assert SpecConfig("cspd-independent", num_draft_tokens=32).resolved().num_draft_tokens == 32
+    config = SpecConfig("cspd-independent", num_draft_tokens=32)
+    assert config.resolve("continuous").draft_size().deepest == 32
     with pytest.raises(InputError, match=r"num_draft_tokens \(32\) is larger than max_draft_"):
         SpecConfig("gamma-maximal", length="heuristic", num_draft_tokens=32)
 
 
 def test_vectors_and_ids_are_kept_apart():
-    with pytest.raises(InputError, match="are ids"):
-        SpecConfig(drafter="frozen", rule="gamma-maximal").serving("image")
-    with pytest.raises(InputError, match="are vectors"):
-        make_gaussian_rule(SpecConfig(method="draft"))
-    with pytest.raises(InputError, match="no denoising steps"):
-        make_step_drafter(SpecConfig(method="draft"), SCHEDULE)
-    with pytest.raises(InputError, match="smaller head"):
-        make_step_drafter(SpecConfig(drafter="denoiser", rule="reflection"), SCHEDULE)
+    with pytest.raises(InputError, match="model that draws pictures are token ids; use 'null' or"):
+        SpecConfig(drafter="frozen", rule="gamma-maximal")
+    with pytest.raises(InputError, match=r"continuous tokens are vectors; use .*'frozen'"):
+        SpecConfig("reflection", drafter="jacobi")
+    small = SpecConfig("reflection", drafter="denoiser").resolve("continuous")
+    with pytest.raises(InputError, match="drafter 'denoiser' needs small, and this pipeline has"):
+        small.build_drafter({})

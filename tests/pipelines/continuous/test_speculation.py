@@ -142,7 +142,7 @@ def test_iterations_behind_drafts_fall(pipe):
 
 
 def speculation(config, small=None, plan=PLAN, **more) -> ContinuousSpeculation:
-    complete = config.serving("continuous")
+    complete = config.resolve("continuous")
     return ContinuousSpeculation(complete, plan, 2, small, ContinuousStats(), **more)
 
 
@@ -589,7 +589,7 @@ def test_vectors_are_no_ids():
     for method in ("gamma-maximal", "cspd"):
         for modality in ("image", "vlm"):
             with pytest.raises(InputError, match="draws pictures of continuous tokens, and this"):
-                SpecConfig(method=method).serving(modality)
+                SpecConfig(method=method).resolve(modality)
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -12,15 +12,14 @@ import torch
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
-from mmspec.eval.methods import parse_method
-from mmspec.methods import METHODS as PRESETS
-from mmspec.methods import serving
+from mmspec.methods import parse_method, serving
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.llamagen.decoder import LlamaGenDecoder
 from mmspec.models.text_encoder import encode_captions
 from mmspec.pipelines.base import locate
 
-METHODS = list(serving("image"))
+PRESETS = serving("image")
+METHODS = list(PRESETS)
 # what a local rule keeps was scored behind tokens that fell: it is not greedy decoding
 TARGETED = [n for n in METHODS if PRESETS[n].role != "sceptic" and PRESETS[n].rule != "local"]
 # a call of the target a round, and a token of its own in each
@@ -591,7 +590,7 @@ def test_knobs(pipe, knobs):
     assert torch.equal(draw(pipe, temperature=0), greedy)
     stats = pipe(PROMPTS, output_type="tokens").stats
     assert stats.emitted == [16, 16, 16]
-    assert max(stats.rounds) <= config.resolved(4).extent.most_drafted
+    assert max(stats.rounds) <= config.resolve("image").draft_size(4).most_drafted
 
 
 @pytest.mark.parametrize("method", ["lantern", "lantern++"])

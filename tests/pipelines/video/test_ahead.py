@@ -12,7 +12,7 @@ from wans import tiny_pipeline
 
 from mmspec import SpecConfig
 from mmspec.errors import InputError
-from mmspec.methods.names import parse_method
+from mmspec.methods import parse_method
 from mmspec.models.wan.window import ContextWindow
 
 PROMPTS = ["a photo of a red circle", "two blue squares"]

@@ -17,7 +17,8 @@ from wans import tiny_pipeline, tiny_wan
 
 from mmspec import SpecConfig, VideoPipeline
 from mmspec.errors import InputError
-from mmspec.methods import ROUTER_TAU, serving
+from mmspec.methods import serving
+from mmspec.methods.parts.rules import ROUTER_TAU
 from mmspec.models.wan.frame_router import FrameRouter
 from mmspec.models.wan.vae import decode_block
 from mmspec.models.wan.window import ContextWindow
@@ -754,9 +755,9 @@ def test_routing_is_for_video_alone():
     config = SpecConfig("draft", drafter="block-video", rule="random-routing", num_draft_tokens=1)
     for knobs in (config, SpecConfig("plain", rule="reward-rank")):
         with pytest.raises(InputError, match="are not for a model that draws pictures"):
-            knobs.serving("image")
+            knobs.resolve("image")
     with pytest.raises(InputError, match="method 'sdvg' is for a model that makes videos"):
-        SpecConfig("sdvg").serving("continuous")
+        SpecConfig("sdvg").resolve("continuous")
 
 
 def test_parts_that_do_not_fit(pipe):

@@ -11,9 +11,10 @@ import mmspec
 from mmspec import SpecConfig
 from mmspec.compress.fastv import last_token_attention
 from mmspec.compress.packed_tower import watch_packed
-from mmspec.compress.registry import COMPRESSORS, compress
+from mmspec.compress.registry import compress
 from mmspec.compress.tower import watch
 from mmspec.errors import InputError
+from mmspec.methods import parts
 from mmspec.models.transformers.prompted import prompted
 from mmspec.pipelines.vlm.visual_compression import PictureShortener
 
@@ -109,7 +110,7 @@ def test_what_the_tower_shows_goes_to_its_own_picture(known, family, name):
         around = watch_packed(network.visual)
     else:
         tower = getattr(network, "vision_tower", None) or network.vision_model
-        around = watch(tower, COMPRESSORS[name].layer)
+        around = watch(tower, parts("compressor")[name].layer)
     with torch.inference_mode(), around as seen:
         model.get_image_features(**about, return_dict=True)
     wanted = []
@@ -144,7 +145,7 @@ def test_fastv_reads_the_second_layer(known):
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl", "qwen3_vl"])
-@pytest.mark.parametrize("name", COMPRESSORS)
+@pytest.mark.parametrize("name", parts("compressor"))
 def test_a_drafter_that_sees_less_changes_nothing(known, family, name):
     model, small, inputs, theirs = known(family)
     config = SpecConfig("draft", draft_compressor=name, draft_keep=0.3)

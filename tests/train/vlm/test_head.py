@@ -21,8 +21,9 @@ from mmspec.draft.feature.head_model import head_model
 from mmspec.draft.null import NullDrafter
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
+from mmspec.methods import parts
 from mmspec.models.heads.columns import Images
-from mmspec.models.heads.loading import HEADS, load_head
+from mmspec.models.heads.loading import head_class, load_head
 from mmspec.models.transformers.prompt_inputs import asked
 from mmspec.models.transformers.vlm_folder import load_vlm
 from mmspec.train import recipes
@@ -36,7 +37,7 @@ from mmspec.train.vlm.head import VlmHeadRecipe, chain_of
 from mmspec.train.vlm.prompts import FilePrompts, ShapesPrompts
 from mmspec.train.vlm.teacher import Teacher
 
-METHODS = HEADS.names()
+METHODS = list(parts("head"))
 NEW = 10  # tokens of an answer
 SETTINGS = {"flash": {"latents": "3", "block": "3"}, "dflash": {"block": "3"}}
 
@@ -177,7 +178,7 @@ def test_a_short_run_leaves_a_head_that_drafts(folder, tmp_path, quick, method):
     card = (own / "heads" / method / "README.md").read_text()
     assert "Not good for" in card
     head = load_head(own / "heads" / method)
-    assert type(head) is HEADS.get(method)
+    assert type(head) is head_class(method)
     assert all(str(head.config[name]) == value for name, value in options["settings"].items())
     teacher = Teacher(*load_vlm(own, torch.float32).values(), NEW)
     questions = ShapesPrompts(32).held_out()

@@ -17,7 +17,7 @@ from mmspec.engine.accept.lantern.released import ReleasedLanternRule
 from mmspec.engine.laws import OneHot, WithoutReplacement
 from mmspec.errors import InputError
 from mmspec.methods import SpecConfig
-from mmspec.pipelines.parts import make_rule
+from mmspec.pipelines.parts import nearest_codes
 
 # at which no sum of a random law lies on the bound itself
 KNOBS = [{"delta": 0.0613}, {"delta": 0.3911}, {"delta": 1.0}, {"lam": 1.3717}, {"lam": 19.37}]
@@ -127,16 +127,17 @@ def test_knobs(knobs, message):
 
 def test_it_is_chosen_by_its_knob():
     codes = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+    offers = {"nearest": lambda: nearest_codes(lambda: codes)}
     for method, paper in (("lantern", LanternRule), ("lantern++", LanternPlusPlusRule)):
-        config = SpecConfig(method, neighbours=4)
-        assert type(make_rule(config, 1.0, lambda: codes)) is paper
-        config = SpecConfig(method, neighbours=4, lantern_variant="released")
-        rule = make_rule(config, 1.0, lambda: codes)
+        config = SpecConfig(method, neighbours=4).resolve("image")
+        assert type(config.build_rule(offers)) is paper
+        config = SpecConfig(method, neighbours=4, lantern_variant="released").resolve("image")
+        rule = config.build_rule(offers)
         assert type(rule) is ReleasedLanternRule
         assert (rule.near.shape, rule.emptied.shape) == ((9, 4), (9, 5))
         assert (rule.delta, rule.lam) == ((0.1, 1.0) if method == "lantern" else (None, 2.0))
         assert rule.contract == "lossy"
         with pytest.raises(InputError, match="at temperature 0"):
-            make_rule(config, 0.0, lambda: codes)
+            config.build_rule(offers, temperature=0.0)
     with pytest.raises(InputError, match="known: paper, released"):
         SpecConfig("lantern", lantern_variant="other")
