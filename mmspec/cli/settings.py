@@ -42,9 +42,10 @@ def configured(args: argparse.Namespace) -> tuple[str, SpecConfig]:
     Raises:
         InputError: the method is unknown, or a setting is wrong or not read.
     """
+    given = {k.removeprefix(_PREFIX): v for k, v in vars(args).items() if k.startswith(_PREFIX)}
+    settings = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if not settings:
+        return parse_method(args.method)
     name, bracket, rest = args.method.partition("[")
-    settings = [rest.removesuffix("]")] if bracket else []
-    for key, value in vars(args).items():
-        if key.startswith(_PREFIX) and value is not None:
-            settings.append(f"{key.removeprefix(_PREFIX)}={value}")
-    return parse_method(f"{name}[{','.join(settings)}]" if settings else name)
+    settings = [rest.removesuffix("]"), *settings] if bracket else settings
+    return parse_method(f"{name}[{','.join(settings)}]")

@@ -83,12 +83,12 @@ class Option:
     @property
     def range(self) -> str:
         """From where to where values lie; nothing of names and of what is unbounded."""
-        low, high = self.low if self.above is None else self.above, self.high
-        if low is None and high is None:
-            return ""
-        if high is None:
-            return f"of {low:g} or more"
-        return f"from {-math.inf if low is None else low:g} to {high:g}"
+        if self.above is not None:
+            most = "" if self.high is None else f" and at most {self.high:g}"
+            return f"above {self.above:g}{most}"
+        if self.high is None:
+            return "" if self.low is None else f"of {self.low:g} or more"
+        return f"from {-math.inf if self.low is None else self.low:g} to {self.high:g}"
 
     @property
     def letter(self) -> str:

@@ -49,7 +49,7 @@ def test_compared_clips_and_their_files(video, tmp_path):
     assert code == 0
     record = json.loads(out)
     assert record == json.loads((tmp_path / "out" / "stats.json").read_text())
-    assert list(record["methods"]) == ["plain", "sdvg[tau=20.0]"]
+    assert list(record["methods"]) == ["plain", "sdvg[tau=20]"]
     assert record["call"]["num_frames"] == 21
     plain, sdvg = record["methods"].values()
     assert (plain["contract"], sdvg["contract"]) == ("exact", "lossy")
@@ -62,7 +62,7 @@ def test_compared_clips_and_their_files(video, tmp_path):
     assert sdvg["speedup_median"] > 0
     for row in (plain, sdvg):  # blocks are shown as they are made: all seconds count
         assert row["decode_seconds_median"] == row["seconds_median"]
-    names = ("plain-4", "plain-5", "sdvg-tau=20.0-4", "sdvg-tau=20.0-5")
+    names = ("plain-4", "plain-5", "sdvg-tau=20-4", "sdvg-tau=20-5")
     files = {"stats.json", *(f"{name}.{kind}" for name in names for kind in ("gif", "png", "mp4"))}
     assert {path.name for path in (tmp_path / "out").iterdir()} == files
     assert set(record["files"]) == files - {"stats.json"}
@@ -207,7 +207,7 @@ def test_strip_can_be_read(size, wanted):
         (["--tau", 300], "tau 300 is no threshold for reward 'router'"),
         (["--reward", "shapes_clip_score", "--compare"], "no tau is usual for reward 'shapes_clip"),
         (["--steps", 1001], "made in at most 1000 steps, not 1001"),
-        (["--tau", "nan"], "tau must be a number, or none, not 'nan'"),
+        (["--tau", "nan"], "tau must be a number, not 'nan'"),
         (["--reward", "hps"], "unknown reward 'hps'; did you mean 'hpsv2'"),
         (["--reward", "hpsv2"], "hpsv2 needs its weights: pass --weights PATH, where PATH is the"),
         (["--method", "sdvg[reward=hpsv2,tau=0.2]"], "hpsv2 needs its weights: pass --weights"),

@@ -138,7 +138,7 @@ def test_a_name_is_a_configuration(pipes, name):
     pipe.enable_speculation(method)
     assert pipe.speculation.method == method
     pipe.enable_speculation(f"{method}[{knob}=1]")
-    assert getattr(pipe.speculation, knob) == 1
+    assert pipe.speculation.options[knob] == 1
     pipe.disable_speculation()
     for wrong, said in (
         (f"{method}d", f"did you mean '{method}'"),

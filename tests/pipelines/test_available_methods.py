@@ -40,10 +40,10 @@ def test_the_router_is_asked_for_by_what_reads_its_rewards(tmp_path):
     names = ["plain", "drafter-only", "sdvg", "sdvg-adaptive", "random-routing"]
     tiny_pipeline().save_pretrained(tmp_path)
     assert runnable_in(tmp_path, "video") == names
-    needs = {name: SpecConfig(name).needs for name in names}
+    needs = {name: SpecConfig(name).resolve("video").needs for name in names}
     assert [name for name in names if "router" in needs[name]] == ["sdvg", "sdvg-adaptive"]
     assert needs["sdvg"] == ("drafter", "router")
-    assert SpecConfig("sdvg", reward="clip_score").needs == ("drafter",)
+    assert SpecConfig("sdvg", reward="clip_score").resolve("video").needs == ("drafter",)
     pipe = tiny_pipeline()
     bare = VideoPipeline(**{**pipe.components, "router": None})
     with pytest.raises(InputError, match="has no router: train one, or name a reward"):

@@ -62,7 +62,7 @@ def test_what_enable_speculation_takes():
         big, small = (LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=n)) for n in (2, 1))
 
     def enable(config: SpecConfig) -> None:
-        drafter = small.eval() if "drafter" in config.needs else None
+        drafter = small.eval() if "drafter" in config.resolve("vlm").needs else None
         mmspec.enable_speculation(big.eval(), config, drafter=drafter)
 
     for name, config in headless("vlm").items():

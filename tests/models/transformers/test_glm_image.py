@@ -204,7 +204,7 @@ def compare(model, method: str, asked: dict) -> torch.Tensor:
     theirs = model.generate(**asked)
     config = with_knobs(method, "vlm", window=8)
     mmspec.enable_speculation(
-        model, config, drafter_of(model) if "drafter" in config.needs else None
+        model, config, drafter_of(model) if "drafter" in config.resolve("vlm").needs else None
     )
     ours = model.generate(**asked)
     assert model.speculation_stats.fault is None

@@ -94,7 +94,7 @@ def test_windows_with_other_drafters(method):
     ids = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
     theirs = model.generate(ids, max_new_tokens=NEW, do_sample=False)
     wanted = SpecConfig(method)
-    enable_speculation(model, wanted, drafter if "drafter" in wanted.needs else None)
+    enable_speculation(model, wanted, drafter if "drafter" in wanted.resolve("vlm").needs else None)
     assert torch.equal(model.generate(ids, max_new_tokens=NEW, do_sample=False), theirs)
     assert model.speculation_stats.fault is None
 

@@ -91,7 +91,7 @@ def test_other_methods(saved, family, method):
     model = saved(family)
     inputs = asked(model, ROWS["ragged"])
     theirs = greedy(model, inputs)
-    drafter = shorter(model) if "drafter" in SpecConfig(method).needs else None
+    drafter = shorter(model) if "drafter" in SpecConfig(method).resolve("vlm").needs else None
     assert agree(ours(model, inputs, method, drafter), theirs)
     mmspec.disable_speculation(model)
 

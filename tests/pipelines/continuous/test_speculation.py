@@ -570,7 +570,6 @@ def test_plans_that_can_not_be_coupled(pipe, config, call, message):
     ("config", "message"),
     [
         (SpecConfig(method="sjd"), "is for a model that draws pictures, and this one draws"),
-        (SpecConfig(method="gamma-maximal", length="goodput"), "use 'constant' or 'heuristic'"),
     ],
 )
 def test_methods_that_do_not_fit(pipe, config, message):

@@ -123,7 +123,7 @@ def both(model, method: str, drafter=None, **asked):
     asked = {"max_new_tokens": NEW, "do_sample": False, **asked}
     disable_speculation(model)
     theirs = model.generate(**asked)
-    enable_speculation(model, config, drafter if "drafter" in config.needs else None)
+    enable_speculation(model, config, drafter if "drafter" in config.resolve("vlm").needs else None)
     ours = model.generate(**asked)
     assert model.speculation_stats.fault is None
     assert model.speculation_stats.method == method
@@ -292,7 +292,7 @@ def test_laws_are_those_of_transformers(models, laws, method, warpers):
     given = padded(PROMPTS[:2])
     knobs = {"num_draft_tokens": 3, "window": 4, "tree_nodes": 6, "siblings": "top"}
     config = with_knobs(method, "vlm", **knobs)
-    enable_speculation(target, config, drafter if "drafter" in config.needs else None)
+    enable_speculation(target, config, drafter if "drafter" in config.resolve("vlm").needs else None)
     torch.manual_seed(5)
     target.generate(**given, **warpers, do_sample=True, max_new_tokens=8)
     disable_speculation(target)

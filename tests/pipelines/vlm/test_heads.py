@@ -209,7 +209,7 @@ def test_the_gate_says_what_it_chose_question_by_question(known):
         (SpecConfig("mulo-sd"), None, "draws pictures, and this one writes text"),
         (SpecConfig("verdict"), None, "mmspec ask --method verdict --expert FOLDER"),
         (SpecConfig("draft"), None, "needs a draft model"),
-        (SpecConfig("plain", drafter="frozen", rule="reflection"), None, "judges vectors"),
+        (SpecConfig("reflection"), None, "draws pictures of continuous tokens, and this one writes"),
     ],
 )
 def test_what_a_model_refuses(known, config, head, said):
@@ -247,7 +247,7 @@ def test_a_head_in_training_mode(known):
         ({"method": "vispec", "draft_compressor": "divprune"}, "draft_compressor shortens"),
         ({"draft_compressor": "divprun"}, "did you mean 'divprune'"),
         ({"draft_compressor": "divprune", "draft_keep": 0}, "draft_keep must be above 0"),
-        ({"draft_compressor": "divprune", "draft_keep": 1.5}, "draft_keep must be from 0 to 1"),
+        ({"draft_compressor": "divprune", "draft_keep": 1.5}, "above 0 and at most 1, not 1.5"),
     ],
     ids=str,
 )
