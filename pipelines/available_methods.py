@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..files import read_object
-from ..methods import FIRST, Modality, SpecConfig, serving
+from ..methods import PIPELINES, Modality, SpecConfig, serving
 
 
 def components_in(folder: Path, modality: Modality) -> set[str]:
@@ -44,7 +44,7 @@ def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
 
     Of none the first of all: whoever runs it is told what it lacks.
     """
-    return next(filter(able, FIRST[modality]), FIRST[modality][0])
+    return next(filter(able, PIPELINES[modality].first), PIPELINES[modality].first[0])
 
 
 def _needs(method: str, modality: Modality) -> set[str]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..engine.protocols import Engine
 from ..errors import InputError
 from ..files import atomic_folder, read_object, write_json
-from ..methods import Modality, ResolvedConfig, SpecConfig, config_of
+from ..methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, config_of
 from ..models.embedded import readable
 from ..models.loading import load_component
 from ..registry import resolve
@@ -24,12 +24,6 @@ from .loading import DeviceMap, Loading, destination, moved
 
 PLAIN = SpecConfig(method="plain")
 _EMBEDDED = "embedded-"  # begins the names of models that ship
-PIPELINES: dict[Modality, str] = {  # of models with a folder of their own
-    "image": "mmspec.pipelines.image.pipeline:ImagePipeline",
-    "vlm": "mmspec.pipelines.vlm.pipeline:VlmPipeline",
-    "continuous": "mmspec.pipelines.continuous.pipeline:ContinuousImagePipeline",
-    "video": "mmspec.pipelines.video.pipeline:VideoPipeline",
-}
 
 
 class SpeculativePipeline(DiffusionPipeline):
@@ -294,7 +288,7 @@ def check_folder(
 
 def embedded_name(modality: Modality) -> str:
     """The name of a modality's embedded model among those that ship."""
-    name: str = resolve(PIPELINES[modality]).embedded
+    name: str = resolve(PIPELINES[modality].reference).embedded
     return name
 
 

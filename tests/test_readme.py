@@ -22,7 +22,7 @@ from mmspec.eval.methods import parse_methods
 from mmspec.eval.report.matrix import measured
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import suite_names
-from mmspec.methods import FIRST, parts, presets
+from mmspec.methods import PIPELINES, parts, presets
 from mmspec.train.recipes import STAGES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -260,7 +260,7 @@ def test_quick_start_begins_with_a_clone():
     assert typed[2] == "make picture"
     drawn, _ = (line for line in typed if line.startswith("mmspec generate"))
     (asked,) = (line for line in typed if line.startswith("mmspec ask"))
-    method, seed = FIRST["image"][0], build_parser().parse_args(words(drawn)).seed
+    method, seed = PIPELINES["image"].first[0], build_parser().parse_args(words(drawn)).seed
     assert f"out/{method}-{seed}.png" in asked
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...methods import Modality, ResolvedConfig, SpecConfig, presets
+from ...methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, presets
 from ...models.embedded import MODELS
-from ...pipelines.base import PIPELINES, embedded_name
+from ...pipelines.base import embedded_name
 from ...registry import resolve
 from ..schema import Report
 from .table import Cell, Row, Table
@@ -51,7 +51,7 @@ PUBLISHED = (
     Published(
         "image",
         "LlamaGen",
-        PIPELINES["image"],
+        PIPELINES["image"].reference,
         ("models/test_checkpoints", "llamagen/test_published"),
     ),
     Published(
@@ -64,17 +64,17 @@ PUBLISHED = (
     Published(
         "vlm",
         "LLaVA, Qwen-VL, InternVL, …",
-        PIPELINES["vlm"],
+        PIPELINES["vlm"].reference,
         ("transformers/test_vlm", "transformers/test_qwen_vl"),
     ),
     Published("vlm", "Llama, Qwen, …", None, ("transformers/test_causal",)),
     Published(
         "continuous",
         "MAR",
-        PIPELINES["continuous"],
+        PIPELINES["continuous"].reference,
         ("mar/test_published",),
     ),
-    Published("video", "Wan", PIPELINES["video"], ("wan/test_published",)),
+    Published("video", "Wan", PIPELINES["video"].reference, ("wan/test_published",)),
 )
 
 

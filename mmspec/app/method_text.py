@@ -8,10 +8,9 @@ from typing import Any
 
 from ..engine.laws import Contract
 from ..errors import InputError
-from ..methods import Modality, SpecConfig, parse_method, preset
+from ..methods import PIPELINES, Modality, SpecConfig, parse_method, preset
 from ..methods.config import all_options
 from ..methods.options import Option
-from ..methods.resolved import TOKENS
 from . import markup
 
 CONTRACTS: dict[Contract, str] = {
@@ -107,7 +106,7 @@ def about(config: SpecConfig | None, modality: Modality) -> str:
         return f'<div class="mm-about"><p>{markup.escape(sentence(NOTHING))}</p></div>'
     parts = config.resolve(modality)
     summary, kind = parts.preset.summary, parts.contract
-    of_ids = kind == "exact" and TOKENS[modality] == "ids"
+    of_ids = kind == "exact" and PIPELINES[modality].tokens == "ids"
     promise = CONTRACTS[kind] + (_GREEDY if of_ids else "")
     names = parts.parts
     made_of = f"Drafter {names['drafter']}, acceptance rule {names['rule']}, "

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..methods import Modality, serving
+from ..methods import PIPELINES, Modality, serving
 from ..pipelines.available_methods import runnable_in
-from ..pipelines.base import PIPELINES, embedded_name, locate, shipped
+from ..pipelines.base import embedded_name, locate, shipped
 from ..registry import resolve
 
 
@@ -80,7 +80,7 @@ class Shelf:
         offered = folder in self._folders[modality].values()
         if not offered and (last := self._typed.pop(modality, None)) is not None:
             self._kept.pop((modality, last), None)
-        pipe = resolve(PIPELINES[modality]).from_pretrained(folder).to(self.device)
+        pipe = resolve(PIPELINES[modality].reference).from_pretrained(folder).to(self.device)
         pipe.set_progress_bar_config(disable=True)
         made = self._kept[modality, folder] = Model(pipe)
         if folder is not None and not offered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..methods import FIRST, Modality, serving
+from ..methods import PIPELINES, Modality, serving
 from ..registry import resolve
 from ..worlds.shapes.vocabulary import COLORS, PLURALS
 from .generation_view import Side, Wish
@@ -69,7 +69,7 @@ class Tab:
     @property
     def first(self) -> tuple[str, ...]:
         """The methods to begin with: the first that a model can run."""
-        return FIRST[self.modality]
+        return PIPELINES[self.modality].first
 
     def make(self, pipe: Any, wish: Wish) -> Side:
         """A side of a wish."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import to_json
-from ..methods import FIRST, SpecConfig, serving
+from ..methods import PIPELINES, SpecConfig, serving
 from ..progress import say
 from .options import add_background, add_model, open_vlm, seed
 from .settings import add_settings, configured
@@ -25,8 +25,8 @@ def add_command(commands: Any) -> None:
     add_model(ask)
     ask.add_argument(
         "--method",
-        help=f"{', '.join(serving('vlm'))}; with settings: 'draft[num_draft_tokens=5]' "
-        f"(default: the first of {', '.join(FIRST['vlm'])} that the model has the parts for)",
+        help=f"{', '.join(serving('vlm'))}; with settings: 'draft[num_draft_tokens=5]' (default: "
+        f"the first of {', '.join(PIPELINES['vlm'].first)} that the model has the parts for)",
     )
     ask.add_argument(
         "--expert",

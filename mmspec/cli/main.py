@@ -12,7 +12,7 @@ from .. import __version__
 from ..devices import check_device
 from ..errors import InputError, absent, reason
 from ..files import to_json
-from ..methods import FIRST, Modality, SpecConfig, serving
+from ..methods import PIPELINES, Modality, SpecConfig, serving
 from ..models.truncation import gathered
 from ..progress import showing
 from . import ask as cli_ask
@@ -111,7 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="image: tokens are ids; continuous: they are vectors (default: what the model's are)",
     )
     methods = "; of --pipeline continuous: ".join(
-        f"{', '.join(serving(kind))} (default: {FIRST[kind][0]})" for kind in DRAWN
+        f"{', '.join(serving(kind))} (default: {PIPELINES[kind].first[0]})" for kind in DRAWN
     )
     generate.add_argument(
         "--method",
@@ -216,7 +216,7 @@ def _generate(args: argparse.Namespace) -> int:
     if args.pipeline is None:
         args.pipeline = draws(args.model)
     if args.method is None:
-        args.method = FIRST[args.pipeline][0]
+        args.method = PIPELINES[args.pipeline].first[0]
     _, config = configured(args)
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to draw")

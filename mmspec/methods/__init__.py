@@ -2,13 +2,14 @@
 
 from .config import SpecConfig
 from .names import config_of, parse_method
-from .presets import FIRST, MODALITIES, Modality, Preset
+from .parts.pipelines import MODALITIES, PIPELINES, Modality
+from .presets import Preset
 from .registry import parts, preset, presets
 from .resolved import ResolvedConfig
 
 __all__ = [
-    "FIRST",
     "MODALITIES",
+    "PIPELINES",
     "Modality",
     "Preset",
     "ResolvedConfig",

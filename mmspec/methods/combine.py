@@ -12,20 +12,20 @@ from .draft_size import MOST_NODES
 from .part import Drafter, Rule
 
 if TYPE_CHECKING:
+    from .parts.pipelines import PipelineKind
     from .resolved import ResolvedConfig
 
 _WHAT = {"ids": "token ids", "vectors": "vectors", "blocks": "blocks of video"}
 
 
-def check_combination(config: ResolvedConfig, tokens: str, does: str) -> None:
+def check_combination(config: ResolvedConfig, where: PipelineKind) -> None:
     """Raise an `InputError`, which says why, unless the parts of a configuration go together.
 
     Args:
         config: the configuration.
-        tokens: what tokens are where it is to work.
-        does: what a model does there.
+        where: it is to work.
     """
-    drafter, rule, length = config.drafter, config.rule, config.length
+    drafter, rule, length, tokens = config.drafter, config.rule, config.length, where.tokens
     _check_head(config)
     if config.preset.answers != "target" and drafter.drafts:
         raise InputError(f"method {config.method!r} asks no target: nobody could judge a draft")
@@ -41,7 +41,7 @@ def check_combination(config: ResolvedConfig, tokens: str, does: str) -> None:
             able = [n for n, p in registry.parts(part.kind).items() if p.tokens == tokens]
             raise InputError(
                 f"{part.kind} {part.name!r} {does_what} {_WHAT[part.tokens]}, and the tokens of a "
-                f"model that {does} are {_WHAT[tokens]}; use {either(able)}"
+                f"model that {where.does} are {_WHAT[tokens]}; use {either(able)}"
             )
     fits = own or tokens in length.tokens
     if not fits or (drafter.fixed and length.depth != "drafter"):

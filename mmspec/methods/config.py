@@ -12,11 +12,11 @@ from ..errors import InputError
 from ..registry import check_name, is_reference
 from . import registry
 from .options import Option, options_of
-from .presets import MODALITIES
-from .resolved import KEEP, KINDS, SLOTS, TOKENS, ResolvedConfig, resolve
+from .parts.pipelines import MODALITIES, PIPELINES
+from .resolved import KEEP, KINDS, SLOTS, ResolvedConfig, resolve
 
 if TYPE_CHECKING:
-    from .presets import Modality
+    from .parts.pipelines import Modality
 
 PARTS = ("drafter", "rule", "length", "head", "draft_compressor", "target_compressor")
 _RENAMED = {"wished_speedup": "target_speedup", "wished_quality": "target_quality"}  # since 0.1
@@ -207,9 +207,10 @@ def all_options() -> dict[str, Option]:
     return found
 
 
+@lru_cache
 def options_of_modality(modality: Modality) -> dict[str, Option]:
     """The options of the parts and methods that work for a modality, by name."""
-    tokens = TOKENS[modality]
+    tokens = PIPELINES[modality].tokens
     declared = [
         part.options
         for kind in KINDS

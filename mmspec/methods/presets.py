@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from .parts.drafters import StepsOptions
+from .parts.pipelines import MODALITIES, Modality
 
 Role = Literal["baseline", "method", "sceptic"]
-Modality = Literal["image", "vlm", "continuous", "video"]
-MODALITIES: tuple[Modality, ...] = get_args(Modality)
 _OF_IDS: tuple[Modality, ...] = ("image", "vlm")
 
 
@@ -298,11 +297,3 @@ PRESETS = (
         draft_share=(0.25, 0.5, 0.75, 1.0),
     ),
 )
-
-# the defaults of commands and demo: of each modality the first that a model has the parts for
-FIRST: dict[Modality, tuple[str, ...]] = {
-    "image": ("scd",),
-    "vlm": ("eagle", "draft", "prompt-lookup"),
-    "continuous": ("reflection",),
-    "video": ("sdvg",),
-}

@@ -18,7 +18,8 @@ from .combine import check_combination
 from .draft_size import DraftSize
 from .options import Option, options_of
 from .part import Drafter, DraftOptions, Head, Length, Offers, Part, Rule
-from .presets import Modality, Preset
+from .parts.pipelines import PIPELINES, Modality
+from .presets import Preset
 
 if TYPE_CHECKING:
     from ..engine.laws import Contract
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _KEPT = "share of a picture's tokens that the compressor leaves; none: it chooses itself"
 KEEP = Option("keep", 0.5, _KEPT, float, optional=True, high=1, above=0)
-TOKENS: dict[Modality, str] = {
-    "image": "ids",
-    "vlm": "ids",
-    "continuous": "vectors",
-    "video": "blocks",
-}
 KINDS = ("drafter", "rule", "length", "head")  # parts that have options
 SLOTS = ("draft", "target")  # whom a compressor shortens pictures for
 
@@ -222,14 +217,6 @@ class ResolvedConfig:
         return length.build(options, {**offers, **own})
 
 
-_DOES: dict[Modality, str] = {
-    "image": "draws pictures",
-    "vlm": "writes text",
-    "continuous": "draws pictures of continuous tokens",
-    "video": "makes videos",
-}
-
-
 def _drafters_depth(drafter: Drafter, length: Length) -> bool:
     return (
         drafter.tree or length.depth == "drafter" or (length.depth == "window" and drafter.window)
@@ -247,8 +234,8 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
     preset = registry.preset(config.method)
     if modality not in preset.serves:
         raise InputError(
-            f"method {config.method!r} is for a model that {_DOES[preset.serves[0]]}, and this one "
-            f"{_DOES[modality]}; see `mmspec ls methods`"
+            f"method {config.method!r} is for a model that {PIPELINES[preset.serves[0]].does}, and "
+            f"this one {PIPELINES[modality].does}; see `mmspec ls methods`"
         )
     if modality != "vlm" and (config.draft_compressor or config.target_compressor):
         raise InputError(
@@ -277,7 +264,7 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
         chosen,
         MappingProxyType(options),
     )
-    check_combination(made, TOKENS[modality], _DOES[modality])
+    check_combination(made, PIPELINES[modality])
     return made
 
 

@@ -292,7 +292,9 @@ def test_laws_are_those_of_transformers(models, laws, method, warpers):
     given = padded(PROMPTS[:2])
     knobs = {"num_draft_tokens": 3, "window": 4, "tree_nodes": 6, "siblings": "top"}
     config = with_knobs(method, "vlm", **knobs)
-    enable_speculation(target, config, drafter if "drafter" in config.resolve("vlm").needs else None)
+    enable_speculation(
+        target, config, drafter if "drafter" in config.resolve("vlm").needs else None
+    )
     torch.manual_seed(5)
     target.generate(**given, **warpers, do_sample=True, max_new_tokens=8)
     disable_speculation(target)

@@ -209,7 +209,11 @@ def test_the_gate_says_what_it_chose_question_by_question(known):
         (SpecConfig("mulo-sd"), None, "draws pictures, and this one writes text"),
         (SpecConfig("verdict"), None, "mmspec ask --method verdict --expert FOLDER"),
         (SpecConfig("draft"), None, "needs a draft model"),
-        (SpecConfig("reflection"), None, "draws pictures of continuous tokens, and this one writes"),
+        (
+            SpecConfig("reflection"),
+            None,
+            "pictures of continuous tokens, and this one writes",
+        ),
     ],
 )
 def test_what_a_model_refuses(known, config, head, said):
