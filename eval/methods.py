@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..methods import SpecConfig, parse_method, preset, presets
 from ..methods.names import name_of, settings_of, with_settings
 from ..methods.options import text_of
-from ..methods.parts.rules import ROUTER, RewardOptions
+from ..methods.parts.blocks import ROUTER, RewardOptions
 
 ALL = "all"
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from ..engine.stats import SpecStats
 from ..eval.frame_times import frame_times
-from ..methods.parts.drafters import BlockVideoOptions
+from ..methods.parts.blocks import BlockVideoOptions
 from ..pipelines.output import VideoBlock
 from ..pipelines.video.sizes import VideoSizes
 from . import markup

@@ -11,7 +11,7 @@ from ..devices import check_device
 from ..errors import InputError
 from ..files import to_json
 from ..methods import SpecConfig, serving
-from ..methods.parts.rules import RewardOptions
+from ..methods.parts.blocks import RewardOptions
 from ..models.truncation import gathered
 from ..progress import say
 from .options import add_model, folder, seed, shown_on_terminal

@@ -2,8 +2,8 @@
 
 from .config import SpecConfig
 from .names import config_of, parse_method
+from .part import Preset
 from .parts.pipelines import MODALITIES, PIPELINES, Modality
-from .presets import Preset
 from .registry import parts, preset, presets
 from .resolved import ResolvedConfig
 

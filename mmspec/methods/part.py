@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ..errors import InputError
 from ..registry import resolve
 from .options import NoOptions
+from .parts.pipelines import Modality
 
 if TYPE_CHECKING:
     from ..engine.laws import Contract
@@ -233,3 +234,45 @@ class Compressor(Part):
         """Names of all inputs beside the features."""
         needed = {"attention": self.needs_attention, "keys": self.needs_keys}
         return (*(name for name, needs in needed.items() if needs), *self.takes)
+
+
+Role = Literal["baseline", "method", "sceptic"]
+OF_IDS: tuple[Modality, ...] = ("image", "vlm")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method by name: which drafter, acceptance rule and length policy work together.
+
+    Attributes:
+        name: what users call it.
+        drafter, rule, length: the parts, by name.
+        summary: what it does, in a few words.
+        role: what a report calls its row: the baseline, a method, or the cheap alternative that a
+            sceptic asks for.
+        knob: the option that trades speed for quality, or speed alone.
+        sweep: values of the knob that draw its frontier, from safe to fast.
+        settings: options whose defaults are this method's own.
+        serves: modalities that it works for; "vlm" is text, with pictures in front of it or none;
+            tokens of "continuous" are vectors, of "video" blocks of latent frames.
+        head: the draft head that takes the place of a draft model, by name.
+        of: what it is for a modality, if that is another.
+        answers: who makes the output: the target, the draft model alone, or several experts.
+        options: of the method itself, by modality.
+    """
+
+    name: str
+    drafter: str
+    rule: str
+    summary: str
+    length: str = "constant"
+    role: Role = "method"
+    knob: str | None = None
+    sweep: tuple[float, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    serves: tuple[Modality, ...] = OF_IDS
+    head: str | None = None
+    of: Mapping[Modality, Preset] = field(default_factory=dict)
+    answers: Literal["target", "drafter", "experts"] = "target"
+    options: Mapping[Modality, type] = field(default_factory=dict)
+    kind: ClassVar[str] = "method"

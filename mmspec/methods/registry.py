@@ -9,25 +9,32 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import Any
 
 from ..errors import InputError, reason
 from ..registry import check_name, is_reference
-from .part import Drafter, Head, Length, Part, Rule
-from .parts import compressors, drafters, heads, lengths, rules
-from .presets import PRESETS, Preset
+from . import parts as declarations
+from .part import Drafter, Head, Length, Part, Preset, Rule
 
 GROUP = "mmspec.parts"
-_OWN = (rules, drafters, lengths, heads, compressors)
+_ROLES = ("baseline", "method", "sceptic")  # the order of lists
+
+
+def _own() -> Iterator[Part | Preset]:
+    """What every module of the folder `parts` declares."""
+    for found in iter_modules(declarations.__path__):
+        module = import_module(f"{declarations.__name__}.{found.name}")
+        yield from getattr(module, "PARTS", ())
 
 
 @lru_cache(maxsize=1)
 def _known() -> tuple[dict[str, dict[str, Any]], dict[str, Preset]]:
     parts: dict[str, dict[str, Any]] = {}
     presets: dict[str, Preset] = {}
-    own = [part for module in _OWN for part in module.PARTS]
-    for declared in (*own, *PRESETS, *_of_others()):
+    for declared in (*_own(), *_of_others()):
         table: dict[str, Any] = presets
         if isinstance(declared, Part):
             table = parts.setdefault(declared.kind, {})
@@ -36,7 +43,8 @@ def _known() -> tuple[dict[str, dict[str, Any]], dict[str, Preset]]:
                 f"two packages declare {declared.kind} {declared.name!r}; uninstall one of them"
             )
         table[declared.name] = declared
-    return parts, presets
+    ordered = sorted(presets.items(), key=lambda named: _ROLES.index(named[1].role))
+    return parts, dict(ordered)
 
 
 def _of_others() -> Iterator[Part | Preset]:

@@ -17,9 +17,8 @@ from . import registry
 from .combine import check_combination
 from .draft_size import DraftSize
 from .options import Option, options_of
-from .part import Drafter, DraftOptions, Head, Length, Offers, Part, Rule
+from .part import Drafter, DraftOptions, Head, Length, Offers, Part, Preset, Rule
 from .parts.pipelines import PIPELINES, Modality
-from .presets import Preset
 
 if TYPE_CHECKING:
     from ..engine.laws import Contract

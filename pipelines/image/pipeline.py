@@ -21,7 +21,7 @@ from ...engine.protocols import Engine
 from ...engine.stats import SpecStats
 from ...errors import InputError
 from ...methods import ResolvedConfig
-from ...methods.parts.drafters import MultiscaleOptions
+from ...methods.parts.pictures import MultiscaleOptions
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
 from ...models.llamagen.image_model import LlamaGenClassModel, LlamaGenImageModel

@@ -27,7 +27,7 @@ from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...errors import InputError
 from ...methods import ResolvedConfig
-from ...methods.parts.rules import LocalOptions
+from ...methods.parts.pictures import LocalOptions
 from ...models.codebook_neighbours import Neighbours
 from ...models.guided import GuidedDecoder
 from ...models.image_model import ImageModel

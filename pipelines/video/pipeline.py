@@ -16,8 +16,7 @@ from ...devices import wait
 from ...engine.draft import Context, Interrupted
 from ...errors import InputError
 from ...methods import Modality, ResolvedConfig, SpecConfig
-from ...methods.parts.drafters import StepsOptions
-from ...methods.parts.rules import RewardOptions
+from ...methods.parts.blocks import RewardOptions, StepsOptions
 from ...models.wan.clips import MOST_STEPS, WanClips
 from ...models.wan.frame_router import FrameRouter
 from ...models.wan.sampler import FewStepSampler

@@ -24,8 +24,7 @@ from ...engine.loop import run
 from ...engine.protocols import AcceptanceRule, Engine
 from ...errors import InputError
 from ...methods import ResolvedConfig
-from ...methods.parts.drafters import BlockVideoOptions
-from ...methods.parts.rules import RankOptions
+from ...methods.parts.blocks import BlockVideoOptions, RankOptions
 from ...models.wan.clips import WanClips
 from ...models.wan.target import VideoTarget
 from ...rewards.frames import FrameJudge

@@ -9,7 +9,7 @@ import pytest
 from mmspec.errors import InputError
 from mmspec.eval.methods import parse_methods, place, role, split_methods
 from mmspec.methods import Preset, SpecConfig, parse_method, presets
-from mmspec.methods.parts.rules import ROUTER_TAU
+from mmspec.methods.parts.blocks import ROUTER_TAU
 
 
 @pytest.fixture

@@ -95,6 +95,6 @@ def test_a_package_that_is_broken_is_left_out(installed, points, said):
 
 
 def test_a_name_that_is_taken(installed):
-    installed("a = mmspec.methods.parts.rules:PARTS")
+    installed("a = mmspec.methods.parts.token_rules:PARTS")
     with pytest.raises(InputError, match="two packages declare rule 'token'"):
         parts("rule")

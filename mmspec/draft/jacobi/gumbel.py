@@ -11,7 +11,7 @@ from torch import Tensor
 from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context
-from ...methods.parts.drafters import JacobiInit
+from ...methods.parts.windows import JacobiInit
 from .jacobi import JacobiDrafter
 
 

@@ -9,7 +9,7 @@ from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical
-from ...methods.parts.drafters import JacobiInit
+from ...methods.parts.windows import JacobiInit
 
 
 class JacobiDrafter:

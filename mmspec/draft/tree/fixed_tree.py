@@ -10,7 +10,7 @@ from torch import Tensor
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import OneHot
-from ...methods.parts.drafters import Siblings
+from ...methods.parts.shared import Siblings
 from ..draft_model import TokenModel, root_laws
 from ..sound_laws import faults, mended
 from .shape import TreeShape

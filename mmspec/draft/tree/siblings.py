@@ -9,7 +9,7 @@ from torch import Tensor
 from ...engine.coins import RoundCoins
 from ...engine.laws import Categorical, Law, OneHot
 from ...engine.laws import WithoutReplacement as Without
-from ...methods.parts.drafters import Siblings
+from ...methods.parts.shared import Siblings
 
 
 def draw_siblings(laws: Tensor, width: int, how: Siblings, coins: RoundCoins, drawn: int) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ..options import option
-from ..part import Head
+from ..part import Head, Preset
 
 _HERE = "mmspec.models.heads"
 Branch = Literal["pruning", "pooling", "convolution", "resampler", "text-only"]
@@ -20,6 +20,16 @@ class BranchOptions:
     """Of SpecVLM's head."""
 
     branch: Choice | None = option(None, "how pictures are shortened; none: as it was saved")
+
+
+def head_preset(head: str, summary: str, length: int, drafter: str = "model") -> Preset:
+    """A head over a language model that drafts chains.
+
+    What a good head draws stands as often at temperature 1 as its likeliest token does greedily,
+    and on a processor a tree's further nodes take longer than they gain.
+    """
+    settings = {"num_draft_tokens": length}
+    return Preset(head, drafter, "token", summary, settings=settings, serves=("vlm",), head=head)
 
 
 PARTS = (
@@ -68,4 +78,10 @@ PARTS = (
         blocks=True,
         paper="Chen et al. 2026",
     ),
+    head_preset("vispec", "eagle's head; a picture is a vector or two, and one for all text", 6),
+    head_preset("specvlm", "eagle's head; the question chooses how a picture is shortened", 6),
+    head_preset("msd", "eagle's head; pictures and text come in by ways of their own", 6),
+    head_preset("hydra", "small heads, each in the light of the tokens drafted before it", 6),
+    head_preset("flash", "a head with pooled pictures drafts several tokens a call", 5, "block"),
+    head_preset("dflash", "a small network denoises a block of masked tokens", 7, "block"),
 )

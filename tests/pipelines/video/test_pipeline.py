@@ -18,7 +18,7 @@ from wans import tiny_pipeline, tiny_wan
 from mmspec import SpecConfig, VideoPipeline
 from mmspec.errors import InputError
 from mmspec.methods import serving
-from mmspec.methods.parts.rules import ROUTER_TAU
+from mmspec.methods.parts.blocks import ROUTER_TAU
 from mmspec.models.wan.frame_router import FrameRouter
 from mmspec.models.wan.vae import decode_block
 from mmspec.models.wan.window import ContextWindow

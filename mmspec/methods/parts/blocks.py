@@ -1,0 +1,167 @@
+"""The drafter of blocks of video, and rules that route them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ..options import option
+from ..part import Drafter, DraftOptions, Preset, Rule
+from .shared import (
+    needs_drafter,
+)
+
+_ACCEPT = "mmspec.engine.accept.routing"
+ROUTER_TAU = 32.0
+
+
+ROUTER = "router"  # the reward that a pipeline has itself
+
+
+@dataclass(frozen=True)
+class StepsOptions(DraftOptions):
+    """Of the network that drafts blocks of video."""
+
+    draft_steps: int | None = option(
+        None,
+        "denoising steps of a drafted block; none: as many as its network was made for",
+        1,
+        1000,
+    )
+
+
+@dataclass(frozen=True)
+class BlockVideoOptions(StepsOptions):
+    """Of blocks of video."""
+
+    forced_blocks: int = option(1, "first blocks of a clip that the target makes", 0, 65536)
+    draft_ahead: bool | None = option(
+        None, "whether the next block is drafted while the last is judged; none: on a GPU"
+    )
+    ranks: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class RewardOptions:
+    """Of rules that judge blocks by a reward."""
+
+    frame_rule: Literal["worst", "mean"] = option(
+        "worst", "whose reward a block's is: which frame's"
+    )
+    reward: str = option(ROUTER, "what judges frames: a reward, or the pipeline's own router")
+
+    def needs(self) -> tuple[str, ...]:
+        """The router, unless a reward takes its place."""
+        return (ROUTER,) if self.reward == ROUTER else ()
+
+
+@dataclass(frozen=True)
+class ThresholdOptions(RewardOptions):
+    """Of a fixed threshold."""
+
+    tau: float = option(ROUTER_TAU, "what a drafted block's worst frame must score; less is faster")
+
+
+@dataclass(frozen=True)
+class ShareOptions:
+    """Of rules that are told how many drafts stand."""
+
+    draft_share: float = option(
+        0.5, "part of the drafted blocks that is to stand; more is faster", 0, 1
+    )
+
+
+@dataclass(frozen=True)
+class RankOptions(RewardOptions, ShareOptions):
+    """Of a threshold that adapts itself."""
+
+    target_speedup: float | None = option(
+        None, "in place of a share: plain generation's seconds over those of a clip", 1, 100
+    )
+    target_quality: float | None = option(
+        None, "in place of a share: the mean reward that drafts which stand have at least"
+    )
+
+    def rule(self) -> str:
+        """The class that does it."""
+        name = "reward_rank:RewardRankRule"
+        if self.target_quality is not None:
+            name = "reward_mean:RewardMeanRule"
+        return f"{_ACCEPT}.{name}"
+
+    def goals(self) -> str | None:
+        """Why not: a rule is told one goal."""
+        given = dict(target_speedup=self.target_speedup, target_quality=self.target_quality)
+        several = [name for name, value in given.items() if value is not None]
+        several = ["draft_share", *several] if self.draft_share != 0.5 else several
+        return f"{' and '.join(several)} are goals; leave one" if len(several) > 1 else None
+
+
+def _of_blocks(
+    name: str, rule: str, summary: str, role: Any = "method", **knob: tuple[float, ...]
+) -> Preset:
+    """Blocks of video, drafted by a cheap model and routed by a rule with a knob."""
+    ((option, sweep),) = knob.items()
+    more: Any = dict(role=role, knob=option, sweep=sweep, serves=("video",))
+    return Preset(name, "block-video", rule, summary, **more)
+
+
+PARTS = (
+    Drafter(
+        "block-video",
+        "mmspec.draft.video.block_video:BlockVideoDrafter",
+        "a small block-causal model drafts the next block of a clip",
+        BlockVideoOptions,
+        tokens="blocks",
+        needs=needs_drafter,
+    ),
+    Rule(
+        "reward-threshold",
+        f"{_ACCEPT}.reward_threshold:RewardThresholdRule",
+        "a block stands where a reward is content with it",
+        ThresholdOptions,
+        contract="lossy",
+        tokens="blocks",
+        rewarded=True,
+        needs=ThresholdOptions.needs,
+    ),
+    Rule(
+        "reward-rank",
+        RankOptions.rule,
+        "a block stands by its rank among those before it",
+        RankOptions,
+        {"wish": "target_quality"},
+        contract="lossy",
+        tokens="blocks",
+        rewarded=True,
+        needs=RankOptions.needs,
+        check=lambda options, drafter: options.goals(),
+    ),
+    Rule(
+        "random-routing",
+        f"{_ACCEPT}.random_routing:RandomRoutingRule",
+        "a block stands by chance",
+        ShareOptions,
+        contract="lossy",
+        tokens="blocks",
+    ),
+    _of_blocks(
+        "sdvg",
+        "reward-threshold",
+        "a small model drafts each block, which stands if its worst frame scores enough",
+        tau=(34.0, 32.0, 30.0, 28.0),
+    ),
+    _of_blocks(
+        "sdvg-adaptive",
+        "reward-rank",
+        "sdvg with a target share of drafts, speed-up or mean score in place of a fixed threshold",
+        draft_share=(0.25, 0.5, 0.75, 0.9),
+    ),
+    _of_blocks(
+        "random-routing",
+        "random-routing",
+        "a small model drafts each block, which stands by chance, nobody looks at it",
+        role="sceptic",
+        draft_share=(0.25, 0.5, 0.75, 1.0),
+    ),
+)

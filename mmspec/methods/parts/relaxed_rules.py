@@ -1,0 +1,158 @@
+"""Relaxed acceptance rules of token ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..options import option
+from ..part import Offers, Preset, Rule
+from .shared import (
+    NearestOptions,
+)
+
+_HERE = "mmspec.engine.accept"
+LanternVariant = Literal["paper", "released"]
+
+
+@dataclass(frozen=True)
+class LanternOptions(NearestOptions):
+    """Of LANTERN."""
+
+    lantern_delta: float = option(
+        0.1, "probability that like tokens may lend; more is faster and further off", 0, 1
+    )
+    lantern_variant: LanternVariant = option(
+        "paper", "what the paper says, or what the authors' code computes"
+    )
+
+
+@dataclass(frozen=True)
+class LanternPlusPlusOptions(NearestOptions):
+    """Of LANTERN++."""
+
+    lantern_lambda: float = option(
+        2.0, "how often a token counts for its own probability; more is faster", 1, 1e6
+    )
+    lantern_variant: LanternVariant = option(
+        "paper", "what the paper says, or what the authors' code computes"
+    )
+
+
+@dataclass(frozen=True)
+class GroupedOptions:
+    """Of grouped verification."""
+
+    group_size: int = option(
+        14, "tokens that are judged as one; more is faster and further off", 1, 65536
+    )
+    group_probability: float | None = option(
+        0.15,
+        "how far a group's probabilities may be from the drafted token's; none: anywhere",
+        0,
+        1,
+    )
+    group_distance: float | None = option(
+        None, "how far its codes may be from the drafted token's; none: anywhere", 0, 1e6
+    )
+
+
+@dataclass(frozen=True)
+class CoolOptions:
+    """Of annealed relaxation."""
+
+    cool_delta: float = option(
+        1.0, "how far the test is relaxed; more is faster and further off", 0, 1e6
+    )
+    cool_nu: float = option(0.7, "how much less it is relaxed from token to token", 0, 100)
+    cool_length: int = option(8, "tokens over which it is relaxed by cool_delta on average", 1, 256)
+
+
+def _nearest(options: Any, offers: Offers) -> Any:
+    """The table of nearest codes; the released rules look at one more."""
+    return offers["nearest"]()(options.neighbours + (options.lantern_variant == "released"))
+
+
+def _lantern(name: str) -> Any:
+    """The class of a variant."""
+    own = f"{_HERE}.lantern.{name}"
+    released = f"{_HERE}.lantern.released:ReleasedLanternRule"
+    return lambda options: released if options.lantern_variant == "released" else own
+
+
+PARTS = (
+    Rule(
+        "lantern",
+        _lantern("lantern:LanternRule"),
+        "a token's nearest codes lend it probability, up to δ",
+        LanternOptions,
+        {"neighbours": _nearest, "k": "neighbours", "delta": "lantern_delta"},
+        contract="lossy",
+        trees=True,
+        paper="Jang et al. 2024",
+    ),
+    Rule(
+        "lantern++",
+        _lantern("lantern_plus_plus:LanternPlusPlusRule"),
+        "a token's nearest codes lend it probability, up to λ times its own",
+        LanternPlusPlusOptions,
+        {"neighbours": _nearest, "k": "neighbours", "lam": "lantern_lambda"},
+        contract="lossy",
+        trees=True,
+        paper="Park et al. 2025",
+    ),
+    Rule(
+        "grouped",
+        f"{_HERE}.grouped:GroupedRule",
+        "tokens of about the same probability are judged as a group",
+        GroupedOptions,
+        {"probability_bound": "group_probability", "distance_bound": "group_distance"},
+        contract="lossy",
+        greedy=True,
+        paper="So et al. 2025",
+    ),
+    Rule(
+        "cool",
+        f"{_HERE}.cool:CoolRule",
+        "the ratio test is relaxed, and less so further into the draft",
+        CoolOptions,
+        {"delta": "cool_delta", "length": "cool_length", "nu": "cool_nu"},
+        contract="bounded",
+        greedy=True,
+        paper="Li et al. 2026",
+    ),
+    Preset(
+        "lantern",
+        "dynamic-tree",
+        "lantern",
+        "a token stands if its nearest codes are likely enough with it, by δ",
+        knob="lantern_delta",
+        sweep=(0.02, 0.05, 0.1, 0.2),
+        serves=("image",),
+    ),
+    Preset(
+        "lantern++",
+        "tree",
+        "lantern++",
+        "lantern's test by λ times the token's own probability, on a fixed tree",
+        knob="lantern_lambda",
+        sweep=(1.5, 2.0, 5.0, 20.0),
+        serves=("image",),
+    ),
+    Preset(
+        "gsd",
+        "jacobi",
+        "grouped",
+        "tokens of about the same probability are judged as a group",
+        knob="group_size",
+        sweep=(3, 10, 20, 50),
+    ),
+    Preset(
+        "cool-sd",
+        "jacobi",
+        "cool",
+        "the ratio test is relaxed, and less so further into the draft",
+        knob="cool_delta",
+        sweep=(0.5, 1.0, 2.0, 4.0),
+    ),
+)

@@ -1,0 +1,187 @@
+"""Drafters of trees of token ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..options import option
+from ..part import Drafter, DraftOptions, Preset
+from .heads import head_preset
+from .shared import (
+    SiblingsOptions,
+    needs_drafter,
+)
+
+_HERE = "mmspec.draft"
+
+
+@dataclass(frozen=True)
+class WidthsOptions(DraftOptions):
+    """Of trees of a fixed shape."""
+
+    tree_widths: tuple[int, ...] = option(
+        (3, 2, 1, 1), "children of a node, level by level: 3,2 makes 3 + 6 nodes", 1
+    )
+
+    def first(self, stride: int) -> int:
+        return len(self.tree_widths)
+
+    def nodes(self, depth: int) -> int:
+        level, nodes = 1, 0
+        for width in self.tree_widths[:depth]:
+            level *= width
+            nodes += level
+        return nodes
+
+
+@dataclass(frozen=True)
+class TreeOptions(WidthsOptions, SiblingsOptions):
+    """Of a draft model's tree of a fixed shape."""
+
+    @property
+    def ranks(self) -> bool:  # type: ignore[override]
+        """Whether the likeliest tokens are drafted."""
+        return self.siblings == "top"
+
+    def calls(self, depth: int) -> list[int]:
+        """One a level; all but the first read the root and the tree so far."""
+        return [1 + self.nodes(level) for level in range(min(depth, self.first(1)))]
+
+
+@dataclass(frozen=True)
+class NodesOptions(DraftOptions):
+    """Of trees that are cut to size."""
+
+    tree_nodes: int = option(48, "drafts in the tree", 1, 256)
+
+
+@dataclass(frozen=True)
+class DynamicTreeOptions(NodesOptions, SiblingsOptions):
+    """Of a tree that grows where it is likely."""
+
+    tree_depth: int = option(5, "how far ahead the tree of drafts goes", 1, 64)
+    tree_width: int = option(4, "children of a node", 1, 256)
+    tree_beam: int = option(4, "nodes of a level that get children", 1, 256)
+
+    @property
+    def ranks(self) -> bool:  # type: ignore[override]
+        """Whether the likeliest tokens are drafted."""
+        return self.siblings == "top"
+
+    def first(self, stride: int) -> int:
+        return self.tree_depth
+
+    def nodes(self, depth: int) -> int:
+        return min(sum(self._levels(depth)), self.tree_nodes)
+
+    def drawn(self, depth: int) -> int:
+        """Nodes that are drawn and dropped count, too; of the likeliest ones none is."""
+        return self.nodes(depth) if self.ranks else sum(self._levels(depth))
+
+    def calls(self, depth: int) -> list[int]:
+        """One a level; all but the first read the root and the nodes that get children."""
+        levels = self._levels(min(depth, self.tree_depth))
+        read = [min(level, self.tree_beam) for level in levels]
+        return [1 + sum(read[:level]) for level in range(len(levels))]
+
+    def _levels(self, depth: int) -> list[int]:
+        """Nodes of each of the first levels."""
+        levels: list[int] = []
+        for _ in range(min(depth, self.tree_depth)):
+            levels.append(min(levels[-1] if levels else 1, self.tree_beam) * self.tree_width)
+        return levels
+
+
+@dataclass(frozen=True)
+class MergedOptions(NodesOptions):
+    """Of several drafters under one root; `nodes` and others are those of its drafters together."""
+
+    merge: tuple[str, ...] = option(
+        ("coupled-jacobi", "tree"), "drafters of the tree; the first one's nodes are tried first"
+    )
+
+    def first(self, stride: int) -> int:
+        return 0
+
+    def nodes(self, depth: int) -> int:
+        return 0
+
+
+_GROWN: Any = dict(tree=True, model="token", one_law=lambda o: o.siblings == "independent")
+
+_DYNAMIC: Any = dict(
+    options=DynamicTreeOptions,
+    arguments={name: f"tree_{name}" for name in ("depth", "width", "beam", "nodes")},
+    knob="tree_depth",
+    paper="Li et al. 2024",
+    **_GROWN,
+)
+
+
+PARTS = (
+    Drafter(
+        "tree",
+        f"{_HERE}.tree.fixed_tree:TreeDrafter",
+        "a smaller model drafts a tree of a fixed shape",
+        TreeOptions,
+        {"widths": "tree_widths"},
+        needs=needs_drafter,
+        merges=True,
+        **_GROWN,
+    ),
+    Drafter(
+        "dynamic-tree",
+        f"{_HERE}.tree.dynamic_tree:DynamicTreeDrafter",
+        "a smaller model drafts a tree that grows where it is likely",
+        needs=needs_drafter,
+        merges=True,
+        **_DYNAMIC,
+    ),
+    Drafter(
+        "eagle",
+        f"{_HERE}.tree.dynamic_tree:DynamicTreeDrafter",
+        "a head on the target's features drafts a tree that grows where it is likely",
+        needs=lambda options: ("eagle",),
+        **_DYNAMIC,
+    ),
+    Drafter(
+        "merged",
+        f"{_HERE}.tree.merged:MergedDrafter",
+        "several drafters' trees under one root",
+        MergedOptions,
+        {"nodes": "tree_nodes"},
+        tree=True,
+        knob="tree_nodes",
+        paper="Zbib et al. 2026",
+    ),
+    Drafter(
+        "recycling",
+        f"{_HERE}.tree.token_recycling:RecyclingDrafter",
+        "the target's own runners-up draft a tree",
+        WidthsOptions,
+        {"widths": "tree_widths"},
+        tree=True,
+        merges=True,
+        paper="Luo et al. 2024",
+    ),
+    Preset("tree", "tree", "recursive", "a smaller model drafts a tree"),
+    Preset(
+        "dynamic-tree", "dynamic-tree", "recursive", "a smaller model's tree, deep where it is sure"
+    ),
+    Preset(
+        "eagle",
+        "eagle",
+        "recursive",
+        "a one-layer head on the target's features drafts a tree",
+        of={
+            "vlm": head_preset(
+                "eagle", "a one-layer head on the target's features drafts a chain", 6
+            )
+        },
+    ),
+    Preset("merged", "merged", "recursive", "several drafters' trees, fused"),
+    Preset(
+        "token-recycling", "recycling", "recursive", "a tree of the target's earlier runners-up"
+    ),
+)

@@ -1,0 +1,138 @@
+"""Drafters and rules of continuous tokens, whose laws are normal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..options import option
+from ..part import Drafter, Preset, Rule
+from .shared import (
+    ChainOptions,
+    needs_drafter,
+)
+
+_DRAFT = "mmspec.draft.denoising"
+_ACCEPT = "mmspec.engine.accept.gaussian"
+
+
+@dataclass(frozen=True)
+class IndependentOptions:
+    """Of CSpD as it was released."""
+
+    softening: float = option(
+        42.0, "how much the test is softened; more is faster and further off", 1, 1e6
+    )
+
+
+_VECTORS: Any = dict(tokens="vectors", depth="num_draft_tokens")
+
+
+def _of_steps(name: str, rule: str, summary: str) -> Preset:
+    """Denoising steps of a vector, drafted by the target's last prediction and judged."""
+    return Preset(
+        name,
+        "frozen",
+        rule,
+        summary,
+        knob="num_draft_tokens",
+        sweep=(2, 4, 8, 16),
+        settings={"num_draft_tokens": 8},
+        serves=("continuous",),
+    )
+
+
+PARTS = (
+    Drafter(
+        "frozen",
+        f"{_DRAFT}.frozen:FrozenDrafter",
+        "the target's own last prediction drafts denoising steps",
+        ChainOptions,
+        paper="De Bortoli et al. 2025",
+        **_VECTORS,
+    ),
+    Drafter(
+        "denoiser",
+        f"{_DRAFT}.small_head:DenoisingDrafter",
+        "a smaller head drafts denoising steps",
+        ChainOptions,
+        {"denoiser": "small"},
+        needs=needs_drafter,
+        **_VECTORS,
+    ),
+    Drafter(
+        "aligned",
+        f"{_DRAFT}.aligned:AlignedDrafter",
+        "a smaller model drafts whole tokens with the target's noises",
+        ChainOptions,
+        needs=needs_drafter,
+        fixed=True,
+        whole=True,
+        paper="Wang et al. 2024",
+        **_VECTORS,
+    ),
+    Rule(
+        "reflection",
+        f"{_ACCEPT}.reflection:ReflectionRule",
+        "what falls is mirrored",
+        tokens="vectors",
+        paper="De Bortoli et al. 2025",
+    ),
+    Rule(
+        "gamma-maximal",
+        f"{_ACCEPT}.gamma_maximal:GammaMaximalRule",
+        "what falls is drawn from the residual",
+        tokens="vectors",
+        paper="De Bortoli et al. 2025",
+    ),
+    Rule(
+        "gaussian-block",
+        f"{_ACCEPT}.block:GaussianBlockRule",
+        "denoising steps are judged together",
+        tokens="vectors",
+        paper="Sun et al. 2024",
+    ),
+    Rule(
+        "cspd-independent",
+        f"{_ACCEPT}.independent:IndependentRule",
+        "each token by itself, none is taken back",
+        IndependentOptions,
+        contract="lossy",
+        tokens="vectors",
+        independent=True,
+        paper="Wang et al. 2024",
+    ),
+    _of_steps(
+        "gamma-maximal",
+        "gamma-maximal",
+        "the last prediction drafts denoising steps; what falls is drawn from the residual",
+    ),
+    _of_steps(
+        "gaussian-block",
+        "gaussian-block",
+        "gamma-maximal whose drafted steps are judged together",
+    ),
+    _of_steps(
+        "reflection",
+        "reflection",
+        "gamma-maximal whose fallen steps are mirrored, not drawn anew: less work a step",
+    ),
+    Preset(
+        "cspd",
+        "aligned",
+        "gamma-maximal",
+        "a smaller model with the same noises, judged at the last noisy step; saves no calls",
+        settings={"num_draft_tokens": 1},
+        serves=("continuous",),
+    ),
+    Preset(
+        "cspd-independent",
+        "aligned",
+        "cspd-independent",
+        "iterations of a smaller model with the same noises, none taken back, by a softened test",
+        knob="softening",
+        sweep=(1.0, 4.0, 16.0, 42.0),
+        settings={"num_draft_tokens": 8},
+        serves=("continuous",),
+    ),
+)
