@@ -55,7 +55,7 @@ class VlmModality:
         if strange:
             raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
         if pipe is not None:
-            configs = [config.serving("vlm") for config in methods_of(job).values()]
+            configs = [config.resolve("vlm") for config in methods_of(job).values()]
             for config in configs:
                 pipe.check_speculation(config)
             check_experts(job)

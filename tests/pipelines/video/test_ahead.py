@@ -118,7 +118,7 @@ def test_same_clips(pipe, tau, name):
     on, off = (make(pipe, config, ahead=ahead, **call) for ahead in (True, False))
     assert same(on, off)
     assert off.stats.wasted == 0
-    forced = SpecConfig(**config).forced_blocks
+    forced = SpecConfig(**config).resolve("video").options["forced_blocks"]
     fallen = [maker == "target" for clip in on.made_by for maker in clip[forced : BLOCKS - 1]]
     assert on.stats.wasted <= sum(fallen)
     if name in RAGGED:  # one clip's draft stands where the other's falls
@@ -284,7 +284,7 @@ def test_same_clips_on_a_gpu(tau, name):
 def test_setting_of_a_method(text, value):
     name, config = parse_method(text)
     assert name == text
-    assert config.draft_ahead is value
+    assert config.resolve("video").options["draft_ahead"] is value
 
 
 def test_cpu_drafts_ahead_only_if_asked(pipe, tau, monkeypatch):

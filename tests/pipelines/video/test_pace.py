@@ -179,9 +179,9 @@ def test_a_wished_mean_reward_is_reached(pipe, wish, tmp_path):
     ("knobs", "word"),
     [
         (dict(target_speedup=0.5), "target_speedup must be from 1 to 100, not 0.5"),
-        (dict(target_quality=math.nan), "target_quality must be from -inf to inf"),
+        (dict(target_quality=math.nan), "target_quality must be a number, not nan"),
         (dict(target_speedup=2.0, target_quality=3.0), "target_speedup and target_quality are"),
-        (dict(draft_share=0.2, target_speedup=2.0), "draft_share and target_speedup are wishes"),
+        (dict(draft_share=0.2, target_speedup=2.0), "draft_share and target_speedup are goals"),
         (dict(method="sdvg", target_speedup=2.0), "target_speedup is a setting of 'reward-rank'"),
     ],
 )

@@ -643,10 +643,19 @@ def test_wrong_calls(pipe, call, word):
     ("knobs", "word"),
     [
         (dict(method="draft"), "method 'draft' is for a model that draws pictures"),
-        (dict(method="plain", drafter="lookup"), "are not for a model that makes videos"),
-        (dict(method="sdvg", rule="token"), "do not go together"),
-        (dict(method="sdvg", length="heuristic"), "drafts one block a round"),
-        (dict(method="sdvg", tau=math.nan), "tau must be from -inf to inf"),
+        (
+            dict(method="plain", drafter="lookup"),
+            "are blocks of video; use 'null' or 'block-video'",
+        ),
+        (
+            dict(method="sdvg", rule="token"),
+            "judges token ids, and the tokens of a model that makes",
+        ),
+        (
+            dict(method="sdvg", length="heuristic"),
+            "has no figures for what drafter 'block-video' drafts",
+        ),
+        (dict(method="sdvg", tau=math.nan), "tau must be a number, not nan"),
         (dict(method="sdvg", frame_rule="best"), "unknown frame_rule 'best'"),
         (dict(method="sdvg", forced_blocks=-1), "forced_blocks must be an integer from 0"),
         (dict(method="random-routing", draft_share=2), "draft_share must be from 0 to 1"),
@@ -752,10 +761,10 @@ def test_models_that_are_not_block_causal(pipe, tmp_path):
 
 
 def test_routing_is_for_video_alone():
-    config = SpecConfig("draft", drafter="block-video", rule="random-routing", num_draft_tokens=1)
-    for knobs in (config, SpecConfig("plain", rule="reward-rank")):
-        with pytest.raises(InputError, match="are not for a model that draws pictures"):
-            knobs.resolve("image")
+    with pytest.raises(InputError, match="drafts blocks of video, and the tokens of a model that"):
+        SpecConfig("draft", drafter="block-video", rule="random-routing")
+    with pytest.raises(InputError, match="judges blocks of video, and the tokens of a model that"):
+        SpecConfig("plain", rule="reward-rank").resolve("image")
     with pytest.raises(InputError, match="method 'sdvg' is for a model that makes videos"):
         SpecConfig("sdvg").resolve("continuous")
 
