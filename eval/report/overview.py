@@ -61,11 +61,13 @@ def overview(paths: Sequence[Path], base: Path, short: bool = False) -> str:
         raise InputError(f"no report that timed {LEAST} prompts or more, or judged without timing")
     if short:
         return _short(told, base)
-    sections = [
-        f"### {_title(report)}\n\n{_ran(path, report, base)}\n\n{_table(_COLUMNS, _rows(report))}"
-        for path, report in told.items()
-    ]
-    return "\n\n".join([RULE, *sections]) + "\n"
+    blocks = [RULE]
+    for path, report in told.items():
+        blocks += [f"### {_title(report)}", _ran(path, report, base)]
+        for call, part in parts(report).items():
+            blocks += [f"#### {call}"] if call else []
+            blocks.append(_table(_COLUMNS, _rows(part)))
+    return "\n\n".join(blocks) + "\n"
 
 
 def _table(columns: Sequence[str], rows: Iterable[Row]) -> str:
@@ -138,23 +140,19 @@ def telling(report: Report) -> list[str]:
     return list(dict.fromkeys(best))
 
 
-def _rows(report: Report) -> Iterator[Row]:
-    for part in parts(report).values():
-        metric = first_metric(part)
-        for name in telling(part):
-            row = part.methods[name]
-            quality = Cell() if metric is None else quality_cell(part, metric, row)
-            if metric is not None and quality.text != f.MISSING:
-                quality = Cell(f"{metric} {quality.line()}")
-            cells = (
-                Cell(row.contract),
-                fewer_calls(part, row),
-                _emitted(report, row),
-                speedup(row),
-                _whole(row),
-                quality,
-            )
-            yield Row(_name(name, row), cells)
+def _rows(part: Report) -> Iterator[Row]:
+    """The rows that `RULE` names, of one way to call, which their names then leave out."""
+    metric = first_metric(part)
+    for name in telling(part):
+        row = part.methods[name]
+        quality = Cell() if metric is None else quality_cell(part, metric, row)
+        if metric is not None and quality.text != f.MISSING:
+            quality = Cell(f"{metric} {quality.line()}")
+        cells = (
+            *(Cell(row.contract), fewer_calls(part, row), _emitted(part, row)),
+            *(speedup(row), _whole(row), quality),
+        )
+        yield Row(_name(name.removesuffix(f"@{row.call}"), row), cells)
 
 
 def _name(name: str, row: MethodResult) -> str:
@@ -162,7 +160,9 @@ def _name(name: str, row: MethodResult) -> str:
 
 
 def _notes(report: Report) -> str:
-    return "; ".join(said for phrase, said in TOLD.items() if any(phrase in n for n in report.notes))
+    return "; ".join(
+        said for phrase, said in TOLD.items() if any(phrase in n for n in report.notes)
+    )
 
 
 def _page(path: Path, base: Path) -> str:
