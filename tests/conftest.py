@@ -15,7 +15,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of i
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # for `mutants`, `rounding`, `toys` and `vlms`, under importmode=importlib
-for room in ("", "engine", "models"):
+_ACCEPT = ("engine/accept", "engine/accept/gaussian", "engine/accept/lantern")
+for room in ("", "engine", "models", *_ACCEPT):
     sys.path.append(str(Path(__file__).parent / room))
 
 

@@ -43,50 +43,51 @@ LEAST_SECONDS, TIMES = 60.0, 4.0  # how long a mutant may take
 SHARED = ("pytest", "hypothesis", "torch", "transformers.generation.logits_process", "diffusers")
 
 # by file of mmspec/: the tests beside it (the quickest first), and how many mutants are drawn
-_GAUSSIAN = "engine/gaussian_parts engine/gaussian_rules engine/unequal_deviations"
+_NORMAL = "engine/accept/gaussian"
+_GAUSSIAN = f"{_NORMAL}/parts {_NORMAL}/rules {_NORMAL}/unequal_deviations"
 TESTS: dict[str, tuple[str, int]] = {
-    "engine/accept/block": ("engine/block_rule", 4),
-    "engine/accept/chain": ("engine/token_rule engine/block_rule", 4),
-    "engine/accept/cool": ("engine/cool_rule", 3),
-    "engine/accept/excess": (f"engine/excess {_GAUSSIAN}", 6),
-    "engine/accept/gamma_maximal": (_GAUSSIAN, 2),
-    "engine/accept/gaussian": (_GAUSSIAN, 3),
-    "engine/accept/gaussian_block": (_GAUSSIAN, 3),
-    "engine/accept/greedy": ("engine/greedy_rule", 1),
-    "engine/accept/grouped": ("engine/grouped_rule", 4),
-    "engine/accept/in_turn": ("engine/recursive_rule", 3),
-    "engine/accept/independent": ("engine/gaussian_parts", 1),
-    "engine/accept/kseq": ("engine/k_seq_rule", 4),
-    "engine/accept/lantern": ("engine/lantern_rule", 2),
-    "engine/accept/lantern_released": ("engine/lantern_released", 2),
-    "engine/accept/lanternpp": ("engine/lantern_rule", 2),
-    "engine/accept/local": ("engine/advance engine/local_rule", 5),
-    "engine/accept/pooling": ("engine/lantern_rule", 2),
-    "engine/accept/recursive": ("engine/recursive_rule", 1),
-    "engine/accept/reflection": ("engine/reflection", 5),
-    "engine/accept/reward_mean": ("engine/routing_rules", 2),
-    "engine/accept/reward_rank": ("engine/routing_rules", 3),
-    "engine/accept/routing": ("engine/routing_rules", 2),
-    "engine/accept/token": ("engine/token_rule", 2),
-    "engine/accept/tree": ("engine/recursive_rule engine/k_seq_rule", 4),
+    "engine/accept/block": ("engine/accept/block", 4),
+    "engine/accept/chain": ("engine/accept/token engine/accept/block", 4),
+    "engine/accept/cool": ("engine/accept/cool", 3),
+    "engine/accept/gaussian/excess": (f"engine/accept/gaussian/excess {_GAUSSIAN}", 6),
+    "engine/accept/gaussian/gamma_maximal": (_GAUSSIAN, 2),
+    "engine/accept/gaussian/base": (_GAUSSIAN, 3),
+    "engine/accept/gaussian/block": (_GAUSSIAN, 3),
+    "engine/accept/greedy": ("engine/accept/greedy", 1),
+    "engine/accept/grouped": ("engine/accept/grouped", 4),
+    "engine/accept/in_turn": ("engine/accept/recursive", 3),
+    "engine/accept/gaussian/independent": ("engine/accept/gaussian/parts", 1),
+    "engine/accept/kseq": ("engine/accept/kseq", 4),
+    "engine/accept/lantern/lantern": ("engine/accept/lantern/lantern", 2),
+    "engine/accept/lantern/released": ("engine/accept/lantern/released", 2),
+    "engine/accept/lantern/lantern_plus_plus": ("engine/accept/lantern/lantern", 2),
+    "engine/accept/local": ("engine/advance engine/accept/local", 5),
+    "engine/accept/lantern/pooling": ("engine/accept/lantern/lantern", 2),
+    "engine/accept/recursive": ("engine/accept/recursive", 1),
+    "engine/accept/gaussian/reflection": ("engine/accept/gaussian/reflection", 5),
+    "engine/accept/routing/reward_mean": ("engine/accept/routing/rules", 2),
+    "engine/accept/routing/reward_rank": ("engine/accept/routing/rules", 3),
+    "engine/accept/routing/base": ("engine/accept/routing/rules", 2),
+    "engine/accept/token": ("engine/accept/token", 2),
+    "engine/accept/tree": ("engine/accept/recursive engine/accept/kseq", 4),
     "engine/cache": ("engine/cache", 4),
     "engine/coins": ("engine/coins_twin engine/coins", 8),
-    "engine/loop": ("engine/advance engine/loop engine/stopping", 8),
-    "engine/types": ("engine/types engine/advance", 5),
+    "engine/loop": ("engine/advance engine/loop engine/length/stopping", 8),
+    "engine/draft": ("engine/draft engine/advance", 5),
     "engine/warp": ("engine/warp", 5),
-    "draft/coupled": ("draft/jacobi", 4),
-    "draft/dynamic": ("draft/dynamic", 5),
-    "draft/fusion": ("draft/fusion", 2),
-    "draft/grid": ("draft/grid", 2),
-    "draft/guarded": ("draft/sound engine/faults", 4),
-    "draft/gumbel": ("draft/gumbel", 3),
-    "draft/jacobi": ("draft/jacobi", 4),
-    "draft/lookup": ("draft/training_free", 3),
-    "draft/merged": ("draft/merged", 4),
-    "draft/model": ("draft/sound engine/loop", 3),
-    "draft/siblings": ("draft/dynamic", 3),
-    "draft/sound": ("draft/sound", 3),
-    "draft/tree": ("engine/recursive_rule draft/dynamic", 3),
+    "draft/jacobi/coupled": ("draft/jacobi/jacobi", 4),
+    "draft/tree/dynamic_tree": ("draft/tree/dynamic_tree", 5),
+    "draft/tree/fusion": ("draft/tree/fusion", 2),
+    "draft/image/grid": ("draft/image/grid", 2),
+    "draft/guarded": ("draft/sound_laws engine/faults", 4),
+    "draft/jacobi/gumbel": ("draft/jacobi/gumbel", 3),
+    "draft/jacobi/jacobi": ("draft/jacobi/jacobi", 4),
+    "draft/prompt_lookup": ("draft/training_free", 3),
+    "draft/tree/merged": ("draft/tree/merged", 4),
+    "draft/draft_model": ("draft/sound_laws engine/loop", 3),
+    "draft/tree/siblings": ("draft/tree/dynamic_tree", 3),
+    "draft/sound_laws": ("draft/sound_laws", 3),
+    "draft/tree/fixed_tree": ("engine/accept/recursive draft/tree/dynamic_tree", 3),
 }
 
 
@@ -120,7 +121,7 @@ def drawn(wanted: list[str], share: float = 1.0) -> Iterator[Run]:
 
 
 def _test(name: str) -> str:
-    room, file = name.split("/")
+    room, _, file = name.rpartition("/")
     return f"tests/{room}/test_{file}.py"
 
 

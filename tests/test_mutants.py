@@ -6,7 +6,6 @@ import ast
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from mutants import EQUIVALENT, ROOT, TESTS, Run, drawn, main, perform, report
@@ -101,10 +100,12 @@ def test_all_that_are_drawn():
 def test_every_rule_is_among_them():
     folder = ROOT / "mmspec/engine/accept"
     # twins are what rules are compared with; some only name a number
-    others = {"__init__", "naive", "naive_gaussian", "naive_routing"}
-    others |= {"random_routing", "reward_threshold", "unverified"}
-    rules = {path.stem for path in folder.glob("*.py")} - others
-    assert rules == {Path(name).name for name in TESTS if name.startswith("engine/accept/")}
+    others = {"__init__", "islands", "routing/random_routing", "routing/reward_threshold"}
+    others |= {"unverified"}
+    files = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.py")}
+    rules = {name for name in files - others if not name.endswith(("naive", "__init__"))}
+    names = {name.removeprefix("engine/accept/") for name in TESTS}
+    assert rules == names & files
 
 
 def test_known_ones_are_those_of_today():

@@ -56,29 +56,29 @@ PUBLISHED = (
         "image",
         "LlamaGen",
         PIPELINES["image"],
-        ("test_checkpoints", "test_published_llamagen"),
+        ("models/test_checkpoints", "llamagen/test_published"),
     ),
     Published(
         "image",
         "Janus, Emu3, Chameleon",
         "mmspec.pipelines.image.transformers_pipeline:TransformersImagePipeline",
-        ("test_janus", "test_emu3", "test_chameleon"),
+        ("transformers/test_janus", "transformers/test_emu3", "transformers/test_chameleon"),
     ),
-    Published("image", "GLM-Image", None, ("test_glm_image",)),
+    Published("image", "GLM-Image", None, ("transformers/test_glm_image",)),
     Published(
         "vlm",
         "LLaVA, Qwen-VL, InternVL, …",
         PIPELINES["vlm"],
-        ("test_vlm", "test_qwen_vl"),
+        ("transformers/test_vlm", "transformers/test_qwen_vl"),
     ),
-    Published("vlm", "Llama, Qwen, …", None, ("test_causal",)),
+    Published("vlm", "Llama, Qwen, …", None, ("transformers/test_causal",)),
     Published(
         "continuous",
         "MAR",
         PIPELINES["continuous"],
-        ("test_published_mar",),
+        ("mar/test_published",),
     ),
-    Published("video", "Wan", PIPELINES["video"], ("test_published_wan",)),
+    Published("video", "Wan", PIPELINES["video"], ("wan/test_published",)),
 )
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from toys import categorical, chains, close
 
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import token_naive
 from mmspec.engine.accept.local import LocalRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
@@ -37,7 +37,7 @@ def test_advance_by_one_is_the_token_rule(chain):
     if not drafted:
         return
     expected: dict = {}
-    for tokens, probability in naive.token_rule(drafted, p, q).items():
+    for tokens, probability in token_naive.token_rule(drafted, p, q).items():
         cut = tokens[: len(drafted)]
         expected[cut] = expected.get(cut, 0.0) + probability
     rule = LocalRule(4, 1.0, None, 0, "ratio", advance=1)

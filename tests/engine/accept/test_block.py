@@ -23,7 +23,7 @@ from toys import (
 )
 
 from mmspec.draft.draft_model import ModelDrafter
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import block_naive, token_naive
 from mmspec.engine.accept.block import BlockRule
 from mmspec.engine.accept.chain import pick, prefix_verdict
 from mmspec.engine.coins import ProductionCoins
@@ -37,14 +37,16 @@ from mmspec.engine.warp import Warp
 def test_law_equals_naive(chain, filling):
     vocab, drafted, p, q = chain
     law = categorical(q + [[0.0] * vocab] * filling, vocab)
-    assert close(rule_law(drafted, p, law, BlockRule(), filling), naive.block_rule(drafted, p, q))
+    assert close(
+        rule_law(drafted, p, law, BlockRule(), filling), block_naive.block_rule(drafted, p, q)
+    )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(chains())
 def test_one_hot_draft_is_judged_as_by_the_token_rule(chain):
     vocab, drafted, p, _ = chain
-    truth = naive.token_rule(drafted, p, [one_hot(x, vocab) for x in drafted])
+    truth = token_naive.token_rule(drafted, p, [one_hot(x, vocab) for x in drafted])
     assert close(rule_law(drafted, p, OneHot(), BlockRule()), truth)
 
 
@@ -77,15 +79,15 @@ def accepted(rule, p: list[list[float]], q: list[list[float]]) -> float:
 def test_known_toy():
     """Sun et al. 2024, section 2: p = (1/3, 2/3), q = (2/3, 1/3), γ = 2: 10/9 and 11/9."""
     p, q = [[1 / 3, 2 / 3]] * 3, [[2 / 3, 1 / 3]] * 2
-    assert accepted(naive.token_rule, p, q) == pytest.approx(10 / 9, abs=1e-12)
-    assert accepted(naive.block_rule, p, q) == pytest.approx(11 / 9, abs=1e-12)
+    assert accepted(token_naive.token_rule, p, q) == pytest.approx(10 / 9, abs=1e-12)
+    assert accepted(block_naive.block_rule, p, q) == pytest.approx(11 / 9, abs=1e-12)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(chains().filter(lambda chain: len(chain[1]) == 2))
 def test_never_behind_the_token_rule(chain):
     _, _, p, q = chain
-    assert accepted(naive.block_rule, p, q) >= accepted(naive.token_rule, p, q) - 1e-12
+    assert accepted(block_naive.block_rule, p, q) >= accepted(token_naive.token_rule, p, q) - 1e-12
 
 
 def test_draft_from_the_target_itself_always_stands():
@@ -132,5 +134,5 @@ def test_hazards_are_seen(rule):
     p = [[0.25, 0.5, 0.25], [0.1, 0.2, 0.7], [0.2, 0.3, 0.5]]
     q = [[0.5, 0.25, 0.25], [0.9, 0.05, 0.05]]
     law = rule_law([0, 0], p, categorical(q, 3), rule())
-    truth = naive.block_rule([0, 0], p, q)
+    truth = block_naive.block_rule([0, 0], p, q)
     assert max(abs(law.get(x, 0) - truth.get(x, 0)) for x in law.keys() | truth.keys()) > 1e-3

@@ -25,7 +25,7 @@ from toys import (
 )
 
 from mmspec.draft.draft_model import ModelDrafter
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import cool_naive, token_naive
 from mmspec.engine.accept.chain import accepted_prefix, chain_laws, recovered_verdict, token_probs
 from mmspec.engine.accept.cool import CoolRule
 from mmspec.engine.accept.token import TokenRule
@@ -61,7 +61,7 @@ KNOBS = st.tuples(
 def test_law_equals_naive(chain, knobs, filling):
     vocab, drafted, p, q = chain
     law = categorical(q + [[0.0] * vocab] * filling, vocab)
-    truth = naive.cool_rule(drafted, p, q, *knobs)
+    truth = cool_naive.cool_rule(drafted, p, q, *knobs)
     assert close(rule_law(drafted, p, law, CoolRule(*knobs), filling), truth)
 
 
@@ -69,17 +69,17 @@ def test_law_equals_naive(chain, knobs, filling):
 @given(chains(), KNOBS)
 def test_one_hot_law_equals_naive(chain, knobs):
     vocab, drafted, p, _ = chain
-    truth = naive.cool_rule(drafted, p, [one_hot(x, vocab) for x in drafted], *knobs)
+    truth = cool_naive.cool_rule(drafted, p, [one_hot(x, vocab) for x in drafted], *knobs)
     assert close(rule_law(drafted, p, OneHot(), CoolRule(*knobs)), truth)
 
 
 def test_naive_by_hand():
     """p = (.25, .75), q = (.75, .25), drafted 0: it stands with ω / 3."""
     p, q = [[0.25, 0.75], [0.5, 0.5]], [[0.75, 0.25]]
-    law = naive.cool_rule([0], p, q, 1.5, 1, 0.7, 1.0)  # length 1: ω_1 = δ; residual (0, .5)
+    law = cool_naive.cool_rule([0], p, q, 1.5, 1, 0.7, 1.0)  # length 1: ω_1 = δ; residual (0, .5)
     assert close(law, {(0, 0): 1 / 4, (0, 1): 1 / 4, (1,): 1 / 2})
     # ω = 1/2: stands with 1/6; q f = (1/8, 1/4), and what is left of p is (1/8, 1/2)
-    law = naive.cool_rule([0], p, q, 0.5, 1, 0.7, 0.0)
+    law = cool_naive.cool_rule([0], p, q, 0.5, 1, 0.7, 0.0)
     assert close(law, {(0, 0): 1 / 12, (0, 1): 1 / 12, (0,): 1 / 6, (1,): 4 / 6})
 
 
@@ -156,7 +156,9 @@ def test_joint_law_with_a_draft_model(warp, knob):
 def test_floored_schedule_at_one_is_the_token_rule(chain):
     vocab, drafted, p, q = chain
     law = categorical(q, vocab)
-    assert close(rule_law(drafted, p, law, EXACTLY["floored"]), naive.token_rule(drafted, p, q))
+    assert close(
+        rule_law(drafted, p, law, EXACTLY["floored"]), token_naive.token_rule(drafted, p, q)
+    )
 
 
 class TokenResidual(CoolRule):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import FixedDrafter, Table, TableTarget, categorical, drafters, outputs
 
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import greedy_naive
 from mmspec.engine.accept.greedy import GreedyRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
@@ -61,7 +61,7 @@ def test_equals_naive(rows):
     drafted, p, lengths = (list(column) for column in zip(*rows, strict=True))
     out = emitted(drafted, p, lengths)
     for row, (tokens, laws, n) in enumerate(rows):
-        assert naive.greedy_rule(tokens[:n], laws[: n + 1]) == {out[row]: 1.0}
+        assert greedy_naive.greedy_rule(tokens[:n], laws[: n + 1]) == {out[row]: 1.0}
 
 
 def test_ties_go_to_the_lower_id():

@@ -26,7 +26,7 @@ from toys import (
 )
 
 from mmspec.draft.draft_model import ModelDrafter
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import grouped_naive, token_naive
 from mmspec.engine.accept.grouped import GroupedRule, ranking
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
@@ -82,7 +82,7 @@ def test_law_equals_naive(chain, knobs, filling):
     vocab, drafted, p, q = chain
     rule, twin = both(chain, knobs)
     law = categorical(q + [[0.0] * vocab] * filling, vocab)
-    truth = naive.grouped_rule(drafted, p, q, *twin)
+    truth = grouped_naive.grouped_rule(drafted, p, q, *twin)
     assert close(rule_law(drafted, p, law, rule, filling), truth)
 
 
@@ -91,7 +91,7 @@ def test_law_equals_naive(chain, knobs, filling):
 def test_one_hot_law_equals_naive(chain, knobs):
     vocab, drafted, p, _ = chain
     rule, twin = both(chain, knobs)
-    truth = naive.grouped_rule(drafted, p, [one_hot(x, vocab) for x in drafted], *twin)
+    truth = grouped_naive.grouped_rule(drafted, p, [one_hot(x, vocab) for x in drafted], *twin)
     assert close(rule_law(drafted, p, OneHot(), rule), truth)
 
 
@@ -106,8 +106,8 @@ def test_law_equals_naive_where_much_is_tied(group, one_hot_law):
         knobs = (group, (None, 0.15, 0.4)[seed % 3], (None, 0.7, 1.2, None)[seed % 4])
         rule, twin = both(chain, knobs)
         law = rule_law(drafted, p, OneHot() if one_hot_law else categorical(q, vocab), rule)
-        assert close(law, naive.grouped_rule(drafted, p, q, *twin))
-        relaxed += not close(law, naive.token_rule(drafted, p, q))
+        assert close(law, grouped_naive.grouped_rule(drafted, p, q, *twin))
+        relaxed += not close(law, token_naive.token_rule(drafted, p, q))
     assert relaxed >= 10
 
 
@@ -123,13 +123,13 @@ def test_naive_by_hand():
         (3, 7, 1.0 / 1.0),
         (0, 3, 1.0),  # Σ p = 0.7 above Σ q = 0.3
     ):
-        law = naive.grouped_rule([drafted], p, q, group)
+        law = grouped_naive.grouped_rule([drafted], p, q, group)
         assert close(law, {(drafted, 0): f, (0,): (1 - f) * 0.75, (1,): (1 - f) * 0.25})
     # |p(2) − p(3)| = 0.1 is not below 0.1; neither is a distance of 1 below 1
     codes = [[0.0], [1.0], [2.0], [3.0]]
     for law in (
-        naive.grouped_rule([3], p, q, 7, 0.1 - 1e-12),
-        naive.grouped_rule([3], p, q, 7, math.inf, codes, 1.0),
+        grouped_naive.grouped_rule([3], p, q, 7, 0.1 - 1e-12),
+        grouped_naive.grouped_rule([3], p, q, 7, math.inf, codes, 1.0),
     ):
         assert law[(3, 0)] == pytest.approx(0.25, abs=1e-12)
 
@@ -259,7 +259,7 @@ def test_variation_is_at_most_how_often_the_coin_is_decided_otherwise(group):
         q, p = random_step(seed)
         bound = 0.0
         for x in range(5):
-            law = naive.grouped_rule([x], [p.tolist(), one_hot(0, 5)], [q.tolist()], group)
+            law = grouped_naive.grouped_rule([x], [p.tolist(), one_hot(0, 5)], [q.tolist()], group)
             stands = law.get((x, 0), 0.0)  # a second token comes out only behind one that stood
             bound += float(q[x]) * abs(stands - min(1.0, float(p[x] / q[x])))
         tv = variation(rule, Step(q, p))
@@ -278,7 +278,7 @@ def test_emitted_law_equals_naive():
         for x, weight in enumerate(q.tolist()):
             laws = [p.tolist(), one_hot(0, 5)], [q.tolist()]
             chain = ([x], *laws, 4, 0.4, CODES.tolist(), 1.2)
-            for out, probability in naive.grouped_rule(*chain).items():
+            for out, probability in grouped_naive.grouped_rule(*chain).items():
                 truth[out[0]] = truth.get(out[0], 0.0) + weight * probability
         assert close(emitted_law(rule, q, p), truth)
 

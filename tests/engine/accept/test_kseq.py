@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_recursive_rule import tree_law
+from test_recursive import tree_law
 from toys import (
     EXACT,
     Table,
@@ -22,7 +22,7 @@ from toys import (
 )
 
 from mmspec.draft.tree.fixed_tree import TreeDrafter
-from mmspec.engine.accept import kseq, naive
+from mmspec.engine.accept import kseq, kseq_naive, token_naive
 from mmspec.engine.accept.kseq import KSeqRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
@@ -39,7 +39,7 @@ def test_law_equals_naive(data):
     p += [data.draw(probs(vocab)) for _ in range(k)]
     law = tree_law(vocab, drafted, [-1] * k, p, [q] * k, "independent", rule=KSeqRule())
     # ρ is the upper end of sixteen halvings here, of two hundred in the twin
-    truth = naive.k_seq_rule(drafted, p, q)
+    truth = kseq_naive.k_seq_rule(drafted, p, q)
     assert all(abs(law.get(x, 0) - truth.get(x, 0)) < 1e-3 for x in law.keys() | truth.keys())
 
 
@@ -47,7 +47,7 @@ def test_law_equals_naive(data):
 @given(chains())
 def test_chain_is_judged_as_by_the_token_rule(chain):
     vocab, drafted, p, q = chain
-    truth = naive.token_rule(drafted, p, q)
+    truth = token_naive.token_rule(drafted, p, q)
     assert close(rule_law(drafted, p, categorical(q, vocab), KSeqRule()), truth)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import EXACT, categorical, chains, close, one_hot, rule_law
 
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import local_naive
 from mmspec.engine.accept.local import LocalRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
@@ -73,7 +73,7 @@ def test_law_equals_naive(chain, knobs, filling):
     ours = verdict_law(rule, drafted, p, categorical(q, vocab), first, filling)
     cells = [divmod(first + n, stride) for n in range(len(drafted))]
     ids = table.tolist() if pooled else [[]] * vocab
-    twin = naive.local_rule(drafted, cells, p, q, threshold, ids, radius, criterion)
+    twin = local_naive.local_rule(drafted, cells, p, q, threshold, ids, radius, criterion)
     assert close(ours, twin)
     assert sum(ours.values()) == pytest.approx(1, abs=EXACT)
 

@@ -24,7 +24,7 @@ from toys import (
 
 from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.draft.tree.shape import TreeShape
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import recursive_naive, token_naive
 from mmspec.engine.accept.chain import pick
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.tree import children, path_verdict
@@ -95,7 +95,9 @@ def tree_law(vocab, drafted, parents, p, q, kind, filling=0, rule=None) -> dict:
 @given(st.data(), st.integers(0, 1))
 def test_law_equals_naive(kind, data, filling):
     vocab, drafted, parents, p, q = data.draw(trees(kind))
-    truth = naive.recursive_rule(drafted, parents, p, q, LAWS[kind] is not WithoutReplacement)
+    truth = recursive_naive.recursive_rule(
+        drafted, parents, p, q, LAWS[kind] is not WithoutReplacement
+    )
     assert close(tree_law(vocab, drafted, parents, p, q, kind, filling), truth)
 
 
@@ -110,7 +112,7 @@ def test_children_beyond_the_most_are_not_tried():
 @given(chains())
 def test_chain_is_judged_as_by_the_token_rule(chain):
     vocab, drafted, p, q = chain
-    truth = naive.token_rule(drafted, p, q)
+    truth = token_naive.token_rule(drafted, p, q)
     assert close(rule_law(drafted, p, categorical(q, vocab), RecursiveRule()), truth)
 
 

@@ -31,7 +31,7 @@ from toys import (
 
 from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.jacobi.jacobi import JacobiDrafter
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import token_naive
 from mmspec.engine.accept.chain import prefix_verdict
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ACCEPT, PROPOSE, ProductionCoins, _Verifications
@@ -63,20 +63,22 @@ def test_law_equals_naive(chain, filling):
     vocab, drafted, p, q = chain
     # filling nodes carry a q of zero: px / qx is not a number there and must not matter
     law = categorical(q + [[0.0] * vocab] * filling, vocab)
-    assert close(rule_law(drafted, p, law, TokenRule(), filling), naive.token_rule(drafted, p, q))
+    assert close(
+        rule_law(drafted, p, law, TokenRule(), filling), token_naive.token_rule(drafted, p, q)
+    )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(chains())
 def test_one_hot_law_equals_naive(chain):
     vocab, drafted, p, _ = chain
-    truth = naive.token_rule(drafted, p, [one_hot(x, vocab) for x in drafted])
+    truth = token_naive.token_rule(drafted, p, [one_hot(x, vocab) for x in drafted])
     assert close(rule_law(drafted, p, OneHot(), TokenRule()), truth)
 
 
 def test_naive_by_hand():
     """Algorithm 1 with V = 2: p = (.25, .75), q = (.75, .25), drafted 0: kept with 1/3, else 1."""
-    law = naive.token_rule([0], [[0.25, 0.75], [0.5, 0.5]], [[0.75, 0.25]])
+    law = token_naive.token_rule([0], [[0.25, 0.75], [0.5, 0.5]], [[0.75, 0.25]])
     truth = {(0, 0): 1 / 6, (0, 1): 1 / 6, (1,): 2 / 3}
     assert close(law, truth)
 

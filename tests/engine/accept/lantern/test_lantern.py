@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_recursive_rule import KINDS, LAWS, tree_law, trees
+from test_recursive import KINDS, LAWS, tree_law, trees
 from toys import (
     EXACT,
     Table,
@@ -29,7 +29,8 @@ from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi.jacobi import JacobiDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
-from mmspec.engine.accept import naive
+from mmspec.engine.accept import recursive_naive
+from mmspec.engine.accept.lantern import naive as lantern_naive
 from mmspec.engine.accept.lantern.lantern import LanternRule
 from mmspec.engine.accept.lantern.lantern_plus_plus import LanternPlusPlusRule
 from mmspec.engine.coins import ProductionCoins
@@ -42,8 +43,12 @@ from mmspec.eval.measure.variation import emitted_law
 
 # a rule, its twin, and knobs at which no sum of a random law lies on the bound itself
 PAIRS = {
-    "lantern": (LanternRule, naive.lantern_rule, [0.0613, 0.1737, 0.3911, 1.0]),
-    "lantern++": (LanternPlusPlusRule, naive.lantern_plus_plus_rule, [1.0, 1.3717, 2.7193, 19.37]),
+    "lantern": (LanternRule, lantern_naive.lantern_rule, [0.0613, 0.1737, 0.3911, 1.0]),
+    "lantern++": (
+        LanternPlusPlusRule,
+        lantern_naive.lantern_plus_plus_rule,
+        [1.0, 1.3717, 2.7193, 19.37],
+    ),
 }
 
 
@@ -103,17 +108,17 @@ def test_lantern_by_hand():
     """p = (.4, .1, .2, .3), drafted 0 with neighbours 1, 2, 3 and δ = .3: 1 and 2 are pooled."""
     p, behind, near = [0.4, 0.1, 0.2, 0.3], [1.0, 0.0, 0.0, 0.0], [[1, 2, 3]]
     delta = 0.31  # .1 + .2 are more than .3 in binary
-    law = naive.lantern_rule([0], [-1], [p, behind], [one_hot(0, 4)], near, delta)
+    law = lantern_naive.lantern_rule([0], [-1], [p, behind], [one_hot(0, 4)], near, delta)
     assert close(law, {(0, 0): 0.7, (3,): 0.3})
     # drawn with q = (.8, .2, 0, 0): stands with .7 / .8; else [p − q]+ = (0, 0, .2, .3)
-    law = naive.lantern_rule([0], [-1], [p, behind], [[0.8, 0.2, 0, 0]], near, delta)
+    law = lantern_naive.lantern_rule([0], [-1], [p, behind], [[0.8, 0.2, 0, 0]], near, delta)
     assert close(law, {(0, 0): 0.875, (2,): 0.05, (3,): 0.075})
 
 
 def test_lantern_plus_plus_by_hand():
     """λ = 1.5: at most .2 may be pooled beside p(0) = .4, which is id 1 alone."""
     p, behind, near = [0.4, 0.1, 0.2, 0.3], [1.0, 0.0, 0.0, 0.0], [[1, 2, 3]]
-    law = naive.lantern_plus_plus_rule([0], [-1], [p, behind], [one_hot(0, 4)], near, 1.5)
+    law = lantern_naive.lantern_plus_plus_rule([0], [-1], [p, behind], [one_hot(0, 4)], near, 1.5)
     assert close(law, {(0, 0): 0.5, (1,): 0.5 / 6, (2,): 1 / 6, (3,): 0.25})
 
 
@@ -154,7 +159,9 @@ def test_joint_law_of_the_whole_loop(rule, drafter):
 @given(st.data())
 def test_verdict_is_that_of_recursive_rejection(kind, data):
     vocab, drafted, parents, p, q = data.draw(trees(kind))
-    truth = naive.recursive_rule(drafted, parents, p, q, LAWS[kind] is not WithoutReplacement)
+    truth = recursive_naive.recursive_rule(
+        drafted, parents, p, q, LAWS[kind] is not WithoutReplacement
+    )
     for rule in (LanternRule(everybody(vocab), 0.0), LanternPlusPlusRule(everybody(vocab), 1.0)):
         assert close(tree_law(vocab, drafted, parents, p, q, kind, rule=rule), truth)
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_lantern_rule import everybody, first_tokens, measured, table_tensor, tables, tv
-from test_recursive_rule import LAWS, tree_law, trees
+from test_lantern import everybody, first_tokens, measured, table_tensor, tables, tv
+from test_recursive import LAWS, tree_law, trees
 from toys import EXACT, close, one_hot, probs, rule_law
 
 from mmspec.config import SpecConfig
-from mmspec.engine.accept import naive
+from mmspec.engine.accept.lantern import naive as lantern_naive
 from mmspec.engine.accept.lantern.lantern import LanternRule
 from mmspec.engine.accept.lantern.lantern_plus_plus import LanternPlusPlusRule
 from mmspec.engine.accept.lantern.released import ReleasedLanternRule
@@ -31,7 +31,7 @@ def test_tree_equals_naive(kind, data, filling):
     table, knob = data.draw(tables(vocab)), data.draw(st.sampled_from(KNOBS))
     k = data.draw(st.integers(0, len(table[0])))
     replacement = LAWS[kind] is not WithoutReplacement
-    truth = naive.lantern_released_rule(
+    truth = lantern_naive.lantern_released_rule(
         drafted, parents, p, q, table, k, **knob, replacement=replacement
     )
     rule = ReleasedLanternRule(table_tensor(table), k, **knob)
@@ -54,11 +54,15 @@ def test_drawn_by_hand():
     """λ = 1.5, k = 1, q = (.8, .2, 0, 0): .2 may be pooled, which is 1 alone, and 0 stands with
     .5 / .8; after a fall q is (.8, 0, 0, 0), so that p becomes (0, .1, .2, .3) / .6."""
     q = [0.8, 0.2, 0.0, 0.0]
-    law = naive.lantern_released_rule([0], [-1], [P, BEHIND], [q], NEAR.tolist(), 1, lam=1.5)
+    law = lantern_naive.lantern_released_rule(
+        [0], [-1], [P, BEHIND], [q], NEAR.tolist(), 1, lam=1.5
+    )
     fall = 1 - 0.5 / 0.8
     wanted = {(0, 0): 1 - fall, (1,): fall / 6, (2,): fall / 3, (3,): fall / 2}
     assert close(law, wanted)
-    paper = naive.lantern_plus_plus_rule([0], [-1], [P, BEHIND], [q], NEAR[:, :1].tolist(), 1.5)
+    paper = lantern_naive.lantern_plus_plus_rule(
+        [0], [-1], [P, BEHIND], [q], NEAR[:, :1].tolist(), 1.5
+    )
     assert close(paper, {(0, 0): 1 - fall, (2,): fall * 0.4, (3,): fall * 0.6})
 
 
