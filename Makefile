@@ -37,7 +37,7 @@ test: $(READY)
 
 docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "Done: open site/index.html"
+	@echo "Done: open site/index.html; its search wants a server, python -m http.server -d site"
 
 mutants: $(READY)
 	@$(BIN)/python tests/mutants.py
