@@ -1,6 +1,7 @@
 # make picture   makes a picture from a prompt twice, plainly and speculatively, into out/
 # make demo      serves the demo on this machine, until Ctrl-C; with PORT=7861 at another port
 # make test      runs every check: style, types, tests; with SLOW=1 also the tests that take long
+# make docs      builds the site of the pages and the API reference into site/
 # make mutants   puts small faults into the code and sees whether the tests beside it notice
 #
 # Each sets up .venv first if need be. PYTHON=python3.12 chooses another Python.
@@ -12,7 +13,7 @@ CHROMIUM := $(shell command -v chromium || command -v chromium-browser || comman
 TESTS := not gpu$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
 READY := .venv/.ready
 
-.PHONY: picture demo test mutants
+.PHONY: picture demo test docs mutants
 
 picture: $(READY)
 	@echo "Making a picture twice, plainly and speculatively ..."
@@ -34,12 +35,17 @@ test: $(READY)
 	@$(BIN)/python -m pytest -n logical --dist worksteal -m "$(TESTS)"
 	@echo "Done: all checks passed"
 
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Done: open site/index.html; its search wants a server, python -m http.server -d site"
+
 mutants: $(READY)
 	@$(BIN)/python tests/mutants.py
 
 # what they need beside the package
 demo: .venv/.with-demo
-test mutants: .venv/.with-eval,train,demo,dev
+docs: .venv/.with-docs
+test mutants: .venv/.with-eval,train,demo,docs,dev
 
 .venv/.with-%: $(READY)
 	@$(BIN)/python -m pip install --editable '.[$*]'

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .pipelines.vlm.generate import disable_speculation, enable_speculation
     from .pipelines.vlm.pipeline import VlmPipeline
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "ContinuousImagePipeline",
     "ImagePipeline",

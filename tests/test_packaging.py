@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINKED = {"mmspec.assets": "assets", "mmspec.eval": "eval", "mmspec.pipelines": "pipelines"}
 LOCAL = shutil.ignore_patterns(
     ".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis",
-    "out", "runs", "checkpoint.*",
+    "out", "runs", "site", "checkpoint.*",
 )  # fmt: skip
 # planted in the copy that is built, so that each pattern has something to find
 PROBES = [
@@ -227,7 +227,8 @@ def test_wheel_holds_nothing_else_at_the_top(built):
 
 def test_sdist_holds_the_rest_of_the_project(built):
     rest = ["README.md", "LICENSE", "CONTRIBUTING.md", "Makefile", "pyproject.toml", ".ci/run"]
-    rest += [".gitignore", ".pre-commit-config.yaml", "tests/test_packaging.py"]
+    rest += [".gitignore", ".pre-commit-config.yaml", "tests/test_packaging.py", "mkdocs.yml"]
+    rest += ["CHANGELOG.md", "docs/hooks.py", "docs/methods.md"]
     assert set(rest) <= set(built.in_sdist)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, presets
+from ...methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, presets, serving
 from ...models.embedded import MODELS
 from ...pipelines.base import embedded_name
 from ...registry import resolve
@@ -14,13 +14,15 @@ from ..schema import Report
 from .table import Cell, Row, Table
 
 MEASURED, TRAINED, LOADS, OPEN = "●", "◐", "○", "·"
-LEGEND = (
-    f"{MEASURED} trained embedded model, measured: a row of a report; {TRAINED} trained embedded "
-    f"model, all parts there, and no row yet; {LOADS} published-format loader: it, and that all "
-    "the method needs is taken, are tested on random weights in that layout, and no figure is "
-    f"claimed; {OPEN} not yet; empty: the method is not for such models. A contract is that of "
-    "draws at temperature 1."
-)
+LEGEND = f"""\
+- {MEASURED} the embedded model is measured: the method is a row of a report.
+- {TRAINED} the embedded model has all parts that the method needs, and no report has a row yet.
+- {LOADS} the loader of the published format is tested on random weights in that layout, and so is
+  that the model takes all that the method needs; no figure is claimed.
+- {OPEN} not yet.
+
+A method that is not in a table is not for such models. The contract is that of draws at
+temperature 1."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ PUBLISHED = (
 
 
 def matrix(paths: Sequence[Path]) -> str:
-    """The matrix in Markdown, with what the marks mean.
+    """A table for each kind of model in Markdown, and what the marks mean.
 
     Args:
         paths: reports; their rows are the evidence of the embedded models.
@@ -88,14 +90,14 @@ def matrix(paths: Sequence[Path]) -> str:
         InputError: a path holds no report.
     """
     seen = measured([Report.read(path) for path in paths])
-    columns = ["method", "contract"]
-    for kind in PUBLISHED:
-        own = f"{kind.modality}: embedded"
-        columns += [] if own in columns else [own]
-        columns.append(kind.names)
-    rows = tuple(_row(name, columns, seen) for name in presets())
-    table = Table("", tuple(columns), rows, numbers=False).markdown().split("\n\n", 1)[1]
-    return f"{table}\n\n{LEGEND}\n"
+    sections = [LEGEND]
+    for modality in dict.fromkeys(kind.modality for kind in PUBLISHED):
+        kinds = [kind for kind in PUBLISHED if kind.modality == modality]
+        columns = ("method", "contract", "embedded", *(kind.names for kind in kinds))
+        rows = [_row(name, modality, kinds, seen[modality]) for name in serving(modality)]
+        table = Table("", columns, tuple(rows), numbers=False).markdown().split("\n\n", 1)[1]
+        sections.append(f"### {modality}\n\n{table}")
+    return "\n\n".join(sections) + "\n"
 
 
 def measured(reports: Sequence[Report]) -> dict[Modality, set[str]]:
@@ -114,16 +116,9 @@ def _ships(modality: Modality, *parts: str) -> bool:
     return home.is_dir() and all((home / part).is_dir() for part in parts)
 
 
-def _row(name: str, columns: Sequence[str], seen: dict[Modality, set[str]]) -> Row:
-    config, promised, marks = SpecConfig(name), [], {}
-    resolved = {modality: config.resolve(modality) for modality in presets()[name].serves}
-    for modality, parts in resolved.items():
-        promised.append(parts.contract)
-        trained = _ships(modality, *parts.needs)
-        mark = TRAINED if trained else OPEN
-        marks[f"{modality}: embedded"] = MEASURED if name in seen[modality] else mark
-    for kind in PUBLISHED:
-        if kind.modality in resolved:
-            marks[kind.names] = LOADS if kind.takes(resolved[kind.modality]) else OPEN
-    cells = tuple(Cell(marks.get(column, "")) for column in columns[2:])
-    return Row(name, (Cell(", ".join(dict.fromkeys(promised))), *cells))
+def _row(name: str, modality: Modality, kinds: Sequence[Published], seen: set[str]) -> Row:
+    config = SpecConfig(name).resolve(modality)
+    trained = _ships(modality, *config.needs)
+    marks = [MEASURED if name in seen else TRAINED if trained else OPEN]
+    marks += [LOADS if kind.takes(config) else OPEN for kind in kinds]
+    return Row(name, tuple(map(Cell, (config.contract, *marks))))

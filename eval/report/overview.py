@@ -1,39 +1,52 @@
-"""A few telling rows of many reports in one table: the README's."""
+"""A few telling rows of many reports: the README's table and the page of results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from ...pipelines.base import PIPELINES
 from ..schema import MethodResult, Report
 from . import format as f
 from .parts import parts
-from .summary import MARKS, first_metric, held
+from .summary import MARKS, baseline, first_metric, held
 from .table import Cell, Row, Table, escape
 from .tables import fewer_calls, quality_cell, speedup, tokens_per_call
 
 LEAST = 20  # prompts timed; of a report with fewer speed-ups say little
-_UNITS = {"image": "tokens", "vlm": "tokens", "continuous": "steps", "video": "blocks"}
 TOLD = {  # of a report's notes those that the table must not be read without
     "the machine was noisy": "a noisy machine, see its notes",
     "weights in half precision": "weights in half precision, which ship in eight bits since",
 }
 RULE = (
-    "Rows: of every report and way to call, the fastest method that is exact, the fastest whose "
-    "quality held, the fastest and the slowest of all, another library's fastest, and the fastest "
-    "of the sceptic's rows; where nothing was timed, the best in place of the fastest. A report "
-    f"that timed fewer than {LEAST} prompts has none. Speed-ups "
-    "are of the token loop and of whole calls, of video of all clips together. Intervals are 95 %, "
-    "differences are to `plain` on the same prompts and seeds."
+    "The rows of a report, for each way to call: the fastest exact method, the fastest method "
+    "whose quality held, the fastest and the slowest method of all, the fastest peer, and the "
+    "fastest of the sceptic's rows. Where nothing was timed, the best row stands in place of the "
+    f"fastest. A report that timed fewer than {LEAST} prompts is left out."
+)
+SHORT_RULE = (
+    "Each kind of model has two rows. The first is the fastest exact method or, where none is "
+    "exact, the fastest whose quality held. The second is the fastest of the *sceptic's rows*, "
+    "cheap alternatives that a method has to beat; a report without one shows its slowest method."
+)
+_UNITS = {"image": "tokens", "vlm": "tokens", "continuous": "steps", "video": "blocks"}
+_COLUMNS = (
+    *("method", "contract", "fewer target calls", "a target call emits"),
+    *("speed-up", "whole calls", "quality, difference to plain"),
 )
 
 
-def overview(paths: Sequence[Path]) -> str:
-    """The table in Markdown, and under it what each report ran on.
+def overview(paths: Sequence[Path], base: Path, short: bool = False) -> str:
+    """A table of every report in Markdown, or one short table of all of them.
 
     Reports that timed something, but on fewer than `LEAST` prompts, are left out.
+
+    Args:
+        base: folder of the page, from which links lead to the reports.
+        short: two rows of each kind of model, by `SHORT_RULE`; reports without times are left out.
 
     Raises:
         InputError: a path holds no report, one was cut short, or none is left.
@@ -42,24 +55,65 @@ def overview(paths: Sequence[Path]) -> str:
     for path, report in reports.items():
         if not report.for_reporting:
             raise InputError(f"{path} was cut short by --limit: it is not for reporting")
-    told = {
-        path: report for path, report in reports.items() if _timed(report) not in range(1, LEAST)
-    }
+    few = range(0 if short else 1, LEAST)
+    told = {path: report for path, report in reports.items() if _timed(report) not in few}
     if not told:
         raise InputError(f"no report that timed {LEAST} prompts or more, or judged without timing")
-    rows = tuple(row for report in told.values() for row in _rows(report))
-    columns: tuple[str, ...] = (
-        "suite",
-        "method",
-        "contract",
-        "fewer target calls",
-        "a target call emits",
-        "speed-up",
-    )
-    columns += ("whole calls", "quality, difference to plain")
-    table = Table("", columns, rows, numbers=False).markdown().split("\n\n", 1)[1]
-    ran = "\n".join(f"- {_ran(path, report)}" for path, report in told.items())
-    return f"{table}\n\n{RULE}\n\n{ran}\n"
+    if short:
+        return _short(told, base)
+    blocks = [RULE]
+    for path, report in told.items():
+        blocks += [f"### {_title(report)}", _ran(path, report, base)]
+        for call, part in parts(report).items():
+            blocks += [f"#### {call}"] if call else []
+            blocks.append(_table(_COLUMNS, _rows(part)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Row]) -> str:
+    return Table("", tuple(columns), tuple(rows), numbers=False).markdown().split("\n\n", 1)[1]
+
+
+def _short(told: Mapping[Path, Report], base: Path) -> str:
+    """The eight rows, their rule, and links to the reports with what must be known of them."""
+    rows, links = [], []
+    for kind in PIPELINES:
+        of = {path: report for path, report in told.items() if report.pipeline == kind}
+        if of:
+            path = max(of, key=lambda path: _timed(of[path]))
+            rows += [Row(kind, cells) for cells in _two(of[path])]
+            notes = _notes(of[path])
+            links.append(f"[{kind}]({_page(path, base)})" + (f" ({notes})" if notes else ""))
+    table = _table(("model", "method", "contract", "speed-up", "quality"), rows)
+    return f"{table}\n\n{SHORT_RULE} Their reports: {', '.join(links)}.\n"
+
+
+def _two(report: Report) -> Iterator[tuple[Cell, ...]]:
+    """Method, contract, speed-up and quality of the rows that `SHORT_RULE` names."""
+    rows = [(part, name) for part in parts(report).values() for name in part.methods]
+    rows.sort(key=lambda row: -(row[0].methods[row[1]].speedup or 0.0))  # the fastest first
+
+    def of(wanted: Callable[[Report, MethodResult], bool]) -> list[tuple[Report, str]]:
+        return [(part, name) for part, name in rows if wanted(part, part.methods[name])]
+
+    methods = of(lambda _, row: row.role == "method")
+    best = of(lambda _, row: row.role == "method" and row.contract.startswith("exact"))
+    best = best or of(lambda part, row: row.role == "method" and held(part, row))
+    sceptics = of(lambda _, row: row.role == "sceptic")
+    for part, name in best[:1] + (sceptics[:1] or methods[-1:]):
+        row = part.methods[name]
+        yield Cell(_name(name, row)), Cell(row.contract), speedup(row), _against_plain(part, row)
+
+
+def _against_plain(part: Report, row: MethodResult) -> Cell:
+    """`geneval 0.588, plain 0.570`, and the verdict."""
+    metric, plain = first_metric(part), baseline(part)
+    if metric is None or plain is None or metric not in row.quality:
+        return Cell()
+    own, theirs = row.quality[metric], part.methods[plain].quality[metric]
+    digits = f.decimals((own.value, theirs.value))
+    values = f"{f.fixed(own.value, digits)}, plain {f.fixed(theirs.value, digits)}"
+    return Cell(f"{metric} {values}", verdict=own.verdict)
 
 
 def telling(report: Report) -> list[str]:
@@ -86,24 +140,35 @@ def telling(report: Report) -> list[str]:
     return list(dict.fromkeys(best))
 
 
-def _rows(report: Report) -> Iterator[Row]:
-    for part in parts(report).values():
-        metric = first_metric(part)
-        for name in telling(part):
-            row = part.methods[name]
-            quality = Cell() if metric is None else quality_cell(part, metric, row)
-            if metric is not None and quality.text != f.MISSING:
-                quality = Cell(f"{metric} {quality.line()}")
-            cells = (
-                Cell(f"{name} ({MARKS[row.role]})" if row.role in MARKS else name),
-                Cell(row.contract),
-                fewer_calls(part, row),
-                _emitted(report, row),
-                speedup(row),
-                _whole(row),
-                quality,
-            )
-            yield Row(_title(report), cells)
+def _rows(part: Report) -> Iterator[Row]:
+    """The rows that `RULE` names, of one way to call, which their names then leave out."""
+    metric = first_metric(part)
+    for name in telling(part):
+        row = part.methods[name]
+        quality = Cell() if metric is None else quality_cell(part, metric, row)
+        if metric is not None and quality.text != f.MISSING:
+            quality = Cell(f"{metric} {quality.line()}")
+        cells = (
+            *(Cell(row.contract), fewer_calls(part, row), _emitted(part, row)),
+            *(speedup(row), _whole(row), quality),
+        )
+        yield Row(_name(name.removesuffix(f"@{row.call}"), row), cells)
+
+
+def _name(name: str, row: MethodResult) -> str:
+    return f"{name} ({MARKS[row.role]})" if row.role in MARKS else name
+
+
+def _notes(report: Report) -> str:
+    return "; ".join(
+        said for phrase, said in TOLD.items() if any(phrase in n for n in report.notes)
+    )
+
+
+def _page(path: Path, base: Path) -> str:
+    """A report's own page, as a link from the folder `base`."""
+    page = (path if path.is_dir() else path.parent) / "report.md"
+    return Path(os.path.relpath(page, base)).as_posix()
 
 
 def _whole(row: MethodResult) -> Cell:
@@ -126,9 +191,8 @@ def _emitted(report: Report, row: MethodResult) -> Cell:
     return Cell(f"{cell.text} {_UNITS[report.pipeline]}", cell.interval)
 
 
-def _ran(path: Path, report: Report) -> str:
+def _ran(path: Path, report: Report, base: Path) -> str:
     """What a report's figures hold for, and where all of them are."""
-    page = (path if path.is_dir() else path.parent) / "report.md"
     machine, settings = report.environment, report.settings
     threads = machine["threads"]
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
@@ -142,8 +206,8 @@ def _ran(path: Path, report: Report) -> str:
     facts += [f"{judged:,} judged"] if judged else []
     if f.known(report.target_entropy):
         facts.append(f"target's entropy {f.fixed(report.target_entropy, 2)} nats a token")
-    facts += [said for phrase, said in TOLD.items() if any(phrase in n for n in report.notes)]
-    return f"[{_title(report)}]({page.as_posix()}): {escape('; '.join(facts))}"
+    facts += [notes] if (notes := _notes(report)) else []
+    return f"[The report]({_page(path, base)}): {escape('; '.join(facts))}."
 
 
 def _asked(settings: dict[str, Any]) -> Iterator[tuple[str, Any]]:

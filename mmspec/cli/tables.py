@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,21 @@ END = "<!-- end -->"
 
 def add_tables(actions: Any) -> None:
     """The parsers of the commands."""
-    for name, text, run in (
-        ("table", "speed and quality of many reports in one Markdown table", _table),
-        ("matrix", "methods by modality and checkpoint, with contract and evidence", _matrix),
+    for name, text, make in (
+        ("table", "speed and quality of many reports in Markdown tables", _table),
+        ("matrix", "methods by kind of model and checkpoint, with contract and evidence", _matrix),
         ("causal", "which causal models of transformers are taken, tried out here", _causal),
     ):
         parser = actions.add_parser(name, help=text)
-        parser.set_defaults(run=run)
-        if run is _causal:
+        parser.set_defaults(run=_put, make=make, action=name)
+        if make is _causal:
             parser.add_argument(
                 "kinds", nargs="*", metavar="type", help="model types, such as llama; none: all"
             )
         else:
             parser.add_argument("reports", type=Path, nargs="+", help="report.json or its folder")
+        if make is _table:
+            parser.add_argument("--short", action="store_true", help="two rows a kind of model")
         parser.add_argument(
             "--into",
             type=Path,
@@ -35,37 +36,40 @@ def add_tables(actions: Any) -> None:
         )
 
 
-def _table(args: argparse.Namespace) -> int:
+def _table(args: argparse.Namespace) -> str:
     from ..eval.report.overview import overview
 
-    return _put(args, "table", lambda: overview(sorted(args.reports)))
+    base = Path() if args.into is None else args.into.parent
+    return overview(sorted(args.reports), base, args.short)
 
 
-def _matrix(args: argparse.Namespace) -> int:
+def _matrix(args: argparse.Namespace) -> str:
     from ..eval.report.matrix import matrix
 
-    return _put(args, "matrix", lambda: matrix(sorted(args.reports)))
+    return matrix(sorted(args.reports))
 
 
-def _causal(args: argparse.Namespace) -> int:
+def _causal(args: argparse.Namespace) -> str:
     from transformers.utils import logging
 
     from ..eval.report.causal import causal
 
     logging.set_verbosity_error()  # of configs that are tiny on purpose
-    return _put(args, "causal", lambda: causal(args.kinds))
+    return causal(args.kinds)
 
 
-def _put(args: argparse.Namespace, name: str, make: Callable[[], str]) -> int:
+def _put(args: argparse.Namespace) -> int:
     if args.into is None:
-        print(make(), end="")
+        print(args.make(args), end="")
         return 0
     page = read_text(args.into)
-    before, start, rest = page.partition(f"<!-- mmspec eval {name}")
+    before, start, rest = page.partition(f"<!-- mmspec eval {args.action}")
     command, arrow, rest = rest.partition("-->")
     _, end, after = rest.partition(END)
     if not (start and arrow and end):
-        raise InputError(f"{args.into} has no <!-- mmspec eval {name} … --> with {END} after it")
-    text = make()
+        raise InputError(
+            f"{args.into} has no <!-- mmspec eval {args.action} … --> with {END} after it"
+        )
+    text = args.make(args)
     write_atomic(args.into, f"{before}{start}{command}{arrow}\n\n{text}\n{end}{after}")
     return 0

@@ -78,8 +78,15 @@ def report() -> Report:
     return Report("s", "image", "embedded", "c", {}, {}, None, {}, rows)
 
 
+def table(text: str, modality: str) -> list[list[str]]:
+    section = text.split(f"### {modality}\n\n")[1].split("\n\n")[0]
+    return [line.strip("|").split("|") for line in section.splitlines()]
+
+
 def mark(text: str, method: str, column: str) -> str:
-    head, _, *rows = [line.strip("|").split("|") for line in text.split("\n\n")[0].splitlines()]
+    """In a column such as "vlm: embedded" of a modality's table."""
+    modality, _, column = column.partition(": ")
+    head, _, *rows = table(text, modality)
     (row,) = [row for row in rows if row[0].strip() == method]
     return row[[cell.strip() for cell in head].index(column)].strip()
 
@@ -88,14 +95,15 @@ def test_evidence_is_what_is_in_the_reports(report, tmp_path, monkeypatch):
     report.write(tmp_path)
     rows = report.methods
     text = matrix.matrix([tmp_path])
-    assert len(text.split("\n\n")[0].splitlines()) == 2 + len(presets())
+    told = {kind.modality: table(text, kind.modality)[2:] for kind in matrix.PUBLISHED}
+    assert {name.strip() for rows in told.values() for name, *_ in rows} == set(presets())
+    assert all(len(rows) == len(serving(modality)) for modality, rows in told.items())
     assert mark(text, "scd", "image: embedded") == matrix.MEASURED
     assert mark(text, "sjd", "image: embedded") == matrix.TRAINED
     assert mark(text, "scd", "vlm: embedded") == matrix.TRAINED
     assert mark(text, "dflash", "vlm: embedded") == matrix.OPEN  # no such head ships
-    assert mark(text, "dflash", "image: embedded") == ""
-    assert mark(text, "eagle", "Janus, Emu3, Chameleon") == matrix.OPEN
-    assert mark(text, "cool-sd", "contract") == "bounded"
+    assert mark(text, "eagle", "image: Janus, Emu3, Chameleon") == matrix.OPEN
+    assert mark(text, "cool-sd", "image: contract") == "bounded"
     # a model that does not ship, a run that was cut short: no evidence
     monkeypatch.setattr(matrix, "MODELS", tmp_path)
     assert mark(matrix.matrix([tmp_path]), "scd", "image: embedded") == matrix.OPEN

@@ -1,4 +1,4 @@
-"""The README's table: which rows it tells, of which reports, and how it is put into a page."""
+"""The tables of results: which rows they tell, of which reports, and how a page gets them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from mmspec.cli.main import main
 from mmspec.eval.report.definitions import definitions
 from mmspec.eval.report.frontier import calls_frontier
-from mmspec.eval.report.overview import LEAST, overview, telling
+from mmspec.eval.report.overview import LEAST, RULE, overview, telling
 from mmspec.eval.report.svg import standalone
 from mmspec.eval.report.tables import headline
 from mmspec.eval.schema import MethodResult, Report
@@ -58,28 +58,66 @@ def test_without_times_the_best_are_told():
 
 def test_the_table_and_its_conditions(tmp_path):
     made().write(tmp_path)
-    text = overview([tmp_path / "report.json"])
-    lines = text.splitlines()
-    assert lines[2] == (
-        "| image: s | quick | exact | 1.0× | 2.50 tokens | 1.50× (1.40–1.60) | – "
+    rule, head, ran, table = overview([tmp_path / "report.json"], tmp_path).split("\n\n")
+    assert (rule, head) == (RULE, "### image: s")
+    assert ran == (
+        "[The report](report.md): P, 2 threads; float32; batch 1; temperature 1; n = 50 timed; "
+        "60 judged; target's entropy 1.25 nats a token."
+    )
+    assert table.splitlines()[2] == (
+        "| quick | exact | 1.0× | 2.50 tokens | 1.50× (1.40–1.60) | – "
         "| geneval 0.500 (0.400–0.600), +0.010 (−0.020 to 0.040), undecided |"
     )
-    assert "alone (the sceptic's row)" in text
-    assert lines[-1] == (
-        f"- [image: s]({tmp_path.as_posix()}/report.md): P, 2 threads; float32; batch 1; "
-        "temperature 1; n = 50 timed; 60 judged; target's entropy 1.25 nats a token"
-    )
+    assert "alone (the sceptic's row)" in table
+
+
+def test_links_lead_from_the_page_to_the_report(tmp_path):
+    made().write(tmp_path / "reports" / "s")
+    for short in (False, True):
+        text = overview([tmp_path / "reports" / "s"], tmp_path / "docs", short)
+        assert "](../reports/s/report.md)" in text
+
+
+def short_rows(path) -> list[list[str]]:
+    table = overview([path], path, short=True).split("\n\n")[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+
+
+def test_the_short_table_has_two_rows_of_a_kind_of_model(tmp_path):
+    """The fastest exact method and a sceptic's row; where one is missing, what stands for it."""
+    report = made()
+    report.write(tmp_path)
+    told = short_rows(tmp_path)
+    assert [row[1] for row in told] == ["quick", "alone (the sceptic's row)"]
+    assert told[0][0] == "image"
+    assert told[0][2:] == ["exact", "1.50× (1.40–1.60)", "geneval 0.500, plain 0.500, undecided"]
+    for row in report.methods.values():
+        row.contract = "lossy"
+        row.role = "ablation" if row.role == "sceptic" else row.role
+    report.write(tmp_path)
+    assert [row[1] for row in short_rows(tmp_path)] == ["kept", "slow"]
+
+
+def test_the_short_table_takes_the_report_that_timed_the_most(tmp_path, capsys):
+    many, more, untimed = (tmp_path / name for name in ("many", "more", "untimed"))
+    made(50).write(many)
+    made(60).write(more)
+    made(0).write(untimed)
+    text = overview([many, more, untimed], tmp_path, short=True)
+    assert "(more/report.md)" in text
+    assert "many" not in text
+    assert main(["eval", "table", "--short", str(untimed)]) == 2
+    assert "no report that timed" in capsys.readouterr().err
 
 
 def test_notes_that_change_what_a_figure_means_stand_in_the_table(tmp_path):
     report = made()
     report.notes = ["quick: few samples", "measured with the model's weights in half precision; …"]
     report.write(tmp_path)
-    assert (
-        overview([tmp_path])
-        .rstrip()
-        .endswith("nats a token; weights in half precision, which ship in eight bits since")
+    assert "nats a token; weights in half precision, which ship in eight bits since." in overview(
+        [tmp_path], tmp_path
     )
+    assert "(weights in half precision, which" in overview([tmp_path], tmp_path, short=True)
 
 
 def test_a_siblings_calls_stand_beside_the_targets(tmp_path):
@@ -90,7 +128,9 @@ def test_a_siblings_calls_stand_beside_the_targets(tmp_path):
     report.methods["alone"].sibling_calls_per_sample = 20.0
     report.write(tmp_path)
     rows = {
-        line.split(" | ")[1]: line for line in overview([tmp_path]).splitlines() if " | " in line
+        line[2:].split(" | ")[0]: line
+        for line in overview([tmp_path], tmp_path).splitlines()
+        if " | " in line
     }
     assert "| 20.0×, 4.0× with the sibling's 20.0 calls |" in rows["bold"]
     assert "| 5.0×, the sibling's 20.0 calls alone |" in rows["alone (the sceptic's row)"]
@@ -111,7 +151,9 @@ def test_a_drafters_head_calls_stand_beside_the_targets(tmp_path):
         report.methods[name].drafter_head_calls_per_sample = drafted
     report.write(tmp_path)
     rows = {
-        line.split(" | ")[1]: line for line in overview([tmp_path]).splitlines() if " | " in line
+        line[2:].split(" | ")[0]: line
+        for line in overview([tmp_path], tmp_path).splitlines()
+        if " | " in line
     }
     assert "| 8.0×, and 6,336 head calls of the drafter |" in rows["bold"]
     alone = rows["alone (the sceptic's row)"]
@@ -126,7 +168,7 @@ def test_few_timed_prompts_and_cut_runs_are_not_told(tmp_path, capsys):
     many, few = tmp_path / "many", tmp_path / "few"
     made().write(many)
     made(LEAST - 1).write(few)
-    assert overview([many, few]) == overview([many])
+    assert overview([many, few], tmp_path) == overview([many], tmp_path)
     short = made()
     short.for_reporting = False
     for report, said in ((made(LEAST - 1), "no report that timed"), (short, "was cut short")):
@@ -136,7 +178,8 @@ def test_few_timed_prompts_and_cut_runs_are_not_told(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["table", "matrix"])
-def test_into_a_page(command, tmp_path, capsys):
+def test_into_a_page(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # links of what is printed lead from there
     made().write(tmp_path)
     page, line = tmp_path / "page.md", f"<!-- mmspec eval {command} x -->"
     assert main(["eval", command, str(tmp_path)]) == 0
