@@ -52,13 +52,13 @@ class Rest(PathFinder):
 sys.meta_path[sys.meta_path.index(PathFinder)] = Rest
 """
 DEMO = """
-from mmspec.app import frontier, gate, server, shelf, tabs
+from mmspec.app import frontier, model_cache, request_guard, server, tabs
 from mmspec.app.page import Folders, Limits, Page
 
-page = Page(shelf.Shelf({}), Folders(), Limits())
+page = Page(model_cache.ModelCache({}), Folders(), Limits())
 page.build()
 for tab in tabs.TABS:
-    tabs.resolve(tab.side)
+    tabs.resolve(tab.view)
 for name in frontier.shipped_reports():
     drawn = 'class="mm-plot"' in page.report("shipped", name, None)
     assert drawn == (name != "vlm-questions")  # which measured no speed

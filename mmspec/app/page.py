@@ -15,15 +15,14 @@ from ..errors import InputError
 from ..files import to_json
 from ..pipelines.available_methods import runnable_in
 from ..pipelines.base import shipped
-from . import markup
-from . import method_text as words
+from . import markup, method_text
 from .comparison import Comparison, State
 from .folders import Folders, told_as
 from .frontier import frontier_page, read_report, shipped_reports
 from .generation_view import Wish
 from .job_queue import BROKEN, Desk, QueuedJob, visitor_of
 from .limits import Limits, checked_number, checked_picture, checked_text, checked_upload
-from .model_cache import Shelf
+from .model_cache import ModelCache
 from .tabs import TABS, Tab
 
 logger = logging.getLogger(__name__)
@@ -39,16 +38,16 @@ class Page:
     """The demo.
 
     Args:
-        shelf: its models.
+        cache: its models.
         folders: which paths visitors may name.
         limits: what else they may ask for.
         example: file of the picture to ask about as long as none is uploaded; None: there is none.
     """
 
     def __init__(
-        self, shelf: Shelf, folders: Folders, limits: Limits, example: Path | None = None
+        self, cache: ModelCache, folders: Folders, limits: Limits, example: Path | None = None
     ) -> None:
-        self.shelf, self.folders, self.limits, self.example = shelf, folders, limits, example
+        self.cache, self.folders, self.limits, self.example = cache, folders, limits, example
         self.desk: Desk[State] = Desk(limits.waiting, limits.waiting_of_host)
 
     def build(self) -> gr.Blocks:
@@ -77,10 +76,10 @@ class Page:
                     stop = gr.Button("Stop", variant="stop", elem_classes="mm-stop")
             with gr.Column(scale=2, min_width=300):
                 inputs |= self._method(tab, inputs["model"], inputs.get("path"))
-        nothing = words.NOTHING if inputs["method"].value is None else ""
-        told = self.shelf.missing(tab.modality) or nothing
+        nothing = method_text.NOTHING if inputs["method"].value is None else ""
+        told = self.cache.missing(tab.modality) or nothing
         headline = gr.HTML(
-            markup.message(words.sentence(told) if told else ""), elem_classes="mm-headline"
+            markup.message(method_text.sentence(told) if told else ""), elem_classes="mm-headline"
         )
         gr.HTML(markup.legend(*tab.legend))
         with gr.Row(elem_classes="mm-sides"):
@@ -112,10 +111,10 @@ class Page:
             for example in tab.examples:
                 put = f"() => {to_json(example)}"  # in the browser: nobody else is asked
                 gr.Button(example, size="sm").click(None, None, inputs["prompt"], js=put, **_QUIET)
-        hint = gr.HTML(self._hint(tab, self.shelf.names(tab.modality)[0]), elem_classes="mm-hints")
+        hint = gr.HTML(self._hint(tab, self.cache.names(tab.modality)[0]), elem_classes="mm-hints")
         if tab.pictured:
             inputs["picture"] = self._picture()
-        names = self.shelf.names(tab.modality)
+        names = self.cache.names(tab.modality)
         with gr.Accordion("Model, seed and sampling", open=False):
             with gr.Row():
                 inputs["model"] = gr.Dropdown(names, value=names[0], label="Model")
@@ -135,7 +134,7 @@ class Page:
 
     def _hint(self, tab: Tab, model: str, typed: str = "") -> str:
         """What to ask the embedded model for, if that is the one."""
-        own = not typed.strip() and self.shelf.embedded(tab.modality, model)
+        own = not typed.strip() and self.cache.embedded(tab.modality, model)
         return markup.hint(tab.knows) if own else ""
 
     def _picture(self) -> Any:
@@ -163,10 +162,10 @@ class Page:
         field `path`.
         """
         modality = tab.modality
-        offered, first = self._offered(tab, self.shelf.names(modality)[0])
+        offered, first = self._offered(tab, self.cache.names(modality)[0])
         method = gr.Dropdown(offered, value=first, label="Method")
         about = gr.HTML(self._about(tab, first))
-        knob = self._knob(words.knob(first, modality))
+        knob = self._knob(method_text.knob(first, modality))
         more = gr.Textbox(
             "",
             label="Further settings",
@@ -175,7 +174,7 @@ class Page:
         )
 
         def change(name: str | None, settings: str) -> tuple[str, Any]:
-            known = words.knob(name, modality) if name in tab.methods else None
+            known = method_text.knob(name, modality) if name in tab.methods else None
             return self._about(tab, name, None, settings), self._knob(known)
 
         def offer(request: gr.Request, chosen: str | None, name: str, typed: str = "") -> Any:
@@ -197,7 +196,7 @@ class Page:
         """The methods that a model can run, and the one to begin with; None: it can run none."""
         able = tab.methods
         with suppress(InputError):  # what is wrong with a model is said once it is used
-            able = self.shelf.methods(tab.modality, model)
+            able = self.cache.methods(tab.modality, model)
             if typed:
                 able = runnable_in(self.folders.find(typed, request), tab.modality)
         offered = [name for name in tab.methods if name in able]
@@ -208,14 +207,14 @@ class Page:
 
         def told() -> str:
             if method is None:
-                return words.about(None, tab.modality)
+                return method_text.about(None, tab.modality)
             settings = checked_text(more, "the settings", self.limits.settings)
-            _, config = words.configured(method, tab.modality, value, settings)
-            return words.about(config, tab.modality)
+            _, config = method_text.configured(method, tab.modality, value, settings)
+            return method_text.about(config, tab.modality)
 
         return _told(told)
 
-    def _knob(self, knob: words.Knob | None) -> Any:
+    def _knob(self, knob: method_text.Knob | None) -> Any:
         if knob is None:
             return gr.Number(None, label="This method has no knob", interactive=False)
         return gr.Number(knob.value, label=knob.label, interactive=True, precision=None)
@@ -256,13 +255,15 @@ class Page:
             picture = checked_picture(given["picture"] or self.example, limits)
         more = checked_text(given["more"], "the settings", limits.settings)
         if given["method"] is None:
-            raise InputError(words.NOTHING)
-        name, config = words.configured(str(given["method"]), tab.modality, given["knob"], more)
+            raise InputError(method_text.NOTHING)
+        name, config = method_text.configured(
+            str(given["method"]), tab.modality, given["knob"], more
+        )
         seed = checked_number(given["seed"], "the seed", 0, limits.most_seed)
         call = {setting.name: setting.checked(given[setting.name]) for setting in tab.settings}
         path = checked_text(given.get("path", ""), "the path", 1000)
         model = str(given["model"])
-        folder = self.shelf.folder(tab.modality, model)
+        folder = self.cache.folder(tab.modality, model)
         wish = Wish(prompt, config, name, seed, call, picture)
         return (wish, path, self.folders.find(path, request)) if path else (wish, model, folder)
 
@@ -272,7 +273,7 @@ class Page:
         def work(job: QueuedJob[State]) -> None:
             job.tell(State(markup.message("Loading the model …")))
             with told_as(called, folder or shipped().get(called)):
-                model = self.shelf.load(tab.modality, folder)
+                model = self.cache.load(tab.modality, folder)
             Comparison(tab.make, model, wish, job, self.limits.seconds).run()
 
         return work

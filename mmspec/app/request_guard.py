@@ -29,7 +29,7 @@ _WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|upload)")
 _ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
-class Gate:
+class RequestGuard:
     """ASGI middleware in front of Gradio, which fetches an address that stands where a file's path
     should, and bounds each file of an upload but neither their number, nor what is held of them,
     nor other requests.

@@ -16,7 +16,7 @@ from PIL import Image
 
 import mmspec
 from mmspec.app.frontier import shipped_reports
-from mmspec.app.image import ImageSide
+from mmspec.app.image import ImageView
 from mmspec.eval.schema import Report
 from mmspec.methods import METHODS
 
@@ -80,13 +80,13 @@ def visitor(browser, address) -> Iterator:
 @pytest.fixture
 def slow(monkeypatch):
     """Rounds of pictures take a while, so that there is something to see and to stop."""
-    observe = ImageSide.observe
+    observe = ImageView.observe
 
-    def slowly(side, state):
-        observe(side, state)
+    def slowly(view, state):
+        observe(view, state)
         time.sleep(0.3)
 
-    monkeypatch.setattr(ImageSide, "observe", slowly)
+    monkeypatch.setattr(ImageView, "observe", slowly)
 
 
 def headline(page):
@@ -230,14 +230,14 @@ def test_two_visitors_at_once(visitor, slow):
 
 def test_whoever_leaves_makes_room(visitor, monkeypatch):
     """A run whose visitor closed the page ends, and the next in the queue begins."""
-    observe, rounds = ImageSide.observe, Counter()
+    observe, rounds = ImageView.observe, Counter()
 
-    def slowly(side, state):
-        observe(side, state)
-        rounds[side.wish.prompt] += 1
+    def slowly(view, state):
+        observe(view, state)
+        rounds[view.wish.prompt] += 1
         time.sleep(0.3)
 
-    monkeypatch.setattr(ImageSide, "observe", slowly)
+    monkeypatch.setattr(ImageView, "observe", slowly)
     leaving, staying = visitor(), visitor()
     for page, prompt in ((leaving, "a red star"), (staying, "a blue star")):
         page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)

@@ -11,7 +11,7 @@ import pytest
 from mmspec.app.folders import Folders
 from mmspec.app.frontier import shipped_reports
 from mmspec.app.limits import Limits
-from mmspec.app.model_cache import Shelf
+from mmspec.app.model_cache import ModelCache
 from mmspec.app.page import Page
 from mmspec.errors import InputError
 
@@ -22,7 +22,7 @@ HERE = SimpleNamespace(session_hash="one", client=SimpleNamespace(host="127.0.0.
 
 @pytest.fixture
 def page():
-    made = Page(Shelf({}), Folders(anywhere=True), Limits(rows=50))
+    made = Page(ModelCache({}), Folders(anywhere=True), Limits(rows=50))
     yield made
     made.desk.close()
 
@@ -100,7 +100,7 @@ def test_an_upload_that_is_gone(page, tmp_path):
 
 
 def test_paths_have_the_rule_of_folders(data, tmp_path):
-    page = Page(Shelf({}), Folders(tmp_path / "root"), Limits())
+    page = Page(ModelCache({}), Folders(tmp_path / "root"), Limits())
     (tmp_path / "root").mkdir()
     with pytest.raises(InputError, match="in the folder that this demo may read"):
         page.report("path", upload(tmp_path, data), HERE)
@@ -120,7 +120,7 @@ def test_a_link_out_of_the_root_is_not_followed(data, tmp_path):
     (root / "folder" / "report.json" / "report.json").symlink_to(upload(tmp_path, data))
     (root / "broken" / "report.json").write_text("[]")
     (root / "fine" / "report.json").write_text(json.dumps(data))
-    page = Page(Shelf({}), Folders(root), Limits())
+    page = Page(ModelCache({}), Folders(root), Limits())
     for name, told in (
         ("link", "there is no 'link/report.json' in the folder that this demo may read"),
         ("folder", "folder is no report: it is no file"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.app import method_text as words
+from mmspec.app import method_text
 from mmspec.app.tabs import TABS
 from mmspec.config import REAL, WHOLE
 
@@ -17,16 +17,16 @@ OFFERED = [(tab.modality, method) for tab in TABS for method in tab.methods]
 @pytest.mark.parametrize(("modality", "method"), OFFERED)
 def test_a_method_in_words(modality, method):
     config = words.SpecConfig(method)
-    html = words.about(config, modality)
-    contract = words.contract(config, modality)
-    assert words.CONTRACTS[contract].replace("'", "&#x27;") in html
+    html = method_text.about(config, modality)
+    contract = method_text.contract(config, modality)
+    assert method_text.CONTRACTS[contract].replace("'", "&#x27;") in html
     assert ("temperature 0" in html) == (contract == "exact" and modality in GREEDY)
-    knob = words.knob(method, modality)
-    assert words.configured(method, modality, knob and knob.value, "") == (method, config)
+    knob = method_text.knob(method, modality)
+    assert method_text.configured(method, modality, knob and knob.value, "") == (method, config)
     if knob is not None:
-        assert knob.label.startswith(f"{knob.name}: {words.KNOBS[knob.name]}")
+        assert knob.label.startswith(f"{knob.name}: {method_text.KNOBS[knob.name]}")
         low = (WHOLE | REAL)[knob.name][0]
         wanted = knob.value - 1 if low < -1e9 else low if low != knob.value else low + 1
-        name, moved = words.configured(method, modality, wanted, "length=constant")
+        name, moved = method_text.configured(method, modality, wanted, "length=constant")
         assert name.startswith(f"{method}[{knob.name}=")
         assert getattr(moved, knob.name) == wanted
