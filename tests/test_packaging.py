@@ -62,7 +62,7 @@ for tab in tabs.TABS:
 for name in frontier.shipped_reports():
     drawn = 'class="mm-plot"' in page.report("shipped", name, None)
     assert drawn == (name != "vlm-questions")  # which measured no speed
-page.desk.close()
+page.jobs.close()
 """
 
 

@@ -20,7 +20,7 @@ from .comparison import Comparison, State
 from .folders import Folders, told_as
 from .frontier import frontier_page, read_report, shipped_reports
 from .generation_view import Wish
-from .job_queue import BROKEN, Desk, QueuedJob, visitor_of
+from .job_queue import BROKEN, RUNS, JobQueue, QueuedJob, visitor_of
 from .limits import Limits, checked_number, checked_picture, checked_text, checked_upload
 from .model_cache import ModelCache
 from .tabs import TABS, Tab
@@ -29,9 +29,11 @@ logger = logging.getLogger(__name__)
 INTRO = """# mmspec
 One model, one prompt, one seed: first speculatively, on the left, then plainly, on the right.
 """
-_QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# outside of the queue, in which long runs wait
+_QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
+_HEAVY = {**_QUIET, "queue": True}  # a picture to be shown takes memory
+STOPPING = markup.message("Stopping …")
 PICTURES = [".png", ".jpg", ".jpeg", ".webp"]
-_QUICK = 4  # events at a time that are done at once; a picture to be shown takes memory
 
 
 class Page:
@@ -48,7 +50,7 @@ class Page:
         self, cache: ModelCache, folders: Folders, limits: Limits, example: Path | None = None
     ) -> None:
         self.cache, self.folders, self.limits, self.example = cache, folders, limits, example
-        self.desk: Desk[State] = Desk(limits.waiting, limits.waiting_of_host)
+        self.jobs: JobQueue[State] = JobQueue(limits.waiting_of_host)
 
     def build(self) -> gr.Blocks:
         """The page as Gradio serves it."""
@@ -58,16 +60,15 @@ class Page:
             with gr.Tabs():
                 for tab in TABS:
                     with gr.Tab(tab.title, id=tab.modality):
-                        self._modality(tab)
+                        self._modality(page, tab)
                 with gr.Tab("Frontier", id="frontier") as frontier:
                     self._frontier(frontier)
-            page.unload(self._left)
-        page.queue(max_size=50, default_concurrency_limit=_QUICK)
+        page.queue(max_size=self.limits.waiting, default_concurrency_limit=4)
         return page
 
     # --- a modality -------------------------------------------------------------------------------
 
-    def _modality(self, tab: Tab) -> None:
+    def _modality(self, page: Any, tab: Tab) -> None:
         with gr.Row(elem_classes="mm-ask"):
             with gr.Column(scale=3, min_width=300):
                 inputs = self._asked(tab)
@@ -89,17 +90,44 @@ class Page:
             ]
         names = list(inputs)
 
-        def generate(request: gr.Request, *values: Any) -> Iterator[Any]:
-            given = dict(zip(names, values, strict=True))
-            yield from self.generate(tab, given, request)
+        def refusal(request: Any, values: Any, itself: bool = False) -> str:
+            """Why a run can't be had; "": it can. Bad input does not wait for its turn."""
+            try:
+                self.jobs.check(page._queue, request, itself)
+                self._wish(tab, dict(zip(names, values, strict=True)), request)
+            except InputError as error:
+                return str(error)
+            return ""
 
-        # who waits for a place at the desk holds one here; as many are left for who is told no
-        most: dict[str, Any] = {
-            "concurrency_limit": 2 * self.limits.waiting,
-            "concurrency_id": "generate",
-        }
-        go.click(generate, list(inputs.values()), [headline, *panels], **most, **_QUIET)
-        stop.click(self._stop, None, None, queue=False, **_QUIET)
+        def check(request: gr.Request, *values: Any) -> list[Any]:
+            told = refusal(request, values)  # said at the prompt, which is the first field
+            return [gr.validate(not told, told), *[gr.validate(True, "")] * (len(names) - 1)]
+
+        def generate(request: gr.Request, *values: Any) -> Iterator[Any]:
+            # again: of requests at the same time each was checked before the others were in it
+            if told := refusal(request, values, itself=True):
+                yield _only(markup.message(told, "error"))
+            else:
+                yield from self.generate(tab, dict(zip(names, values, strict=True)), request)
+
+        def ended(request: gr.Request, told: str) -> Any:
+            return self.ended(tab, told, request)
+
+        shown = [headline, *panels]
+        run = go.click(
+            generate,
+            list(inputs.values()),
+            shown,
+            validator=check,
+            concurrency_id=RUNS,
+            concurrency_limit=1,
+            api_visibility="private",
+            show_progress="minimal",
+            show_progress_on=headline,
+        )
+        run.then(ended, headline, shown, **_QUIET)
+        put = f"() => {to_json(STOPPING)}"
+        stop.click(None, None, headline, js=put, cancels=run, **_QUIET)
 
     def _asked(self, tab: Tab) -> dict[str, Any]:
         """Fields of what to make, by name."""
@@ -144,7 +172,7 @@ class Page:
                 label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
             )
             shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
-        upload.change(self._thumbnail, upload, shown, **_QUIET)
+        upload.change(self._thumbnail, upload, shown, **_HEAVY)
         return upload
 
     def _thumbnail(self, path: Any) -> str:
@@ -231,16 +259,35 @@ class Page:
 
         def submit() -> str:
             work = self._work(tab, *self._wish(tab, given, request))
-            jobs.append(self.desk.submit(*visitor_of(request), work))
+            jobs.append(self.jobs.start(_owner(tab, request), work))
             return ""
 
         if refused := _told(submit):
             yield _only(refused)
             return
+        (job,) = jobs
         try:
-            yield from self._watched(jobs[0])
-        finally:  # a visitor who is gone needs no answer
-            self.desk.drop(jobs[0])
+            for state in job.states():  # None: Gradio sees whether the visitor is still there
+                yield _only(gr.skip()) if state is None else _panels(state)
+            if job.error is not None:
+                yield _only(markup.message(job.error, "error"))
+        finally:
+            if job.over:
+                self.jobs.forget(job)
+            else:  # Gradio has cancelled it, or its visitor is gone
+                job.cancel()
+
+    def ended(self, tab: Tab, told: str, request: Any) -> Any:
+        """What the page shows behind a run: of one that was stopped, how far it got.
+
+        Args:
+            told: the headline.
+            request: of the visitor.
+        """
+        job = self.jobs.cancelled(_owner(tab, request))
+        if job is not None and job.last is not None:
+            return _panels(job.last)
+        return _only(markup.message("Stopped.") if told == STOPPING else gr.skip())
 
     def _wish(
         self, tab: Tab, given: Mapping[str, Any], request: Any
@@ -278,30 +325,6 @@ class Page:
 
         return work
 
-    def _watched(self, job: QueuedJob[State]) -> Iterator[Any]:
-        begun = False
-        for state in job.states():
-            ahead = self.desk.ahead(job)
-            if state is not None:
-                begun = True
-                panels = (html or gr.skip() for html in (state.speculative, state.plain))
-                yield state.headline, *panels
-            elif job.cancelled:
-                yield _only(markup.message("Stopping …"))
-            elif ahead:
-                runs = "one run is" if ahead == 1 else f"{ahead} runs are"
-                yield _only(markup.message(f"Waiting: {runs} before yours."))
-        if job.error is not None:
-            yield _only(markup.message(job.error, "error"))
-        elif not begun:
-            yield _only(markup.message("Stopped."))
-
-    def _stop(self, request: gr.Request) -> None:
-        self.desk.cancel(str(request.session_hash))
-
-    def _left(self, request: gr.Request) -> None:
-        self.desk.cancel(str(request.session_hash))
-
     # --- reports ----------------------------------------------------------------------------------
 
     def _frontier(self, tab: gr.Tab) -> None:
@@ -329,7 +352,7 @@ class Page:
             ("path", path, path.submit),
         ):
             name = gr.State(source)
-            event(show, [name, field], shown, concurrency_limit=1, concurrency_id="draw", **_QUIET)
+            event(show, [name, field], shown, concurrency_limit=1, concurrency_id="draw", **_HEAVY)
 
     def report(self, source: str, value: Any, request: Any) -> str:
         """A report as HTML; nothing for no value.
@@ -368,6 +391,14 @@ def _told(make: Callable[[], str]) -> str:
         return markup.message(BROKEN, "error")
 
 
-def _only(headline: str) -> Any:
+def _only(headline: Any) -> Any:
     """A headline over panels that stay."""
     return headline, gr.skip(), gr.skip()
+
+
+def _panels(state: State) -> Any:
+    return state.headline, state.speculative or gr.skip(), state.plain or gr.skip()
+
+
+def _owner(tab: Tab, request: Any) -> tuple[str, str]:
+    return visitor_of(request)[0], tab.modality

@@ -25,7 +25,7 @@ _READ = re.compile(
     r"/|/config|/theme\.css|/favicon\.ico|/(assets|static)/.+"
     r"|/gradio_api/(startup-events|heartbeat/[^/]+|queue/data|upload_progress|file=.+)"
 )
-_WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|upload)")
+_WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|cancel|reset|upload)")
 _ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 

@@ -81,12 +81,12 @@ def served(
                 css_paths=Path(__file__).with_name("page.css"),
             )
         except OSError as error:
-            page.desk.close()
+            page.jobs.close()
             raise _taken(host, port, error) from error
         try:
             yield address
         finally:
-            page.desk.close()
+            page.jobs.close()
             blocks.close(verbose=False)
 
 

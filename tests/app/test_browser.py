@@ -100,6 +100,11 @@ def says(page, pattern: str) -> str:
     return found.inner_text()
 
 
+def waits(page) -> None:
+    """Gradio tells the place in the queue, over the headline."""
+    page.get_by_text(re.compile(r"queue: 1/1")).locator("visible=true").first.wait_for()
+
+
 def press(page, kind: str) -> None:
     page.locator(f"button.mm-{kind}:visible").click()
 
@@ -214,7 +219,7 @@ def test_two_visitors_at_once(visitor, slow):
     for page, prompt in zip(pages, prompts, strict=True):
         page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
         press(page, "go")
-    says(pages[1], "before yours")
+    waits(pages[1])
     together = []
     for page, prompt in zip(pages, prompts, strict=True):
         says(page, "^Done")
@@ -243,7 +248,7 @@ def test_whoever_leaves_makes_room(visitor, monkeypatch):
         page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
         page.get_by_label("window").fill("1")
         press(page, "go")
-    says(staying, "before yours")
+    waits(staying)
     leaving.context.close()
     says(staying, "^Done")
     assert rounds["a red star"] < rounds["a blue star"]

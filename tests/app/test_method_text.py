@@ -1,4 +1,4 @@
-"""Every method that the page offers has its contract, its knob and its settings in words."""
+"""Every method that the page offers has its contract, its knob and its settings in method_text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFFERED = [(tab.modality, method) for tab in TABS for method in tab.methods]
 
 @pytest.mark.parametrize(("modality", "method"), OFFERED)
 def test_a_method_in_words(modality, method):
-    config = words.SpecConfig(method)
+    config = method_text.SpecConfig(method)
     html = method_text.about(config, modality)
     contract = method_text.contract(config, modality)
     assert method_text.CONTRACTS[contract].replace("'", "&#x27;") in html

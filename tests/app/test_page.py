@@ -37,7 +37,7 @@ def visitor(name: str = "one", host: str = "127.0.0.1", **headers: str) -> Simpl
 def page(folders):
     made = Page(ModelCache({m: [f] for m, f in folders.items()}), Folders(), LIMITS)
     yield made
-    made.desk.close()
+    made.jobs.close()
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def test_a_run_has_an_end(folders, slow):
     go.set()
     page.limits = Limits()
     assert one(page).startswith("Done: ")
-    page.desk.close()
+    page.jobs.close()
 
 
 def test_a_stopped_run_leaves_the_next_alone(page, slow):
@@ -349,7 +349,7 @@ def test_a_visitor_has_one_run_and_the_queue_an_end(folders, slow):
     first.close()  # the visitor left
     go.set()
     assert "Done" in str(list(second)[-1][0])
-    page.desk.close()
+    page.jobs.close()
 
 
 def test_places_of_a_host(folders, slow):
@@ -370,7 +370,7 @@ def test_places_of_a_host(folders, slow):
     go.set()
     for runs in (*waiting, sixth):
         runs.close()
-    page.desk.close()
+    page.jobs.close()
 
 
 def test_who_is_of_no_session_is_refused(page):
@@ -396,7 +396,7 @@ def test_who_leaves_the_queue_frees_a_place_at_once(folders, slow):
     go.set()
     assert "Done" in str(list(first)[-1][0])
     assert "Done" in str(list(third)[-1][0])
-    page.desk.close()
+    page.jobs.close()
 
 
 def test_a_reference_to_code_is_not_imported(page, tmp_path, monkeypatch):
@@ -462,7 +462,7 @@ def test_a_checkpoint_by_its_path(folders, tmp_path, monkeypatch):
         kept = [folder.name for _, folder in page.cache._kept]
         assert kept == ["offered", *([path] if path in ("first", "second") else [])]
     assert all(found == pictures[""] for found in pictures.values())
-    page.desk.close()
+    page.jobs.close()
 
 
 def test_a_path_is_told_as_it_was_typed(page, tmp_path):
@@ -526,7 +526,7 @@ def test_the_page_as_it_opens_generates(modality, tmp_path):
     last = ["", "", ""]
     for update in generate(visitor(), *fields):
         last = [new if isinstance(new, str) else old for old, new in zip(last, update, strict=True)]
-    page.desk.close()
+    page.jobs.close()
     assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", last[0]), last[0]
 
 
