@@ -60,7 +60,7 @@ page.build()
 for tab in tabs.TABS:
     tabs.resolve(tab.view)
 for name in frontier.shipped_reports():
-    drawn = 'class="mm-plot"' in page.report("shipped", name, None)
+    drawn = 'class="mm-plot"' in page.reports.report("shipped", name, None)
     assert drawn == (name != "vlm-questions")  # which measured no speed
 page.jobs.close()
 """

@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from ..errors import InputError
+from .events import BROKEN
 from .folders import is_loopback
 
 logger = logging.getLogger(__name__)
-BROKEN = "something went wrong on the server; its log says what"
 RUNS = "runs"  # the id of Gradio's queue for them
 State = TypeVar("State")
 Work = Callable[["QueuedJob[State]"], None]
@@ -91,7 +91,8 @@ class QueuedJob(Generic[State]):
                 self._news.wait_for(lambda: self.over or not self.shown, pause)
                 over, state = self.over, None if self.shown else self.last
                 self.shown = True
-            yield state
+            if state is not None or not over:
+                yield state
 
     def wait(self) -> None:
         """Wait until it is over."""

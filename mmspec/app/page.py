@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -17,21 +16,18 @@ from ..pipelines.available_methods import runnable_in
 from ..pipelines.base import shipped
 from . import markup, method_text
 from .comparison import Comparison, State
+from .events import HEAVY, QUIET, refused, safely
 from .folders import Folders, told_as
-from .frontier import frontier_page, read_report, shipped_reports
 from .generation_view import Wish
-from .job_queue import BROKEN, RUNS, JobQueue, QueuedJob, visitor_of
-from .limits import Limits, checked_number, checked_picture, checked_text, checked_upload
+from .job_queue import RUNS, JobQueue, QueuedJob, visitor_of
+from .limits import Limits, checked_number, checked_picture, checked_text
 from .model_cache import ModelCache
+from .report_tab import ReportTab
 from .tabs import TABS, Tab
 
-logger = logging.getLogger(__name__)
 INTRO = """# mmspec
 One model, one prompt, one seed: first speculatively, on the left, then plainly, on the right.
 """
-# outside of the queue, in which long runs wait
-_QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
-_HEAVY = {**_QUIET, "queue": True}  # a picture to be shown takes memory
 STOPPING = markup.message("Stopping …")
 PICTURES = [".png", ".jpg", ".jpeg", ".webp"]
 
@@ -50,6 +46,7 @@ class Page:
         self, cache: ModelCache, folders: Folders, limits: Limits, example: Path | None = None
     ) -> None:
         self.cache, self.folders, self.limits, self.example = cache, folders, limits, example
+        self.reports = ReportTab(folders, limits)
         self.jobs: JobQueue[State] = JobQueue(limits.waiting_of_host)
 
     def build(self) -> gr.Blocks:
@@ -62,11 +59,9 @@ class Page:
                     with gr.Tab(tab.title, id=tab.modality):
                         self._modality(page, tab)
                 with gr.Tab("Frontier", id="frontier") as frontier:
-                    self._frontier(frontier)
+                    self.reports.build(frontier)
         page.queue(max_size=self.limits.waiting, default_concurrency_limit=4)
         return page
-
-    # --- a modality -------------------------------------------------------------------------------
 
     def _modality(self, page: Any, tab: Tab) -> None:
         with gr.Row(elem_classes="mm-ask"):
@@ -90,23 +85,20 @@ class Page:
             ]
         names = list(inputs)
 
-        def refusal(request: Any, values: Any, itself: bool = False) -> str:
-            """Why a run can't be had; "": it can. Bad input does not wait for its turn."""
-            try:
-                self.jobs.check(page._queue, request, itself)
-                self._wish(tab, dict(zip(names, values, strict=True)), request)
-            except InputError as error:
-                return str(error)
-            return ""
-
         def check(request: gr.Request, *values: Any) -> list[Any]:
-            told = refusal(request, values)  # said at the prompt, which is the first field
-            return [gr.validate(not told, told), *[gr.validate(True, "")] * (len(names) - 1)]
+            """Bad input does not wait for its turn; it is told at the prompt, the first field."""
+
+            def ask() -> None:
+                self.jobs.check(page._queue, request)
+                self._wish(tab, dict(zip(names, values, strict=True)), request)
+
+            why = refused(ask)
+            return [gr.validate(not why, why), *[gr.validate(True, "")] * (len(names) - 1)]
 
         def generate(request: gr.Request, *values: Any) -> Iterator[Any]:
-            # again: of requests at the same time each was checked before the others were in it
-            if told := refusal(request, values, itself=True):
-                yield _only(markup.message(told, "error"))
+            # again: requests that came at the same time did not see each other
+            if why := refused(lambda: self.jobs.check(page._queue, request, itself=True)):
+                yield _only(markup.message(why, "error"))
             else:
                 yield from self.generate(tab, dict(zip(names, values, strict=True)), request)
 
@@ -123,11 +115,11 @@ class Page:
             concurrency_limit=1,
             api_visibility="private",
             show_progress="minimal",
-            show_progress_on=headline,
+            show_progress_on=panels[0],
         )
-        run.then(ended, headline, shown, **_QUIET)
+        run.then(ended, headline, shown, **QUIET)
         put = f"() => {to_json(STOPPING)}"
-        stop.click(None, None, headline, js=put, cancels=run, **_QUIET)
+        stop.click(None, None, headline, js=put, cancels=run, **QUIET)
 
     def _asked(self, tab: Tab) -> dict[str, Any]:
         """Fields of what to make, by name."""
@@ -138,7 +130,7 @@ class Page:
         with gr.Row(elem_classes="mm-examples"):
             for example in tab.examples:
                 put = f"() => {to_json(example)}"  # in the browser: nobody else is asked
-                gr.Button(example, size="sm").click(None, None, inputs["prompt"], js=put, **_QUIET)
+                gr.Button(example, size="sm").click(None, None, inputs["prompt"], js=put, **QUIET)
         hint = gr.HTML(self._hint(tab, self.cache.names(tab.modality)[0]), elem_classes="mm-hints")
         if tab.pictured:
             inputs["picture"] = self._picture()
@@ -157,7 +149,7 @@ class Page:
                 )
         fields = [inputs[name] for name in ("model", "path") if name in inputs]
         for event in (field.change for field in fields):
-            event(partial(self._hint, tab), fields, hint, **_QUIET)
+            event(partial(self._hint, tab), fields, hint, **QUIET)
         return inputs
 
     def _hint(self, tab: Tab, model: str, typed: str = "") -> str:
@@ -172,7 +164,7 @@ class Page:
                 label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
             )
             shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
-        upload.change(self._thumbnail, upload, shown, **_HEAVY)
+        upload.change(self._thumbnail, upload, shown, **HEAVY)
         return upload
 
     def _thumbnail(self, path: Any) -> str:
@@ -181,7 +173,7 @@ class Page:
             picture.thumbnail((256, 256))
             return markup.picture(picture, "the picture that is asked about", "mm-thumbnail")
 
-        return _told(make) if path or self.example else ""
+        return safely(make) if path or self.example else ""
 
     def _method(self, tab: Tab, model: Any, path: Any) -> dict[str, Any]:
         """Fields of how to speculate, by name.
@@ -209,13 +201,13 @@ class Page:
             offered, first = self._offered(tab, name, typed.strip(), request)
             return gr.Dropdown(offered, value=chosen if chosen in offered else first)
 
-        method.change(change, [method, more], [about, knob], **_QUIET)
+        method.change(change, [method, more], [about, knob], **QUIET)
         for event in (knob.change, more.blur):
-            event(partial(self._about, tab), [method, knob, more], about, **_QUIET)
+            event(partial(self._about, tab), [method, knob, more], about, **QUIET)
         fields = [method, model] if path is None else [method, model, path]
-        model.change(offer, fields, method, **_QUIET)
+        model.change(offer, fields, method, **QUIET)
         if path is not None:
-            path.blur(offer, fields, method, **_QUIET)
+            path.blur(offer, fields, method, **QUIET)
         return {"method": method, "knob": knob, "more": more}
 
     def _offered(
@@ -233,14 +225,14 @@ class Page:
     def _about(self, tab: Tab, method: str | None, value: Any = None, more: str = "") -> str:
         """What a method is with its knob and further settings, or what is wrong with them."""
 
-        def told() -> str:
+        def text() -> str:
             if method is None:
                 return method_text.about(None, tab.modality)
             settings = checked_text(more, "the settings", self.limits.settings)
             _, config = method_text.configured(method, tab.modality, value, settings)
             return method_text.about(config, tab.modality)
 
-        return _told(told)
+        return safely(text)
 
     def _knob(self, knob: method_text.Knob | None) -> Any:
         if knob is None:
@@ -257,13 +249,12 @@ class Page:
         yield "", markup.panel("speculative", ""), markup.panel("plain", "")
         jobs: list[QueuedJob[State]] = []
 
-        def submit() -> str:
+        def start() -> None:
             work = self._work(tab, *self._wish(tab, given, request))
             jobs.append(self.jobs.start(_owner(tab, request), work))
-            return ""
 
-        if refused := _told(submit):
-            yield _only(refused)
+        if why := refused(start):
+            yield _only(markup.message(why, "error"))
             return
         (job,) = jobs
         try:
@@ -324,71 +315,6 @@ class Page:
             Comparison(tab.make, model, wish, job, self.limits.seconds).run()
 
         return work
-
-    # --- reports ----------------------------------------------------------------------------------
-
-    def _frontier(self, tab: gr.Tab) -> None:
-        gr.Markdown(
-            "Speed against quality, of a `report.json` that `mmspec eval run` wrote. "
-            "Up and to the right is better."
-        )
-        known = shipped_reports()
-        with gr.Row():
-            first = next(iter(known), "")
-            chosen = gr.Dropdown(["", *known], value=first, label="A report of this project")
-            upload = gr.File(label="Your report.json", file_types=[".json"], height=110)
-            path = gr.Textbox(
-                "", label="Or its path", visible=self.folders.offered, placeholder="path/to/report"
-            )
-        shown = gr.HTML("", elem_classes="mm-report")
-
-        def show(request: gr.Request, source: str, value: Any) -> str:
-            return _told(lambda: self.report(source, value, request))
-
-        for source, field, event in (
-            ("shipped", chosen, chosen.change),
-            ("shipped", chosen, tab.select),
-            ("upload", upload, upload.change),
-            ("path", path, path.submit),
-        ):
-            name = gr.State(source)
-            event(show, [name, field], shown, concurrency_limit=1, concurrency_id="draw", **_HEAVY)
-
-    def report(self, source: str, value: Any, request: Any) -> str:
-        """A report as HTML; nothing for no value.
-
-        Args:
-            source: "shipped", "upload" or "path".
-            value: name, uploaded file or path.
-
-        Raises:
-            InputError: there is no such report, or it can't be drawn.
-        """
-        if not value:
-            return ""
-        if source == "shipped":
-            path, name = shipped_reports().get(str(value)), str(value)
-            if path is None:
-                raise InputError(f"there is no report {name!r} here")
-        elif source == "upload":
-            path, name = checked_upload(value, "report", self.limits), "the upload"
-        else:
-            name = checked_text(value, "the path", 1000)
-            path = self.folders.find(name, request)
-            if path.is_dir():  # its report may be a link that leads elsewhere
-                path = self.folders.find(str(Path(name) / "report.json"), request)
-        return frontier_page(read_report(path, name, self.limits))
-
-
-def _told(make: Callable[[], str]) -> str:
-    """What is made, or one line that says why not: a visitor never sees a trace."""
-    try:
-        return make()
-    except InputError as error:
-        return markup.message(str(error), "error")
-    except Exception:
-        logger.exception("the demo's page failed")
-        return markup.message(BROKEN, "error")
 
 
 def _only(headline: Any) -> Any:

@@ -9,15 +9,18 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import gradio as gr
 import pytest
 
 from mmspec.app.folders import Folders
+from mmspec.app.job_queue import RUNS, JobQueue
 from mmspec.app.limits import Limits
 from mmspec.app.model_cache import ModelCache
-from mmspec.app.page import Page
+from mmspec.app.page import STOPPING, Page
 from mmspec.app.server import _example
 from mmspec.app.tabs import TABS, Tab
 from mmspec.config import SpecConfig
+from mmspec.errors import InputError
 from mmspec.models.embedded import readable
 from mmspec.models.text_encoder import unknown_words
 from mmspec.pipelines.base import embedded_name, shipped
@@ -117,7 +120,7 @@ def test_bad_input_is_one_line(page, changes, told):
     assert told in headline.replace("&#x27;", "'")
     assert 'role="alert"' in headline
     assert "Traceback" not in headline
-    assert not page.desk.cancel("one")  # nothing waits
+    assert not page.jobs._jobs  # nothing waits
 
 
 def test_bad_pictures(page, tmp_path):
@@ -235,21 +238,27 @@ def slow(monkeypatch):
     ],
 )
 def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, changes, most):
-    """The page says so before the round is over."""
     rounds, _ = slow
     tab, told = TAB[modality], []
     fields = given(tab, page, picture=str(picture_file), **changes)
-    for headline, *_ in page.generate(tab, fields, visitor()):
-        told += [headline] if isinstance(headline, str) else []
-        if "plain decoding follows" in told[-1] and not any("Stopping" in text for text in told):
-            assert not page.desk.cancel("another")
-            seen = len(rounds)
-            assert page.desk.cancel("one")
-    stopping, stopped = (re.sub("<[^>]*>", "", text) for text in told[-2:])
-    assert stopping == "Stopping …"
-    assert stopped.startswith("Stopped.")
+    run = page.generate(tab, fields, visitor())
+    while "plain decoding follows" not in "".join(told):
+        told += [text for text in next(run)[:1] if isinstance(text, str)]
+    seen = len(rounds)
+    run.close()  # as Gradio does
+    for who, other in (("another", tab), ("one", TAB["image" if modality == "vlm" else "vlm"])):
+        assert page.ended(other, "", visitor(who))[0] == gr.skip()
+    headline, *_ = page.ended(tab, STOPPING, visitor())
+    assert re.sub("<[^>]*>", "", headline).startswith("Stopped.")
     assert len(rounds) <= seen + 1
     assert rounds[-1] < most
+
+
+def test_stop_of_a_run_that_waits(page):
+    """Gradio takes it out of the queue; a run that ended by itself leaves what it showed."""
+    assert "Stopped." in page.ended(TAB["image"], STOPPING, visitor())[0]
+    assert one(page).startswith("Done: ")
+    assert page.ended(TAB["image"], "Done: ", visitor())[0] == gr.skip()
 
 
 def test_both_sides_are_shown_as_they_go(page, slow):
@@ -272,7 +281,7 @@ def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
     def stopped(*given, **named):
         steps.append(1)
         if len(steps) == 3:
-            assert page.desk.cancel("one")
+            page.jobs._jobs[-1].cancel()
         return denoise(*given, **named)
 
     monkeypatch.setattr(WanTransformer, "denoise", stopped)
@@ -318,12 +327,11 @@ def test_a_stopped_run_leaves_the_next_alone(page, slow):
     first = page.generate(tab, given(tab, page), visitor("one"))
     while "at work" not in str(next(first)[0]):
         pass
+    first.close()  # Gradio begins the next one at once
     second = page.generate(tab, given(tab, page, seed=7), visitor("two"))
-    while "one run is before yours" not in str(next(second)[0]).replace("&#x27;", "'"):
-        pass
-    page.desk.cancel("one")
+    assert next(second)[0] == ""
     go.set()
-    assert "Stopped." in str(list(first)[-1][0])
+    assert "Stopped." in page.ended(tab, STOPPING, visitor("one"))[0]
     *_, (headline, speculative, plain) = second
     assert "Done" in headline
     alone = shown(page, "image", visitor("three"), seed=7)
@@ -336,67 +344,38 @@ def images(html: str) -> list[str]:
     return re.findall(r'src="([^"]*)"', html)
 
 
-def test_a_visitor_has_one_run_and_the_queue_an_end(folders, slow):
-    _, go = slow
-    page = Page(ModelCache({"image": [folders["image"]]}), Folders(), Limits(waiting=2))
-    tab = TAB["image"]
-    first = page.generate(tab, given(tab, page), visitor("one"))
-    next(first), next(first)
-    assert "your last run is still at work" in one(page)
-    second = page.generate(tab, given(tab, page), visitor("two"))
-    next(second), next(second)
-    assert "the queue is full: 2 runs" in one(page, who=visitor("three"))
-    first.close()  # the visitor left
-    go.set()
-    assert "Done" in str(list(second)[-1][0])
-    page.jobs.close()
-
-
-def test_places_of_a_host(folders, slow):
-    """At another machine two; at this one, or behind its proxy, as many as there are."""
-    _, go = slow
-    page = Page(ModelCache({"image": [folders["image"]]}), Folders(), Limits(waiting=6))
-    tab, far = TAB["image"], "203.0.113.5"
-    waiting = []
-    for name, host in (("a", far), ("b", far), ("c", "127.0.0.1"), ("d", "::1"), ("e", "::1")):
-        waiting.append(page.generate(tab, given(tab, page), visitor(name, host)))
-        next(waiting[-1]), next(waiting[-1])
+def test_places_of_a_visitor_and_of_a_host():
+    """One; at another machine two; at this one, or behind its proxy, as many as there are."""
+    jobs, far = JobQueue(2), "203.0.113.5"
+    come = [("a", far), ("c", "127.0.0.1"), ("d", "::1"), ("e", "::1"), ("b", far)]
+    events = [SimpleNamespace(concurrency_id=RUNS, **vars(visitor(*who))) for who in come]
+    for event in events:
+        event.request = event
+    at_work, *waiting = events
+    quick = SimpleNamespace(**{**vars(at_work), "concurrency_id": "default"})
+    waits = {RUNS: SimpleNamespace(queue=waiting)}
+    queue = SimpleNamespace(
+        event_queue_per_concurrency_id=waits, active_jobs=[[at_work], None, [quick]]
+    )
+    for who in come:
+        with pytest.raises(InputError, match="your last run is still at work"):
+            jobs.check(queue, visitor(*who))
+        jobs.check(queue, visitor(*who), itself=True)
     told = "2 runs from your address are in the queue; try again in a while"
-    assert one(page, who=visitor("f", far)) == told
-    page.desk.cancel("b")
-    sixth = page.generate(tab, given(tab, page), visitor("f", far))
-    next(sixth)
-    assert "runs are before yours" in str(next(sixth)[0])
-    go.set()
-    for runs in (*waiting, sixth):
-        runs.close()
-    page.jobs.close()
+    with pytest.raises(InputError, match=told):
+        jobs.check(queue, visitor("f", far))
+    jobs.check(queue, visitor("f", "::1"))
+    waiting.append(events[0])  # of requests at the same time
+    with pytest.raises(InputError, match=told):
+        jobs.check(queue, visitor("b", far), itself=True)
+    del waiting[-2:]
+    jobs.check(queue, visitor("f", far))
 
 
 def test_who_is_of_no_session_is_refused(page):
     """Such visitors could not be told apart."""
     told = "this request belongs to no page; open the demo in a browser"
     assert [one(page, who=visitor(name)) for name in (None, "")] == [told] * 2
-
-
-def test_who_leaves_the_queue_frees_a_place_at_once(folders, slow):
-    _, go = slow
-    page = Page(ModelCache({"image": [folders["image"]]}), Folders(), Limits(waiting=2))
-    tab = TAB["image"]
-    first = page.generate(tab, given(tab, page), visitor("one"))
-    while "at work" not in str(next(first)[0]):
-        pass
-    second = page.generate(tab, given(tab, page), visitor("two"))
-    next(second), next(second)
-    page.desk.cancel("two")  # the first is still at work
-    assert "Stopped." in str(list(second)[-1][0])
-    third = page.generate(tab, given(tab, page), visitor("three"))
-    next(third)
-    assert "one run is before yours" in str(next(third)[0])
-    go.set()
-    assert "Done" in str(list(first)[-1][0])
-    assert "Done" in str(list(third)[-1][0])
-    page.jobs.close()
 
 
 def test_a_reference_to_code_is_not_imported(page, tmp_path, monkeypatch):
@@ -445,7 +424,7 @@ def test_a_model_without_a_drafter(page, undrafted):
     texts = [str(getattr(block, "value", "")).lower() for block in blocks.blocks.values()]
     assert sum(nothing in text for text in texts) == 2  # the headline, and in the method's place
     assert nothing in one(page, "video", method=None)
-    assert not page.desk.cancel("one")
+    assert not page.jobs._jobs
 
 
 def test_a_checkpoint_by_its_path(folders, tmp_path, monkeypatch):
@@ -544,7 +523,7 @@ def test_what_fails_inside_is_told_without_a_trace(page, monkeypatch, caplog):
     def broken(side):
         raise RuntimeError("the secret of /root")
 
-    monkeypatch.setattr(ImageView, "view", broken)
+    monkeypatch.setattr(ImageView, "html", broken)
     assert one(page) == "something went wrong on the server; its log says what"
     assert "the secret" in caplog.text
 
