@@ -60,7 +60,7 @@ class Page:
                         self._modality(page, tab)
                 with gr.Tab("Frontier", id="frontier") as frontier:
                     self.reports.build(frontier)
-        page.queue(max_size=self.limits.waiting, default_concurrency_limit=4)
+        page.queue(max_size=self.limits.waiting, default_concurrency_limit=4, api_open=False)
         return page
 
     def _modality(self, page: Any, tab: Tab) -> None:
