@@ -114,7 +114,7 @@ class Page:
             concurrency_id=RUNS,
             concurrency_limit=1,
             api_visibility="private",
-            show_progress="minimal",
+            show_progress="full",
             show_progress_on=panels[0],
         )
         run.then(ended, headline, shown, **QUIET)
