@@ -20,7 +20,7 @@ def refused(make: Callable[[], object]) -> str:
     """Why something can't be made, in one line; "": it is. A visitor never sees a trace."""
     try:
         make()
-    except InputError as error:
+    except (InputError, FloatingPointError) as error:
         return str(error)
     except Exception:
         logger.exception("the demo's page failed")

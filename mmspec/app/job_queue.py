@@ -7,97 +7,74 @@ gives the place of a run that is cancelled away before its thread is done.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from ..errors import InputError
-from .events import BROKEN
 from .folders import is_loopback
 
-logger = logging.getLogger(__name__)
 RUNS = "runs"  # the id of Gradio's queue for them
 State = TypeVar("State")
 Work = Callable[["QueuedJob[State]"], None]
 
 
 class QueuedJob(Generic[State]):
-    """A run in a thread of its own; whoever watches gets its latest state.
+    """A run in another thread; whoever watches gets its latest state.
 
     Args:
         owner: who alone may stop it.
 
     Attributes:
         cancelled: True once it was asked to stop.
-        error: what went wrong, in a line.
-        last: the latest state, taken or not.
+        last: the latest state.
+        shown: whether that was taken: there is no use for another one before.
+        done: its end, and what went wrong.
     """
 
+    done: Future[None]
+
     def __init__(self, owner: object) -> None:
-        self.owner = owner
-        self.cancelled = self.over = False
-        self.error: str | None = None
+        self.owner, self.cancelled, self.shown = owner, False, True
         self.last: State | None = None
-        self.shown = True  # the latest state was taken: there is no use for another one before
-        self._news = threading.Condition()
+        self._news, self._lock = threading.Event(), threading.Lock()
         self._stop: Callable[[], None] | None = None
 
     def cancel(self) -> None:
-        """Ask it to stop."""
-        with self._news:
+        """Ask it to stop; one that has not begun never will."""
+        with self._lock:
             self.cancelled = True
-            if self._stop is not None:
+            if not self.done.cancel() and self._stop is not None:
                 self._stop()
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
         """While the block runs, whoever asks the job to stop calls this as well."""
-        with self._news:
+        with self._lock:
             self._stop = stop
         try:
             yield
         finally:
-            with self._news:
+            with self._lock:
                 self._stop = None
 
     def tell(self, state: State) -> None:
         """Put a state in the place of the one before."""
-        with self._news:
-            self.last, self.shown = state, False
-            self._news.notify_all()
-
-    def run(self, work: Work[State]) -> None:
-        """Do the work; whatever goes wrong ends in `error`."""
-        try:
-            if not self.cancelled:
-                work(self)
-        except (InputError, FloatingPointError) as error:
-            self.error = str(error)
-        except Exception:  # a visitor must never see a trace
-            logger.exception("a run of the demo failed")
-            self.error = BROKEN
-        with self._news:
-            self.over = True
-            self._news.notify_all()
+        self.last, self.shown = state, False
+        self._news.set()
 
     def states(self, pause: float = 0.5) -> Iterator[State | None]:
-        """The latest states until it is over; None after a pause without one."""
-        over = False
-        while not over:
-            with self._news:
-                self._news.wait_for(lambda: self.over or not self.shown, pause)
-                over, state = self.over, None if self.shown else self.last
-                self.shown = True
-            if state is not None or not over:
-                yield state
-
-    def wait(self) -> None:
-        """Wait until it is over."""
-        with self._news:
-            self._news.wait_for(lambda: self.over)
+        """The latest states until it is over, the last of all surely; None: none for a while."""
+        self.done.add_done_callback(lambda _: self._news.set())
+        while not self.done.done():
+            news = self._news.wait(pause)
+            self._news.clear()
+            self.shown = True
+            yield self.last if news else None
+        yield self.last
 
 
 class JobQueue(Generic[State]):
@@ -109,7 +86,8 @@ class JobQueue(Generic[State]):
 
     def __init__(self, most_of_host: int) -> None:
         self.most_of_host = most_of_host
-        self._one = threading.Lock()  # timed runs must not compete, and pipelines have a state
+        # timed runs must not compete, and pipelines have a state
+        self._worker = ThreadPoolExecutor(1, "run")
         self._jobs: deque[QueuedJob[State]] = deque(maxlen=16)  # at work or cancelled
 
     def check(self, queue: Any, request: Any, itself: bool = False) -> None:
@@ -137,13 +115,8 @@ class JobQueue(Generic[State]):
     def start(self, owner: object, work: Work[State]) -> QueuedJob[State]:
         """Begin a run as soon as the last one is over."""
         job: QueuedJob[State] = QueuedJob(owner)
+        job.done = self._worker.submit(work, job)
         self._jobs.append(job)
-
-        def run() -> None:
-            with self._one:
-                job.run(work)
-
-        threading.Thread(target=run, daemon=True).start()
         return job
 
     def forget(self, job: QueuedJob[State]) -> None:
@@ -155,7 +128,7 @@ class JobQueue(Generic[State]):
         """The cancelled run of an owner, once it is over; None: it had not begun."""
         job = next((job for job in self._jobs if job.owner == owner and job.cancelled), None)
         if job is not None:
-            job.wait()
+            wait([job.done])
             self.forget(job)
         return job
 
@@ -163,7 +136,7 @@ class JobQueue(Generic[State]):
         """Stop everything, and wait for it."""
         for job in list(self._jobs):
             job.cancel()
-            job.wait()
+        self._worker.shutdown()
 
 
 def visitor_of(request: Any) -> tuple[str, str | None]:

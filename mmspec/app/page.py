@@ -260,10 +260,10 @@ class Page:
         try:
             for state in job.states():  # None: Gradio sees whether the visitor is still there
                 yield _only(gr.skip()) if state is None else _panels(state)
-            if job.error is not None:
-                yield _only(markup.message(job.error, "error"))
+            if why := refused(job.done.result):
+                yield _only(markup.message(why, "error"))
         finally:
-            if job.over:
+            if job.done.done():
                 self.jobs.forget(job)
             else:  # Gradio has cancelled it, or its visitor is gone
                 job.cancel()
