@@ -6,7 +6,6 @@ Imports neither torch nor anything else that is slow.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import math
 import os
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import lock_descriptor
 from safetensors import SafetensorError
 
 from .errors import InputError, reason
@@ -158,8 +158,9 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 def locked(folder: Path) -> Iterator[Path]:
     """A folder that this process alone writes to, of all that ask; made if need be.
 
-    The lock is on the folder itself: it ends with the process that holds it, however that ends. A
-    folder that was made for it, and in which nothing was written, goes again.
+    The lock is on the folder itself, so filelock's own classes, which leave a file, do not serve.
+    It ends with the process that holds it, however that ends. A folder that was made for it, and in
+    which nothing was written, goes again.
 
     Raises:
         InputError: another process holds it, or the folder can't be had.
@@ -181,14 +182,13 @@ def locked(folder: Path) -> Iterator[Path]:
 def _lock(handle: int, folder: Path) -> None:
     """Take the lock; on a file system that has none, go on without it."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as error:
-        raise InputError(
-            f"another run writes to {folder}; wait for it, or name another folder"
-        ) from error
+        held = lock_descriptor(handle, blocking=False)
     except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+        held = error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+        if not held:
             raise InputError(f"can't lock {folder}: {reason(error)}") from error
+    if not held:
+        raise InputError(f"another run writes to {folder}; wait for it, or name another folder")
 
 
 def _missing(folder: Path) -> list[Path]:

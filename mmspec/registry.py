@@ -41,6 +41,7 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     """Raise an `InputError` that suggests the nearest name if `name` is not known."""
     names = list(known)
     if name not in names:
+        # of the standard library: a dozen names take no time, and the base install needs no more
         near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from mmspec.rewards.shapes_clip import ShapesCLIP
 from PIL import Image, ImageFilter
 
 from mmspec import ImagePipeline, SpecConfig
@@ -16,7 +17,6 @@ from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.methods import serving
 from mmspec.models.embedded import MODELS
 from mmspec.models.llamagen.transformer import LlamaGenTransformer
-from mmspec.rewards.shapes_clip import ShapesCLIP
 from mmspec.train.clip import _distinct_pairs
 from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, render, sample

@@ -52,17 +52,17 @@ class Rest(PathFinder):
 sys.meta_path[sys.meta_path.index(PathFinder)] = Rest
 """
 DEMO = """
-from mmspec.app import frontier, gate, server, shelf, tabs
+from mmspec.app import frontier, model_cache, request_guard, server, tabs
 from mmspec.app.page import Folders, Limits, Page
 
-page = Page(shelf.Shelf({}), Folders(), Limits())
+page = Page(model_cache.ModelCache({}), Folders(), Limits())
 page.build()
 for tab in tabs.TABS:
-    tabs.resolve(tab.side)
+    tabs.resolve(tab.view)
 for name in frontier.shipped_reports():
-    drawn = 'class="mm-plot"' in page.report("shipped", name, None)
+    drawn = 'class="mm-plot"' in page.reports.report("shipped", name, None)
     assert drawn == (name != "vlm-questions")  # which measured no speed
-page.desk.close()
+page.jobs.close()
 """
 
 
@@ -229,6 +229,7 @@ def test_sdist_holds_the_rest_of_the_project(built):
     rest = ["README.md", "LICENSE", "CONTRIBUTING.md", "Makefile", "pyproject.toml", ".ci/run"]
     rest += [".gitignore", ".pre-commit-config.yaml", "tests/test_packaging.py", "mkdocs.yml"]
     rest += ["CHANGELOG.md", "docs/hooks.py", "docs/methods.md"]
+    rest += [path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/*.py")]
     assert set(rest) <= set(built.in_sdist)
 
 

@@ -116,6 +116,8 @@ def test_every_command_begins_with_a_line(monkeypatch):
         return 0
 
     class Parser:
+        prog = "mmspec"
+
         def parse_args(self, words: list[str], args: Namespace) -> Namespace:
             return Namespace(run=command)
 
@@ -179,11 +181,11 @@ def test_pairs_are_counted(monkeypatch, tiny_folder):
 
 
 def test_benchmarks_say_their_names(monkeypatch):
-    from mmspec.eval.bench import benchmarks
+    from benchmarks import micro
 
     heard = said(monkeypatch)
-    monkeypatch.setattr(benchmarks, "SECTIONS", {"a": lambda *_: 1, "b": lambda *_: 2})
-    found = benchmarks.run_benchmarks(None)
+    monkeypatch.setattr(micro, "SECTIONS", {"a": lambda *_: 1, "b": lambda *_: 2})
+    found = micro.run_micro(None)
     assert (found["a"], found["b"], heard) == (1, 2, ["benchmark a", "benchmark b"])
 
 

@@ -16,6 +16,7 @@ import sys
 import pytest
 from pages import FENCED, PAGES, ROOT, TEXTS, anchors, blocks, links
 
+from benchmarks.__main__ import build_parser as benchmarks_parser
 from mmspec.app.tabs import TABS
 from mmspec.cli.main import build_parser, main
 from mmspec.eval.methods import parse_methods
@@ -36,22 +37,24 @@ CITED = re.compile(
     r"([A-Z][\w’-]+)(?: et al\.| and [A-Z][\w-]+) ((?:19|20)\d\d)"
     r"(?: \([\w-]+\))?(?:, \"([^\"]+)\")?"
 )
+BENCHMARKS = "python -m benchmarks "
 LIGHT = ["mmspec ls methods", "mmspec eval table assets/reports/*/report.json"]
 
 
 def commands(text: str) -> list[str]:
-    """Those of `mmspec` in a page, as they are typed; in running text, those with options."""
+    """Those of the project in a page, as they are typed; in running text, those with options."""
     lines = "".join(blocks(text, "sh")).replace("\\\n", " ").splitlines()
     spans = re.findall(r"`([^`]+)`", FENCED.sub("", text))
     typed = [*lines, *(" ".join(span.split()) for span in spans if " --" in span)]
     typed = [re.sub(r"^\w+=\S+ ", "", line) for line in typed]
-    return [line for line in typed if line.startswith("mmspec ")]
+    return [line for line in typed if line.startswith(("mmspec ", BENCHMARKS))]
 
 
 def words(command: str) -> list[str]:
     """What a shell makes of a command, in the root of the project."""
     command = command.replace("mmspec ask …", "mmspec ask scene.png 'what is it'")
-    found = shlex.split(command, comments=True)[1:]
+    found = shlex.split(command.removeprefix(BENCHMARKS), comments=True)
+    found = found if command.startswith(BENCHMARKS) else found[1:]
     return [name for word in found for name in sorted(glob.glob(word, root_dir=ROOT)) or [word]]
 
 
@@ -177,7 +180,8 @@ def test_the_evaluation_runs_as_it_is_typed(tmp_path):
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_the_parser_takes_every_command(page, command):
     """Its methods, suites and recipes are known, too; "…" and "NAME" stand for what a user has."""
-    args = build_parser().parse_args(words(command))
+    parser = benchmarks_parser() if command.startswith(BENCHMARKS) else build_parser()
+    args = parser.parse_args(words(command))
     if isinstance(getattr(args, "suite", None), str) and args.suite != "NAME":
         assert args.suite in suite_names()
     methods = getattr(args, "methods", None)
@@ -332,7 +336,7 @@ def test_negative_results_are_in_the_reports_that_they_name():
     for item in told:
         report = re.search(r"\(\.\./(assets/reports/[^)]*report\.md)\)", item)
         if report is None:
-            assert not figures(item) or ("`mmspec eval bench" in item and "EPYC" in item)
+            assert not figures(item) or (f"`{BENCHMARKS}micro" in item and "EPYC" in item)
             continue
         assert figures(item)
         rows = [row.split("|") for row in (ROOT / report[1]).read_text().splitlines()]
@@ -354,7 +358,8 @@ def test_figures_of_measured_are_in_the_reports_that_their_section_links():
         if section.startswith("Benchmarks"):
             items = section.split("\n- ")[1:]
             assert items
-            assert all("`mmspec eval bench --only" in " ".join(item.split()) for item in items)
+            named = f"`{BENCHMARKS}micro --only"
+            assert all(named in " ".join(item.split()) for item in items)
             continue
         linked = [page.parent / link for link in re.findall(r"\]\(([^)#]*\.md)\)", section)]
         assert any("report.md" in link.name or "growth.md" in link.name for link in linked)

@@ -10,9 +10,8 @@ from typing import Any
 
 from ..methods import SpecConfig
 from ..pipelines.base import PLAIN
-from . import markup
-from . import method_text as words
-from .generation_view import Side, Wish
+from . import markup, method_text
+from .generation_view import GenerationView, Wish
 from .job_queue import QueuedJob
 from .model_cache import Model
 
@@ -30,7 +29,7 @@ class State:
     plain: str = ""
 
 
-Make = Callable[[Any, Wish], Side]
+Make = Callable[[Any, Wish], GenerationView]
 
 
 class Comparison:
@@ -42,7 +41,7 @@ class Comparison:
     as many as it takes to draft.
 
     Args:
-        make: a side of the modality.
+        make: a view of the modality.
         model: what draws.
         wish: what to draw.
         job: stops at the end of a round once it is cancelled, or as soon as the pipeline can.
@@ -56,7 +55,7 @@ class Comparison:
         self.seconds = seconds
         self._until = time.monotonic() + seconds
         self._late = False  # it stopped for that
-        self.sides: dict[str, Side] = {}
+        self.views: dict[str, GenerationView] = {}
         self.state = State()
         self._unknown = ""
         self._shown = self._took = 0.0
@@ -90,34 +89,34 @@ class Comparison:
         kind = config, tuple(sorted(self.wish.call.items()))
         if kind not in self.model.warm:
             self._tell("Warming up …")
-            side = self.make(self.model.pipe, self.wish)
+            view = self.make(self.model.pipe, self.wish)
             rounds = count(1)
-            side.run(lambda: self._stops() or next(rounds) >= side.first_rounds)
+            view.run(lambda: self._stops() or next(rounds) >= view.first_rounds)
             if not self._stops():
                 self.model.warm.add(kind)
 
     def _run(self, place: str) -> None:
-        side = self.sides[place] = self.make(self.model.pipe, self.wish)
-        self._unknown = words.unknown(side.unknown)
+        view = self.views[place] = self.make(self.model.pipe, self.wish)
+        self._unknown = method_text.unknown(view.unknown)
 
         def on_round() -> bool:
             if not (stops := self._stops()) and self._due():
-                self._show(place, side)
+                self._show(place, view)
                 self._tell(self._progress(place))
             return stops
 
-        side.run(on_round)
-        self._show(place, side)
+        view.run(on_round)
+        self._show(place, view)
 
     def _due(self) -> bool:
         return self.job.shown and time.monotonic() - self._shown >= max(PAUSE, REST * self._took)
 
-    def _show(self, place: str, side: Side) -> None:
+    def _show(self, place: str, view: GenerationView) -> None:
         begun = time.monotonic()
         title, note = "plain", "the baseline"
         if place == "speculative":
-            title, note = self.wish.name, "" if side.stats is None else side.stats.contract
-        html = markup.panel(title, note, side.view(), markup.meters(side.meters()))
+            title, note = self.wish.name, "" if view.stats is None else view.stats.contract
+        html = markup.panel(title, note, view.html(), markup.meters(view.meters()))
         self.state = replace(self.state, **{place: html})
         self._shown = time.monotonic()
         self._took = self._shown - begun
@@ -142,7 +141,7 @@ class Comparison:
 
     def _ratio(self) -> str:
         """How fast speculation is; seconds by unit, for answers may differ in length."""
-        pair = [self.sides[p].seconds_per_unit for p in ("speculative", "plain") if p in self.sides]
+        pair = [self.views[p].seconds_per_unit for p in ("speculative", "plain") if p in self.views]
         if len(pair) < 2 or pair[0] is None or pair[1] is None:
             return ""
         return f"{pair[1] / pair[0]:.2f}× as fast as plain decoding"

@@ -8,10 +8,10 @@ import torch
 
 from ..models.mar.autoencoder import decode_tokens
 from . import markup
-from .generation_view import Side, Wish, covered
+from .generation_view import GenerationView, Wish, covered
 
 
-class ContinuousSide(Side):
+class ContinuousView(GenerationView):
     """A picture; beside it how much of every token was drafted."""
 
     each: ClassVar[str] = "steps per call of the head"
@@ -32,7 +32,7 @@ class ContinuousSide(Side):
         self.made += state["drafted"][0].tolist()
 
     @torch.inference_mode()
-    def view(self) -> str:
+    def html(self) -> str:
         if self.tokens is None:
             return ""
         pixels = decode_tokens(self.pipe.vae, self.tokens.to(self.pipe.vae.dtype)).float()

@@ -36,7 +36,7 @@ class Wish:
     picture: Image.Image | None = None
 
 
-class Side(ABC):
+class GenerationView(ABC):
     """A run that shows how far it is.
 
     Args:
@@ -102,7 +102,7 @@ class Side(ABC):
         """Look at what a callback is told."""
 
     @abstractmethod
-    def view(self) -> str:
+    def html(self) -> str:
         """What there is so far, as HTML."""
 
     @property
@@ -143,10 +143,10 @@ class Side(ABC):
         return self.each, f"{stats.mean_acceptance_length:.2f}"
 
 
-def drafted(side: Side, state: dict[str, Any]) -> list[float]:
+def drafted(view: GenerationView, state: dict[str, Any]) -> list[float]:
     """By how much the tokens that the last round emitted are the drafter's; of token ids."""
     rows: list[list[bool]] = state["context"].drafted()
-    return [float(side.drafter_only or stood) for stood in rows[0]]
+    return [float(view.drafter_only or stood) for stood in rows[0]]
 
 
 def covered(image: Image.Image, known: list[bool], columns: int) -> Image.Image:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ..eval.contact_sheet import COLOURS
 from . import markup
-from .generation_view import Side, Wish, covered, drafted
+from .generation_view import GenerationView, Wish, covered, drafted
 
 
-class ImageSide(Side):
+class ImageView(GenerationView):
     """A picture; beside it who made which token."""
 
     def __init__(self, pipe: Any, wish: Wish) -> None:
@@ -29,7 +29,7 @@ class ImageSide(Side):
         self.tokens = state["context"].tokens[:, : self.total]
 
     @torch.inference_mode()
-    def view(self) -> str:
+    def html(self) -> str:
         done, grid = len(self.made), self.grid
         made = torch.full((1, self.total), -1.0)
         made[0, :done] = torch.tensor(self.made)

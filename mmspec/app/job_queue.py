@@ -1,191 +1,142 @@
-"""One run at a time, in the order in which visitors came; each can stop its own and no other."""
+"""What Gradio's queue leaves open: each visitor's share of it, and runs that end when asked.
+
+Gradio keeps the runs in order, one at a time, shows each its place, and takes no more than there is
+room for (`concurrency_id`, `concurrency_limit`, `max_size`). It has no limits by visitor, and it
+gives the place of a run that is cancelled away before its thread is done.
+"""
 
 from __future__ import annotations
 
-import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from ..errors import InputError
 from .folders import is_loopback
 
-logger = logging.getLogger(__name__)
-BROKEN = "something went wrong on the server; its log says what"
+RUNS = "runs"  # the id of Gradio's queue for them
 State = TypeVar("State")
-Tell = Callable[[State], None]
+Work = Callable[["QueuedJob[State]"], None]
 
 
 class QueuedJob(Generic[State]):
-    """A run that waits, works or is over; whoever watches gets its latest state.
+    """A run in another thread; whoever watches gets its latest state.
+
+    Args:
+        owner: who alone may stop it.
 
     Attributes:
-        cancelled: True once somebody asked it to stop.
+        cancelled: True once it was asked to stop.
+        last: the latest state.
+        shown: whether that was taken: there is no use for another one before.
+        done: its end, and what went wrong.
     """
 
-    def __init__(self, visitor: str, host: str | None = None) -> None:
-        self.visitor, self.host = visitor, host
-        self.cancelled = False
-        self.error: str | None = None
-        self._news = threading.Condition()
-        self._state: State | None = None
-        self._over = False
-        self._stop: Callable[[], None] | None = None
-        self._asked = False  # to stop, and whoever watches does not know yet
+    done: Future[None]
 
-    @property
-    def shown(self) -> bool:
-        """Whether the latest state was taken: there is no use for another one before."""
-        return self._state is None
+    def __init__(self, owner: object) -> None:
+        self.owner, self.cancelled, self.shown = owner, False, True
+        self.last: State | None = None
+        self._news, self._lock = threading.Event(), threading.Lock()
+        self._stop: Callable[[], None] | None = None
 
     def cancel(self) -> None:
-        """Ask it to stop; whoever watches is woken."""
-        with self._news:
-            self.cancelled = self._asked = True
-            if self._stop is not None:
+        """Ask it to stop; one that has not begun never will."""
+        with self._lock:
+            self.cancelled = True
+            if not self.done.cancel() and self._stop is not None:
                 self._stop()
-            self._news.notify_all()
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
         """While the block runs, whoever asks the job to stop calls this as well."""
-        with self._news:
+        with self._lock:
             self._stop = stop
         try:
             yield
         finally:
-            with self._news:
+            with self._lock:
                 self._stop = None
 
     def tell(self, state: State) -> None:
         """Put a state in the place of the one before."""
-        with self._news:
-            self._state = state
-            self._news.notify_all()
-
-    def end(self) -> None:
-        """It is over: whoever watches is told no more."""
-        with self._news:
-            self._over = True
-            self._news.notify_all()
-
-    def run(self, work: Callable[[QueuedJob[State]], None]) -> None:
-        """Do the work; whatever goes wrong ends in `error`, one line."""
-        try:
-            work(self)
-        except (InputError, FloatingPointError) as error:
-            self.error = str(error)
-        except Exception:  # a visitor must never see a trace
-            logger.exception("a run of the demo failed")
-            self.error = BROKEN
-        finally:
-            self.end()
+        self.last, self.shown = state, False
+        self._news.set()
 
     def states(self, pause: float = 0.5) -> Iterator[State | None]:
-        """The latest states until it is over; None after a pause without one, and when it is asked
-        to stop."""
-        while True:
-            with self._news:
-                if self._state is None and not self._over and not self._asked:
-                    self._news.wait(pause)
-                state, self._state, over = self._state, None, self._over
-                self._asked = self._asked and state is not None
-            if state is not None or not over:
-                yield state
-            if over:
-                return
+        """The latest states until it is over, the last of all surely; None: none for a while."""
+        self.done.add_done_callback(lambda _: self._news.set())
+        while not self.done.done():
+            news = self._news.wait(pause)
+            self._news.clear()
+            self.shown = True
+            yield self.last if news else None
+        yield self.last
 
 
-class Desk(Generic[State]):
-    """The queue.
-
-    Timed runs must not compete, and pipelines have a state: a single thread does all work. The
-    first job in the queue is the one at work. A job that is cancelled while it waits is over at
-    once, and its place free; the one at work keeps its place until it has stopped.
+class JobQueue(Generic[State]):
+    """The runs of all visitors.
 
     Args:
-        most, most_of_host: jobs that wait or work; those of one host.
+        most_of_host: that wait or work of visitors at one host that is not this machine.
     """
 
-    def __init__(self, most: int, most_of_host: int) -> None:
-        self.most, self.most_of_host = most, most_of_host
-        self._worker = ThreadPoolExecutor(1, "mmspec-demo")
-        self._lock = threading.Lock()
-        self._jobs: list[QueuedJob[State]] = []
-        self._at_work: QueuedJob[State] | None = None
+    def __init__(self, most_of_host: int) -> None:
+        self.most_of_host = most_of_host
+        # timed runs must not compete, and pipelines have a state
+        self._worker = ThreadPoolExecutor(1, "run")
+        self._jobs: deque[QueuedJob[State]] = deque(maxlen=16)  # at work or cancelled
 
-    def submit(
-        self, visitor: str, host: str | None, work: Callable[[QueuedJob[State]], None]
-    ) -> QueuedJob[State]:
-        """Queue a visitor's run.
+    def check(self, queue: Any, request: Any, itself: bool = False) -> None:
+        """Refuse a visitor who has a run already, or whose host has too many.
 
         Args:
-            visitor, host: as `visitor_of` tells them.
-            work: does it.
+            queue: Gradio's, which tells nobody who is in it: these are its own lists.
+            itself: whether the request is in it, too.
 
         Raises:
-            InputError: the visitor has one already, or too many wait.
+            InputError: the visitor has to wait.
         """
-        job: QueuedJob[State] = QueuedJob(visitor, host)
-        with self._lock:
-            live = [other for other in self._jobs if not other.cancelled]
-            if any(other.visitor == visitor for other in live):
-                raise InputError("your last run is still at work; stop it first")
-            if host and sum(other.host == host for other in live) >= self.most_of_host:
-                raise InputError(
-                    f"{self.most_of_host} runs from your address are in the queue; try again in a "
-                    "while"
-                )
-            if len(self._jobs) >= self.most:
-                raise InputError(f"the queue is full: {self.most} runs; try again in a while")
-            self._jobs.append(job)
-        self._worker.submit(self._run, job, work)
+        visitor, host = visitor_of(request)
+        waiting = queue.event_queue_per_concurrency_id.get(RUNS)
+        events = list(waiting.queue) if waiting else []
+        events += [e for jobs in queue.active_jobs for e in jobs or () if e.concurrency_id == RUNS]
+        if sum(event.session_hash == visitor for event in events) > itself:
+            raise InputError("your last run is still at work; stop it first")
+        same = sum(_host(event.request) == host for event in events)
+        if host is not None and same >= self.most_of_host + itself:
+            raise InputError(
+                f"{self.most_of_host} runs from your address are in the queue; try again in a while"
+            )
+
+    def start(self, owner: object, work: Work[State]) -> QueuedJob[State]:
+        """Begin a run as soon as the last one is over."""
+        job: QueuedJob[State] = QueuedJob(owner)
+        job.done = self._worker.submit(work, job)
+        self._jobs.append(job)
         return job
 
-    def cancel(self, visitor: str) -> bool:
-        """Stop a visitor's runs; returns whether there were any."""
-        with self._lock:
-            own = [job for job in self._jobs if job.visitor == visitor]
-        for job in own:
-            self.drop(job)
-        return bool(own)
+    def forget(self, job: QueuedJob[State]) -> None:
+        """Drop a run that is over and that nobody asks for again."""
+        with suppress(ValueError):  # many were cancelled since
+            self._jobs.remove(job)
 
-    def drop(self, job: QueuedJob[State]) -> None:
-        """Stop a run; one that waits leaves the queue."""
-        job.cancel()
-        with self._lock:
-            waits = job in self._jobs and job is not self._at_work
-            if waits:
-                self._jobs.remove(job)
-        if waits:
-            job.end()
-
-    def ahead(self, job: QueuedJob[State]) -> int:
-        """Jobs in front of one; 0: it is at work or over."""
-        with self._lock:
-            return self._jobs.index(job) if job in self._jobs else 0
+    def cancelled(self, owner: object) -> QueuedJob[State] | None:
+        """The cancelled run of an owner, once it is over; None: it had not begun."""
+        job = next((job for job in self._jobs if job.owner == owner and job.cancelled), None)
+        if job is not None:
+            wait([job.done])
+            self.forget(job)
+        return job
 
     def close(self) -> None:
         """Stop everything, and wait for it."""
-        with self._lock:
-            jobs = list(self._jobs)
-        for job in jobs:
-            self.drop(job)
+        for job in list(self._jobs):
+            job.cancel()
         self._worker.shutdown()
-
-    def _run(self, job: QueuedJob[State], work: Callable[[QueuedJob[State]], None]) -> None:
-        with self._lock:
-            if job not in self._jobs:  # it was cancelled while it waited
-                return
-            self._at_work = job
-        try:
-            job.run(work)
-        finally:
-            with self._lock:
-                self._jobs.remove(job)
-                self._at_work = None
 
 
 def visitor_of(request: Any) -> tuple[str, str | None]:
@@ -196,5 +147,9 @@ def visitor_of(request: Any) -> tuple[str, str | None]:
     """
     if not request.session_hash:
         raise InputError("this request belongs to no page; open the demo in a browser")
+    return str(request.session_hash), _host(request)
+
+
+def _host(request: Any) -> str | None:
     host = getattr(request.client, "host", None)
-    return str(request.session_hash), None if host is None or is_loopback(host) else host
+    return None if host is None or is_loopback(host) else str(host)

@@ -24,7 +24,7 @@ class Limits:
         prompt: characters.
         settings: characters of a method's further settings.
         rows: methods of a report.
-        waiting: runs in the queue, the one at work included.
+        waiting: runs in the queue, behind the one at work.
         waiting_of_host: those of visitors at one machine that is not this one.
         seconds: of a run, from the loaded model on.
         most_seed: largest seed; browsers are exact below 2**53.

@@ -22,7 +22,7 @@ class Model:
     warm: set[Any] = field(default_factory=set)
 
 
-class Shelf:
+class ModelCache:
     """Pipelines by modality and name.
 
     Args:

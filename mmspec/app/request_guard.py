@@ -25,11 +25,11 @@ _READ = re.compile(
     r"/|/config|/theme\.css|/favicon\.ico|/(assets|static)/.+"
     r"|/gradio_api/(startup-events|heartbeat/[^/]+|queue/data|upload_progress|file=.+)"
 )
-_WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|upload)")
+_WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|cancel|reset|upload)")
 _ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
-class Gate:
+class RequestGuard:
     """ASGI middleware in front of Gradio, which fetches an address that stands where a file's path
     should, and bounds each file of an upload but neither their number, nor what is held of them,
     nor other requests.

@@ -13,7 +13,7 @@ from ..errors import InputError, absent
 from ..methods import MODALITIES, Modality
 from .folders import Folders, is_loopback
 from .limits import Limits
-from .model_cache import Shelf
+from .model_cache import ModelCache
 
 
 @contextmanager
@@ -46,20 +46,20 @@ def served(
         from starlette.middleware import Middleware
 
         from .page import Page
-        from .request_guard import Gate
+        from .request_guard import RequestGuard
 
         limits = limits or Limits()
         local = is_loopback(host)
         folders = Folders(models_root, anywhere=local)
-        shelf = Shelf(models, device)
+        cache = ModelCache(models, device)
         for modality in MODALITIES:
-            for name in shelf.names(modality):  # what can't be read is said before anybody visits
-                shelf.methods(modality, name)
-        page = Page(shelf, folders, limits, _example(Path(scratch)))
+            for name in cache.names(modality):  # what can't be read is said before anybody visits
+                cache.methods(modality, name)
+        page = Page(cache, folders, limits, _example(Path(scratch)))
         blocks = page.build()
         fonts = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
         theme = gr.themes.Base(primary_hue="blue", font=fonts[0], font_mono=fonts[1])
-        gate = Middleware(Gate, limits=limits, scratch=Path(scratch), local=local)
+        guard = Middleware(RequestGuard, limits=limits, scratch=Path(scratch), local=local)
         try:
             _, address, _ = blocks.launch(
                 server_name=host,
@@ -70,7 +70,7 @@ def served(
                 show_error=False,
                 allowed_paths=[],
                 max_file_size=limits.upload_bytes,
-                app_kwargs={"middleware": [gate]},
+                app_kwargs={"middleware": [guard]},
                 enable_monitoring=False,
                 run_history=False,
                 footer_links=[],
@@ -81,12 +81,12 @@ def served(
                 css_paths=Path(__file__).with_name("page.css"),
             )
         except OSError as error:
-            page.desk.close()
+            page.jobs.close()
             raise _taken(host, port, error) from error
         try:
             yield address
         finally:
-            page.desk.close()
+            page.jobs.close()
             blocks.close(verbose=False)
 
 

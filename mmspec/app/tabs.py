@@ -8,7 +8,7 @@ from typing import Any
 from ..methods import PIPELINES, Modality, serving
 from ..registry import resolve
 from ..worlds.shapes.vocabulary import COLORS, PLURALS
-from .generation_view import Side, Wish
+from .generation_view import GenerationView, Wish
 from .limits import checked_number
 
 # plain is the other side, and a verdict has none: it asks several models
@@ -47,7 +47,7 @@ class Tab:
         knows: what the embedded model was taught, and nothing else, in a sentence.
         settings: beside seed and method.
         pictured: whether a prompt is about an uploaded picture.
-        side: the class of its sides, `"module:Class"`: it imports models.
+        view: the class of its views, `"module:Class"`: it imports models.
         legend: what the two colours mean.
     """
 
@@ -56,7 +56,7 @@ class Tab:
     asks: str
     examples: tuple[str, ...]
     settings: tuple[Setting, ...]
-    side: str
+    view: str
     knows: str
     legend: tuple[str, str] = ("drafted, and it stood", "made by the target")
     pictured: bool = False
@@ -71,9 +71,9 @@ class Tab:
         """The methods to begin with: the first that a model can run."""
         return PIPELINES[self.modality].first
 
-    def make(self, pipe: Any, wish: Wish) -> Side:
-        """A side of a wish."""
-        made: Side = resolve(self.side)(pipe, wish)
+    def make(self, pipe: Any, wish: Wish) -> GenerationView:
+        """A view of a wish."""
+        made: GenerationView = resolve(self.view)(pipe, wish)
         return made
 
 
@@ -95,7 +95,7 @@ TABS = (
             Setting("temperature", "Temperature; 0 is greedy", 1.0, 0, 2, 0.05),
             Setting("guidance_scale", _GUIDANCE, 2.0, 1, 10, 0.1),
         ),
-        "mmspec.app.image:ImageSide",
+        "mmspec.app.image:ImageView",
         _DRAWN,
     ),
     Tab(
@@ -111,7 +111,7 @@ TABS = (
             Setting("max_new_tokens", "Tokens at most", 96, 1, 512, 1),
             Setting("temperature", "Temperature; 0 is greedy", 0.0, 0, 2, 0.05),
         ),
-        "mmspec.app.vlm:VlmSide",
+        "mmspec.app.vlm:VlmView",
         "The embedded model knows nothing but pictures of coloured shapes and of bar, line and pie "
         "charts, and answers in English.",
         pictured=True,
@@ -130,7 +130,7 @@ TABS = (
             Setting("temperature", "Temperature", 1.0, 0.05, 2, 0.05),
             Setting("guidance_scale", _GUIDANCE, 3.0, 1, 10, 0.1),
         ),
-        "mmspec.app.continuous:ContinuousSide",
+        "mmspec.app.continuous:ContinuousView",
         _DRAWN,
         ("all of a token's steps were drafted", "none was; the target made them"),
     ),
@@ -147,7 +147,7 @@ TABS = (
             Setting("blocks", "Length in blocks of frames", 12, 1, 40, 1),
             Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),
         ),
-        "mmspec.app.video:VideoSide",
+        "mmspec.app.video:VideoView",
         "The embedded model knows nothing but coloured shapes that move, bounce, stand, pass each "
         f"other or turn another colour: {_SHAPES}.",
         ("a block of the small model", "made by the target"),

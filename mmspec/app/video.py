@@ -13,14 +13,14 @@ from ..methods.parts.blocks import BlockVideoOptions
 from ..pipelines.output import VideoBlock
 from ..pipelines.video.sizes import VideoSizes
 from . import markup
-from .generation_view import Side, Wish
+from .generation_view import GenerationView, Wish
 
 SHOWN = 3  # frames of a block in the strip
 HIGH = 88  # pixels of theirs, twice what the page shows: for sharp screens
 FPS = 16
 
 
-class VideoSide(Side):
+class VideoView(GenerationView):
     """A clip, and under it its blocks in borders of their makers' colours.
 
     As long as there is more to come the clip is its newest block.
@@ -80,7 +80,7 @@ class VideoSide(Side):
     def observe(self, state: dict[str, Any]) -> None:
         """Blocks come by a callback of their own."""
 
-    def view(self) -> str:
+    def html(self) -> str:
         if not self.frames:
             return ""
         first, *others = frames = self.frames if self.over else self.frames[-self.newest :]

@@ -6,10 +6,10 @@ from itertools import groupby
 from typing import Any
 
 from . import markup
-from .generation_view import Side, Wish, drafted
+from .generation_view import GenerationView, Wish, drafted
 
 
-class VlmSide(Side):
+class VlmView(GenerationView):
     """An answer whose drafted words are marked."""
 
     def __init__(self, pipe: Any, wish: Wish) -> None:
@@ -27,7 +27,7 @@ class VlmSide(Side):
         self.made += drafted(self, state)
         self.tokens = state["context"].tokens[0, : len(self.made)].tolist()
 
-    def view(self) -> str:
+    def html(self) -> str:
         return markup.spans(self.pieces())
 
     def pieces(self) -> list[tuple[str, bool]]:

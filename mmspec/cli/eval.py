@@ -1,4 +1,4 @@
-"""`mmspec eval`: suites, reports, comparisons and benchmarks on the command line."""
+"""`mmspec eval`: suites, reports and comparisons on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ..devices import check_device
 from ..errors import InputError
 from ..eval.methods import parse_methods, split_methods
 from ..files import locked, to_json
-from ..methods import serving
 from ..models.truncation import gathered
 from ..progress import bar, say
 from ..registry import check_name
@@ -21,13 +20,9 @@ from .options import (
     folder,
     names,
     open_modality,
-    open_pipeline,
-    open_pipelines,
     print_names,
     seed,
-    widths,
 )
-from .stream import add_stream
 from .tables import add_tables
 
 if TYPE_CHECKING:
@@ -51,14 +46,6 @@ def add_commands(commands: Any) -> None:
     compare.add_argument("--methods", help="x of A against y of B: x:y,z (default: all of both)")
     compare.add_argument("--json", action="store_true", help="print JSON, not a table")
 
-    bench = actions.add_parser("bench", help="benchmark the plain loop, verification and start-up")
-    bench.set_defaults(run=_bench)
-    add_model(bench)
-    bench.add_argument("--samples", type=int, default=10, help="of each measurement")
-    bench.add_argument("--only", type=names, help="some of the benchmarks: a,b")
-
-    _add_growth(actions)
-    add_stream(actions)
     add_tables(actions)
 
     listing = actions.add_parser("ls", help="list the suites")
@@ -133,27 +120,6 @@ def _add_run(actions: Any) -> None:
     )
     run.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
     run.add_argument("--json", action="store_true", help="print the report, not a table")
-
-
-def _add_growth(actions: Any) -> None:
-    growth = actions.add_parser(
-        "growth", help="target calls at several sides of the grid: do they grow with its area?"
-    )
-    growth.set_defaults(run=_growth)
-    add_model(growth, several=True)
-    growth.add_argument(
-        "--methods",
-        type=split_methods,
-        default=tuple(name for name, m in serving("image").items() if m.role != "sceptic"),
-        help="as of `run` (default: all but the sceptic's rows)",
-    )
-    growth.add_argument("--sides", type=widths, help="in tokens (default: 8,16,32)")
-    growth.add_argument("--samples", type=int, default=24, help="pictures by each method and side")
-    growth.add_argument("--suite", default="speed", help="whose prompts and call arguments")
-    growth.add_argument("--prompts", type=Path, help="in place of the suite's")
-    growth.add_argument("--seed", type=seed, default=0, help="of the first sample")
-    growth.add_argument("-o", "--out", type=Path, required=True, help="folder that is written")
-    growth.add_argument("--json", action="store_true", help="print growth.json, not a table")
 
 
 def _weights(text: str) -> tuple[str, Path]:
@@ -315,44 +281,6 @@ def _compare(args: argparse.Namespace) -> int:
     from ..eval.measure.significance import compare_command
 
     return compare_command(args.a, args.b, args.json, args.methods)
-
-
-def _bench(args: argparse.Namespace) -> int:
-    from ..eval.bench.benchmarks import run_benchmarks
-
-    if args.samples < 1:
-        raise InputError(f"--samples must be at least 1, not {args.samples}")
-    print(to_json(run_benchmarks(open_pipeline(args), args.samples, args.only), indent=2))
-    return 0
-
-
-def _growth(args: argparse.Namespace) -> int:
-    from ..eval.bench.growth import SIDES, measure_growth
-    from ..eval.bench.growth_page import growth_table, write_growth
-    from ..eval.data.prompts import load_prompts
-    from ..eval.suite import load_suite
-
-    suite, sides = load_suite(args.suite), sorted(set(args.sides or SIDES))
-    methods = parse_methods(args.methods)
-    if args.samples < 1:
-        raise InputError(f"--samples must be at least 1, not {args.samples}")
-    if sides[0] < 1:
-        raise InputError(f"--sides must be at least 1, not {sides[0]}")
-    prompts = load_prompts(suite, args.prompts)
-    texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
-    out, pipes = folder(args.out), open_pipelines(args, args.model or [None])
-    total = len(texts) * len(methods) * len(sides)
-    with locked(out), bar("growth", "sample", total, delay=1) as shown:
-        record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, shown.update)
-        write_growth(record, out)
-    if args.json:
-        print(to_json(asdict(record), indent=2))
-        return 0
-    print(growth_table(record).aligned())
-    for note in record.notes:
-        print(f"note: {note}")
-    print(f"growth.json, growth.md and growth.svg are in {out}/")
-    return 0
 
 
 def _ls(args: argparse.Namespace) -> int:

@@ -57,31 +57,36 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    words = sys.argv[1:] if argv is None else list(argv)
-    args = build_parser().parse_args(words, argparse.Namespace(words=words))
+    return execute(build_parser(), sys.argv[1:] if argv is None else argv)
+
+
+def execute(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
+    """Run the command that a parser reads; returns the exit code."""
+    words, name = list(argv), parser.prog
+    args = parser.parse_args(words, argparse.Namespace(words=words))
     try:
         with showing("starting"):
             code: int = args.run(args)
     except InputError as error:
-        print(f"mmspec: error: {error}", file=sys.stderr)
+        print(f"{name}: error: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:  # of an extra, or the installation is broken
         if (error.name or "mmspec").split(".")[0] == "mmspec":
             raise
         what = f"this needs the Python module {error.name}, which is not installed"
-        print(f"mmspec: error: {absent(what, 'eval,train,demo')}", file=sys.stderr)
+        print(f"{name}: error: {absent(what, 'eval,train,demo')}", file=sys.stderr)
         return 2
     except FloatingPointError as error:  # a model without numbers: no fault of the input's form
-        print(f"mmspec: error: {error}", file=sys.stderr)
+        print(f"{name}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("mmspec: interrupted", file=sys.stderr)
+        print(f"{name}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0
     except OSError as error:  # of the system: a disk that is full, a file that is no one's to read
         where = "" if error.filename is None else f"{error.filename}: "
-        print(f"mmspec: error: {where}{reason(error)}", file=sys.stderr)
+        print(f"{name}: error: {where}{reason(error)}", file=sys.stderr)
         return 1
     return code
 

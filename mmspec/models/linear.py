@@ -1,7 +1,7 @@
 """Linear maps for few rows: on a CPU `F.linear` packs its weight anew in every call.
 
-Packed once for oneDNN, many rows cost little more than one; `mmspec eval bench` measures how much.
-A call of oneDNN has a price of its own, though, which a narrow weight doesn't pay back.
+Packed once for oneDNN, many rows cost little more than one; `python -m benchmarks micro` measures
+how much. A call of oneDNN has a price of its own, though, which a narrow weight doesn't pay back.
 """
 
 from __future__ import annotations

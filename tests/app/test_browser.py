@@ -16,7 +16,7 @@ from PIL import Image
 
 import mmspec
 from mmspec.app.frontier import shipped_reports
-from mmspec.app.image import ImageSide
+from mmspec.app.image import ImageView
 from mmspec.eval.schema import Report
 from mmspec.methods import presets
 
@@ -45,8 +45,9 @@ def visitor(browser, address) -> Iterator:
     contexts = []
 
     def fault(text: str) -> None:
-        # Gradio's client says this of a stream that it closes itself, as a page is left
-        if not text.startswith("AbortError: signal is aborted"):
+        # Gradio's client says this of a stream that it closes itself, as a page is left; 422 is how
+        # Gradio answers a run whose input is refused
+        if not re.search("^AbortError: signal is aborted|status of 422|^422 .*/queue/join", text):
             faults.append(text)
 
     def note(message) -> None:
@@ -65,7 +66,7 @@ def visitor(browser, address) -> Iterator:
         page.on("console", note)
         page.on("pageerror", lambda error: fault(f"{error.name}: {error.message}"))
         page.on("request", outside)
-        page.on("response", lambda r: r.status >= 400 and faults.append(f"{r.status} {r.url}"))
+        page.on("response", lambda r: r.status >= 400 and fault(f"{r.status} {r.url}"))
         page.goto(address)
         page.get_by_role("tab", name=tab, exact=True).click()
         page.locator(".mm-go:visible, .mm-report").first.wait_for(state="attached")
@@ -80,13 +81,13 @@ def visitor(browser, address) -> Iterator:
 @pytest.fixture
 def slow(monkeypatch):
     """Rounds of pictures take a while, so that there is something to see and to stop."""
-    observe = ImageSide.observe
+    observe = ImageView.observe
 
-    def slowly(side, state):
-        observe(side, state)
+    def slowly(view, state):
+        observe(view, state)
         time.sleep(0.3)
 
-    monkeypatch.setattr(ImageSide, "observe", slowly)
+    monkeypatch.setattr(ImageView, "observe", slowly)
 
 
 def headline(page):
@@ -98,6 +99,11 @@ def says(page, pattern: str) -> str:
     found = headline(page).filter(has_text=re.compile(pattern))
     found.wait_for()
     return found.inner_text()
+
+
+def waits(page) -> None:
+    """Gradio tells the place in the queue, over the headline."""
+    page.get_by_text(re.compile(r"queue: 1/1")).locator("visible=true").first.wait_for()
 
 
 def press(page, kind: str) -> None:
@@ -214,7 +220,7 @@ def test_two_visitors_at_once(visitor, slow):
     for page, prompt in zip(pages, prompts, strict=True):
         page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
         press(page, "go")
-    says(pages[1], "before yours")
+    waits(pages[1])
     together = []
     for page, prompt in zip(pages, prompts, strict=True):
         says(page, "^Done")
@@ -230,20 +236,20 @@ def test_two_visitors_at_once(visitor, slow):
 
 def test_whoever_leaves_makes_room(visitor, monkeypatch):
     """A run whose visitor closed the page ends, and the next in the queue begins."""
-    observe, rounds = ImageSide.observe, Counter()
+    observe, rounds = ImageView.observe, Counter()
 
-    def slowly(side, state):
-        observe(side, state)
-        rounds[side.wish.prompt] += 1
+    def slowly(view, state):
+        observe(view, state)
+        rounds[view.wish.prompt] += 1
         time.sleep(0.3)
 
-    monkeypatch.setattr(ImageSide, "observe", slowly)
+    monkeypatch.setattr(ImageView, "observe", slowly)
     leaving, staying = visitor(), visitor()
     for page, prompt in ((leaving, "a red star"), (staying, "a blue star")):
         page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
         page.get_by_label("window").fill("1")
         press(page, "go")
-    says(staying, "before yours")
+    waits(staying)
     leaving.context.close()
     says(staying, "^Done")
     assert rounds["a red star"] < rounds["a blue star"]
@@ -261,7 +267,8 @@ def test_bad_uploads(visitor, tmp_path):
     upload(page, text)
     page.locator(".mm-upload").get_by_text("no PNG, JPEG or WebP picture").wait_for()
     press(page, "go")
-    says(page, "no PNG, JPEG or WebP picture")
+    page.get_by_text("no PNG, JPEG or WebP picture").nth(1).wait_for()  # at the prompt, too
+    look(page, tmp_path)
     page.reload()
     page.get_by_role("tab", name="VLM", exact=True).click()
     upload(page, large)

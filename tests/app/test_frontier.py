@@ -11,7 +11,7 @@ import pytest
 from mmspec.app.folders import Folders
 from mmspec.app.frontier import shipped_reports
 from mmspec.app.limits import Limits
-from mmspec.app.model_cache import Shelf
+from mmspec.app.model_cache import ModelCache
 from mmspec.app.page import Page
 from mmspec.errors import InputError
 
@@ -22,9 +22,9 @@ HERE = SimpleNamespace(session_hash="one", client=SimpleNamespace(host="127.0.0.
 
 @pytest.fixture
 def page():
-    made = Page(Shelf({}), Folders(anywhere=True), Limits(rows=50))
+    made = Page(ModelCache({}), Folders(anywhere=True), Limits(rows=50))
     yield made
-    made.desk.close()
+    made.jobs.close()
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def upload(tmp_path: Path, content) -> str:
 
 @pytest.mark.parametrize("name", shipped_reports())
 def test_every_report_of_the_project(page, name):
-    html = page.report("shipped", name, HERE)
+    html = page.reports.report("shipped", name, HERE)
     figures, none = html.count(FIGURE), html.count("There is no pair of speed and quality to draw")
     if name == UNTIMED:
         assert (figures, none) == (0, 1)
@@ -48,7 +48,7 @@ def test_every_report_of_the_project(page, name):
         assert figures >= html.count('class="mm-plots"') > none == 0
     for method in json.loads(shipped_reports()[name].read_text())["methods"]:
         assert method.partition("[")[0] in html
-    assert page.report("path", str(shipped_reports()[name].parent), HERE) == html
+    assert page.reports.report("path", str(shipped_reports()[name].parent), HERE) == html
 
 
 def test_what_a_report_says_is_text(page, data, tmp_path):
@@ -57,7 +57,7 @@ def test_what_a_report_says_is_text(page, data, tmp_path):
     data["notes"] = [evil]
     data["settings"] = {evil: evil}
     data["methods"][evil] = data["methods"].pop("zipar")
-    html = page.report("upload", upload(tmp_path, data), HERE)
+    html = page.reports.report("upload", upload(tmp_path, data), HERE)
     assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 5
     assert "<script" not in html
     assert "${" not in html
@@ -88,7 +88,7 @@ def test_what_a_report_says_is_text(page, data, tmp_path):
 )
 def test_what_is_no_report(page, data, tmp_path, change, told):
     with pytest.raises(InputError) as error:
-        page.report("upload", upload(tmp_path, change(data)), HERE)
+        page.reports.report("upload", upload(tmp_path, change(data)), HERE)
     assert told in str(error.value)
     assert str(tmp_path) not in str(error.value)
     assert "\n" not in str(error.value)
@@ -96,18 +96,18 @@ def test_what_is_no_report(page, data, tmp_path, change, told):
 
 def test_an_upload_that_is_gone(page, tmp_path):
     with pytest.raises(InputError, match="the report is no longer here; upload it again"):
-        page.report("upload", str(tmp_path / "report.json"), HERE)
+        page.reports.report("upload", str(tmp_path / "report.json"), HERE)
 
 
 def test_paths_have_the_rule_of_folders(data, tmp_path):
-    page = Page(Shelf({}), Folders(tmp_path / "root"), Limits())
+    page = Page(ModelCache({}), Folders(tmp_path / "root"), Limits())
     (tmp_path / "root").mkdir()
     with pytest.raises(InputError, match="in the folder that this demo may read"):
-        page.report("path", upload(tmp_path, data), HERE)
-    assert FIGURE in page.report("path", upload(tmp_path / "root", data), HERE)
+        page.reports.report("path", upload(tmp_path, data), HERE)
+    assert FIGURE in page.reports.report("path", upload(tmp_path / "root", data), HERE)
     with pytest.raises(InputError, match="there is no report"):
-        page.report("shipped", "../x", HERE)
-    page.desk.close()
+        page.reports.report("shipped", "../x", HERE)
+    page.jobs.close()
 
 
 def test_a_link_out_of_the_root_is_not_followed(data, tmp_path):
@@ -120,15 +120,15 @@ def test_a_link_out_of_the_root_is_not_followed(data, tmp_path):
     (root / "folder" / "report.json" / "report.json").symlink_to(upload(tmp_path, data))
     (root / "broken" / "report.json").write_text("[]")
     (root / "fine" / "report.json").write_text(json.dumps(data))
-    page = Page(Shelf({}), Folders(root), Limits())
+    page = Page(ModelCache({}), Folders(root), Limits())
     for name, told in (
         ("link", "there is no 'link/report.json' in the folder that this demo may read"),
         ("folder", "folder is no report: it is no file"),
         ("broken", "broken is not a version 2 report"),
     ):
         with pytest.raises(InputError) as error:
-            page.report("path", name, HERE)
+            page.reports.report("path", name, HERE)
         assert str(error.value).startswith(told)
         assert str(tmp_path) not in str(error.value)
-    assert FIGURE in page.report("path", "fine", HERE)
-    page.desk.close()
+    assert FIGURE in page.reports.report("path", "fine", HERE)
+    page.jobs.close()

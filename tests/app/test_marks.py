@@ -17,17 +17,19 @@ import mmspec.app
 from mmspec import ImagePipeline, SpecConfig, VlmPipeline
 from mmspec.app import markup
 from mmspec.app.comparison import Comparison
-from mmspec.app.generation_view import Side, Wish
-from mmspec.app.image import ImageSide
+from mmspec.app.generation_view import GenerationView, Wish
+from mmspec.app.image import ImageView
 from mmspec.app.job_queue import QueuedJob
 from mmspec.app.model_cache import Model
-from mmspec.app.vlm import VlmSide
+from mmspec.app.vlm import VlmView
 
 BLUE, ORANGE = "#0072b2", "#d55e00"
 
 
-def run(kind: type[Side], pipe, config: SpecConfig, **call) -> tuple[Side, list[bool]]:
-    """A side that has run, and for every token whether the engine says that it was drafted."""
+def run(
+    kind: type[GenerationView], pipe, config: SpecConfig, **call
+) -> tuple[GenerationView, list[bool]]:
+    """A view that has run, and for every token whether the engine says that it was drafted."""
     stood: list[bool] = []
 
     class Noted(kind):
@@ -37,10 +39,10 @@ def run(kind: type[Side], pipe, config: SpecConfig, **call) -> tuple[Side, list[
 
     pipe.set_progress_bar_config(disable=True)
     pipe.enable_speculation(config)
-    side = Noted(pipe, Wish("what is red", config, "x", 3, call, picture(0)))
-    side.run(lambda: False)
+    view = Noted(pipe, Wish("what is red", config, "x", 3, call, picture(0)))
+    view.run(lambda: False)
     assert {True, False} == set(stood)
-    return side, stood
+    return view, stood
 
 
 def pixels(html: str, kind: str) -> list[str]:
@@ -53,24 +55,24 @@ def pixels(html: str, kind: str) -> list[str]:
 
 def test_mosaic_of_a_picture(folders):
     pipe = ImagePipeline.from_pretrained(folders["image"])
-    side, stood = run(ImageSide, pipe, SpecConfig("scd", window=4), guidance_scale=1.0)
+    view, stood = run(ImageView, pipe, SpecConfig("scd", window=4), guidance_scale=1.0)
     assert len(stood) == 16
-    assert pixels(side.view(), "mm-mosaic") == [BLUE if told else ORANGE for told in stood]
-    side.made = side.made[:5]  # as it was when five tokens were there
-    assert pixels(side.view(), "mm-mosaic")[5:] == [markup.OPEN] * 11
+    assert pixels(view.html(), "mm-mosaic") == [BLUE if told else ORANGE for told in stood]
+    view.made = view.made[:5]  # as it was when five tokens were there
+    assert pixels(view.html(), "mm-mosaic")[5:] == [markup.OPEN] * 11
 
 
 def test_pieces_of_an_answer(folders):
     pipe = VlmPipeline.from_pretrained(folders["vlm"])
-    side, stood = run(VlmSide, pipe, SpecConfig("draft"), temperature=1.0, max_new_tokens=24)
-    out = side.generate(generator=torch.Generator().manual_seed(3), **side.wish.call)
-    pieces = side.pieces()
+    view, stood = run(VlmView, pipe, SpecConfig("draft"), temperature=1.0, max_new_tokens=24)
+    out = view.generate(generator=torch.Generator().manual_seed(3), **view.wish.call)
+    pieces = view.pieces()
     assert "".join(text for text, _ in pieces) == out.text[0]
     tokenizer = pipe.processor.tokenizer
-    words = [tokenizer.decode([token], skip_special_tokens=True) for token in side.tokens]
+    words = [tokenizer.decode([token], skip_special_tokens=True) for token in view.tokens]
     told = [(word, made) for word, made in zip(words, stood, strict=True) if word]
     assert [(word, made) for text, made in pieces for word in text.split()] == told
-    shown = re.findall(r'<span class="mm-(drafter|target)">(.*?)</span>', side.view())
+    shown = re.findall(r'<span class="mm-(drafter|target)">(.*?)</span>', view.html())
     assert [(text, maker == "drafter") for maker, text in shown] == [
         (markup.escape(text), made) for text, made in pieces
     ]
@@ -90,30 +92,30 @@ def test_colours_are_not_swapped():
         assert re.search(rf"{rule} \{{[^}}]*({colour})", style), rule
 
 
-def side(seconds: float, units: int) -> SimpleNamespace:
+def view(seconds: float, units: int) -> SimpleNamespace:
     """As far as a comparison looks at it."""
     stub = SimpleNamespace(made=[1.0] * units, stats=SimpleNamespace(loop_seconds=seconds))
-    return SimpleNamespace(seconds_per_unit=Side.seconds_per_unit.fget(stub))
+    return SimpleNamespace(seconds_per_unit=GenerationView.seconds_per_unit.fget(stub))
 
 
 @pytest.mark.parametrize(
     ("speculative", "plain", "told"),
     [
-        (side(1.0, 8), side(2.0, 8), "2.00× as fast as plain decoding"),
-        (side(2.0, 8), side(1.0, 8), "0.50× as fast as plain decoding"),
-        (side(1.0, 4), side(4.0, 8), "2.00× as fast as plain decoding"),
-        (side(1.0, 8), side(2.0, 0), ""),
-        (side(1.0, 8), side(0.0, 8), ""),
+        (view(1.0, 8), view(2.0, 8), "2.00× as fast as plain decoding"),
+        (view(2.0, 8), view(1.0, 8), "0.50× as fast as plain decoding"),
+        (view(1.0, 4), view(4.0, 8), "2.00× as fast as plain decoding"),
+        (view(1.0, 8), view(2.0, 0), ""),
+        (view(1.0, 8), view(0.0, 8), ""),
     ],
 )
 def test_ratio(speculative, plain, told):
-    race = Comparison(
+    comparison = Comparison(
         lambda pipe, wish: plain, Model(None), Wish("", SpecConfig(), ""), QueuedJob("one"), 60
     )
-    race.sides["speculative"] = speculative
-    assert race._ratio() == ""
-    race.sides["plain"] = plain
-    assert race._ratio() == told
+    comparison.views["speculative"] = speculative
+    assert comparison._ratio() == ""
+    comparison.views["plain"] = plain
+    assert comparison._ratio() == told
 
 
 def test_views_rest(monkeypatch):
@@ -122,18 +124,18 @@ def test_views_rest(monkeypatch):
     monkeypatch.setattr(mmspec.app.comparison.time, "monotonic", lambda: now)
 
     class Slow(SimpleNamespace):
-        def view(self):
+        def html(self):
             nonlocal now
             now += self.takes
             return ""
 
-    race = Comparison(
+    comparison = Comparison(
         lambda pipe, wish: None, Model(None), Wish("", SpecConfig(), ""), QueuedJob("one"), 60
     )
-    assert race._due()
+    assert comparison._due()
     for takes, rest in ((0.01, 0.25), (0.5, 2.0)):
-        race._show("plain", Slow(takes=takes, stats=None, meters=list))
+        comparison._show("plain", Slow(takes=takes, stats=None, meters=list))
         now += rest - 0.01
-        assert not race._due()
+        assert not comparison._due()
         now += 0.02
-        assert race._due()
+        assert comparison._due()

@@ -1,10 +1,10 @@
-"""Every method that the page offers has its contract, its knob and its settings in words."""
+"""Every method that the page offers has its contract, its knob and its settings in method_text."""
 
 from __future__ import annotations
 
 import pytest
 
-from mmspec.app import method_text as words
+from mmspec.app import method_text
 from mmspec.app.tabs import TABS
 
 GREEDY = {
@@ -15,17 +15,17 @@ OFFERED = [(tab.modality, method) for tab in TABS for method in tab.methods]
 
 @pytest.mark.parametrize(("modality", "method"), OFFERED)
 def test_a_method_in_words(modality, method):
-    config = words.SpecConfig(method)
-    html = words.about(config, modality)
+    config = method_text.SpecConfig(method)
+    html = method_text.about(config, modality)
     contract = config.resolve(modality).contract
-    assert words.CONTRACTS[contract].replace("'", "&#x27;") in html
+    assert method_text.CONTRACTS[contract].replace("'", "&#x27;") in html
     assert ("temperature 0" in html) == (contract == "exact" and modality in GREEDY)
-    knob = words.knob(method, modality)
-    assert words.configured(method, modality, knob and knob.value, "") == (method, config)
+    knob = method_text.knob(method, modality)
+    assert method_text.configured(method, modality, knob and knob.value, "") == (method, config)
     if knob is not None:
         assert knob.label.startswith(f"{knob.name}: {knob.option.help}")
         low = knob.option.low
         wanted = knob.value - 1 if low is None else low if low != knob.value else low + 1
-        name, moved = words.configured(method, modality, wanted, "length=constant")
+        name, moved = method_text.configured(method, modality, wanted, "length=constant")
         assert name.startswith(f"{method}[{knob.name}=")
         assert moved.options[knob.name] == wanted

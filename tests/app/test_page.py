@@ -9,14 +9,17 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import gradio as gr
 import pytest
 
 from mmspec.app.folders import Folders
+from mmspec.app.job_queue import RUNS, JobQueue
 from mmspec.app.limits import Limits
-from mmspec.app.model_cache import Shelf
-from mmspec.app.page import Page
+from mmspec.app.model_cache import ModelCache
+from mmspec.app.page import STOPPING, Page
 from mmspec.app.server import _example
 from mmspec.app.tabs import TABS, Tab
+from mmspec.errors import InputError
 from mmspec.methods import SpecConfig
 from mmspec.models.embedded import readable
 from mmspec.models.text_encoder import unknown_words
@@ -35,9 +38,9 @@ def visitor(name: str = "one", host: str = "127.0.0.1", **headers: str) -> Simpl
 
 @pytest.fixture
 def page(folders):
-    made = Page(Shelf({m: [f] for m, f in folders.items()}), Folders(), LIMITS)
+    made = Page(ModelCache({m: [f] for m, f in folders.items()}), Folders(), LIMITS)
     yield made
-    made.desk.close()
+    made.jobs.close()
 
 
 @pytest.fixture
@@ -56,7 +59,7 @@ def given(tab: Tab, page: Page, **changes) -> dict:
     """The fields of a tab as they stand, but for the changes."""
     fields = {setting.name: setting.value for setting in tab.settings}
     fields |= {"prompt": "what is red", "method": METHOD[tab.modality], "knob": None, "more": ""}
-    fields |= {"seed": 0, "model": page.shelf.names(tab.modality)[0]}
+    fields |= {"seed": 0, "model": page.cache.names(tab.modality)[0]}
     return {**fields, **changes}
 
 
@@ -117,7 +120,7 @@ def test_bad_input_is_one_line(page, changes, told):
     assert told in headline.replace("&#x27;", "'")
     assert 'role="alert"' in headline
     assert "Traceback" not in headline
-    assert not page.desk.cancel("one")  # nothing waits
+    assert not page.jobs._jobs  # nothing waits
 
 
 def test_bad_pictures(page, tmp_path):
@@ -171,7 +174,7 @@ def test_a_tab_says_what_the_embedded_model_knows(page):
         tokenizer = tokenizers[modality]()
         assert len(tab.examples) >= 3
         assert [unknown_words(tokenizer, text) for text in tab.examples] == [[]] * len(tab.examples)
-        assert page._hint(tab, page.shelf.names(modality)[0]) == ""
+        assert page._hint(tab, page.cache.names(modality)[0]) == ""
         own = f"embedded-{embedded_name(modality)}"
         hint = page._hint(tab, own)
         assert ("nothing but" in hint) == (own in shipped())
@@ -191,15 +194,15 @@ def test_examples_are_put_in_by_the_browser(page):
 
 
 def test_both_sides_have_the_seed(page, monkeypatch):
-    from mmspec.app.image import ImageSide
+    from mmspec.app.image import ImageView
 
-    generate, seeds = ImageSide.generate, []
+    generate, seeds = ImageView.generate, []
 
-    def seen(side, generator, **call):
-        seeds.append((side.pipe.speculation.method, generator.initial_seed()))
-        return generate(side, generator=generator, **call)
+    def seen(view, generator, **call):
+        seeds.append((view.pipe.speculation.method, generator.initial_seed()))
+        return generate(view, generator=generator, **call)
 
-    monkeypatch.setattr(ImageSide, "generate", seen)
+    monkeypatch.setattr(ImageView, "generate", seen)
     _, speculative, plain = shown(page, "image", seed=7, temperature=0)
     assert set(seeds) == {("scd", 7), ("plain", 7)}
     assert images(speculative)[0] == images(plain)[0]
@@ -212,16 +215,16 @@ def slow(monkeypatch):
     rounds, go = [], threading.Event()
 
     def slowed(observe):
-        def slowly(side, state):
-            observe(side, state)
-            rounds.append(len(side.made))
+        def slowly(view, state):
+            observe(view, state)
+            rounds.append(len(view.made))
             go.wait(0.2)
 
         return slowly
 
     for tab in TABS:
-        side = resolve(tab.side)
-        monkeypatch.setattr(side, "observe", slowed(side.observe))
+        view = resolve(tab.view)
+        monkeypatch.setattr(view, "observe", slowed(view.observe))
     return rounds, go
 
 
@@ -235,21 +238,27 @@ def slow(monkeypatch):
     ],
 )
 def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, changes, most):
-    """The page says so before the round is over."""
     rounds, _ = slow
     tab, told = TAB[modality], []
     fields = given(tab, page, picture=str(picture_file), **changes)
-    for headline, *_ in page.generate(tab, fields, visitor()):
-        told += [headline] if isinstance(headline, str) else []
-        if "plain decoding follows" in told[-1] and not any("Stopping" in text for text in told):
-            assert not page.desk.cancel("another")
-            seen = len(rounds)
-            assert page.desk.cancel("one")
-    stopping, stopped = (re.sub("<[^>]*>", "", text) for text in told[-2:])
-    assert stopping == "Stopping …"
-    assert stopped.startswith("Stopped.")
+    run = page.generate(tab, fields, visitor())
+    while "plain decoding follows" not in "".join(told):
+        told += [text for text in next(run)[:1] if isinstance(text, str)]
+    seen = len(rounds)
+    run.close()  # as Gradio does
+    for who, other in (("another", tab), ("one", TAB["image" if modality == "vlm" else "vlm"])):
+        assert page.ended(other, "", visitor(who))[0] == gr.skip()
+    headline, *_ = page.ended(tab, STOPPING, visitor())
+    assert re.sub("<[^>]*>", "", headline).startswith("Stopped.")
     assert len(rounds) <= seen + 1
     assert rounds[-1] < most
+
+
+def test_stop_of_a_run_that_waits(page):
+    """Gradio takes it out of the queue; a run that ended by itself leaves what it showed."""
+    assert "Stopped." in page.ended(TAB["image"], STOPPING, visitor())[0]
+    assert one(page).startswith("Done: ")
+    assert page.ended(TAB["image"], "Done: ", visitor())[0] == gr.skip()
 
 
 def test_both_sides_are_shown_as_they_go(page, slow):
@@ -272,7 +281,7 @@ def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
     def stopped(*given, **named):
         steps.append(1)
         if len(steps) == 3:
-            assert page.desk.cancel("one")
+            page.jobs._jobs[-1].cancel()
         return denoise(*given, **named)
 
     monkeypatch.setattr(WanTransformer, "denoise", stopped)
@@ -283,15 +292,15 @@ def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
 
 def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
     """The first block has none."""
-    from mmspec.app.video import VideoSide
+    from mmspec.app.video import VideoView
 
-    observe, drafted = VideoSide.observe, {}
+    observe, drafted = VideoView.observe, {}
 
-    def seen(side, state):
-        observe(side, state)
-        drafted.setdefault(side, []).append(sum(state["stats"].drafted))
+    def seen(view, state):
+        observe(view, state)
+        drafted.setdefault(view, []).append(sum(state["stats"].drafted))
 
-    monkeypatch.setattr(VideoSide, "observe", seen)
+    monkeypatch.setattr(VideoView, "observe", seen)
     assert "Done: sdvg" in one(page, "video")
     warm_up, speculative, *plain = drafted.values()
     assert warm_up == [0, 1]
@@ -302,14 +311,14 @@ def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
 def test_a_run_has_an_end(folders, slow):
     """After its seconds it stops within a round, and the page says why; the next may begin."""
     rounds, go = slow
-    page = Page(Shelf({"image": [folders["image"]]}), Folders(), Limits(seconds=0.1))
+    page = Page(ModelCache({"image": [folders["image"]]}), Folders(), Limits(seconds=0.1))
     told = one(page, knob=1)
     assert told == "Stopped: a run has at most 0.1 seconds."
     assert rounds == [1]  # of the warm-up
     go.set()
     page.limits = Limits()
     assert one(page).startswith("Done: ")
-    page.desk.close()
+    page.jobs.close()
 
 
 def test_a_stopped_run_leaves_the_next_alone(page, slow):
@@ -318,12 +327,11 @@ def test_a_stopped_run_leaves_the_next_alone(page, slow):
     first = page.generate(tab, given(tab, page), visitor("one"))
     while "at work" not in str(next(first)[0]):
         pass
+    first.close()  # Gradio begins the next one at once
     second = page.generate(tab, given(tab, page, seed=7), visitor("two"))
-    while "one run is before yours" not in str(next(second)[0]).replace("&#x27;", "'"):
-        pass
-    page.desk.cancel("one")
+    assert next(second)[0] == ""
     go.set()
-    assert "Stopped." in str(list(first)[-1][0])
+    assert "Stopped." in page.ended(tab, STOPPING, visitor("one"))[0]
     *_, (headline, speculative, plain) = second
     assert "Done" in headline
     alone = shown(page, "image", visitor("three"), seed=7)
@@ -336,67 +344,38 @@ def images(html: str) -> list[str]:
     return re.findall(r'src="([^"]*)"', html)
 
 
-def test_a_visitor_has_one_run_and_the_queue_an_end(folders, slow):
-    _, go = slow
-    page = Page(Shelf({"image": [folders["image"]]}), Folders(), Limits(waiting=2))
-    tab = TAB["image"]
-    first = page.generate(tab, given(tab, page), visitor("one"))
-    next(first), next(first)
-    assert "your last run is still at work" in one(page)
-    second = page.generate(tab, given(tab, page), visitor("two"))
-    next(second), next(second)
-    assert "the queue is full: 2 runs" in one(page, who=visitor("three"))
-    first.close()  # the visitor left
-    go.set()
-    assert "Done" in str(list(second)[-1][0])
-    page.desk.close()
-
-
-def test_places_of_a_host(folders, slow):
-    """At another machine two; at this one, or behind its proxy, as many as there are."""
-    _, go = slow
-    page = Page(Shelf({"image": [folders["image"]]}), Folders(), Limits(waiting=6))
-    tab, far = TAB["image"], "203.0.113.5"
-    waiting = []
-    for name, host in (("a", far), ("b", far), ("c", "127.0.0.1"), ("d", "::1"), ("e", "::1")):
-        waiting.append(page.generate(tab, given(tab, page), visitor(name, host)))
-        next(waiting[-1]), next(waiting[-1])
+def test_places_of_a_visitor_and_of_a_host():
+    """One; at another machine two; at this one, or behind its proxy, as many as there are."""
+    jobs, far = JobQueue(2), "203.0.113.5"
+    come = [("a", far), ("c", "127.0.0.1"), ("d", "::1"), ("e", "::1"), ("b", far)]
+    events = [SimpleNamespace(concurrency_id=RUNS, **vars(visitor(*who))) for who in come]
+    for event in events:
+        event.request = event
+    at_work, *waiting = events
+    quick = SimpleNamespace(**{**vars(at_work), "concurrency_id": "default"})
+    waits = {RUNS: SimpleNamespace(queue=waiting)}
+    queue = SimpleNamespace(
+        event_queue_per_concurrency_id=waits, active_jobs=[[at_work], None, [quick]]
+    )
+    for who in come:
+        with pytest.raises(InputError, match="your last run is still at work"):
+            jobs.check(queue, visitor(*who))
+        jobs.check(queue, visitor(*who), itself=True)
     told = "2 runs from your address are in the queue; try again in a while"
-    assert one(page, who=visitor("f", far)) == told
-    page.desk.cancel("b")
-    sixth = page.generate(tab, given(tab, page), visitor("f", far))
-    next(sixth)
-    assert "runs are before yours" in str(next(sixth)[0])
-    go.set()
-    for runs in (*waiting, sixth):
-        runs.close()
-    page.desk.close()
+    with pytest.raises(InputError, match=told):
+        jobs.check(queue, visitor("f", far))
+    jobs.check(queue, visitor("f", "::1"))
+    waiting.append(events[0])  # of requests at the same time
+    with pytest.raises(InputError, match=told):
+        jobs.check(queue, visitor("b", far), itself=True)
+    del waiting[-2:]
+    jobs.check(queue, visitor("f", far))
 
 
 def test_who_is_of_no_session_is_refused(page):
     """Such visitors could not be told apart."""
     told = "this request belongs to no page; open the demo in a browser"
     assert [one(page, who=visitor(name)) for name in (None, "")] == [told] * 2
-
-
-def test_who_leaves_the_queue_frees_a_place_at_once(folders, slow):
-    _, go = slow
-    page = Page(Shelf({"image": [folders["image"]]}), Folders(), Limits(waiting=2))
-    tab = TAB["image"]
-    first = page.generate(tab, given(tab, page), visitor("one"))
-    while "at work" not in str(next(first)[0]):
-        pass
-    second = page.generate(tab, given(tab, page), visitor("two"))
-    next(second), next(second)
-    page.desk.cancel("two")  # the first is still at work
-    assert "Stopped." in str(list(second)[-1][0])
-    third = page.generate(tab, given(tab, page), visitor("three"))
-    next(third)
-    assert "one run is before yours" in str(next(third)[0])
-    go.set()
-    assert "Done" in str(list(first)[-1][0])
-    assert "Done" in str(list(third)[-1][0])
-    page.desk.close()
 
 
 def test_a_reference_to_code_is_not_imported(page, tmp_path, monkeypatch):
@@ -417,11 +396,11 @@ def test_methods_are_those_that_a_model_can_run(page):
     assert {"vispec", "specvlm", "msd", "flash"} <= set(offered)
     assert not {"hydra", "dflash"} & set(offered)
     page.folders = Folders(anywhere=True)
-    here = str(page.shelf.folder("vlm", "vlm"))
+    here = str(page.cache.folder("vlm", "vlm"))
     assert page._offered(tab, "embedded-vlm", here, visitor())[1] == "draft"
     assert page._offered(tab, "embedded-vlm", "no such", visitor())[1] == "eagle"
     for modality, wanted in (("image", "scd"), ("continuous", "reflection"), ("video", "sdvg")):
-        assert page._offered(TAB[modality], page.shelf.names(modality)[0])[1] == wanted
+        assert page._offered(TAB[modality], page.cache.names(modality)[0])[1] == wanted
 
 
 def test_the_contract_follows_knob_and_settings(page):
@@ -439,13 +418,13 @@ def test_the_contract_follows_knob_and_settings(page):
 def test_a_model_without_a_drafter(page, undrafted):
     """Nothing is offered, and the page says why wherever a method would be."""
     tab, nothing = TAB["video"], "this model has no drafter: there is nothing to speculate with"
-    page.shelf = Shelf({"video": [undrafted]})
+    page.cache = ModelCache({"video": [undrafted]})
     assert page._offered(tab, "video") == ([], None)
     blocks = page.build()
     texts = [str(getattr(block, "value", "")).lower() for block in blocks.blocks.values()]
     assert sum(nothing in text for text in texts) == 2  # the headline, and in the method's place
     assert nothing in one(page, "video", method=None)
-    assert not page.desk.cancel("one")
+    assert not page.jobs._jobs
 
 
 def test_a_checkpoint_by_its_path(folders, tmp_path, monkeypatch):
@@ -453,16 +432,16 @@ def test_a_checkpoint_by_its_path(folders, tmp_path, monkeypatch):
     for name in ("offered", "first", "second"):
         shutil.copytree(folders["image"], tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    page = Page(Shelf({"image": [Path("offered")]}), Folders(tmp_path), LIMITS)
+    page = Page(ModelCache({"image": [Path("offered")]}), Folders(tmp_path), LIMITS)
     pictures = {}
     for path in ("", "offered", str(tmp_path / "offered"), "first", "second"):
         headline, speculative, plain = shown(page, "image", path=path)
         assert "Done" in headline, headline
         pictures[path] = images(speculative), images(plain)
-        kept = [folder.name for _, folder in page.shelf._kept]
+        kept = [folder.name for _, folder in page.cache._kept]
         assert kept == ["offered", *([path] if path in ("first", "second") else [])]
     assert all(found == pictures[""] for found in pictures.values())
-    page.desk.close()
+    page.jobs.close()
 
 
 def test_a_path_is_told_as_it_was_typed(page, tmp_path):
@@ -473,14 +452,14 @@ def test_a_path_is_told_as_it_was_typed(page, tmp_path):
     for typed in ("mine", "./mine"):
         told = one(page, path=typed)
         assert told.startswith(f"{typed}/model_index.json does not hold a JSON object"), told
-    page.shelf = Shelf({"image": [tmp_path / "root" / "mine"]})
+    page.cache = ModelCache({"image": [tmp_path / "root" / "mine"]})
     assert str(tmp_path) not in one(page, model="mine")
 
 
 def test_the_cache_is_not_named(page, tmp_path, monkeypatch):
     """Neither that of an unpacked model, nor why it can't be unpacked."""
     monkeypatch.setenv("MMSPEC_CACHE", str(tmp_path / "cache"))
-    page.shelf = Shelf({})
+    page.cache = ModelCache({})
     (tmp_path / "cache").write_text("no folder")
     told = one(page, model="embedded-image")
     assert "can't unpack" in told.replace("&#x27;", "'")
@@ -496,21 +475,21 @@ def test_the_cache_is_not_named(page, tmp_path, monkeypatch):
 def test_folders_of_one_name_are_told_apart():
     """By no more of their paths than it takes."""
     given = [Path("a/model"), Path("/secret/b/model"), Path("c/other"), Path("d/embedded-image")]
-    names = Shelf({"image": given}).names("image")
+    names = ModelCache({"image": given}).names("image")
     assert names == ["a/model", "b/model", "other", "d/embedded-image", "embedded-image"]
     given = [Path("/secret/a/model"), Path("/secret/a/b/model"), Path("/c/b/model")]
-    names = Shelf({"image": given}).names("image")
+    names = ModelCache({"image": given}).names("image")
     assert names[:-1] == ["a/model", "a/b/model", "c/b/model"]
-    shelf = Shelf({"image": [Path("/model"), Path("/a/model")]})
-    assert shelf.names("image") == ["/model", "a/model", "embedded-image"]
-    assert shelf.folder("image", "a/model") == Path("/a/model")
+    cache = ModelCache({"image": [Path("/model"), Path("/a/model")]})
+    assert cache.names("image") == ["/model", "a/model", "embedded-image"]
+    assert cache.folder("image", "a/model") == Path("/a/model")
 
 
 def test_what_is_offered_runs_on_the_embedded_models():
-    shelf = Shelf({})
+    cache = ModelCache({})
     for modality in TAB:
-        pipe = shelf.load(modality, None).pipe
-        for method in shelf.methods(modality, f"embedded-{embedded_name(modality)}"):
+        pipe = cache.load(modality, None).pipe
+        for method in cache.methods(modality, f"embedded-{embedded_name(modality)}"):
             if method != "verdict":
                 pipe.check_speculation(SpecConfig(method))
 
@@ -521,12 +500,12 @@ LONG = dict.fromkeys(("continuous", "video"), pytest.mark.slow)
 @pytest.mark.parametrize("modality", [pytest.param(m, marks=LONG.get(m, ())) for m in TAB])
 def test_the_page_as_it_opens_generates(modality, tmp_path):
     """The fields as they stand when nobody has touched them, read from the page itself."""
-    page = Page(Shelf({}), Folders(), Limits(), _example(tmp_path))
+    page = Page(ModelCache({}), Folders(), Limits(), _example(tmp_path))
     fields, generate = opened(page, modality)
     last = ["", "", ""]
     for update in generate(visitor(), *fields):
         last = [new if isinstance(new, str) else old for old, new in zip(last, update, strict=True)]
-    page.desk.close()
+    page.jobs.close()
     assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", last[0]), last[0]
 
 
@@ -539,12 +518,12 @@ def opened(page: Page, modality: str):
 
 
 def test_what_fails_inside_is_told_without_a_trace(page, monkeypatch, caplog):
-    from mmspec.app.image import ImageSide
+    from mmspec.app.image import ImageView
 
     def broken(side):
         raise RuntimeError("the secret of /root")
 
-    monkeypatch.setattr(ImageSide, "view", broken)
+    monkeypatch.setattr(ImageView, "html", broken)
     assert one(page) == "something went wrong on the server; its log says what"
     assert "the secret" in caplog.text
 
@@ -553,8 +532,8 @@ def test_where_nothing_is_embedded_the_page_says_so(page, monkeypatch, tmp_path)
     from mmspec.models import embedded
 
     monkeypatch.setattr(embedded, "MODELS", tmp_path)
-    assert page.shelf.missing("continuous") is None  # a folder is given
-    page.shelf = Shelf({})
-    told = page.shelf.missing("continuous")
+    assert page.cache.missing("continuous") is None  # a folder is given
+    page.cache = ModelCache({})
+    told = page.cache.missing("continuous")
     assert told == "no model embedded-mar ships with this version (there are none); name a folder"
     assert told in shown(page, "continuous")[0]

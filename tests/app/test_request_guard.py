@@ -1,11 +1,11 @@
-"""What the gate counts of uploads before they are files."""
+"""What the guard counts of uploads before they are files."""
 
 from __future__ import annotations
 
 import asyncio
 
 from mmspec.app.limits import Limits
-from mmspec.app.request_guard import Gate
+from mmspec.app.request_guard import RequestGuard
 
 
 def test_uploads_on_their_way_have_a_size_together(tmp_path):
@@ -22,7 +22,9 @@ def test_uploads_on_their_way_have_a_size_together(tmp_path):
             inside.append(int(dict(scope["headers"]).get(b"content-length", -1)))
             await go.wait()
 
-        gate = Gate(app, Limits(upload_bytes=60_000, uploads_bytes=100_000), tmp_path, False)
+        guard = RequestGuard(
+            app, Limits(upload_bytes=60_000, uploads_bytes=100_000), tmp_path, False
+        )
 
         async def upload(size: int | None) -> None:
             headers = [] if size is None else [(b"content-length", str(size).encode())]
@@ -32,7 +34,7 @@ def test_uploads_on_their_way_have_a_size_together(tmp_path):
                 "path": "/gradio_api/upload",
                 "headers": headers,
             }
-            await gate(scope, asyncio.Event().wait, send)
+            await guard(scope, asyncio.Event().wait, send)
 
         at_once = [asyncio.create_task(upload(size)) for size in (60_000, None, 50_000, 30_000)]
         await asyncio.sleep(0)

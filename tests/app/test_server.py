@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from functools import partial
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.app.image import ImageView
 from mmspec.app.limits import Limits
 from mmspec.app.server import served
 from mmspec.cli.main import main
@@ -171,8 +174,8 @@ def test_uploads_have_a_size_together(address):
         *[(f"gradio_api/{path}", None) for path in ("user", "token", "app_id", "vibe-code")],
         ("gradio_api/call/predict/1", None),
         ("config/", None),
-        *[(f"gradio_api/{path}", b"{}") for path in ("api/predict", "call/predict", "reset")],
-        *[(f"gradio_api/{path}", b"{}") for path in ("cancel", "component_server", "vibe-edit")],
+        *[(f"gradio_api/{path}", b"{}") for path in ("api/predict", "call/predict")],
+        *[(f"gradio_api/{path}", b"{}") for path in ("component_server", "vibe-edit")],
         *[(f"gradio_api/{path}", b"{}") for path in ("run/_thumbnail", "stream/1", "queue/join/")],
         ("login", b"{}"),
         ("config", b"{}"),
@@ -296,3 +299,51 @@ def test_the_command_serves_until_it_is_ended(folders, tmp_path, stop, code):
     finally:
         demo.kill()
         demo.stdout.close()
+
+
+def test_the_queue_has_an_end(folders, monkeypatch):
+    """A visitor has one place, one that stops a run that waits gives it up, and the rest wait."""
+    go = threading.Event()
+    observe = ImageView.observe
+
+    def slowly(view, state):
+        go.wait(60)
+        observe(view, state)
+
+    monkeypatch.setattr(ImageView, "observe", slowly)
+    kind = "application/json"
+    with served({"image": [folders["image"]]}, port=None, limits=Limits(waiting=2)) as url:
+        with urllib.request.urlopen(f"{url}config", timeout=120) as file:
+            config = json.load(file)
+        run = next(f for f in config["dependencies"] if f["api_name"] == "generate")
+        values = {part["id"]: part["props"].get("value") for part in config["components"]}
+        data = [values[field] for field in run["inputs"]]
+
+        def post(route: str, session: str, **more: object) -> tuple[int, str]:
+            body = {"fn_index": run["id"], "session_hash": session, **more}
+            where = f"{url}gradio_api/{route}"
+            return answer(where, json.dumps(body).encode(), Content_Type=kind)
+
+        def join(session: str, fields: list | None = None) -> tuple[int, dict]:
+            code, told = post("queue/join", session, data=fields or data)
+            return code, json.loads(told)
+
+        code, told = join("z", [" ", *data[1:]])
+        assert (code, told["detail"][0]["message"]) == (
+            422,
+            "the prompt is empty; say what to make",
+        )
+        assert join("a")[0] == 200
+        time.sleep(0.5)  # it is at work
+        code, told = join("a")
+        assert (code, "your last run is still at work" in told["detail"][0]["message"]) == (
+            422,
+            True,
+        )
+        _, waits = join("b")
+        assert join("c")[0] == 200
+        assert join("d")[0] == 503
+        assert post("cancel", "b", **waits)[0] == 200
+        assert join("d")[0] == 200
+        assert post("run/predict", "e", data=data)[0] == 404  # none goes past the queue
+        go.set()

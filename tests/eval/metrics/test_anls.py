@@ -1,4 +1,4 @@
-"""ANLS and its edit distance against the recursive definition."""
+"""ANLS against the recursive definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmspec.eval.metrics.anls import Anls, anls, edit_distance
+from mmspec.eval.metrics.anls import Anls, anls
 
 SHORT = st.text("abB 1", max_size=7)
 
@@ -20,26 +20,6 @@ def recursive(a: str, b: str) -> int:
         return len(a) + len(b)
     both = recursive(a[1:], b[1:])
     return both if a[0] == b[0] else 1 + min(both, recursive(a[1:], b), recursive(a, b[1:]))
-
-
-@given(SHORT, SHORT)
-def test_distance_equals_the_recursive_definition(a, b):
-    assert edit_distance(a, b) == recursive(a, b) == edit_distance(b, a)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "distance"),
-    [
-        ("", "", 0),
-        ("", "abc", 3),
-        ("kitten", "sitting", 3),
-        ("flaw", "lawn", 2),
-        ("ab", "ba", 2),  # no transpositions
-        ("résumé", "resume", 2),
-    ],
-)
-def test_known_distances(a, b, distance):
-    assert edit_distance(a, b) == edit_distance(b, a) == distance
 
 
 @given(SHORT, st.lists(SHORT, min_size=1, max_size=3), st.sampled_from([0.0, 0.25, 0.5, 0.8]))
@@ -69,6 +49,8 @@ def test_is_symmetric_and_1_only_for_the_same_words(a, b):
         ("abcde", ["abxxx"], 0.0),  # 0.4
         ("1/8/93", ["1/8/98", "Jan 8"], 5 / 6),
         ("jan 8", ["1/8/98", "Jan 8"], 1.0),
+        ("ab cd", ["ba cd"], 0.6),  # no transpositions
+        ("résumé", ["resume"], 4 / 6),
         ("", ["x"], 0.0),
         ("", [""], 1.0),
         ("x" * 100_000, ["no"], 0.0),  # by length alone

@@ -24,9 +24,10 @@ class IndependentRule:
     It is lossy: what falls with the softened test is not what the residual makes up for, and
     vectors that are scored behind one known set are drawn as if they knew nothing of each other. On
     a chain of tokens whose law is known, four a draft, with a drafter of which an exact rule keeps
-    68 % (`mmspec eval bench --only cspd_bias --samples 40`), the fourth token's correlation with
-    the third should be 0.60 and is 0.10 at κ = 42, where 39 % stand, and 0.04 at κ = 1, where 17 %
-    do; its deviation is 16 and 19 % too small. The target alone, four at once, does the same.
+    68 % (`python -m benchmarks micro --only cspd_bias --samples 40`), the fourth token's
+    correlation with the third should be 0.60 and is 0.10 at κ = 42, where 39 % stand, and 0.04 at
+    κ = 1, where 17 % do; its deviation is 16 and 19 % too small. The target alone, four at once,
+    does the same.
 
     Args:
         softening: κ, 1 or more; the knob. The released code has 42.

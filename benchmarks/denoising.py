@@ -8,24 +8,24 @@ from typing import Any
 
 import torch
 
-from ...draft.denoising.frozen import FrozenDrafter
-from ...draft.denoising.small_head import DenoisingDrafter
-from ...engine.accept.gaussian.block import GaussianBlockRule
-from ...engine.accept.gaussian.gamma_maximal import GammaMaximalRule
-from ...engine.accept.gaussian.reflection import ReflectionRule
-from ...engine.coins import ProductionCoins
-from ...engine.length.constant import ConstantLength
-from ...engine.loop import run
-from ...engine.protocols import AcceptanceRule, Drafter, Engine
-from ...engine.stats import SpecStats
-from ...methods import SpecConfig
-from ...models.mar.denoising_target import DenoisingTarget
-from ...models.mar.iterations import MarPlan
-from ...models.mar.schedule import DiffusionSchedule
-from ...pipelines.continuous.speculation import ContinuousSpeculation
-from ...pipelines.continuous.stats import ContinuousStats
-from ...worlds.toy.linear_gaussian import LinearGaussian
-from ...worlds.toy.markov_tokens import MarkovHead, MarkovTokens
+from mmspec.draft.denoising.frozen import FrozenDrafter
+from mmspec.draft.denoising.small_head import DenoisingDrafter
+from mmspec.engine.accept.gaussian.block import GaussianBlockRule
+from mmspec.engine.accept.gaussian.gamma_maximal import GammaMaximalRule
+from mmspec.engine.accept.gaussian.reflection import ReflectionRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.protocols import AcceptanceRule, Drafter, Engine
+from mmspec.engine.stats import SpecStats
+from mmspec.methods import SpecConfig
+from mmspec.models.mar.denoising_target import DenoisingTarget
+from mmspec.models.mar.iterations import MarPlan
+from mmspec.models.mar.schedule import DiffusionSchedule
+from mmspec.pipelines.continuous.speculation import ContinuousSpeculation
+from mmspec.pipelines.continuous.stats import ContinuousStats
+from mmspec.worlds.toy.linear_gaussian import LinearGaussian
+from mmspec.worlds.toy.markov_tokens import MarkovHead, MarkovTokens
 
 STEPS, SIZE, SPREAD = 100, 16, 0.3  # of MAR's head: steps, numbers in a token; the data's deviation
 LENGTHS = (2, 4, 8, 16)

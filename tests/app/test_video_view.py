@@ -14,7 +14,7 @@ from wans import tiny_pipeline
 
 from mmspec import SpecConfig
 from mmspec.app.generation_view import Wish
-from mmspec.app.video import VideoSide
+from mmspec.app.video import VideoView
 from mmspec.pipelines.output import VideoBlock
 
 
@@ -22,9 +22,9 @@ def block(number: int, made_by: str, rewards: list[float]) -> VideoBlock:
     return VideoBlock(0, number, torch.zeros(5, 3, 8, 8), made_by, rewards, torch.zeros(1))
 
 
-def side(pipe, config: SpecConfig) -> VideoSide:
+def side(pipe, config: SpecConfig) -> VideoView:
     pipe.enable_speculation(config)
-    return VideoSide(pipe, Wish("a red circle", config, "x", call={"blocks": 3}))
+    return VideoView(pipe, Wish("a red circle", config, "x", call={"blocks": 3}))
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def pipe():
 def test_words_of_a_block(pipe, made_by, rewards, said):
     shown = side(pipe, SpecConfig("plain"))
     shown.add(pipe, block(2, made_by, rewards))
-    assert re.findall(r"<span>(.*?)</span>", shown.view()) == [said.replace("'", "&#x27;")]
-    assert f"mm-by-{made_by}" in shown.view()
+    assert re.findall(r"<span>(.*?)</span>", shown.html()) == [said.replace("'", "&#x27;")]
+    assert f"mm-by-{made_by}" in shown.html()
 
 
 def test_figures_of_a_clip(pipe):
@@ -75,9 +75,9 @@ def test_film_is_played_at_its_pace(pipe):
     assert sum(times(shown)) == 20 * 62.5
 
 
-def times(shown: VideoSide) -> list[float]:
+def times(shown: VideoView) -> list[float]:
     """Milliseconds of the frames of a side's film."""
-    film = base64.b64decode(re.search(r"data:image/webp;base64,([^\"]+)", shown.view())[1])
+    film = base64.b64decode(re.search(r"data:image/webp;base64,([^\"]+)", shown.html())[1])
     with Image.open(io.BytesIO(film)) as clip:
         return [frame.info["duration"] for frame in ImageSequence.Iterator(clip) if frame.load()]
 
@@ -87,6 +87,6 @@ def test_strips_are_as_high_as_they_are_shown(pipe, size, strip):
     """Twice that, for sharp screens, and no higher than the frames."""
     shown = side(pipe, SpecConfig("plain"))
     shown.add(pipe, VideoBlock(0, 0, torch.zeros(5, 3, *size), "target", [], torch.zeros(1)))
-    image = base64.b64decode(re.search(r"data:image/png;base64,([^\"]+)", shown.view())[1])
+    image = base64.b64decode(re.search(r"data:image/png;base64,([^\"]+)", shown.html())[1])
     with Image.open(io.BytesIO(image)) as opened:
         assert opened.size == strip

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ...methods import SpecConfig
-from ..measure.bootstrap import ratio_interval
-from ..measure.timing import paired_runs
+from mmspec.eval.measure.bootstrap import ratio_interval
+from mmspec.eval.measure.timing import paired_runs
+from mmspec.methods import SpecConfig
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 PROMPTS = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.eval.bench import peer
+from benchmarks import peer
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from ..files import write_measured
-from ..report.figure import DASHED, figure, legend
-from ..report.format import MISSING, fixed, memory, share
-from ..report.svg import SERIES, standalone
-from ..report.table import Cell, Row, Table, escape
+from mmspec.eval.files import write_measured
+from mmspec.eval.report.figure import DASHED, figure, legend
+from mmspec.eval.report.format import MISSING, fixed, memory, share
+from mmspec.eval.report.svg import SERIES, standalone
+from mmspec.eval.report.table import Cell, Row, Table, escape
+
 from .streaming import Stream, StreamGrowth, StreamRecord
 
 ABOUT = (

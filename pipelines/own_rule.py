@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
+from ..engine.laws import Contract
+from ..engine.protocols import AcceptanceRule
 from ..errors import InputError
 from ..registry import resolve_own
-
-if TYPE_CHECKING:
-    from ..engine.protocols import AcceptanceRule
 
 
 def own_rule(reference: str) -> AcceptanceRule:
@@ -17,8 +16,6 @@ def own_rule(reference: str) -> AcceptanceRule:
     Raises:
         InputError: it can't be imported or made, or is no rule.
     """
-    from ..engine.laws import Contract
-
     made, contracts = resolve_own("rule", reference), get_args(Contract)
     try:
         rule: AcceptanceRule = made()

@@ -1,4 +1,4 @@
-"""Benchmarks of the house itself: is the plain loop honest, and does the package start quickly?"""
+"""Single costs: is the plain loop honest, and does the package start quickly?"""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ...engine.coins import ProductionCoins
-from ...engine.warp import Warp
-from ...methods import SpecConfig
-from ...models.llamagen.decoder import LlamaGenDecoder
-from ...models.llamagen.transformer import LlamaGenTransformer
-from ...models.token_grid import TokenGrid
-from ...progress import say
-from ...registry import check_name
-from ..environment import environment
-from ..measure.bootstrap import ratio_interval
-from ..measure.ideal_speedup import call_seconds, measure_forward
-from ..measure.timing import paired_runs
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.warp import Warp
+from mmspec.eval.environment import environment
+from mmspec.eval.measure.bootstrap import ratio_interval
+from mmspec.eval.measure.ideal_speedup import call_seconds, measure_forward
+from mmspec.eval.measure.timing import paired_runs
+from mmspec.methods import SpecConfig
+from mmspec.models.llamagen.decoder import LlamaGenDecoder
+from mmspec.models.llamagen.transformer import LlamaGenTransformer
+from mmspec.models.token_grid import TokenGrid
+from mmspec.progress import say
+from mmspec.registry import check_name
+
 from .denoising import cspd_bias, denoising_calls
-from .overhead import PROMPT, own_work
+from .overhead import PROMPT, overhead
 from .peer import against_assisted_generation
 from .throughput import goodput_against_plain, throughput, useless_drafter
 
 
-def run_benchmarks(
-    pipe: Any, samples: int = 10, only: Sequence[str] | None = None
-) -> dict[str, Any]:
+def run_micro(pipe: Any, samples: int = 10, only: Sequence[str] | None = None) -> dict[str, Any]:
     """The benchmarks in `SECTIONS`, or some of them; each takes a pipeline and a sample count.
 
     Raises:
@@ -219,7 +218,7 @@ def _run(command: list[str]) -> None:
 SECTIONS: dict[str, Callable[[Any, int], dict[str, Any]]] = {
     "start_up": start_up,
     "plain_loop": plain_loop,
-    "own_work": own_work,
+    "overhead": overhead,
     "memory_bound": memory_bound,
     "against_transformers": against_transformers,
     "against_assisted_generation": against_assisted_generation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.eval.bench import denoising
+from benchmarks import denoising
 from mmspec.models.mar.iterations import MarPlan, plainly
 from mmspec.models.mar.schedule import DiffusionSchedule
 from mmspec.worlds.toy.markov_tokens import MarkovHead, MarkovTokens

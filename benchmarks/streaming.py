@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ...methods import SpecConfig
-from ...models.wan.window import ContextWindow
-from ...pipelines.video.sizes import VideoSizes
-from ..environment import environment
-from ..measure.meters import PeakMemory
+from mmspec.eval.environment import environment
+from mmspec.eval.measure.meters import PeakMemory
+from mmspec.methods import SpecConfig
+from mmspec.models.wan.window import ContextWindow
+from mmspec.pipelines.video.sizes import VideoSizes
 
 NOISE = 0.01  # of the peak: what a process's memory moves by itself
 PART = 0.05  # of what a clip would take that forgets nothing

@@ -16,22 +16,22 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ...draft.draft_model import ModelDrafter
-from ...draft.null import NullDrafter
-from ...draft.prompt_lookup import PromptLookupDrafter
-from ...engine.accept.greedy import GreedyRule
-from ...engine.coins import ProductionCoins
-from ...engine.length.constant import ConstantLength
-from ...engine.loop import run
-from ...engine.protocols import Drafter, Engine
-from ...engine.stats import SpecStats
-from ...engine.warp import Warp
-from ...models.guided import GuidedDecoder
-from ...models.target import TokenTarget
-from ...models.transformers.causal import CausalDecoder
-from ...train.tokenizers import caption_tokenizer
-from ...worlds.shapes import TASKS, sample_prompt
-from ..measure.bootstrap import ratio_interval
+from mmspec.draft.draft_model import ModelDrafter
+from mmspec.draft.null import NullDrafter
+from mmspec.draft.prompt_lookup import PromptLookupDrafter
+from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.protocols import Drafter, Engine
+from mmspec.engine.stats import SpecStats
+from mmspec.engine.warp import Warp
+from mmspec.eval.measure.bootstrap import ratio_interval
+from mmspec.models.guided import GuidedDecoder
+from mmspec.models.target import TokenTarget
+from mmspec.models.transformers.causal import CausalDecoder
+from mmspec.train.tokenizers import caption_tokenizer
+from mmspec.worlds.shapes import TASKS, sample_prompt
 
 GAMMA, NGRAM, PROMPT, NEW = 4, 2, 24, 96
 TARGET = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=8, num_attention_heads=4)

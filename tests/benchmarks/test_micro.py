@@ -7,11 +7,11 @@ import json
 import pytest
 import torch
 
+from benchmarks import micro, throughput
+from benchmarks.__main__ import main
+from benchmarks.overhead import Passes, overhead, replaced
 from mmspec import ImagePipeline, SpecConfig
-from mmspec.cli.main import main
 from mmspec.errors import InputError
-from mmspec.eval.bench import benchmarks, throughput
-from mmspec.eval.bench.overhead import Passes, own_work, replaced
 from mmspec.models.llamagen.decoder import LlamaGenDecoder
 
 
@@ -45,8 +45,8 @@ def test_recorded_passes_replay_the_generation(pipe, method):
     assert decoder.forward.__func__ is LlamaGenDecoder.forward
 
 
-def test_own_work_is_less_than_the_whole(pipe):
-    figures = own_work(pipe, 2)
+def test_overhead_is_less_than_the_whole(pipe):
+    figures = overhead(pipe, 2)
     assert list(figures) == ["plain", "sjd", "scd"]
     for figure in figures.values():
         assert figure["milliseconds_beside_the_network"] > 0
@@ -89,20 +89,30 @@ def test_the_useless_drafter_is_useless(pipe, monkeypatch):
 
 def test_only_some(tiny_folder, capfd):
     options = ["--model", str(tiny_folder), "--samples", "1", "--only", "verification_cost"]
-    assert main(["eval", "bench", *options]) == 0
+    assert main(["micro", *options]) == 0
     figures = json.loads(capfd.readouterr().out)
     assert list(figures) == ["environment", "verification_cost"]
     assert figures["verification_cost"]["relative"]["1"] == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "said"), [(["--samples", "0"], "--samples"), (["--only", "start"], "'start_up'")]
+)
+def test_bad_options(tiny_folder, capfd, options, said):
+    assert main(["micro", "--model", str(tiny_folder), *options]) == 2
+    line = capfd.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("python -m benchmarks: error: ")
+    assert said in line
+
+
 def test_unknown_benchmark(pipe):
     with pytest.raises(InputError, match="did you mean 'throughput'"):
-        benchmarks.run_benchmarks(pipe, 1, ["throughputs"])
+        micro.run_micro(pipe, 1, ["throughputs"])
 
 
 def test_memory_bound_counts_every_weight(pipe):
     """Bytes of all matrices that a token meets, and half of the full cache."""
-    figures = benchmarks.memory_bound(pipe, 1)
+    figures = micro.memory_bound(pipe, 1)
     network = pipe.transformer
     matrices = [p for n, p in network.named_parameters() if p.ndim == 2 and "embed" not in n]
     config, slots = network.config, network.prefix_length + network.grid**2

@@ -9,9 +9,9 @@ import pytest
 import torch
 from wans import tiny_pipeline
 
+from benchmarks.__main__ import main
+from benchmarks.streaming import Stream, StreamGrowth, measure_streams, stream
 from mmspec import SpecConfig, VideoPipeline
-from mmspec.cli.main import main
-from mmspec.eval.bench.streaming import Stream, StreamGrowth, measure_streams, stream
 from mmspec.models.wan.transformer import WanTransformer
 from mmspec.models.wan.window import ContextWindow
 
@@ -81,7 +81,7 @@ def test_the_peak_may_move_by_its_noise(peaks, grows):
 
 def test_the_command(tmp_path: Path, capsys):
     tiny_pipeline().save_pretrained(tmp_path / "model")
-    words = ["eval", "stream", "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out")]
+    words = ["stream", "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out")]
     given = ["--times", "2", "--window", "2", "--steps", "1", "--methods", "random-routing"]
     assert main([*words, *given]) == 0
     told = capsys.readouterr().out
@@ -107,7 +107,7 @@ def test_steps_and_window_are_the_models_own(tmp_path, capsys, monkeypatch):
         return denoise(self, noisy, timestep, *rest)
 
     monkeypatch.setattr(WanTransformer, "denoise", watched)
-    words = ["eval", "stream", "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out")]
+    words = ["stream", "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out")]
     assert main([*words, "--times", "2", "--methods", "plain", "--json"]) == 0
     assert asked == {1000.0}
     record = json.loads(capsys.readouterr().out)
@@ -128,7 +128,7 @@ def test_steps_and_window_are_the_models_own(tmp_path, capsys, monkeypatch):
 )
 def test_refused_in_one_line(tmp_path, capsys, more, said):
     tiny_pipeline().save_pretrained(tmp_path / "model")
-    words = ["eval", "stream", "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out")]
+    words = ["stream", "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out")]
     assert main([*words, *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line

@@ -10,15 +10,15 @@ from typing import Any
 
 from torch import Tensor
 
-from ...devices import wait
-from ...methods import SpecConfig
-from ...models.llamagen.decoder import LlamaGenDecoder
-from ..measure.timing import paired_runs
+from mmspec.devices import wait
+from mmspec.eval.measure.timing import paired_runs
+from mmspec.methods import SpecConfig
+from mmspec.models.llamagen.decoder import LlamaGenDecoder
 
 PROMPT = "a photo of a red circle left of a blue square"
 
 
-def own_work(pipe: Any, samples: int) -> dict[str, Any]:
+def overhead(pipe: Any, samples: int) -> dict[str, Any]:
     """Milliseconds a call that are not the network's: beside it, and with its recorded logits.
 
     Recorded logits leave the processor's caches to the loop; a forward pass runs all of its weights

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..files import write_measured
-from ..report.figure import DASHED, MARKERS, figure, legend
-from ..report.format import fixed, interval
-from ..report.svg import MUTED, SERIES, standalone
-from ..report.table import Cell, Row, Table, escape
+from mmspec.eval.files import write_measured
+from mmspec.eval.report.figure import DASHED, MARKERS, figure, legend
+from mmspec.eval.report.format import fixed, interval
+from mmspec.eval.report.svg import MUTED, SERIES, standalone
+from mmspec.eval.report.table import Cell, Row, Table, escape
+
 from .growth import Growth, GrowthRecord
 
 ABOUT = (

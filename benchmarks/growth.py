@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ...engine.stats import SpecStats
-from ...errors import InputError
-from ...methods import SpecConfig
-from ..environment import environment
-from ..measure.bootstrap import Interval, interval
+from mmspec.engine.stats import SpecStats
+from mmspec.errors import InputError
+from mmspec.eval.environment import environment
+from mmspec.eval.measure.bootstrap import Interval, interval
+from mmspec.methods import SpecConfig
 
 SIDES = (8, 16, 32)
 BATCH = 24  # rows of a call

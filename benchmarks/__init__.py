@@ -1,0 +1,1 @@
+"""Benchmarks of the project itself, run from a checkout: `python -m benchmarks`."""

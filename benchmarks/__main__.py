@@ -1,0 +1,176 @@
+"""`python -m benchmarks`: single costs, target calls by grid size, memory of long clips."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mmspec.cli.main import Parser, execute
+from mmspec.cli.options import (
+    add_model,
+    folder,
+    names,
+    open_modality,
+    open_pipeline,
+    open_pipelines,
+    seed,
+    widths,
+)
+from mmspec.errors import InputError
+from mmspec.eval.methods import parse_methods, split_methods
+from mmspec.files import locked, to_json
+from mmspec.methods import serving
+from mmspec.progress import bar
+
+WINDOW, SINK = 6, 1  # of a video model whose own window does not roll
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a benchmark; returns the exit code."""
+    return execute(build_parser(), sys.argv[1:] if argv is None else argv)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All benchmarks and their options."""
+    parser = Parser(prog="python -m benchmarks", description="Benchmarks of mmspec itself.")
+    commands = parser.add_subparsers(required=True, metavar="BENCHMARK")
+
+    micro = commands.add_parser("micro", help="cost of the plain loop, verification and start-up")
+    micro.set_defaults(run=_micro)
+    add_model(micro)
+    micro.add_argument("--samples", type=int, default=10, help="of each measurement")
+    micro.add_argument("--only", type=names, help="some of the measurements: a,b")
+
+    growth = commands.add_parser(
+        "growth", help="target calls at several sides of the grid: do they grow with its area?"
+    )
+    growth.set_defaults(run=_growth)
+    add_model(growth, several=True)
+    growth.add_argument(
+        "--methods",
+        type=split_methods,
+        default=tuple(name for name, m in serving("image").items() if m.role != "sceptic"),
+        help="as of `mmspec eval run` (default: all but the sceptic's rows)",
+    )
+    growth.add_argument("--sides", type=widths, help="in tokens (default: 8,16,32)")
+    growth.add_argument("--samples", type=int, default=24, help="pictures by each method and side")
+    growth.add_argument("--suite", default="speed", help="whose prompts and call arguments")
+    growth.add_argument("--prompts", type=Path, help="in place of the suite's")
+    _add_output(growth, "growth")
+
+    stream = commands.add_parser(
+        "stream", help="a long clip with a rolling window: does its memory grow?"
+    )
+    stream.set_defaults(run=_stream)
+    add_model(stream)
+    stream.add_argument(
+        "--methods",
+        type=split_methods,
+        default=("sdvg",),
+        help="as of `mmspec eval run` (default: sdvg)",
+    )
+    stream.add_argument("--prompt", default="a red circle moves right", help="what to show")
+    stream.add_argument(
+        "--times", type=int, default=10, help="of the model's own length (default: 10)"
+    )
+    own = "default: the model's own; of one that reads all blocks"
+    stream.add_argument("--window", type=int, help=f"blocks that are read ({own}: {WINDOW})")
+    stream.add_argument("--sink", type=int, help=f"first blocks that stay ({own}: {SINK})")
+    stream.add_argument(
+        "--steps", type=int, help="from noise to a block (default: the model's own)"
+    )
+    _add_output(stream, "stream")
+    return parser
+
+
+def _add_output(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument("--seed", type=seed, default=0, help="of the first sample")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder that is written")
+    parser.add_argument("--json", action="store_true", help=f"print {name}.json, not a table")
+
+
+def _micro(args: argparse.Namespace) -> int:
+    from .micro import run_micro
+
+    _at_least(1, args, "samples")
+    print(to_json(run_micro(open_pipeline(args), args.samples, args.only), indent=2))
+    return 0
+
+
+def _growth(args: argparse.Namespace) -> int:
+    from mmspec.eval.data.prompts import load_prompts
+    from mmspec.eval.suite import load_suite
+
+    from .growth import SIDES, measure_growth
+    from .growth_page import growth_table, write_growth
+
+    suite, sides = load_suite(args.suite), sorted(set(args.sides or SIDES))
+    methods = parse_methods(args.methods)
+    _at_least(1, args, "samples")
+    if sides[0] < 1:
+        raise InputError(f"--sides must be at least 1, not {sides[0]}")
+    prompts = load_prompts(suite, args.prompts)
+    texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
+    out, pipes = folder(args.out), open_pipelines(args, args.model or [None])
+    total = len(texts) * len(methods) * len(sides)
+    with locked(out), bar("growth", "sample", total, delay=1) as shown:
+        record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, shown.update)
+        write_growth(record, out)
+    return _show(args, record, growth_table(record), "growth")
+
+
+def _stream(args: argparse.Namespace) -> int:
+    from mmspec.eval.modalities.base import modality
+    from mmspec.models.wan.window import ContextWindow
+    from mmspec.pipelines.video.sizes import VideoSizes
+
+    from .streaming import measure_streams
+    from .streaming_page import stream_table, write_stream
+
+    _at_least(2, args, "times")
+    if not args.prompt.strip():
+        raise InputError("the prompt is empty; say what to show")
+    methods = parse_methods(args.methods)
+    args.device_map = None
+    out, pipe = folder(args.out), open_modality(args, modality("video"))
+    own = pipe.transformer.window
+    blocks, sink = (WINDOW, SINK) if own.blocks is None else (own.blocks, own.sink)
+    window = ContextWindow(
+        blocks if args.window is None else args.window, sink if args.sink is None else args.sink
+    )
+    call = {"num_inference_steps": args.steps}
+    for config in methods.values():
+        pipe.check_call(config, **call)
+    short = VideoSizes(pipe.transformer, pipe.vae).blocks(None)
+    total = len(methods) * ((1 + args.times) * short + 3)
+    with locked(out), bar("stream", "block", total, delay=1) as shown:
+        record = measure_streams(
+            pipe, methods, args.prompt, args.times, window, args.seed, call, shown.update
+        )
+        write_stream(record, out)
+    return _show(args, record, stream_table(record), "stream")
+
+
+def _at_least(least: int, args: argparse.Namespace, option: str) -> None:
+    if (value := getattr(args, option)) < least:
+        raise InputError(f"--{option} must be at least {least}, not {value}")
+
+
+def _show(args: argparse.Namespace, record: Any, table: Any, name: str) -> int:
+    """Print what was measured, and where it is written."""
+    if args.json:
+        print(to_json(asdict(record), indent=2))
+        return 0
+    print(table.aligned())
+    for note in getattr(record, "notes", ()):
+        print(f"note: {note}")
+    print(f"{name}.json, {name}.md and {name}.svg are in {args.out}/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

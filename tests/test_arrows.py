@@ -1,0 +1,41 @@
+"""Rooms import one way, modules in no circle, and the engine nothing but torch and numpy."""
+
+from __future__ import annotations
+
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import grimp
+import pytest
+from importlinter.cli import lint_imports
+
+PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+# `InputError` is how every room refuses bad input; numpy sorts small rows in less time than torch
+ENGINE = {"torch", "numpy", "mmspec.errors", *sys.stdlib_module_names}
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    """Imports at the head of modules and inside functions, but not those for types alone."""
+    return grimp.build_graph(
+        "mmspec", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+    )
+
+
+def test_rooms_import_one_way(capsys):
+    """The contracts of `pyproject.toml`, of imports for types too."""
+    code = lint_imports(str(PROJECT), no_cache=True)
+    assert code == 0, capsys.readouterr().out
+
+
+def test_modules_import_in_no_circle(graph):
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises a CycleError that names the circle
+
+
+def test_the_engine_imports_nothing_else_of_the_project(graph):
+    engine = {module for module in graph.modules if f"{module}.".startswith("mmspec.engine.")}
+    assert len(engine) > 20
+    found = {name for module in engine for name in graph.find_modules_directly_imported_by(module)}
+    assert found - engine <= ENGINE
