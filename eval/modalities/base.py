@@ -15,10 +15,11 @@ from ...registry import Registry
 from ..methods import parse_methods
 
 if TYPE_CHECKING:
-    from ..run.job import Job, Outcome, Plan, Unit
+    from ..run.job import Job, Plan, Unit
     from ..run.run_folder import RunFolder
     from ..schema import MethodResult
     from ..suite import Suite
+    from .bench import Bench
 
 
 class PromptItem(Protocol):
@@ -37,13 +38,6 @@ class PromptItem(Protocol):
 
     def metadata(self) -> dict[str, Any]:
         """All that its samples depend on; JSON."""
-
-
-class Bench(Protocol):
-    """Does units with one pipeline, and holds whatever judges the outputs."""
-
-    def run(self, unit: Unit) -> Outcome:
-        """A unit, whole."""
 
 
 @dataclass
@@ -109,8 +103,8 @@ class Modality(Protocol):
             pipe: the job's pipeline; None: it is loaded elsewhere.
         """
 
-    def rows(self, job: Job) -> list[str]:
-        """The names of the report's rows, the baseline first."""
+    def variants(self, job: Job) -> list[str]:
+        """The names of those who make outputs, the baseline first: a row in every way to call."""
 
     def first(self, job: Job) -> list[Unit]:
         """Units that come before speed and quality."""
@@ -126,7 +120,7 @@ MODALITIES = Registry(
     "pipeline",
     {
         "image": "mmspec.eval.modalities.image:ImageModality",
-        "vlm": "mmspec.eval.modalities.vlm:VlmModality",
+        "vlm": "mmspec.eval.modalities.vlm.modality:VlmModality",
         "continuous": "mmspec.eval.modalities.continuous:ContinuousModality",
         "video": "mmspec.eval.modalities.video:VideoModality",
     },

@@ -10,8 +10,8 @@ from ...errors import InputError
 from ...pipelines.continuous.pipeline import ContinuousImagePipeline
 from ...pipelines.prompts import classes
 from ..metrics.table import METRICS
-from ..run.job import Job, Unit
-from ..variants import arm
+from ..run.job import Job
+from ..variants import method_variant
 from .base import runnable
 from .drawing import DrawingBench, DrawingModality
 from .image_sets import OF_SETS
@@ -51,10 +51,10 @@ class ContinuousModality(DrawingModality):
         """See `DrawingModality.check_rows`."""
         if not pipe.captioned:
             self._check_classes(job, pipe)
-        for name in self.rows(job):
-            drawn_by = arm(job, name)
+        for name in job.rows:
+            variant = method_variant(job, name, pipe)
             try:
-                pipe.check_call(drawn_by.config, **drawn_by.call)
+                pipe.check_call(variant.config, **{**job.call, **variant.own})
             except InputError as error:
                 raise InputError(f"{name}: {error}") from error
 
@@ -68,10 +68,6 @@ class ContinuousModality(DrawingModality):
                 "of distances between sets, such as continuous-classes"
             )
         classes([item.prompt for item in job.prompts], None, pipe.transformer.config.class_num)
-
-    def first(self, job: Job) -> list[Unit]:
-        """See `Modality.first`: the machine."""
-        return [Unit("target", 0, 0)]
 
     def bench(self, job: Job, pipe: Any) -> DrawingBench:
         """See `Modality.bench`."""

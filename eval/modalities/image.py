@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+from functools import cached_property
 from typing import Any
 
 from ...methods import serving
 from ...pipelines.image.pipeline import ImagePipeline
-from ..measure.ideal_speedup import BareCosts
+from ..measure.ideal_speedup import BareCosts, ideal_seconds
 from ..measure.quality import target_entropy
 from ..measure.speed import bare_costs
+from ..measure.timing import Sample
 from ..measure.variation import summarize, tv_per_step
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
-from .base import Findings
+from ..run.samples import Line
+from ..schema import MethodResult
 from .drawing import DrawingBench, DrawingModality
 
 ENTROPY_SAMPLES = 24
@@ -56,35 +59,47 @@ class ImageModality(DrawingModality):
         """See `Modality.bench`."""
         return ImageBench(job, pipe)
 
-    def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
-        """See `Modality.findings`."""
-        found = super().findings(job, todo, folder)
+    def complete(
+        self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
+    ) -> list[str]:
+        """See `MeasuredModality.complete`."""
         for line in folder.log.of("variation"):
-            found.rows[line["method"]].tv_per_step = summarize(line["values"])
-        return found
+            rows[line["method"]].tv_per_step = summarize(line["values"])
+        return super().complete(job, todo, folder, rows)
 
 
 class ImageBench(DrawingBench):
     """See `Bench`."""
 
-    def run(self, unit: Unit) -> Outcome:
-        """See `Bench.run`."""
-        if unit.kind != "variation":
-            return super().run(unit)
-        values = tv_per_step(self.pipe, self.job, self.job.configs[unit.method])
-        return Outcome(unit, [{"kind": "variation", "method": unit.method, "values": values}])
+    def variation(self, outcome: Outcome) -> None:
+        """Tell what a method's rule makes of the target's laws."""
+        name = outcome.unit.method
+        values = tv_per_step(self.pipe, self.job, self.job.configs[name])
+        outcome.lines.append({"kind": "variation", "method": name, "values": values})
 
     def resolution(self) -> str:
-        """See `DrawingBench.resolution`."""
+        """See `Bench.resolution`."""
         family = self.pipe.image_model(self.pipe.network(self.job.call.get("height"), None)[0])
         side = self.job.call.get("height")
         height, width = (side, side) if side else family.default_size
         return f"{height}×{width} px"
 
-    def entropy(self, count: int) -> float:
-        """See `DrawingBench.entropy`."""
-        return target_entropy(self.pipe, self.job, count)
+    def entropy(self, indices: range) -> float:
+        """See `Bench.entropy`."""
+        return target_entropy(self.pipe, self.job, len(indices))
 
+    @cached_property
     def costs(self) -> dict[str, BareCosts]:
-        """See `DrawingBench.costs`."""
+        """Of bare forward passes, by network."""
         return bare_costs(self.pipe, self.job.call)
+
+    def bare(self, name: str, sample: Sample) -> Line:
+        """See `Bench.bare`; of a batch nothing is measured."""
+        if isinstance(sample.prompt, list):
+            return {}
+        for costs in self.costs.values():
+            costs.renew()  # a machine's speed drifts: the ideal is measured beside each sample
+        config, drafter = self.make_variant(name).config, self.costs.get("drafter")
+        bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
+        spent = {who: dict(sorted(costs.now.items())) for who, costs in self.costs.items()}
+        return {"bare_seconds": bare, "costs": spent}

@@ -19,7 +19,6 @@ from ...engine.draft import Interrupted
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
 from ...engine.protocols import Engine
-from ...engine.stats import SpecStats
 from ...errors import InputError
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
@@ -45,6 +44,7 @@ from ..base import SpeculativePipeline, locate
 from ..device_map import placement
 from ..loading import WHERE, DeviceMap, Loading
 from ..prompts import classes
+from .stats import ImageStats
 from .token_pipeline import Drawing, TokenImagePipeline
 from .transformers_pipeline import TransformersImagePipeline, is_transformers_folder
 
@@ -190,7 +190,7 @@ class ImagePipeline(TokenImagePipeline):
         return made
 
     def scaled_up(
-        self, drawing: Drawing, config: SpecConfig, stats: SpecStats
+        self, drawing: Drawing, config: SpecConfig, stats: ImageStats
     ) -> Callable[[], Tensor]:
         family = self.image_model(self.sibling)
         small, grid = family.grid(*family.default_size), drawing.grid
@@ -218,7 +218,7 @@ class ImagePipeline(TokenImagePipeline):
                 ConstantLength(_WINDOW),
                 ProductionCoins(seeds, self.device),
             )
-            drawn = SpecStats()
+            drawn = ImageStats()
             context = run(
                 engine,
                 len(seeds),

@@ -23,7 +23,6 @@ from ...engine.draft import Context
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
 from ...engine.protocols import Engine, Target
-from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...errors import InputError
 from ...methods import SELF
@@ -40,6 +39,7 @@ from ..notices import Notices
 from ..output import ImageOutput
 from ..parts import check_layers, make_drafter, make_length, make_rule
 from ..prompts import Labels, captions_of, check_count, negatives
+from .stats import ImageStats
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
@@ -117,7 +117,7 @@ class TokenImagePipeline(SpeculativePipeline):
         return_dict: bool = True,
         callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
         class_labels: Labels | None = None,
-    ) -> ImageOutput | tuple[Any, SpecStats]:
+    ) -> ImageOutput | tuple[Any, ImageStats]:
         """Draw pictures.
 
         Args:
@@ -156,7 +156,7 @@ class TokenImagePipeline(SpeculativePipeline):
             network = self.drafter
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
-        stats = SpecStats()
+        stats = ImageStats()
         self._interrupt = False
 
         with stats.phase("encode"):
@@ -264,7 +264,7 @@ class TokenImagePipeline(SpeculativePipeline):
         laws = model.extend(inputs, [-1] * len(prompt))
         return laws if grid.free else laws[:, grid.forced < 0]
 
-    def _engine(self, network: nn.Module, drawing: Drawing, stats: SpecStats) -> Engine:
+    def _engine(self, network: nn.Module, drawing: Drawing, stats: ImageStats) -> Engine:
         """Target, drafter, rule, length and coins of one generation."""
         grid, warp = drawing.grid, drawing.warp
         config = self.speculation.resolved(grid.stride)
@@ -302,7 +302,7 @@ class TokenImagePipeline(SpeculativePipeline):
         raise InputError(f"this family has no component {name!r}")
 
     def scaled_up(
-        self, drawing: Drawing, config: SpecConfig, stats: SpecStats
+        self, drawing: Drawing, config: SpecConfig, stats: ImageStats
     ) -> Callable[[], Tensor]:
         """What draws pictures small and scales them up to tokens `[B, L]`: `MultiScaleDrafter`'s.
 

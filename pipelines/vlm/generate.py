@@ -22,7 +22,6 @@ from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.loop import run
 from ...engine.protocols import Engine
-from ...engine.stats import SpecStats
 from ...errors import InputError, reason
 from ...methods import SELF
 from ...models.heads.base import DraftHead
@@ -41,6 +40,7 @@ from ..parts import check_layers, make_drafter, make_length, make_rule
 from ..stopping import Stops, StopStrings, StopText
 from .draft_networks import Drafting, visual_tokens
 from .request import Request, TokenStream
+from .stats import VlmStats
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
 _REFUSED = (
@@ -70,7 +70,7 @@ def enable_speculation(
 
     Prompts, lengths, warpers, guidance, seeds (`torch.manual_seed`) and outputs are those of
     transformers; what speculation can't honour it refuses. What a call took is in
-    `model.speculation_stats`, a `SpecStats`. Only this object is changed, not its class.
+    `model.speculation_stats`, a `VlmStats`. Only this object is changed, not its class.
 
     The model is tried out on a few tokens, and refused if it says something else over our cache
     than by itself. Afterwards it may be moved, cast, quantized, fine-tuned, wrapped in adapters,
@@ -240,7 +240,7 @@ class SpeculativeGeneration:
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
         request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
-        stats = SpecStats(method=self.config.method)
+        stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
         engine = self._engine(request, given, own, stops, stats)
         lossy = self.config.drafter_only or self.config.target_compressor is not None
@@ -277,7 +277,7 @@ class SpeculativeGeneration:
         given: Mapping[str, Any],
         own: Mapping[str, Any] | None,
         stops: Stops,
-        stats: SpecStats,
+        stats: VlmStats,
     ) -> Engine:
         """Target, drafter, rule, length and coins of one generation."""
         config, drafting = self.config, self.drafting
@@ -309,7 +309,7 @@ class SpeculativeGeneration:
             StopStrings(stops.text, request.ids) if stops.text is not None else None,
         )
 
-    def _learn(self, engine: Engine, stats: SpecStats, whole: bool) -> None:
+    def _learn(self, engine: Engine, stats: VlmStats, whole: bool) -> None:
         """Complete the statistics; say so if speculation did not pay, unless it was cut short."""
         guard, target = engine.drafter, engine.target
         if isinstance(guard, GuardedDrafter):

@@ -1,4 +1,4 @@
-"""Questions about pictures: answered, timed beside transformers' own generation, and graded."""
+"""What vision-language models know of measuring themselves."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
-from ...pipelines.vlm.pipeline import VlmPipeline
-from ..data.picture_questions import Asked, read_asked
-from ..data.prompts import prompt_files
-from ..run.job import Job, Plan, Unit
-from ..run.run_folder import RunFolder
-from ..suite import Suite
-from ..vlm.bench import VlmBench, arms_of, methods_of, row_name
-from ..vlm.experts import EXPERT, check_experts
-from ..vlm.findings import vlm_findings
-from ..vlm.inputs import check_asked
-from .base import Findings, runnable
+from ....errors import InputError
+from ....pipelines.vlm.pipeline import VlmPipeline
+from ...data.picture_questions import PictureQuestion, read_picture_questions
+from ...data.prompts import prompt_files
+from ...run.job import Job, Plan, Unit
+from ...run.run_folder import RunFolder
+from ...schema import MethodResult
+from ...suite import Suite
+from ..base import Findings, runnable
+from ..measured import MeasuredModality
+from .bench import VlmBench
+from .experts import EXPERT, check_experts
+from .inputs import check_questions
+from .rows import complete_rows
+from .variants import methods_of, role_of, vlm_variant_names
 
 ENTROPY_SAMPLES = 24
 FIXED = {"self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end"}
 
 
-class VlmModality:
+class VlmModality(MeasuredModality):
     """See `Modality`."""
 
     metrics = ("accuracy", "truthfulness", "coverage")
@@ -33,10 +36,10 @@ class VlmModality:
         """See `Modality.arguments`."""
         return set(inspect.signature(VlmPipeline.__call__).parameters) - FIXED
 
-    def items(self, suite: Suite, path: Path | None) -> tuple[Asked, ...]:
+    def items(self, suite: Suite, path: Path | None) -> tuple[PictureQuestion, ...]:
         """See `Modality.items`."""
         paths = prompt_files(suite) if path is None else [path]
-        return tuple(item for file in paths for item in read_asked(file))
+        return tuple(item for file in paths for item in read_picture_questions(file))
 
     def open(self, model: str | None, device: str, device_map: str | None) -> Any:
         """See `Modality.open`."""
@@ -59,13 +62,13 @@ class VlmModality:
             for config in configs:
                 pipe.check_speculation(config)
             check_experts(job)
-            asked = max(todo.speed, todo.most, ENTROPY_SAMPLES)
+            count = min(max(todo.speed, todo.most, ENTROPY_SAMPLES), len(job.prompts))
             drafts = any("drafter" in config.needs for config in configs)
-            check_asked(pipe, [job.prompt(n) for n in range(min(asked, len(job.prompts)))], drafts)
+            check_questions(pipe, [job.prompt(n) for n in range(count)], drafts)
 
-    def rows(self, job: Job) -> list[str]:
-        """See `Modality.rows`."""
-        return [row_name(arm, call) for call in job.calls for arm in arms_of(job)]
+    def variants(self, job: Job) -> list[str]:
+        """See `Modality.variants`."""
+        return vlm_variant_names(job)
 
     def first(self, job: Job) -> list[Unit]:
         """See `Modality.first`: how open the target's answers are."""
@@ -77,4 +80,20 @@ class VlmModality:
 
     def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
         """See `Modality.findings`."""
-        return vlm_findings(job, todo, folder)
+        found = super().findings(job, todo, folder)
+        refused = {line["method"]: line["reason"] for line in folder.log.of("refused")}
+        told = [f"{name}: left out, transformers says: {why}" for name, why in refused.items()]
+        found.notes = [*told, *found.notes]
+        return found
+
+    def label(self, job: Job, name: str, row: MethodResult) -> None:
+        """See `MeasuredModality.label`."""
+        super().label(job, name, row)
+        row.role = role_of(name) or row.role
+
+    def complete(
+        self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
+    ) -> list[str]:
+        """See `MeasuredModality.complete`: lengths, choices, members, and who answers alike."""
+        call = next(iter(rows.values())).call
+        return complete_rows(rows, folder.log, greedy=not job.calls[call].get("temperature", 0.0))
