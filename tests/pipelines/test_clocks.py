@@ -33,7 +33,7 @@ def slow_device(monkeypatch, *modules: str) -> list:
     the devices that were."""
     waited = []
     clock = SimpleNamespace(perf_counter=lambda: float(len(waited)))
-    for module in ("engine.stats", "pipelines.video_stats"):
+    for module in ("engine.stats", "pipelines.video.stats"):
         monkeypatch.setattr(f"mmspec.{module}.time", clock)
     for module in modules:
         monkeypatch.setattr(f"mmspec.pipelines.{module}.wait", waited.append)
@@ -56,7 +56,7 @@ def test_a_part_of_clips_waits_for_their_device(streams):
 
 def test_clips(monkeypatch):
     pipe = tiny_pipeline()
-    waited = slow_device(monkeypatch, "video", "video_stats")
+    waited = slow_device(monkeypatch, "video.pipeline", "video.stats")
     monkeypatch.setattr(VideoPipeline, "device", SECOND_GPU)
     stats = pipe("a red circle", num_frames=13, num_inference_steps=1).stats
     assert stats.seconds["encode"] == 1
@@ -67,14 +67,14 @@ def test_clips(monkeypatch):
 def test_pictures(monkeypatch, tiny_folder):
     pipe = ImagePipeline.from_pretrained(tiny_folder)
     pipe.set_progress_bar_config(disable=True)
-    waited = slow_device(monkeypatch, "token_image")
+    waited = slow_device(monkeypatch, "image.token_pipeline")
     assert pipe("a red circle").stats.seconds["encode"] == 1
     assert waited == [pipe.device]
 
 
 def test_pictures_of_continuous_tokens(monkeypatch):
     pipe = captioned_pipeline()
-    waited = slow_device(monkeypatch, "continuous")
+    waited = slow_device(monkeypatch, "continuous.pipeline")
     stats = pipe("a red circle", num_iterations=5, diffusion_steps=6).stats
     assert stats.seconds["encode"] == 1
     assert stats.seconds["backbone"] == stats.backbone_calls + 1 == 6  # the last finds none left
