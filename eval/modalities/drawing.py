@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from PIL import Image
 
+from ...errors import InputError
 from ..data.prompts import load_prompts
 from ..files import png_bytes
 from ..measure.scorers import PictureScorer, check_files, make_scorers
@@ -24,10 +24,10 @@ from ..variants import MethodVariant, method_variant, unchanged
 from .base import PromptItem
 from .bench import Bench, Judged
 from .image_sets import compare_sets
-from .measured import MeasuredModality
+from .modality import Modality
 
 
-class DrawingModality(MeasuredModality, ABC):
+class DrawingModality(Modality):
     """The part of `Modality` that does not depend on what a picture's tokens are."""
 
     metrics = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
@@ -43,14 +43,19 @@ class DrawingModality(MeasuredModality, ABC):
         if pipe is not None:
             self.check_rows(job, pipe)
 
-    @abstractmethod
     def check_rows(self, job: Job, pipe: Any) -> None:
         """Raise an `InputError` if a pipeline can't draw a job's rows."""
+        for name in job.rows:
+            variant = method_variant(job, name, pipe)
+            try:
+                self.check_call(pipe, variant.config, {**job.call, **variant.own})
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
 
     def complete(
         self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
     ) -> list[str]:
-        """See `MeasuredModality.complete`: distances between sets of pictures."""
+        """See `Modality.complete`: distances between sets of pictures."""
         return compare_sets(job, folder, rows) if todo.quality else []
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from ...config import SpecConfig
 from ...methods import serving
 from ...pipelines.image.pipeline import ImagePipeline
 from ..measure.ideal_speedup import BareCosts, ideal_seconds
@@ -25,29 +27,20 @@ ENTROPY_SAMPLES = 24
 class ImageModality(DrawingModality):
     """See `Modality`."""
 
-    def arguments(self) -> set[str]:
-        """See `Modality.arguments`."""
-        taken = set(inspect.signature(ImagePipeline.__call__).parameters)
-        laws = set(inspect.signature(ImagePipeline.token_laws).parameters)  # these are measured too
-        return taken & laws - {"self", "prompt"}
+    pipeline = ImagePipeline
 
-    def open(self, model: str | None, device: str, device_map: str | None) -> Any:
-        """See `Modality.open`."""
-        pipe: Any = ImagePipeline.from_pretrained(model, device_map=device_map)
-        if device_map is None:
-            pipe.to(device)
-        pipe.set_progress_bar_config(disable=True)
-        return pipe
+    def arguments(self) -> set[str]:
+        """See `Modality.arguments`: those of laws as well, for these are measured too."""
+        return super().arguments() & set(inspect.signature(ImagePipeline.token_laws).parameters)
 
     def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
         """See `Modality.methods`: all there are."""
         return tuple(serving("image"))
 
-    def check_rows(self, job: Job, pipe: Any) -> None:
-        """See `DrawingModality.check_rows`."""
-        for config in job.configs.values():
-            pipe.check_speculation(config)
-        pipe.network(job.call.get("height"), None)
+    def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
+        """See `Modality.check_call`."""
+        pipe.check_speculation(config)
+        pipe.network(call.get("height"), None)
 
     def first(self, job: Job) -> list[Unit]:
         """See `Modality.first`: the target's laws, and what the rules make of them."""
@@ -62,7 +55,7 @@ class ImageModality(DrawingModality):
     def complete(
         self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
     ) -> list[str]:
-        """See `MeasuredModality.complete`."""
+        """See `Modality.complete`."""
         for line in folder.log.of("variation"):
             rows[line["method"]].tv_per_step = summarize(line["values"])
         return super().complete(job, todo, folder, rows)

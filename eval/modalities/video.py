@@ -5,7 +5,6 @@ A clip that is timed is judged too: the same one has its seconds and its quality
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 from PIL import Image
 
-from ...config import SpecConfig
 from ...errors import InputError
 from ...pipelines.video.pipeline import VideoPipeline
 from ...pipelines.video.sizes import VideoSizes
@@ -30,26 +28,25 @@ from ..run.run_folder import RunFolder
 from ..schema import MethodResult
 from ..suite import Suite
 from ..variants import method_variant
-from .base import PromptItem, runnable
+from .base import PromptItem
 from .bench import Judged
 from .drawing import DrawingBench, DrawingModality
-
-FIXED = {
-    *("self", "prompt", "num_videos_per_prompt", "generator", "window", "resume", "output_type"),
-    *("return_dict", "callback_on_step_end", "callback_on_step_end_tensor_inputs"),
-    "callback_on_block",
-}
 
 
 class VideoModality(DrawingModality):
     """See `Modality`."""
 
+    pipeline = VideoPipeline
+    fixed = frozenset(
+        {
+            *("self", "prompt", "num_videos_per_prompt", "generator", "window", "resume"),
+            *("output_type", "return_dict", "callback_on_step_end", "callback_on_block"),
+            "callback_on_step_end_tensor_inputs",
+        }
+    )
     metrics = CLIP_METRICS
     options = ("sceptics", "again")
-
-    def arguments(self) -> set[str]:
-        """See `Modality.arguments`."""
-        return set(inspect.signature(VideoPipeline.__call__).parameters) - FIXED
+    takes_device_map = False
 
     def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
         """See `Modality.items`: prompts whose facts the judge knows, or captions if none judges."""
@@ -57,22 +54,6 @@ class VideoModality(DrawingModality):
             return super().items(suite, path)
         paths = prompt_files(suite) if path is None else [path]
         return tuple(prompt for file in paths for prompt in read_clip_prompts(file))
-
-    def open(self, model: str | None, device: str, device_map: str | None) -> Any:
-        """See `Modality.open`."""
-        if device_map is not None:
-            raise InputError("--device-map spreads models of token ids; leave it out")
-        pipe: Any = VideoPipeline.from_pretrained(model).to(device)
-        pipe.set_progress_bar_config(disable=True)
-        return pipe
-
-    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
-        """See `Modality.methods`: those whose models the pipeline has."""
-
-        def check(config: SpecConfig) -> None:
-            pipe.check_call(config, **call)
-
-        return runnable("video", None if pipe is None else check)
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
         """See `Modality.check`."""
@@ -93,16 +74,12 @@ class VideoModality(DrawingModality):
 
     def check_rows(self, job: Job, pipe: Any) -> None:
         """See `DrawingModality.check_rows`."""
-        sizes = VideoSizes(pipe.transformer, pipe.vae)
-        for name in job.rows:
-            variant = method_variant(job, name, pipe)
-            call = {**job.call, **variant.own}
-            try:
-                pipe.check_call(variant.config, **call)
-                height, width = sizes.latents(*map(call.get, ("height", "width")))
-            except InputError as error:
-                raise InputError(f"{name}: {error}") from error
-            if job.suite.metrics and height != width:
+        super().check_rows(job, pipe)
+        for name in job.rows if job.suite.metrics else ():
+            call = {**job.call, **method_variant(job, name, pipe).own}
+            sizes = VideoSizes(pipe.transformer, pipe.vae)
+            height, width = sizes.latents(call.get("height"), call.get("width"))
+            if height != width:
                 raise InputError(f"{name}: the judge takes square frames: set height and width")
 
     def bench(self, job: Job, pipe: Any) -> VideoBench:
@@ -114,7 +91,7 @@ class VideoModality(DrawingModality):
     def complete(
         self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
     ) -> list[str]:
-        """See `MeasuredModality.complete`: who made the blocks, and what that was worth."""
+        """See `Modality.complete`: who made the blocks, and what that was worth."""
         routed_rows(rows, folder.log)
         return [*super().complete(job, todo, folder, rows), *routing_notes(folder.log, rows)]
 

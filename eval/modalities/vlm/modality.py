@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....config import SpecConfig
 from ....errors import InputError
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...data.picture_questions import PictureQuestion, read_picture_questions
@@ -14,8 +15,8 @@ from ...run.job import Job, Plan, Unit
 from ...run.run_folder import RunFolder
 from ...schema import MethodResult
 from ...suite import Suite
-from ..base import Findings, runnable
-from ..measured import MeasuredModality
+from ..base import Findings
+from ..modality import Modality
 from .bench import VlmBench
 from .experts import EXPERT, check_experts
 from .inputs import check_questions
@@ -23,32 +24,26 @@ from .rows import complete_rows
 from .variants import methods_of, role_of, vlm_variant_names
 
 ENTROPY_SAMPLES = 24
-FIXED = {"self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end"}
 
 
-class VlmModality(MeasuredModality):
+class VlmModality(Modality):
     """See `Modality`."""
 
+    pipeline = VlmPipeline
+    fixed = frozenset(
+        ("self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end")
+    )
     metrics = ("accuracy", "truthfulness", "coverage")
     options = ("calls", "peers", "blank", "verdict")
-
-    def arguments(self) -> set[str]:
-        """See `Modality.arguments`."""
-        return set(inspect.signature(VlmPipeline.__call__).parameters) - FIXED
 
     def items(self, suite: Suite, path: Path | None) -> tuple[PictureQuestion, ...]:
         """See `Modality.items`."""
         paths = prompt_files(suite) if path is None else [path]
         return tuple(item for file in paths for item in read_picture_questions(file))
 
-    def open(self, model: str | None, device: str, device_map: str | None) -> Any:
-        """See `Modality.open`."""
-        pipe: Any = VlmPipeline.from_pretrained(model, device_map=device_map)
-        return pipe.to(device)
-
-    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
-        """See `Modality.methods`: those whose parts the pipeline has."""
-        return runnable("vlm", None if pipe is None else pipe.check_speculation)
+    def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
+        """See `Modality.check_call`."""
+        pipe.check_speculation(config)
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
         """See `Modality.check`."""
@@ -87,13 +82,13 @@ class VlmModality(MeasuredModality):
         return found
 
     def label(self, job: Job, name: str, row: MethodResult) -> None:
-        """See `MeasuredModality.label`."""
+        """See `Modality.label`."""
         super().label(job, name, row)
         row.role = role_of(name) or row.role
 
     def complete(
         self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
     ) -> list[str]:
-        """See `MeasuredModality.complete`: lengths, choices, members, and who answers alike."""
+        """See `Modality.complete`: lengths, choices, members, and who answers alike."""
         call = next(iter(rows.values())).call
         return complete_rows(rows, folder.log, greedy=not job.calls[call].get("temperature", 0.0))
