@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...registry import Registry
+from ..schema import MethodResult
 
 if TYPE_CHECKING:
-    from ..schema import MethodResult
     from .modality import Modality
+
+Rows = dict[str, MethodResult]  # of the report, by name
 
 
 class PromptItem(Protocol):
@@ -41,7 +43,7 @@ class Findings:
         settings: numbers of prompts, calls and samples.
     """
 
-    rows: dict[str, MethodResult]
+    rows: Rows
     notes: list[str] = field(default_factory=list)
     costs: dict[str, dict[int, float]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)

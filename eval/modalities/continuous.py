@@ -26,6 +26,7 @@ class ContinuousModality(DrawingModality):
     )
     options = ("sceptics", "again")
     takes_device_map = False
+    bench = DrawingBench
 
     def check_rows(self, job: Job, pipe: Any) -> None:
         """See `DrawingModality.check_rows`."""
@@ -43,7 +44,3 @@ class ContinuousModality(DrawingModality):
                 "of distances between sets, such as continuous-classes"
             )
         classes([item.prompt for item in job.prompts], None, pipe.transformer.config.class_num)
-
-    def bench(self, job: Job, pipe: Any) -> DrawingBench:
-        """See `Modality.bench`."""
-        return DrawingBench(job, pipe)

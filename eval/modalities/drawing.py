@@ -18,10 +18,9 @@ from ..metrics.table import METRICS
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
-from ..schema import MethodResult
 from ..suite import Suite
 from ..variants import MethodVariant, method_variant, unchanged
-from .base import PromptItem
+from .base import PromptItem, Rows
 from .bench import Bench, Judged
 from .image_sets import compare_sets
 from .modality import Modality
@@ -52,11 +51,9 @@ class DrawingModality(Modality):
             except InputError as error:
                 raise InputError(f"{name}: {error}") from error
 
-    def complete(
-        self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
-    ) -> list[str]:
+    def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
         """See `Modality.complete`: distances between sets of pictures."""
-        return compare_sets(job, folder, rows) if todo.quality else []
+        return compare_sets(job, folder, rows) if folder.log.of("quality") else []
 
 
 class DrawingBench(Bench):

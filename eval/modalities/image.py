@@ -15,50 +15,11 @@ from ..measure.quality import target_entropy
 from ..measure.speed import bare_costs
 from ..measure.timing import Sample
 from ..measure.variation import summarize, tv_per_step
-from ..run.job import Job, Outcome, Plan, Unit
+from ..run.job import Job, Outcome, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
-from ..schema import MethodResult
+from .base import Rows
 from .drawing import DrawingBench, DrawingModality
-
-ENTROPY_SAMPLES = 24
-
-
-class ImageModality(DrawingModality):
-    """See `Modality`."""
-
-    pipeline = ImagePipeline
-
-    def arguments(self) -> set[str]:
-        """See `Modality.arguments`: those of laws as well, for these are measured too."""
-        return super().arguments() & set(inspect.signature(ImagePipeline.token_laws).parameters)
-
-    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
-        """See `Modality.methods`: all there are."""
-        return tuple(serving("image"))
-
-    def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
-        """See `Modality.check_call`."""
-        pipe.check_speculation(config)
-        pipe.network(call.get("height"), None)
-
-    def first(self, job: Job) -> list[Unit]:
-        """See `Modality.first`: the target's laws, and what the rules make of them."""
-        drafting = [name for name in job.configs if name != "plain"]
-        target = Unit("target", 0, min(ENTROPY_SAMPLES, len(job.prompts)))
-        return [target, *(Unit("variation", method=name) for name in drafting)]
-
-    def bench(self, job: Job, pipe: Any) -> ImageBench:
-        """See `Modality.bench`."""
-        return ImageBench(job, pipe)
-
-    def complete(
-        self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
-    ) -> list[str]:
-        """See `Modality.complete`."""
-        for line in folder.log.of("variation"):
-            rows[line["method"]].tv_per_step = summarize(line["values"])
-        return super().complete(job, todo, folder, rows)
 
 
 class ImageBench(DrawingBench):
@@ -96,3 +57,35 @@ class ImageBench(DrawingBench):
         bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
         spent = {who: dict(sorted(costs.now.items())) for who, costs in self.costs.items()}
         return {"bare_seconds": bare, "costs": spent}
+
+
+class ImageModality(DrawingModality):
+    """See `Modality`."""
+
+    pipeline = ImagePipeline
+    entropy_samples = 24
+    bench = ImageBench
+
+    def arguments(self) -> set[str]:
+        """See `Modality.arguments`: those of laws as well, for these are measured too."""
+        return super().arguments() & set(inspect.signature(ImagePipeline.token_laws).parameters)
+
+    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
+        """See `Modality.methods`: all there are."""
+        return tuple(serving("image"))
+
+    def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
+        """See `Modality.check_call`."""
+        pipe.check_speculation(config)
+        pipe.network(call.get("height"), None)
+
+    def first(self, job: Job) -> list[Unit]:
+        """See `Modality.first`: the target's laws, and what the rules make of them."""
+        drafting = [name for name in job.configs if name != "plain"]
+        return [*super().first(job), *(Unit("variation", method=name) for name in drafting)]
+
+    def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
+        """See `Modality.complete`: what the rules make of the laws."""
+        for line in folder.log.of("variation"):
+            rows[line["method"]].tv_per_step = summarize(line["values"])
+        return super().complete(job, folder, rows)

@@ -17,10 +17,9 @@ from ..measure.speed import WARMUP, mean_costs, noise_notes, speed_rows
 from ..methods import parse_methods
 from ..run.job import Job, Plan, Unit
 from ..run.run_folder import RunFolder
-from ..schema import MethodResult
 from ..suite import Suite
 from ..variants import AGAIN, label, variant_names
-from .base import Findings, PromptItem
+from .base import Findings, PromptItem, Rows
 from .bench import Bench
 
 
@@ -33,6 +32,8 @@ class Modality(ABC):
         metrics: of single outputs or of sets, that its suites may name.
         options: fields of a suite that it serves, of those that not all do: `OPTIONS`.
         takes_device_map: whether its models can be told devices by a map.
+        entropy_samples: those whose laws are looked at, at most.
+        bench: who does the units of a job, made with it and a pipeline.
     """
 
     pipeline: ClassVar[type[SpeculativePipeline]]
@@ -40,6 +41,8 @@ class Modality(ABC):
     metrics: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     takes_device_map = True
+    entropy_samples = 0
+    bench: ClassVar[type[Bench]]
 
     def arguments(self) -> set[str]:
         """Keyword arguments of a pipeline call that a suite may set."""
@@ -103,28 +106,26 @@ class Modality(ABC):
         return variant_names(job)
 
     def first(self, job: Job) -> list[Unit]:
-        """Units that come before speed and quality: the machine."""
-        return [Unit("target", 0, 0)]
-
-    @abstractmethod
-    def bench(self, job: Job, pipe: Any) -> Bench:
-        """Who does the units of a job."""
+        """Units that come before speed and quality: the machine, and the target's laws."""
+        return [Unit("target", 0, min(self.entropy_samples, len(job.prompts)))]
 
     def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
         """The rows of the report, from the run's folder."""
         log = folder.log
-        refused = {line["method"] for line in log.of("refused")}
+        refused = {line["method"]: line["reason"] for line in log.of("refused")}
+        says = "{}: left out, {} says: {}".format  # a peer's name begins with its library's
+        told = [says(name, name.partition(":")[0], why) for name, why in refused.items()]
         timed, judged = log.of("speed") if todo.speed else [], log.of("quality")
         counts = log.of("counts") if todo.quality else timed
-        found = Findings({}, costs=mean_costs(timed))
+        found = Findings({}, told, mean_costs(timed))
         for group in job.groups.values():
             names = [name for name in group if name not in refused]
             rows = quality_rows(judged, counts, names, job.suite.decides) if judged else {}
             if timed:
                 rows = _joined(speed_rows(timed, names), rows)
             for name, row in rows.items():
-                self.label(job, name, row)
-            found.notes += self.complete(job, todo, folder, rows)
+                label(job, name, row)
+            found.notes += self.complete(job, folder, rows)
             if timed:
                 own = {name: row for name, row in rows.items() if name != AGAIN}
                 found.notes += noise_notes(timed, own, names[0])
@@ -136,20 +137,12 @@ class Modality(ABC):
             found.settings["quality_prompts"] = len(items)
         return found
 
-    def label(self, job: Job, name: str, row: MethodResult) -> None:
-        """Say what a row is."""
-        label(job, name, row)
-
-    def complete(
-        self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
-    ) -> list[str]:
+    def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
         """Fill in what this modality alone has, of rows that are compared; returns notes."""
         return []
 
 
-def _joined(
-    timed: dict[str, MethodResult], judged: Mapping[str, MethodResult]
-) -> dict[str, MethodResult]:
+def _joined(timed: Rows, judged: Rows) -> Rows:
     """Rows from both measurements: what is counted is of the judged samples, which are more."""
     counted = ("n", "nfe_per_sample", "target_tokens_per_sample", "mean_acceptance_length")
     told = ("sibling_calls_per_sample", "accepted_lengths", "acceptance_by_position", "quality")

@@ -25,12 +25,49 @@ from ..judges.clips import CLIP_METRICS, ClipJudge
 from ..measure.routing import routed_rows, routing_notes
 from ..run.job import Job, Plan
 from ..run.run_folder import RunFolder
-from ..schema import MethodResult
 from ..suite import Suite
 from ..variants import method_variant
-from .base import PromptItem
+from .base import PromptItem, Rows
 from .bench import Judged
 from .drawing import DrawingBench, DrawingModality
+
+
+class VideoBench(DrawingBench):
+    """See `Bench`; a timed clip is judged too."""
+
+    def __init__(self, job: Job, pipe: Any) -> None:
+        super().__init__(job, pipe)
+        self.sizes = VideoSizes(pipe.transformer, pipe.vae)
+        self.judges_timed = bool(job.suite.metrics)
+        if pipe.reward is None:  # of a process of its own, whose pipeline nobody checked
+            _take_reward(job, pipe)
+
+    @cached_property
+    def judge(self) -> ClipJudge:
+        """Of clips whose blocks are the pipeline's."""
+        latents = int(self.pipe.transformer.config.num_frame_per_block)
+        return ClipJudge(Timing(latents, self.sizes.time))
+
+    def resolution(self) -> str:
+        """See `Bench.resolution`: frames, then pixels down and across."""
+        sizes, call = self.sizes, self.job.call
+        frames = call.get("num_frames") or sizes.frames(sizes.blocks(None))
+        rows, columns = sizes.latents(call.get("height"), call.get("width"))
+        return f"{frames} frames of {rows * sizes.space}×{columns * sizes.space} px"
+
+    def outputs(self, out: Any) -> Any:
+        """See `DrawingBench.outputs`."""
+        return out.frames
+
+    def picture(self, out: Any, row: int) -> Image.Image:
+        """See `DrawingBench.picture`: who made which block."""
+        return contact_sheet(self.sizes.split(out.frames[row], out.made_by[row]))
+
+    def scores(self, items: Sequence[Any], outputs: Any) -> list[Judged]:
+        """See `DrawingBench.scores`."""
+        wanted = self.job.suite.metrics
+        found = [self.judge(*pair) for pair in zip(items, outputs, strict=True)]
+        return [({n: v for n, v in of.items() if n in wanted}, why) for of, why in found]
 
 
 class VideoModality(DrawingModality):
@@ -47,6 +84,7 @@ class VideoModality(DrawingModality):
     metrics = CLIP_METRICS
     options = ("sceptics", "again")
     takes_device_map = False
+    bench = VideoBench
 
     def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
         """See `Modality.items`: prompts whose facts the judge knows, or captions if none judges."""
@@ -82,18 +120,10 @@ class VideoModality(DrawingModality):
             if height != width:
                 raise InputError(f"{name}: the judge takes square frames: set height and width")
 
-    def bench(self, job: Job, pipe: Any) -> VideoBench:
-        """See `Modality.bench`."""
-        if pipe.reward is None:  # of a process of its own, whose pipeline nobody checked
-            _take_reward(job, pipe)
-        return VideoBench(job, pipe)
-
-    def complete(
-        self, job: Job, todo: Plan, folder: RunFolder, rows: dict[str, MethodResult]
-    ) -> list[str]:
+    def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
         """See `Modality.complete`: who made the blocks, and what that was worth."""
         routed_rows(rows, folder.log)
-        return [*super().complete(job, todo, folder, rows), *routing_notes(folder.log, rows)]
+        return [*super().complete(job, folder, rows), *routing_notes(folder.log, rows)]
 
 
 def _rewards(job: Job) -> list[str]:
@@ -107,41 +137,3 @@ def _take_reward(job: Job, pipe: Any) -> None:
     for name in _rewards(job):
         if name in job.files:
             pipe.reward = load_reward(name, Path(job.files[name]), job.device)
-
-
-class VideoBench(DrawingBench):
-    """See `Bench`; a timed clip is judged too."""
-
-    def __init__(self, job: Job, pipe: Any) -> None:
-        super().__init__(job, pipe)
-        self.sizes, self.judges_timed = (
-            VideoSizes(pipe.transformer, pipe.vae),
-            bool(job.suite.metrics),
-        )
-
-    @cached_property
-    def judge(self) -> ClipJudge:
-        """Of clips whose blocks are the pipeline's."""
-        latents = int(self.pipe.transformer.config.num_frame_per_block)
-        return ClipJudge(Timing(latents, self.sizes.time))
-
-    def resolution(self) -> str:
-        """See `Bench.resolution`: frames, then pixels down and across."""
-        sizes, call = self.sizes, self.job.call
-        frames = call.get("num_frames") or sizes.frames(sizes.blocks(None))
-        rows, columns = sizes.latents(call.get("height"), call.get("width"))
-        return f"{frames} frames of {rows * sizes.space}×{columns * sizes.space} px"
-
-    def outputs(self, out: Any) -> Any:
-        """See `DrawingBench.outputs`."""
-        return out.frames
-
-    def picture(self, out: Any, row: int) -> Image.Image:
-        """See `DrawingBench.picture`: who made which block."""
-        return contact_sheet(self.sizes.split(out.frames[row], out.made_by[row]))
-
-    def scores(self, items: Sequence[Any], outputs: Any) -> list[Judged]:
-        """See `DrawingBench.scores`."""
-        wanted = self.job.suite.metrics
-        found = [self.judge(*pair) for pair in zip(items, outputs, strict=True)]
-        return [({n: v for n, v in of.items() if n in wanted}, why) for of, why in found]

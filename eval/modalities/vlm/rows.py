@@ -8,30 +8,27 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ...measure.bootstrap import FEWEST_PAIRS, interval
+from ...run.job import Job
 from ...run.samples import Line, SampleLog
 from ...schema import MethodResult
 from ...schema_parts import Choice, Member, Ratio
 from ...variants import row_name
-from .variants import BLANK
+from .variants import BLANK, role_of
 
 LOOKUP = "prompt-lookup"
 
 
-def complete_rows(rows: Mapping[str, MethodResult], log: SampleLog, greedy: bool) -> list[str]:
-    """Fill in rows of one way to call, the baseline's first; returns what a reader must know.
-
-    Args:
-        greedy: the same answers are expected of exact rows and of peers.
-    """
+def complete_rows(job: Job, log: SampleLog, rows: Mapping[str, MethodResult]) -> list[str]:
+    """Fill in rows of one way to call, the baseline's first; returns what a reader must know."""
     timed, answers = ({n: _in_order(log, kind, n) for n in rows} for kind in ("speed", "quality"))
     plain = {line["index"]: line["text"] for line in answers[next(iter(rows))]}
     for name, row in rows.items():
-        own = answers[name]
+        own, row.role = answers[name], role_of(name) or row.role
         members = (cost for line in own for cost in line.get("members", {}).items())
         row.members = {n: Member(**means) for n, (_, means) in _means(members).items()}
         choices = (_choice(line["choice"]) for line in own if "choice" in line)
         row.choices = {n: Choice(count, **means) for n, (count, means) in _means(choices).items()}
-        if greedy:
+        if not job.calls[row.call].get("temperature", 0.0):  # no chance: answers should be alike
             row.same_output = statistics.fmean(x["text"] == plain[x["index"]] for x in own)
         if row.role == "method" and timed[name]:
             variant = name.removesuffix(f"@{row.call}")
