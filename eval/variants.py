@@ -35,12 +35,12 @@ class Variant(Protocol):
     """Makes the outputs of a row."""
 
     def prepare(
-        self, asked: Any, seeds: Sequence[int], call: Mapping[str, Any]
+        self, inputs: Any, seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Any]:
         """What makes the outputs of some samples, and is timed; its result has `stats`.
 
         Args:
-            asked: the samples, as the modality's pipeline takes them.
+            inputs: the samples, as the modality's pipeline takes them.
             seeds: one a sample.
             call: arguments of the pipeline's call.
         """
@@ -59,12 +59,12 @@ class MethodVariant:
     own: Mapping[str, Any] = field(default_factory=dict)
 
     def prepare(
-        self, asked: Any, seeds: Sequence[int], call: Mapping[str, Any]
+        self, inputs: Any, seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Any]:
         """See `Variant.prepare`."""
         self.pipe.enable_speculation(self.config)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        return partial(self.pipe, asked, generator=generators, **{**call, **self.own})
+        return partial(self.pipe, inputs, generator=generators, **{**call, **self.own})
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def test_heads_are_worth_their_while_and_look(pipe, temperature):
     found = {}
     for name in HEADS:
         for blank in (False, True):
-            answers = VlmMethod(SpecConfig(name), pipe, blank).answer(asked, range(6), call)
+            answers = VlmMethod(SpecConfig(name), pipe, blank).prepare(asked, range(6), call)()
             found[name, blank] = answers.stats.mean_acceptance_length
     assert min(found[name, False] for name in HEADS) >= 2.5, found
     assert max(found[name, False] for name in HEADS) >= 4.0, found

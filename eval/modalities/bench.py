@@ -40,7 +40,7 @@ class Bench(ABC):
         """The variant of a name, with all that it needs."""
 
     @abstractmethod
-    def asked(self, indices: range) -> Any:
+    def inputs(self, indices: range) -> Any:
         """Some samples, as variants take them."""
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Bench(ABC):
         """Scores of every output of a call, and what is wrong with it; `items` were asked for."""
 
     @abstractmethod
-    def shown(self, outcome: Outcome, name: str, row: int, asked: Any, out: Any) -> Line:
+    def shown(self, outcome: Outcome, name: str, row: int, inputs: Any, out: Any) -> Line:
         """What the line of a row of a call holds besides; its files join the outcome."""
 
     def entropy(self, indices: range) -> float | None:
@@ -80,18 +80,18 @@ class Bench(ABC):
     def speed(self, outcome: Outcome) -> None:
         """Time a sample, or a batch, by every row in turn; the first of a size is warmed up for."""
         unit = outcome.unit
-        asked = self.asked(unit.indices)
+        inputs = self.inputs(unit.indices)
         for _ in range(0 if unit.count in self._warm else WARMUP):
-            list(self._in_turn(unit, asked))
+            list(self._in_turn(unit, inputs))
         self._warm.add(unit.count)
-        for name, sample in list(self._in_turn(unit, asked)):
+        for name, sample in list(self._in_turn(unit, inputs)):
             if isinstance(sample, RefusedError):
                 line = {"kind": "refused", "method": name, "reason": str(sample)}
                 outcome.lines.append(line)
                 continue
             outcome.lines.append(speed_line(unit, name, sample) | self.bare(name, sample))
             if self.judges_timed:
-                self._judge(outcome, name, asked, sample.output)
+                self._judge(outcome, name, inputs, sample.output)
 
     def quality(self, outcome: Outcome) -> None:
         """Judge a batch by one row.
@@ -99,8 +99,8 @@ class Bench(ABC):
         A row of a batch is the output that it would be alone, so the batch matters to time only:
         times are not paired here and no speed-up is given.
         """
-        name, asked = outcome.unit.method, self.asked(outcome.unit.indices)
-        self._judge(outcome, name, asked, self._prepare(name, outcome.unit, asked)())
+        name, inputs = outcome.unit.method, self.inputs(outcome.unit.indices)
+        self._judge(outcome, name, inputs, self._prepare(name, outcome.unit, inputs)())
 
     def variant(self, name: str) -> Variant:
         """The variant of a row's name."""
@@ -109,25 +109,25 @@ class Bench(ABC):
             self._variants[own] = self.make_variant(own)
         return self._variants[own]
 
-    def _prepare(self, name: str, unit: Unit, asked: Any) -> Any:
+    def _prepare(self, name: str, unit: Unit, inputs: Any) -> Any:
         """What makes a row's outputs."""
         seeds = [self.job.seed + shift(name) + index for index in unit.indices]
-        return self.variant(name).prepare(asked, seeds, self.job.calls[name.partition("@")[2]])
+        return self.variant(name).prepare(inputs, seeds, self.job.calls[name.partition("@")[2]])
 
-    def _in_turn(self, unit: Unit, asked: Any) -> Iterator[tuple[str, Sample | RefusedError]]:
+    def _in_turn(self, unit: Unit, inputs: Any) -> Iterator[tuple[str, Sample | RefusedError]]:
         """What every row took, in the order of the unit's turn."""
         texts = [self.job.prompt(index).prompt for index in unit.indices]
         prompt = texts[0] if unit.count == 1 else texts
         for names in self.job.groups.values():
             for name in rotated(names, unit.first // unit.count):
-                run = self._prepare(name, unit, asked)
+                run = self._prepare(name, unit, inputs)
                 first = self.job.seed + shift(name) + unit.first
                 try:
                     yield name, timed(self.pipe.device, prompt, first, run)
                 except RefusedError as error:
                     yield name, error
 
-    def _judge(self, outcome: Outcome, name: str, asked: Any, out: Any) -> None:
+    def _judge(self, outcome: Outcome, name: str, inputs: Any, out: Any) -> None:
         """Add the lines of a row's outputs for the samples of a unit."""
         indices = outcome.unit.indices
         items = [self.job.prompt(index) for index in indices]
@@ -145,7 +145,7 @@ class Bench(ABC):
                     "scores": scores,
                     "reason": reason,
                     **out.stats.of_sample(row),
-                    **self.shown(outcome, name, row, asked, out),
+                    **self.shown(outcome, name, row, inputs, out),
                 }
             )
         if self.job.suite.quality:  # timed outputs alone are counted in their own lines

@@ -68,8 +68,8 @@ class DrawingBench(Bench):
         """See `Bench.make_variant`."""
         return method_variant(self.job, name, self.pipe)
 
-    def asked(self, indices: range) -> list[str]:
-        """See `Bench.asked`: prompts."""
+    def inputs(self, indices: range) -> list[str]:
+        """See `Bench.inputs`: prompts."""
         return [self.job.prompt(index).prompt for index in indices]
 
     def judged(self, items: Sequence[Any], out: Any) -> list[Judged]:
@@ -79,7 +79,7 @@ class DrawingBench(Bench):
         out.stats.seconds["reward"] = time.perf_counter() - started
         return found
 
-    def shown(self, outcome: Outcome, name: str, row: int, asked: Any, out: Any) -> Line:
+    def shown(self, outcome: Outcome, name: str, row: int, inputs: Any, out: Any) -> Line:
         """See `Bench.shown`: the picture."""
         place = f"pictures/{name}/{outcome.unit.first + row:05d}.png"
         outcome.files[place] = png_bytes(self.picture(out, row))

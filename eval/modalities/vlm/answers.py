@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from PIL import Image
@@ -52,17 +51,18 @@ class OneByOne:
     answer: Callable[[Image.Image, str, int, Mapping[str, Any]], Answers]
 
     def prepare(
-        self, asked: Questions, seeds: Sequence[int], call: Mapping[str, Any]
+        self, inputs: Questions, seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Answers]:
         """See `Variant.prepare`."""
-        return partial(self._answers, asked, seeds, call)
 
-    def _answers(self, asked: Questions, seeds: Sequence[int], call: Mapping[str, Any]) -> Answers:
-        rows = zip(asked.pictures, asked.texts, seeds, strict=True)
-        first, *others = [self.answer(*row, call) for row in rows]
-        first.stats = first.stats.merged([one.stats for one in others])
-        for one in others:
-            first.text += one.text
-            first.tokens += one.tokens
-            first.members += one.members
-        return first
+        def answers() -> Answers:
+            rows = zip(inputs.pictures, inputs.texts, seeds, strict=True)
+            first, *others = [self.answer(*row, call) for row in rows]
+            first.stats = first.stats.merged([one.stats for one in others])
+            for one in others:
+                first.text += one.text
+                first.tokens += one.tokens
+                first.members += one.members
+            return first
+
+        return answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 
 from ....errors import InputError
 from ....picture import BACKGROUND
@@ -14,11 +15,12 @@ from ...run.job import Job, Outcome, Unit
 from ...run.samples import Line
 from ...variants import Variant
 from ..bench import Bench, Judged
-from .answers import Answers, Questions
+from .answers import Answers, OneByOne, Questions
 from .entropy import answer_entropy
 from .experts import Experts, expert_names
 from .inputs import picture_side
-from .variants import make_vlm_variant, methods_of
+from .peers import peers
+from .variants import BLANK, VlmMethod, methods_of
 
 TOKENS = 128  # new tokens of an answer where the suite does not say
 
@@ -50,10 +52,13 @@ class VlmBench(Bench):
         """See `Bench.make_variant`."""
         if name in expert_names(self.job):
             return self._experts.variant(name, self.limit)
-        return make_vlm_variant(name, methods_of(self.job), self.pipe)
+        own, methods = name.removesuffix(BLANK), methods_of(self.job)
+        if own in methods:
+            return VlmMethod(methods[own], self.pipe, blank=own != name)
+        return OneByOne(partial(peers(methods)[name].answer_or_refuse, self.pipe))
 
-    def asked(self, indices: range) -> Questions:
-        """See `Bench.asked`."""
+    def inputs(self, indices: range) -> Questions:
+        """See `Bench.inputs`."""
         items: list[PictureQuestion] = [self.job.prompt(index) for index in indices]
         side, background = picture_side(self.pipe), self.job.call.get("background", BACKGROUND)
         pictures = [item.picture(side, background) for item in items]
@@ -68,12 +73,12 @@ class VlmBench(Bench):
             for item, text in pairs
         ]
 
-    def shown(self, outcome: Outcome, name: str, row: int, asked: Questions, out: Answers) -> Line:
+    def shown(self, outcome: Outcome, name: str, row: int, inputs: Questions, out: Answers) -> Line:
         """See `Bench.shown`: the answer, and the picture that it is about."""
         item = (outcome.unit.first + row) % len(self.job.prompts)
         place = f"pictures/{item:05d}.png"
         if place not in outcome.files:
-            outcome.files[place] = png_bytes(asked.pictures[row])
+            outcome.files[place] = png_bytes(inputs.pictures[row])
         line: Line = {"item": item, "shown": place, "text": out.text[row]}
         if out.members:
             line["members"] = {n: asdict(cost) for n, cost in out.members[row].items()}
@@ -84,7 +89,7 @@ class VlmBench(Bench):
     def entropy(self, indices: range) -> float:
         """See `Bench.entropy`."""
         seeds = [self.job.seed + index for index in indices]
-        return answer_entropy(self.pipe, self.asked(indices), seeds, self.limit)
+        return answer_entropy(self.pipe, self.inputs(indices), seeds, self.limit)
 
     def resolution(self) -> str | None:
         """See `Bench.resolution`: that of the target's vision tower."""

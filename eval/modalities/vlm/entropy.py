@@ -19,7 +19,7 @@ from .variants import VlmMethod
 
 @torch.inference_mode()
 def answer_entropy(
-    pipe: VlmPipeline, asked: Questions, seeds: Sequence[int], max_new_tokens: int
+    pipe: VlmPipeline, inputs: Questions, seeds: Sequence[int], max_new_tokens: int
 ) -> float:
     """Mean entropy, in nats per token, of the target's laws on its own answers.
 
@@ -30,10 +30,10 @@ def answer_entropy(
     plain = VlmMethod(SpecConfig(PLAIN), pipe)
     call = {"max_new_tokens": max_new_tokens, "temperature": 1.0}
     # a picture's placeholder is no text that a forward pass could read
-    answers = [_before(ids, pipe) for ids in plain.answer(asked, seeds, call).tokens]
+    answers = [_before(ids, pipe) for ids in plain.prepare(inputs, seeds, call)().tokens]
     total = sum(
         float(torch.special.entr(laws(pipe, picture, question, answer)).sum())
-        for picture, question, answer in zip(asked.pictures, asked.texts, answers, strict=True)
+        for picture, question, answer in zip(inputs.pictures, inputs.texts, answers, strict=True)
         if answer
     )
     return total / max(1, sum(map(len, answers)))

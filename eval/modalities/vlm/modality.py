@@ -17,10 +17,12 @@ from ...suite import Suite
 from ..base import Rows
 from ..modality import Modality
 from .bench import VlmBench
-from .experts import EXPERT, check_experts
+from .blank import looks
+from .experts import EXPERT, check_experts, expert_names
 from .inputs import check_questions
+from .peers import peers
 from .rows import complete_rows
-from .variants import methods_of, vlm_variant_names
+from .variants import BLANK, methods_of
 
 
 class VlmModality(Modality):
@@ -62,7 +64,9 @@ class VlmModality(Modality):
 
     def variants(self, job: Job) -> list[str]:
         """See `Modality.variants`."""
-        return vlm_variant_names(job)
+        found, suite = methods_of(job), job.suite
+        blank = [n + BLANK for n, config in found.items() if suite.blank and looks(config)]
+        return [*found, *blank, *(peers(found) if suite.peers else ()), *expert_names(job)]
 
     def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
         """See `Modality.complete`: lengths, choices, members, and who answers alike."""

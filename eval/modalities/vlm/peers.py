@@ -84,10 +84,10 @@ class Peer:
         stats = watch.stats(len(tokens), given["input_ids"].shape[1], ended)
         return Answers(text, [tokens], stats)
 
-    def answer_or_refuse(self, *asked: Any) -> Answers:
+    def answer_or_refuse(self, *given: Any) -> Answers:
         """As `answer`; what transformers raises at models and options is a `RefusedError`."""
         try:
-            return self.answer(*asked)
+            return self.answer(*given)
         except REFUSED as error:
             why = " ".join(str(error).split()) or type(error).__name__
             raise RefusedError(why) from error

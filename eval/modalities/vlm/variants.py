@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,12 +12,11 @@ from ....models.heads.specvlm import SpecVlmHead
 from ....pipelines.output import VlmOutput
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...run.job import Job
-from ...variants import Variant
-from .answers import Answers, OneByOne, Questions
-from .blank import Blank, looks
+from .answers import Answers, Questions
+from .blank import Blank
 from .elastic import CompressorClock, chosen
-from .experts import EXPERT, VERDICT, expert_names
-from .peers import PEER, peers
+from .experts import EXPERT, VERDICT
+from .peers import PEER
 
 BLANK = ":blank"
 
@@ -44,42 +42,27 @@ class VlmMethod:
         self.clock = CompressorClock(head) if isinstance(head, SpecVlmHead) else None
 
     def prepare(
-        self, asked: Questions, seeds: Sequence[int], call: Mapping[str, Any]
+        self, inputs: Questions, seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Answers]:
         """See `Variant.prepare`."""
-        return partial(self.answer, asked, seeds, call)
 
-    def answer(self, asked: Questions, seeds: Sequence[int], call: Mapping[str, Any]) -> Answers:
-        """The answers; arguments as of `Variant.prepare`."""
-        generator = [torch.Generator().manual_seed(seed) for seed in seeds]
-        if self.blank is not None:
-            self.blank.show(asked.pictures, asked.texts)
-        if self.clock is not None:
-            self.clock.read()
-        out = self.pipe(asked.texts, asked.pictures, generator=generator, **call)
-        assert isinstance(out, VlmOutput)
-        choices = [] if self.clock is None else chosen(out.stats, self.clock.read())
-        return Answers(out.text, out.tokens, out.stats, choices=choices)
+        def answer() -> Answers:
+            generator = [torch.Generator().manual_seed(seed) for seed in seeds]
+            if self.blank is not None:
+                self.blank.show(inputs.pictures, inputs.texts)
+            if self.clock is not None:
+                self.clock.read()
+            out = self.pipe(inputs.texts, inputs.pictures, generator=generator, **call)
+            assert isinstance(out, VlmOutput)
+            choices = [] if self.clock is None else chosen(out.stats, self.clock.read())
+            return Answers(out.text, out.tokens, out.stats, choices=choices)
+
+        return answer
 
 
 def methods_of(job: Job) -> dict[str, SpecConfig]:
     """The methods that decode with the pipeline's model; a verdict is apart."""
     return {n: config for n, config in job.configs.items() if config.method != VERDICT}
-
-
-def vlm_variant_names(job: Job) -> list[str]:
-    """The names of a job's variants, in the order of the report."""
-    found, suite = methods_of(job), job.suite
-    blank = [n + BLANK for n, config in found.items() if suite.blank and looks(config)]
-    return [*found, *blank, *(peers(found) if suite.peers else ()), *expert_names(job)]
-
-
-def make_vlm_variant(name: str, configs: Mapping[str, SpecConfig], pipe: VlmPipeline) -> Variant:
-    """The variant of a name of `vlm_variant_names`, experts excepted, over a pipeline's parts."""
-    own = name.removesuffix(BLANK)
-    if own in configs:
-        return VlmMethod(configs[own], pipe, own != name)
-    return OneByOne(partial(peers(configs)[name].answer_or_refuse, pipe))
 
 
 def role_of(name: str) -> str | None:

@@ -26,25 +26,25 @@ class Told(Bench):
     def make_variant(self, name):
         self.made.append(name)
 
-        def prepare(asked, seeds, call):
+        def prepare(inputs, seeds, call):
             def run():
                 if name == "draft" and call["temperature"]:
                     raise RefusedError("not by chance")
-                self.log.append((name, call["temperature"], asked, list(seeds)))
-                return SimpleNamespace(stats=SpecStats(name, calls=[1] * len(asked)), name=name)
+                self.log.append((name, call["temperature"], inputs, list(seeds)))
+                return SimpleNamespace(stats=SpecStats(name, calls=[1] * len(inputs)), name=name)
 
             return run
 
         return SimpleNamespace(prepare=prepare)
 
-    def asked(self, indices):
+    def inputs(self, indices):
         return list(indices)
 
     def judged(self, items, out):
         return [({"accuracy": float(item.tag == "right")}, "") for item in items]
 
-    def shown(self, outcome, name, row, asked, out):
-        outcome.files[f"{name}/{asked[row]}"] = b""
+    def shown(self, outcome, name, row, inputs, out):
+        outcome.files[f"{name}/{inputs[row]}"] = b""
         return {"text": out.name}
 
 

@@ -19,7 +19,7 @@ CALL = {"max_new_tokens": 24, "temperature": 0.0}
 
 def answered(pipe, method, blank, picture, question):
     variant = VlmMethod(SpecConfig(method), pipe, blank)
-    return variant.answer(Questions([picture], [question]), [0], CALL)
+    return variant.prepare(Questions([picture], [question]), [0], CALL)()
 
 
 @pytest.mark.parametrize("method", ["draft", "eagle", "specvlm"])

@@ -83,7 +83,7 @@ def test_the_background_is_the_calls(pipe, tmp_path):
     (item,) = read_picture_questions(tmp_path / "own.jsonl")
     job = Job(load_suite("vlm"), (item,), {}, {})
     for call, level in (({}, 255), ({"background": "#101010"}, 16)):
-        batch = VlmBench(replace(job, call=call), pipe).asked(range(1))
+        batch = VlmBench(replace(job, call=call), pipe).inputs(range(1))
         assert np.unique(batch.pictures[0]).tolist() == [level]
 
 
