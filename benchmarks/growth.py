@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mmspec.engine.stats import SpecStats
 from mmspec.errors import InputError
+from mmspec.methods import SpecConfig
+from mmspec.pipelines.image.stats import ImageStats
 from mmspec.eval.environment import environment
 from mmspec.eval.measure.bootstrap import Interval, interval
-from mmspec.methods import SpecConfig
 
 SIDES = (8, 16, 32)
 BATCH = 24  # rows of a call
@@ -156,7 +156,7 @@ def exponent(calls: Calls) -> tuple[float, Interval | None]:
 @torch.inference_mode()
 def _drawn(
     pipe: Any, config: SpecConfig, prompts: Sequence[str], seed: int, call: Mapping[str, Any]
-) -> SpecStats:
+) -> ImageStats:
     """The counters of all prompts by one method; a row of a batch is what it would be alone."""
     before, parts = pipe.speculation, []
     pipe.enable_speculation(config)
@@ -169,11 +169,11 @@ def _drawn(
             parts.append(out.stats)
     finally:
         pipe.enable_speculation(before)
-    total: SpecStats = parts[0].merged(parts[1:])
+    total: ImageStats = parts[0].merged(parts[1:])
     return total
 
 
-def _add(row: Growth, side: int, height: int, stats: SpecStats) -> None:
+def _add(row: Growth, side: int, height: int, stats: ImageStats) -> None:
     """One side of a method."""
     row.pixels[side] = height
     row.nfe[side] = statistics.fmean(stats.calls)

@@ -17,7 +17,6 @@ from ..progress import bar
 from .environment import environment
 from .files import png_bytes
 from .measure.bootstrap import ratio_interval
-from .measure.counters import network_calls
 from .measure.timing import Sample, paired_runs
 from .run.samples import output_tokens
 
@@ -108,7 +107,7 @@ def showcase_record(
 
 def _row(samples: list[Sample], plain: list[Sample] | None) -> dict[str, Any]:
     total = samples[0].stats.merged([s.stats for s in samples[1:]])
-    row: dict[str, Any] = {**total.as_dict(), **network_calls(total), "n": len(samples)}
+    row: dict[str, Any] = {**total.as_dict(), **total.per_sample(), "n": len(samples)}
     row["seconds_median"] = statistics.median(s.seconds for s in samples)
     row["decode_seconds_median"] = statistics.median(s.decode_seconds for s in samples)
     if plain is not None and plain is not samples:
@@ -148,12 +147,13 @@ def called(stats: Sequence[SpecStats]) -> str:
     """How often outputs asked the target, and whoever drafted for it, in the mean."""
     first, *others = stats
     total = first.merged(others)
-    if networks := network_calls(total):
-        counts = [(networks[name], words) for name, words in NETWORKS.items()]
-        return ", ".join(f"{count:.0f} {words}" for count, words in counts if count)
+    means = total.per_sample()
+    counts = [(means[name], words) for name, words in NETWORKS.items() if means.get(name)]
+    if counts:
+        return ", ".join(f"{count:.0f} {words}" for count, words in counts)
     calls = f"{total.nfe:.0f} target calls"
-    if total.sibling_calls:
-        calls += f", {sum(total.sibling_calls) / len(total.calls):.0f} of its sibling"
+    if sibling := means.get("sibling_calls_per_sample"):
+        calls += f", {sibling:.0f} of its sibling"
     return calls
 
 

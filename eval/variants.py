@@ -1,10 +1,19 @@
-"""Who draws the rows of a report: methods, plain decoding called otherwise, and plain once more."""
+"""Who makes the outputs of a report's rows: methods, plain decoding called otherwise, plain again.
+
+A row's name is its variant's, and behind an "@" the way to call, in a suite that has several.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
+from ..errors import InputError
 from ..methods import SpecConfig
 from .methods import place, role
 from .schema import MethodResult
@@ -12,53 +21,95 @@ from .schema import MethodResult
 if TYPE_CHECKING:
     from .run.job import Job
 
-OTHERWISE = "plain:"  # begins the names of rows that no method has
+PLAIN = "plain"
+OTHERWISE = "plain:"  # begins the names of variants that no method has
 AGAIN = "plain:again"
 SHIFT = 1_000_000  # of seeds: more than a run has samples
 
 
+class RefusedError(InputError):
+    """A variant can't do what it is asked; its row is left out."""
+
+
+class Variant(Protocol):
+    """Makes the outputs of a row."""
+
+    def prepare(
+        self, inputs: Any, seeds: Sequence[int], call: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        """What makes the outputs of some samples, and is timed; its result has `stats`.
+
+        Args:
+            inputs: the samples, as the modality's pipeline takes them.
+            seeds: one a sample.
+            call: arguments of the pipeline's call.
+        """
+
+
 @dataclass(frozen=True)
-class Variant:
-    """What a row's pictures are drawn by.
+class MethodVariant:
+    """A method on a pipeline that others use too, see `unchanged`.
 
     Attributes:
-        config: the method.
-        call: arguments of its pipeline calls.
-        shift: what is added to the seeds of other rows.
+        own: arguments of its pipeline calls in place of the other rows'.
     """
 
+    pipe: Any
     config: SpecConfig
-    call: dict[str, Any]
-    shift: int = 0
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+    def prepare(
+        self, inputs: Any, seeds: Sequence[int], call: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        """See `Variant.prepare`."""
+        self.pipe.enable_speculation(self.config)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        return partial(self.pipe, inputs, generator=generators, **{**call, **self.own})
 
 
-def arm_names(job: Job) -> list[str]:
-    """The rows of a job: methods, then the sceptic's, then plain again."""
+@contextmanager
+def unchanged(pipe: Any) -> Iterator[None]:
+    """Put a pipeline's own method back at the end."""
+    before = pipe.speculation
+    try:
+        yield
+    finally:
+        pipe.enable_speculation(before)
+
+
+def variant_names(job: Job) -> list[str]:
+    """The variants of a job: methods, then the sceptic's, then plain again."""
     again = [AGAIN] if job.suite.again else []
     return [*job.configs, *(OTHERWISE + name for name in job.suite.sceptics), *again]
 
 
-def arm(job: Job, name: str) -> Variant:
-    """The arm of a name of `arm_names`."""
+def method_variant(job: Job, name: str, pipe: Any) -> MethodVariant:
+    """The variant of a name of `variant_names`."""
     if name in job.configs:
-        return Variant(job.configs[name], job.call)
-    plain = SpecConfig(method="plain")
-    if name == AGAIN:
-        return Variant(plain, job.call, shift(name))
-    return Variant(plain, {**job.call, **job.suite.sceptics[name.removeprefix(OTHERWISE)]})
+        return MethodVariant(pipe, job.configs[name])
+    own = job.suite.sceptics.get(name.removeprefix(OTHERWISE), {})
+    return MethodVariant(pipe, SpecConfig(method=PLAIN), own)
+
+
+def row_name(variant: str, call: str) -> str:
+    """What a report calls a variant's row in a way to call."""
+    return f"{variant}@{call}" if call else variant
 
 
 def shift(name: str) -> int:
-    """What is added to the seeds of the row of a name of `arm_names`."""
+    """What is added to the seeds of the row of a name."""
     return SHIFT if name == AGAIN else 0
 
 
 def label(job: Job, name: str, row: MethodResult) -> None:
     """Say in a row what it is, and its family."""
-    if name in job.configs:
-        row.role = role(name, job.configs[name])
-        row.family, row.knob, row.knob_value = place(job.configs[name])
-        return
-    row.family, row.role = name, "again" if name == AGAIN else "sceptic"
-    if row.role == "sceptic":
-        row.contract = "lossy"  # plain it is, but of another law
+    variant, _, call = name.partition("@")
+    row.family, row.call = name, call
+    if variant in job.configs:
+        row.role = role(variant, job.configs[variant])
+        family, row.knob, row.knob_value = place(job.configs[variant])
+        row.family = row_name(family, call)
+    elif name == AGAIN:
+        row.role = "again"
+    elif name.startswith(OTHERWISE):
+        row.role, row.contract = "sceptic", "lossy"  # plain it is, but of another law

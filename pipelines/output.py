@@ -8,10 +8,11 @@ from typing import Any
 from diffusers.utils import BaseOutput
 from torch import Tensor
 
-from ..engine.stats import SpecStats
 from ..models.wan.vae import to_bytes
 from .continuous.stats import ContinuousStats
+from .image.stats import ImageStats
 from .video.stats import VideoStats
+from .vlm.stats import VlmStats
 
 
 @dataclass
@@ -26,7 +27,7 @@ class VlmOutput(BaseOutput):
 
     text: list[str]
     tokens: list[list[int]]
-    stats: SpecStats
+    stats: VlmStats
 
 
 @dataclass
@@ -40,7 +41,7 @@ class ImageOutput(BaseOutput):
     """
 
     images: Any
-    stats: SpecStats
+    stats: ImageStats
 
 
 @dataclass

@@ -10,8 +10,8 @@ from PIL import Image
 
 from mmspec import SpecConfig, VlmPipeline
 from mmspec.cli.main import main
-from mmspec.eval.vlm.answers import Batch
-from mmspec.eval.vlm.arms import MethodArm
+from mmspec.eval.modalities.vlm.answers import Questions
+from mmspec.eval.modalities.vlm.variants import VlmMethod
 from mmspec.models.embedded import MODELS, embedded_folder
 from mmspec.pipelines.verdict.folder import VerdictWords, experts_in, verdict_words
 from mmspec.train.vlm.data import VERDICT
@@ -81,12 +81,12 @@ def test_greedy_methods_agree():
 def test_heads_are_worth_their_while_and_look(pipe, temperature):
     assert sorted(pipe.heads) == HEADS
     lines = list(held_out_descriptions(6, seed=3))
-    asked = Batch(pictures_of(lines), [line.question for line in lines], list(range(6)))
+    asked = Questions(pictures_of(lines), [line.question for line in lines])
     call = {"max_new_tokens": 200, "temperature": temperature}
     found = {}
     for name in HEADS:
         for blank in (False, True):
-            answers = MethodArm(SpecConfig(name), pipe, blank).answer(asked, call)
+            answers = VlmMethod(SpecConfig(name), pipe, blank).prepare(asked, range(6), call)()
             found[name, blank] = answers.stats.mean_acceptance_length
     assert min(found[name, False] for name in HEADS) >= 2.5, found
     assert max(found[name, False] for name in HEADS) >= 4.0, found

@@ -16,7 +16,7 @@ from .records import Record, read_records
 
 
 @dataclass(frozen=True)
-class Asked:
+class PictureQuestion:
     """A question about a picture.
 
     Attributes:
@@ -61,11 +61,11 @@ class Asked:
         return {"accuracy": float(is_correct(text, self.answer))}
 
     def metadata(self) -> dict[str, Any]:
-        """See `Item.metadata`."""
+        """See `PromptItem.metadata`."""
         return asdict(self)
 
 
-def read_asked(path: Path) -> tuple[Asked, ...]:
+def read_picture_questions(path: Path) -> tuple[PictureQuestion, ...]:
     """The questions of a file.
 
     Args:
@@ -77,13 +77,13 @@ def read_asked(path: Path) -> tuple[Asked, ...]:
         InputError: a line is no question, its picture is not there or not what its seed makes, or
             there is no line.
     """
-    found = tuple(_asked(record, path.parent) for record in read_records(path))
+    found = tuple(_question(record, path.parent) for record in read_records(path))
     if not found:
         raise InputError(f"{path} holds no questions")
     return found
 
 
-def _asked(record: Record, folder: Path) -> Asked:
+def _question(record: Record, folder: Path) -> PictureQuestion:
     question = record.text("question")
     if not question.strip():
         raise record.error("the question is empty")
@@ -91,11 +91,11 @@ def _asked(record: Record, folder: Path) -> Asked:
     if record.fields.get("answer") is not None:
         answer = record.answer("answer") or None
     if record.fields.get("image") is None and "seed" in record.fields:
-        return Asked(question, kind, answer, _scene(record))
+        return PictureQuestion(question, kind, answer, _scene(record))
     path = folder / record.text("image")
     if not path.is_file():
         raise record.error(f"no picture {path}")
-    return Asked(question, kind, answer, path=str(path))
+    return PictureQuestion(question, kind, answer, path=str(path))
 
 
 def _scene(record: Record) -> HeldOut:

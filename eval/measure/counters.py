@@ -1,33 +1,46 @@
-"""The counters of pipeline calls, from their lines in a run's log."""
+"""The counters of pipeline calls, from their lines in a run's log, and what a row says of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from ...engine.stats import SpecStats
 from ...pipelines.continuous.stats import ContinuousStats
+from ...pipelines.image.stats import ImageStats
 from ...pipelines.video.stats import VideoStats
+from ...pipelines.vlm.stats import VlmStats
 from ..run.samples import Line
 from ..schema import MethodResult
 
-
-def read_stats(counters: dict[str, Any]) -> SpecStats:
-    """Counters of the class that wrote them."""
-    if "pictures" in counters:
-        return ContinuousStats(**counters)
-    return (VideoStats if "made_by" in counters else SpecStats)(**counters)
+# of modalities that count more than tokens
+KINDS = (ContinuousStats, VideoStats, VlmStats, ImageStats)
+_CORE = {f.name for f in fields(SpecStats)}
 
 
 def merged_stats(lines: Sequence[Line]) -> SpecStats:
-    """The counters of several calls as one."""
-    first, *others = (read_stats(line["stats"]) for line in lines)
+    """The counters of several calls as one, of the class that counted something of its own."""
+    counted: list[dict[str, Any]] = [line["stats"] for line in lines]
+    told = {name for counters in counted for name, value in counters.items() if value}
+    kinds = (kind for kind in KINDS if told & ({f.name for f in fields(kind)} - _CORE))
+    kind = next(kinds, SpecStats)
+    known = {f.name for f in fields(kind)}  # earlier versions told every modality's
+    first, *others = (kind(**{n: c[n] for n in c.keys() & known}) for c in counted)
     return first.merged(others)
 
 
-def samples_of(total: SpecStats) -> int:
-    """Outputs that counters are of."""
-    return total.pictures if isinstance(total, ContinuousStats) else len(total.calls)
+def counted_row(total: SpecStats, n: int, shared: bool) -> MethodResult:
+    """The row of `n` samples as far as counters tell; `shared`: see `SpecStats.per_sample`."""
+    return MethodResult(
+        contract=total.contract,
+        n=n,
+        mean_acceptance_length=total.mean_acceptance_length,
+        acceptance_by_position=total.acceptance_by_position,
+        accepted_lengths=accepted_lengths(total),
+        phase_seconds=phase_seconds(total),
+        **total.per_sample(shared),  # type: ignore[arg-type]
+    )
 
 
 def accepted_lengths(total: SpecStats) -> list[float]:
@@ -46,28 +59,5 @@ def accepted_lengths(total: SpecStats) -> list[float]:
 
 
 def phase_seconds(total: SpecStats) -> dict[str, float]:
-    """Mean seconds per output and phase; of blocks of video, whose phases have parts, by part."""
-    seconds = dict(sorted(total.seconds.items()))
-    if isinstance(total, VideoStats):
-        seconds = {"encode": seconds.get("encode", 0.0), **total.parts}
-    return {name: spent / samples_of(total) for name, spent in seconds.items()}
-
-
-def count_sibling(row: MethodResult, total: SpecStats) -> None:
-    """Calls of the sibling a sample, where there is one."""
-    if total.sibling_calls:
-        row.sibling_calls_per_sample = sum(total.sibling_calls) / len(total.sibling_calls)
-
-
-def network_calls(total: SpecStats) -> dict[str, float]:
-    """Calls of backbone and head a picture, by a row's fields; of other tokens none.
-
-    `total` is of pictures that were drawn alone: those of a batch share their calls.
-    """
-    if not isinstance(total, ContinuousStats):
-        return {}
-    names = (
-        *("head_calls", "head_rows", "backbone_calls"),
-        *("drafter_head_calls", "drafter_backbone_calls"),
-    )
-    return {f"{name}_per_sample": getattr(total, name) / total.pictures for name in names}
+    """Mean seconds per output, by what they went to."""
+    return {name: spent / total.samples for name, spent in total.phases.items()}

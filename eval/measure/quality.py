@@ -2,125 +2,24 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
-from ...engine.stats import SpecStats
-from ...pipelines.continuous.stats import ContinuousStats
 from ...pipelines.image.token_pipeline import TokenImagePipeline
-from ..files import png_bytes
-from ..run.job import Job, Outcome, Unit
+from ..run.job import Job
 from ..run.samples import Line
 from ..schema import MethodResult
 from ..schema_parts import Quality
-from ..variants import AGAIN, arm, shift
+from ..variants import AGAIN, unchanged
 from . import bootstrap
-from .counters import accepted_lengths, count_sibling, merged_stats, phase_seconds
-from .scorers import PictureScorer, make_scorers
-
-Judged = tuple[dict[str, float], str]  # scores by metric, and why they are low
+from .counters import counted_row, merged_stats
 
 BY_TASK = ("geneval", "accuracy")  # metrics that are means over tasks
 TOLD_BY_TASK = (*BY_TASK, "correctness")  # those whose tasks are told apart
 FEWEST = 5  # prompts of a task: resamples of fewer look surer than they are
-
-
-class QualityWorker:
-    """Draws and judges quality units.
-
-    A row of a batch is the picture it would be alone, so the batch matters to time only; times are
-    not paired here and no speed-up is given.
-    """
-
-    def __init__(self, job: Job, pipe: Any) -> None:
-        self.job, self.pipe = job, pipe
-
-    def run(self, unit: Unit) -> Outcome:
-        """One batch by one row's arm."""
-        job, indices = self.job, range(unit.first, unit.first + unit.count)
-        prompts, drawn_by = [job.prompt(i) for i in indices], arm(job, unit.method)
-        first, outcome = job.seed + drawn_by.shift, Outcome(unit, [])
-        generators = [torch.Generator().manual_seed(first + i) for i in indices]
-        before = self.pipe.speculation
-        self.pipe.enable_speculation(drawn_by.config)
-        try:
-            outputs, stats = self.pipe(
-                [p.prompt for p in prompts],
-                generator=generators,
-                return_dict=False,
-                **drawn_by.call,
-            )
-        finally:
-            self.pipe.enable_speculation(before)
-        self.add(outcome, unit.method, indices, outputs, stats)
-        return outcome
-
-    def add(
-        self, outcome: Outcome, method: str, indices: Sequence[int], outputs: Any, stats: SpecStats
-    ) -> None:
-        """Judge a row's outputs for some samples, and add their lines and pictures."""
-        prompts, first = [self.job.prompt(i) for i in indices], self.job.seed + shift(method)
-        started = time.perf_counter()
-        found = self.judged(prompts, outputs)
-        stats.seconds["reward"] = time.perf_counter() - started
-        for row, index in enumerate(indices):
-            (scores, reason), place = found[row], picture_path(method, index)
-            outcome.files[place] = png_bytes(self.picture(outputs[row], stats, row))
-            outcome.lines.append(
-                {
-                    "kind": "quality",
-                    "method": method,
-                    "index": index,
-                    "prompt": prompts[row].prompt,
-                    "tag": prompts[row].tag,
-                    "seed": first + index,
-                    "scores": scores,
-                    "reason": reason,
-                    "picture": place,
-                    **self.counted(stats, row),
-                }
-            )
-        outcome.lines.append({"kind": "counts", "method": method, "stats": asdict(stats)})
-
-    def judged(self, prompts: Sequence[Any], outputs: Any) -> list[Judged]:
-        """Scores by metric of every output, and what is wrong with it."""
-        scored = {name: scorer(prompts, outputs) for name, scorer in self.scorers.items()}
-        return [
-            (
-                {name: many[row][0] for name, many in scored.items()},
-                "; ".join(many[row][1] for many in scored.values() if many[row][1]),
-            )
-            for row in range(len(prompts))
-        ]
-
-    def picture(self, output: Any, stats: SpecStats, row: int) -> Image.Image:
-        """What a reader is shown of an output, the one of a row of `stats`."""
-        shown: Image.Image = output
-        return shown
-
-    def counted(self, stats: SpecStats, row: int) -> dict[str, Any]:
-        """What the line of a row's output says of its counters."""
-        if isinstance(stats, ContinuousStats):  # whose rows are not pictures
-            return {}
-        return {"nfe": stats.calls[row]}
-
-    @cached_property
-    def scorers(self) -> dict[str, PictureScorer]:
-        """The suite's metrics of single pictures, by name."""
-        return make_scorers(self.job)
-
-
-def picture_path(method: str, index: int) -> str:
-    """Where a picture lies in the run's folder."""
-    return f"pictures/{method}/{index:05d}.png"
 
 
 def quality_rows(
@@ -128,13 +27,12 @@ def quality_rows(
     counts: Sequence[Line],
     methods: Sequence[str],
     decides: tuple[str, float] | None,
-    plain: str = "plain",
 ) -> dict[str, MethodResult]:
     """Rows of the report by method, from the lines of the log.
 
     Args:
+        methods: the first is the one that the others are compared with.
         decides: the metric that verdicts are about, and its margin.
-        plain: the method that the others are compared with.
 
     Only samples that every method has are compared, so that all rows stand on the same ones.
     """
@@ -144,22 +42,9 @@ def quality_rows(
     rows: dict[str, MethodResult] = {}
     for method in methods:
         total = merged_stats([line for line in counts if line["method"] == method])
-        rows[method] = MethodResult(
-            contract=total.contract,
-            n=len(common),
-            nfe_per_sample=total.nfe,
-            target_tokens_per_sample=statistics.fmean(total.target_tokens),
-            mean_acceptance_length=total.mean_acceptance_length,
-            acceptance_by_position=total.acceptance_by_position,
-            phase_seconds=phase_seconds(total),
-        )
-        rows[method].accepted_lengths = accepted_lengths(total)
-        count_sibling(rows[method], total)
-        rows[method].quality = compare(
-            samples[method],
-            None if method == plain else samples[plain],
-            None if method == AGAIN else decides,
-        )
+        row = rows[method] = counted_row(total, len(common), shared=True)
+        theirs = None if method == methods[0] else samples[methods[0]]
+        row.quality = compare(samples[method], theirs, None if method == AGAIN else decides)
     return rows
 
 
@@ -262,13 +147,10 @@ def target_entropy(pipe: TokenImagePipeline, job: Job, count: int) -> float:
     """Mean entropy of the target on its own output: nats per token, after guidance and warpers."""
     prompts = [job.prompt(i).prompt for i in range(count)]
     generators = [torch.Generator().manual_seed(job.seed + i) for i in range(count)]
-    before = pipe.speculation
-    pipe.disable_speculation()
-    try:
+    with unchanged(pipe):
+        pipe.disable_speculation()
         tokens, _ = pipe(
             prompts, generator=generators, output_type="tokens", return_dict=False, **job.call
         )
-    finally:
-        pipe.enable_speculation(before)
     laws = pipe.token_laws(prompts, tokens, **job.call)
     return float(torch.special.entr(laws).sum(-1).mean())

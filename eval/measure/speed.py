@@ -3,67 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ...pipelines.image.token_pipeline import TokenImagePipeline
-from ..run.job import Job, Outcome, Unit
+from ..run.job import Unit
 from ..run.samples import Line, output_tokens
 from ..schema import MethodResult
 from ..schema_parts import Throughput
-from ..variants import arm, arm_names
 from .bootstrap import FEWEST_PAIRS, Interval, quotient_interval, ratio_interval
-from .counters import accepted_lengths, count_sibling, merged_stats, network_calls, phase_seconds
-from .ideal_speedup import BareCosts, ideal_seconds
-from .timing import Sample, in_turn
+from .counters import counted_row, merged_stats
+from .ideal_speedup import BareCosts
+from .timing import Sample
 
 WARMUP = 1  # calls of every method and batch size that are not counted
 TAIL = 20  # calls from which on the slowest twentieth is told
 NOISY = 0.15  # spread of the plain loop's seconds from which on a machine is called noisy
-
-
-class SpeedWorker:
-    """Measures speed units with a pipeline; the first of every batch size is preceded by warm-up.
-
-    Args:
-        job: what is measured.
-        pipe: where.
-        costs: of bare forward passes, by network; without them there is no ideal.
-    """
-
-    def __init__(self, job: Job, pipe: Any, costs: Mapping[str, BareCosts] | None = None) -> None:
-        self.job, self.pipe = job, pipe
-        self.costs = costs or {}
-        self._warm: set[int] = set()
-
-    def run(self, unit: Unit) -> Outcome:
-        """One prompt, or a batch of them, by every row's arm in turn."""
-        samples = self.samples(unit)
-        return Outcome(unit, [self._line(unit, name, sample) for name, sample in samples.items()])
-
-    def samples(self, unit: Unit) -> dict[str, Sample]:
-        """The calls of a unit, with their outputs, in the order in which they ran."""
-        job, arms = self.job, {name: arm(self.job, name) for name in arm_names(self.job)}
-        texts = [job.prompt(i).prompt for i in range(unit.first, unit.first + unit.count)]
-        prompt = texts[0] if unit.count == 1 else texts
-        turn = unit.first // unit.count
-        for _ in range(0 if unit.count in self._warm else WARMUP):
-            in_turn(self.pipe, arms, prompt, job.seed, turn)
-        self._warm.add(unit.count)
-        return in_turn(self.pipe, arms, prompt, job.seed + unit.first, turn)
-
-    def _line(self, unit: Unit, name: str, sample: Sample) -> Line:
-        if unit.count > 1 or not self.costs:
-            return speed_line(unit, name, sample)
-        for costs in self.costs.values():
-            costs.renew()  # a machine's speed drifts: the ideal is measured beside each sample
-        config, drafter = arm(self.job, name).config, self.costs.get("drafter")
-        bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
-        spent = {who: dict(sorted(c.now.items())) for who, c in self.costs.items()}
-        return speed_line(unit, name, sample) | {"bare_seconds": bare, "costs": spent}
 
 
 def speed_line(unit: Unit, name: str, sample: Sample) -> Line:
@@ -112,15 +70,14 @@ def mean_costs(lines: Iterable[Line]) -> dict[str, dict[int, float]]:
     }
 
 
-def speed_rows(
-    lines: Sequence[Line], methods: Iterable[str], plain: str = "plain"
-) -> dict[str, MethodResult]:
-    """Rows of the report by method, from the lines of the log; `plain` is the baseline's."""
+def speed_rows(lines: Iterable[Line], methods: Iterable[str]) -> dict[str, MethodResult]:
+    """Rows of the report by method, the baseline's first, from the lines of the log."""
     by_batch: dict[int, dict[str, list[Line]]] = {}
-    names = list(methods)
+    plain, *_ = names = list(methods)
     for line in sorted(lines, key=lambda line: int(line["index"])):
-        of = by_batch.setdefault(line["batch"], {name: [] for name in names})
-        of[line["method"]].append(line)
+        if line["method"] in names:
+            of = by_batch.setdefault(line["batch"], {name: [] for name in names})
+            of[line["method"]].append(line)
     single = by_batch.pop(1)
     rows = {name: _row(single[name], single[plain]) for name in names}
     for batch, of in by_batch.items():
@@ -131,46 +88,30 @@ def speed_rows(
 
 def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     """One method at batch 1."""
-    total = merged_stats(lines)
+    row = counted_row(merged_stats(lines), len(lines), shared=False)
+    row.n_speed = len(lines)
     pairs = list(zip(plain, lines, strict=True))
     ideals = [p["decode_seconds"] / s["bare_seconds"] for p, s in pairs if s["bare_seconds"]]
-    ideal = statistics.median(ideals) if ideals else None
     measured, interval = _ratio([per_token(p) / per_token(s) for p, s in pairs])
-    memory = [line["peak_memory"] for line in lines if line["peak_memory"] is not None]
-    energy = [line["energy"] for line in lines if line["energy"] is not None]
-    row = MethodResult(
-        contract=total.contract,
-        n=len(lines),
-        n_speed=len(lines),
-        nfe_per_sample=total.nfe,
-        target_tokens_per_sample=statistics.fmean(total.target_tokens),
-        mean_acceptance_length=total.mean_acceptance_length,
-        acceptance_by_position=total.acceptance_by_position,
-        phase_seconds=phase_seconds(total),
-        seconds_median=statistics.median(line["seconds"] for line in lines),
-        decode_seconds_median=statistics.median(line["decode_seconds"] for line in lines),
-        ideal_speedup=ideal,
-        engine_efficiency=measured / ideal if ideal else None,
-        peak_memory_bytes=max(memory) if memory else None,
-        energy_joules_per_sample=statistics.fmean(energy) if energy else None,
-    )
-    seconds = [line["seconds"] for line in lines]
-    row.seconds_p95 = float(np.quantile(seconds, 0.95)) if len(seconds) >= TAIL else None
-    row.outputs_per_second = _rate(len(lines), seconds)
-    tokens = sum(output_tokens(line["stats"]) for line in lines)
-    row.tokens_per_second = _rate(tokens, [line["decode_seconds"] for line in lines])
-    row.accepted_lengths = accepted_lengths(total)
-    for name, each in network_calls(total).items():
-        setattr(row, name, each)
-    count_sibling(row, total)
-    if len(lines) >= FEWEST_PAIRS and any(total.calls):
-        emitted = [sum(line["stats"]["emitted"]) for line in lines]
-        calls = [sum(line["stats"]["calls"]) for line in lines]
+    if ideals:
+        row.ideal_speedup = statistics.median(ideals)
+        row.engine_efficiency = measured / row.ideal_speedup
+    if memory := [line["peak_memory"] for line in lines if line["peak_memory"] is not None]:
+        row.peak_memory_bytes = max(memory)
+    if energy := [line["energy"] for line in lines if line["energy"] is not None]:
+        row.energy_joules_per_sample = statistics.fmean(energy)
+    whole, decoding = ([line[what] for line in lines] for what in ("seconds", "decode_seconds"))
+    row.seconds_median, row.decode_seconds_median = map(statistics.median, (whole, decoding))
+    row.seconds_p95 = float(np.quantile(whole, 0.95)) if len(whole) >= TAIL else None
+    row.outputs_per_second = _rate(len(lines), whole)
+    row.tokens_per_second = _rate(sum(output_tokens(line["stats"]) for line in lines), decoding)
+    emitted, calls = ([sum(line["stats"][n]) for line in lines] for n in ("emitted", "calls"))
+    if len(lines) >= FEWEST_PAIRS and any(calls):
         row.mean_acceptance_length_ci95 = quotient_interval(emitted, calls)
     if lines is not plain:
         row.speedup_median, row.speedup_ci95 = measured, interval
-        whole = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]
-        row.speedup_end_to_end_median, row.speedup_end_to_end_ci95 = _ratio(whole)
+        ends = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]
+        row.speedup_end_to_end_median, row.speedup_end_to_end_ci95 = _ratio(ends)
     return row
 
 

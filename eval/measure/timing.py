@@ -1,12 +1,11 @@
-"""Paired timing: methods take turns prompt by prompt in one process, ratios are taken in pairs."""
+"""Paired timing: variants take turns prompt by prompt in one process, ratios are taken in pairs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +13,7 @@ import torch
 from ...engine.stats import SpecStats
 from ...methods import SpecConfig
 from ...pipelines.notices import timed_apart
-from ...pipelines.video.stats import VideoStats
-from ..variants import Variant
+from ..variants import MethodVariant, unchanged
 from .meters import EnergyMeter, PeakMemory
 
 
@@ -38,8 +36,8 @@ class Sample:
 
     @property
     def decode_seconds(self) -> float:
-        """Seconds in the token loop; of video, whose blocks are seen as they are made, all."""
-        return self.seconds if isinstance(self.stats, VideoStats) else self.stats.loop_seconds
+        """Those that speed is measured by."""
+        return self.stats.decode_seconds(self.seconds)
 
 
 def timed(
@@ -60,33 +58,6 @@ def rotated(names: Iterable[str], turn: int) -> list[str]:
     return order[at:] + order[:at]
 
 
-def in_turn(
-    pipe: Any,
-    arms: Mapping[str, Variant],
-    prompt: str | list[str],
-    seed: int,
-    turn: int,
-    on_sample: Callable[[], object] = lambda: None,
-) -> dict[str, Sample]:
-    """One prompt, or one batch, by every arm; `turn` rotates the order.
-
-    Row b has seed `seed + b`, and the arm's shift. The result is in the order in which they ran.
-    """
-    before, samples = pipe.speculation, {}
-    try:
-        for name in rotated(arms, turn):
-            arm, rows = arms[name], 1 if isinstance(prompt, str) else len(prompt)
-            pipe.enable_speculation(arm.config)
-            first = seed + arm.shift
-            generator = [torch.Generator().manual_seed(first + row) for row in range(rows)]
-            run = partial(pipe, prompt, generator=generator, **arm.call)
-            samples[name] = timed(pipe.device, prompt, first, run)
-            on_sample()
-    finally:
-        pipe.enable_speculation(before)
-    return samples
-
-
 def paired_runs(
     pipe: Any,
     methods: dict[str, SpecConfig],
@@ -101,18 +72,22 @@ def paired_runs(
     Args:
         pipe: a pipeline with `enable_speculation`.
         methods: configurations by name.
-        prompts: one sample each, or a batch; prompt i uses seed `seed + i` in every method.
+        prompts: one sample each, or a batch; prompt i uses seed `seed + i` in every method, and row
+            b of a batch `seed + i + b`.
         call: keyword arguments of every pipeline call.
         warmup: calls per method that are not counted.
         on_sample: called after every call, of the warm-up too.
     """
-    arms = {name: Variant(config, call) for name, config in methods.items()}
     samples: dict[str, list[Sample]] = {name: [] for name in methods}
-    for i in range(-warmup, len(prompts)):
-        at = max(i, 0)
-        with timed_apart() if i < 0 or len(arms) > 1 else nullcontext():
-            ran = in_turn(pipe, arms, prompts[at], seed + at, i, on_sample)
-        for name, sample in ran.items():
-            if i >= 0:
-                samples[name].append(sample)
+    with unchanged(pipe):
+        for i in range(-warmup, len(prompts)):
+            first, prompt = seed + max(i, 0), prompts[max(i, 0)]
+            seeds = range(first, first + (1 if isinstance(prompt, str) else len(prompt)))
+            with timed_apart() if i < 0 or len(methods) > 1 else nullcontext():
+                for name in rotated(methods, i):
+                    run = MethodVariant(pipe, methods[name]).prepare(prompt, seeds, call)
+                    sample = timed(pipe.device, prompt, first, run)
+                    on_sample()
+                    if i >= 0:
+                        samples[name].append(sample)
     return samples

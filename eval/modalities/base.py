@@ -1,23 +1,17 @@
-"""The seam between a run, which knows of units and folders, and what a modality does in them."""
+"""Modalities by name, and what passes between one and a run, which knows of units and folders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...errors import InputError
-from ...methods import Modality as Name
-from ...methods import SpecConfig, serving
 from ...registry import Registry
-from ..methods import parse_methods
+from ..schema import MethodResult
 
 if TYPE_CHECKING:
-    from ..run.job import Job, Outcome, Plan, Unit
-    from ..run.run_folder import RunFolder
-    from ..schema import MethodResult
-    from ..suite import Suite
+    from .modality import Modality
+
+Rows = dict[str, MethodResult]  # of the report, by name
 
 
 class PromptItem(Protocol):
@@ -38,13 +32,6 @@ class PromptItem(Protocol):
         """All that its samples depend on; JSON."""
 
 
-class Bench(Protocol):
-    """Does units with one pipeline, and holds whatever judges the outputs."""
-
-    def run(self, unit: Unit) -> Outcome:
-        """A unit, whole."""
-
-
 @dataclass
 class Findings:
     """What a run's lines say.
@@ -56,76 +43,19 @@ class Findings:
         settings: numbers of prompts, calls and samples.
     """
 
-    rows: dict[str, MethodResult]
+    rows: Rows
     notes: list[str] = field(default_factory=list)
     costs: dict[str, dict[int, float]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+# fields of a suite that not every modality serves
 OPTIONS = ("calls", "sceptics", "again", "peers", "blank", "verdict")
-
-
-class Modality(Protocol):
-    """What a modality knows of measuring itself.
-
-    Attributes:
-        metrics: of single outputs or of sets, that its suites may name.
-        options: fields of a suite that it serves, of those that not all do: `OPTIONS`.
-    """
-
-    metrics: tuple[str, ...]
-    options: tuple[str, ...]
-
-    def arguments(self) -> set[str]:
-        """Keyword arguments of a pipeline call that a suite may set."""
-
-    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
-        """The items of a suite, or the user's own.
-
-        Raises:
-            InputError: there is no file, or a line of it is no item.
-        """
-
-    def open(self, model: str | None, device: str, device_map: str | None) -> Any:
-        """A pipeline; None: the embedded model's.
-
-        Raises:
-            InputError: it can't be loaded.
-        """
-
-    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
-        """What is measured where nobody chooses.
-
-        Args:
-            pipe: the pipeline; None: it is loaded elsewhere.
-            call: arguments of its calls.
-        """
-
-    def check(self, job: Job, todo: Plan, pipe: Any) -> None:
-        """Raise an `InputError` if the job can't be done; before any work.
-
-        Args:
-            pipe: the job's pipeline; None: it is loaded elsewhere.
-        """
-
-    def rows(self, job: Job) -> list[str]:
-        """The names of the report's rows, the baseline first."""
-
-    def first(self, job: Job) -> list[Unit]:
-        """Units that come before speed and quality."""
-
-    def bench(self, job: Job, pipe: Any) -> Bench:
-        """Who does the units of a job."""
-
-    def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
-        """The rows of the report, from the run's folder."""
-
-
 MODALITIES = Registry(
     "pipeline",
     {
         "image": "mmspec.eval.modalities.image:ImageModality",
-        "vlm": "mmspec.eval.modalities.vlm:VlmModality",
+        "vlm": "mmspec.eval.modalities.vlm.modality:VlmModality",
         "continuous": "mmspec.eval.modalities.continuous:ContinuousModality",
         "video": "mmspec.eval.modalities.video:VideoModality",
     },
@@ -136,22 +66,3 @@ def modality(name: str) -> Modality:
     """The modality called `name`."""
     made: Modality = MODALITIES.get(name)()
     return made
-
-
-def runnable(modality: Name, check: Callable[[SpecConfig], None] | None) -> tuple[str, ...]:
-    """The methods of a modality that a check lets pass.
-
-    Args:
-        check: raises an `InputError` for a configuration that the pipeline can't run; None: the
-            pipeline is loaded elsewhere.
-    """
-    if check is None:
-        raise InputError("say which --methods to measure: what can run is known to workers only")
-    found = []
-    for name, config in parse_methods(tuple(serving(modality))).items():
-        try:
-            check(config)
-        except InputError:
-            continue
-        found.append(name)
-    return tuple(found)

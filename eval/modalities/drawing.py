@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+import time
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
+from ...errors import InputError
 from ..data.prompts import load_prompts
-from ..environment import dtype_name, environment
-from ..measure.ideal_speedup import BareCosts
-from ..measure.quality import QualityWorker, quality_rows
-from ..measure.scorers import check_files
-from ..measure.speed import WARMUP, SpeedWorker, mean_costs, noise_notes, speed_rows
+from ..files import png_bytes
+from ..measure.scorers import PictureScorer, check_files, make_scorers
 from ..metrics.table import METRICS
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
-from ..run.samples import SampleLog
-from ..schema import MethodResult
+from ..run.samples import Line
 from ..suite import Suite
-from ..variants import AGAIN, arm_names, label
-from .base import Findings, PromptItem
+from ..variants import MethodVariant, method_variant, unchanged
+from .base import PromptItem, Rows
+from .bench import Bench, Judged
 from .image_sets import compare_sets
+from .modality import Modality
 
 
-class DrawingModality(ABC):
+class DrawingModality(Modality):
     """The part of `Modality` that does not depend on what a picture's tokens are."""
 
     metrics = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
@@ -41,90 +42,75 @@ class DrawingModality(ABC):
         if pipe is not None:
             self.check_rows(job, pipe)
 
-    @abstractmethod
     def check_rows(self, job: Job, pipe: Any) -> None:
         """Raise an `InputError` if a pipeline can't draw a job's rows."""
+        for name in job.rows:
+            variant = method_variant(job, name, pipe)
+            try:
+                self.check_call(pipe, variant.config, {**job.call, **variant.own})
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
 
-    def rows(self, job: Job) -> list[str]:
-        """See `Modality.rows`."""
-        return arm_names(job)
-
-    def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
-        """See `Modality.findings`."""
-        log, names = folder.log, arm_names(job)
-        found = Findings({})
-        if todo.quality:
-            judged = log.of("quality")
-            found.rows = quality_rows(judged, log.of("counts"), names, job.suite.decides)
-            found.notes += compare_sets(job, folder, found.rows)
-            found.settings["quality_prompts"] = len({line["prompt"] for line in judged})
-        if todo.speed:
-            lines = log.of("speed")
-            timed = speed_rows(lines, names)
-            found.costs = mean_costs(lines)
-            found.rows = {name: _joined(timed[name], found.rows.get(name)) for name in names}
-            found.settings["warmup_calls"] = WARMUP
-        self.label(job, found.rows, log)
-        if todo.speed:
-            own = {name: row for name, row in found.rows.items() if name != AGAIN}
-            found.notes += noise_notes(log.of("speed"), own)
-        return found
-
-    def label(self, job: Job, rows: Mapping[str, MethodResult], log: SampleLog) -> None:
-        """Say what each row is."""
-        for name, row in rows.items():
-            label(job, name, row)
+    def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
+        """See `Modality.complete`: distances between sets of pictures."""
+        return compare_sets(job, folder, rows) if folder.log.of("quality") else []
 
 
-class DrawingBench:
-    """See `Bench`; workers are made when first needed."""
-
-    def __init__(self, job: Job, pipe: Any) -> None:
-        self.job, self.pipe = job, pipe
+class DrawingBench(Bench):
+    """See `Bench`: pictures, whose judges are made when first needed."""
 
     def run(self, unit: Unit) -> Outcome:
         """See `Bench.run`."""
-        if unit.kind == "speed":
-            return self._speed.run(unit)
-        if unit.kind == "quality":
-            return self._quality.run(unit)
-        machine = environment(self.pipe.device)
-        machine |= {"dtype": dtype_name(self.pipe.dtype), "resolution": self.resolution()}
-        line = {"kind": "target", "entropy": self.entropy(unit.count), "environment": machine}
-        return Outcome(unit, [line])
+        with unchanged(self.pipe):
+            return super().run(unit)
+
+    def make_variant(self, name: str) -> MethodVariant:
+        """See `Bench.make_variant`."""
+        return method_variant(self.job, name, self.pipe)
+
+    def inputs(self, indices: range) -> list[str]:
+        """See `Bench.inputs`: prompts."""
+        return [self.job.prompt(index).prompt for index in indices]
+
+    def judged(self, items: Sequence[Any], out: Any) -> list[Judged]:
+        """See `Bench.judged`; the judges' time is a phase of the call's."""
+        started = time.perf_counter()
+        found = self.scores(items, self.outputs(out))
+        out.stats.seconds["reward"] = time.perf_counter() - started
+        return found
+
+    def shown(self, outcome: Outcome, name: str, row: int, inputs: Any, out: Any) -> Line:
+        """See `Bench.shown`: the picture."""
+        place = f"pictures/{name}/{outcome.unit.first + row:05d}.png"
+        outcome.files[place] = png_bytes(self.picture(out, row))
+        return {"picture": place}
 
     def resolution(self) -> str:
-        """Of what is drawn: pixels down and across."""
+        """See `Bench.resolution`."""
         side = self.job.call.get("height") or self.pipe.default_size
         return f"{side}×{side} px"
 
-    def entropy(self, count: int) -> float | None:
-        """Of the target's laws on the first `count` samples; None: it has none that are counted."""
-        return None
+    def outputs(self, out: Any) -> Any:
+        """What a call drew, in the order of its prompts."""
+        return out.images
 
-    def costs(self) -> Mapping[str, BareCosts] | None:
-        """Of bare forward passes by network; None: they are not timed."""
-        return None
+    def picture(self, out: Any, row: int) -> Image.Image:
+        """What a reader is shown of an output."""
+        shown: Image.Image = self.outputs(out)[row]
+        return shown
+
+    def scores(self, items: Sequence[Any], outputs: Any) -> list[Judged]:
+        """Scores by metric of every output, and what is wrong with it."""
+        scored = {name: scorer(items, outputs) for name, scorer in self.scorers.items()}
+        return [
+            (
+                {name: many[row][0] for name, many in scored.items()},
+                "; ".join(many[row][1] for many in scored.values() if many[row][1]),
+            )
+            for row in range(len(items))
+        ]
 
     @cached_property
-    def _speed(self) -> SpeedWorker:
-        return SpeedWorker(self.job, self.pipe, self.costs())
-
-    @cached_property
-    def _quality(self) -> QualityWorker:
-        return QualityWorker(self.job, self.pipe)
-
-
-def _joined(timed: MethodResult, judged: MethodResult | None) -> MethodResult:
-    """One row from both measurements: what is counted from the judged samples, which are more."""
-    if judged is None:
-        return timed
-    for name in (
-        *("n", "nfe_per_sample", "target_tokens_per_sample", "mean_acceptance_length"),
-        *("sibling_calls_per_sample", "accepted_lengths"),
-    ):
-        setattr(timed, name, getattr(judged, name))
-    timed.acceptance_by_position = judged.acceptance_by_position
-    timed.quality = judged.quality
-    timed.phase_seconds |= {p: t for p, t in judged.phase_seconds.items() if p == "reward"}
-    return timed
+    def scorers(self) -> dict[str, PictureScorer]:
+        """The suite's metrics of single pictures, by name."""
+        return make_scorers(self.job)

@@ -3,88 +3,88 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
-from ...methods import serving
+from ...methods import SpecConfig, serving
 from ...pipelines.image.pipeline import ImagePipeline
-from ..measure.ideal_speedup import BareCosts
+from ..measure.ideal_speedup import BareCosts, ideal_seconds
 from ..measure.quality import target_entropy
 from ..measure.speed import bare_costs
+from ..measure.timing import Sample
 from ..measure.variation import summarize, tv_per_step
-from ..run.job import Job, Outcome, Plan, Unit
+from ..run.job import Job, Outcome, Unit
 from ..run.run_folder import RunFolder
-from .base import Findings
+from ..run.samples import Line
+from .base import Rows
 from .drawing import DrawingBench, DrawingModality
-
-ENTROPY_SAMPLES = 24
-
-
-class ImageModality(DrawingModality):
-    """See `Modality`."""
-
-    def arguments(self) -> set[str]:
-        """See `Modality.arguments`."""
-        taken = set(inspect.signature(ImagePipeline.__call__).parameters)
-        laws = set(inspect.signature(ImagePipeline.token_laws).parameters)  # these are measured too
-        return taken & laws - {"self", "prompt"}
-
-    def open(self, model: str | None, device: str, device_map: str | None) -> Any:
-        """See `Modality.open`."""
-        pipe: Any = ImagePipeline.from_pretrained(model, device_map=device_map)
-        if device_map is None:
-            pipe.to(device)
-        pipe.set_progress_bar_config(disable=True)
-        return pipe
-
-    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
-        """See `Modality.methods`: all there are."""
-        return tuple(serving("image"))
-
-    def check_rows(self, job: Job, pipe: Any) -> None:
-        """See `DrawingModality.check_rows`."""
-        for config in job.configs.values():
-            pipe.check_speculation(config)
-        pipe.network(job.call.get("height"), None)
-
-    def first(self, job: Job) -> list[Unit]:
-        """See `Modality.first`: the target's laws, and what the rules make of them."""
-        drafting = [name for name in job.configs if name != "plain"]
-        target = Unit("target", 0, min(ENTROPY_SAMPLES, len(job.prompts)))
-        return [target, *(Unit("variation", method=name) for name in drafting)]
-
-    def bench(self, job: Job, pipe: Any) -> ImageBench:
-        """See `Modality.bench`."""
-        return ImageBench(job, pipe)
-
-    def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
-        """See `Modality.findings`."""
-        found = super().findings(job, todo, folder)
-        for line in folder.log.of("variation"):
-            found.rows[line["method"]].tv_per_step = summarize(line["values"])
-        return found
 
 
 class ImageBench(DrawingBench):
     """See `Bench`."""
 
-    def run(self, unit: Unit) -> Outcome:
-        """See `Bench.run`."""
-        if unit.kind != "variation":
-            return super().run(unit)
-        values = tv_per_step(self.pipe, self.job, self.job.configs[unit.method])
-        return Outcome(unit, [{"kind": "variation", "method": unit.method, "values": values}])
+    def variation(self, outcome: Outcome) -> None:
+        """Tell what a method's rule makes of the target's laws."""
+        name = outcome.unit.method
+        values = tv_per_step(self.pipe, self.job, self.job.configs[name])
+        outcome.lines.append({"kind": "variation", "method": name, "values": values})
 
     def resolution(self) -> str:
-        """See `DrawingBench.resolution`."""
+        """See `Bench.resolution`."""
         family = self.pipe.image_model(self.pipe.network(self.job.call.get("height"), None)[0])
         side = self.job.call.get("height")
         height, width = (side, side) if side else family.default_size
         return f"{height}×{width} px"
 
-    def entropy(self, count: int) -> float:
-        """See `DrawingBench.entropy`."""
-        return target_entropy(self.pipe, self.job, count)
+    def entropy(self, indices: range) -> float:
+        """See `Bench.entropy`."""
+        return target_entropy(self.pipe, self.job, len(indices))
 
+    @cached_property
     def costs(self) -> dict[str, BareCosts]:
-        """See `DrawingBench.costs`."""
+        """Of bare forward passes, by network."""
         return bare_costs(self.pipe, self.job.call)
+
+    def bare(self, name: str, sample: Sample) -> Line:
+        """See `Bench.bare`; of a batch nothing is measured."""
+        if isinstance(sample.prompt, list):
+            return {}
+        for costs in self.costs.values():
+            costs.renew()  # a machine's speed drifts: the ideal is measured beside each sample
+        config, drafter = self.make_variant(name).config, self.costs.get("drafter")
+        bare = ideal_seconds(config, sample.stats, self.costs["target"], drafter)
+        spent = {who: dict(sorted(costs.now.items())) for who, costs in self.costs.items()}
+        return {"bare_seconds": bare, "costs": spent}
+
+
+class ImageModality(DrawingModality):
+    """See `Modality`."""
+
+    pipeline = ImagePipeline
+    entropy_samples = 24
+    bench = ImageBench
+
+    def arguments(self) -> set[str]:
+        """See `Modality.arguments`: those of laws as well, for these are measured too."""
+        return super().arguments() & set(inspect.signature(ImagePipeline.token_laws).parameters)
+
+    def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
+        """See `Modality.methods`: all there are."""
+        return tuple(serving("image"))
+
+    def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
+        """See `Modality.check_call`."""
+        pipe.check_speculation(config)
+        pipe.network(call.get("height"), None)
+
+    def first(self, job: Job) -> list[Unit]:
+        """See `Modality.first`: the target's laws, and what the rules make of them."""
+        drafting = [name for name in job.configs if name != "plain"]
+        return [*super().first(job), *(Unit("variation", method=name) for name in drafting)]
+
+    def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
+        """See `Modality.complete`: what the rules make of the laws."""
+        for line in folder.log.of("variation"):
+            rows[line["method"]].tv_per_step = summarize(line["values"])
+        return super().complete(job, folder, rows)

@@ -13,6 +13,7 @@ from ...methods import SpecConfig
 from ..measure.bootstrap import FEWEST_PAIRS
 from ..modalities.base import PromptItem, modality
 from ..suite import Suite
+from ..variants import row_name
 from .samples import Line
 
 QUALITY_BATCH = 24  # rows of a quality call
@@ -48,9 +49,15 @@ class Job:
     threads: int = 1
 
     @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """Names of rows by way to call; rows are compared within it, with the first of them."""
+        names = modality(self.suite.pipeline).variants(self)
+        return {call: [row_name(name, call) for name in names] for call in self.calls}
+
+    @property
     def rows(self) -> list[str]:
         """The names of the report's rows."""
-        return modality(self.suite.pipeline).rows(self)
+        return [name for names in self.groups.values() for name in names]
 
     @property
     def calls(self) -> dict[str, dict[str, Any]]:
@@ -84,6 +91,11 @@ class Unit:
     first: int = 0
     count: int = 1
     method: str = ""
+
+    @property
+    def indices(self) -> range:
+        """Of its samples."""
+        return range(self.first, self.first + self.count)
 
     @property
     def key(self) -> str:

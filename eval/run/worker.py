@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ...pipelines.notices import timed_apart
-from ..modalities.base import Bench, modality
+from ..modalities.base import modality
+from ..modalities.bench import Bench
 from .job import Job, Outcome, Unit
 
 

@@ -127,8 +127,8 @@ class GenerationView(ABC):
             (self.unit, f"{len(self.made)}{of}"),
             ("seconds", f"{stats.loop_seconds:.2f}"),
         ]
-        if stats.sibling_calls:
-            rows.append(("calls of the sibling", str(sum(stats.sibling_calls))))
+        if sibling := stats.per_sample(shared=True).get("sibling_calls_per_sample"):
+            rows.append(("calls of the sibling", f"{sibling * stats.samples:.0f}"))
         if sum(stats.calls):
             rows.append(self.calls(stats))
         if sum(stats.drafted):

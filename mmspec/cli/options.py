@@ -14,7 +14,7 @@ from ..files import read_object, to_json
 from ..progress import say
 
 if TYPE_CHECKING:
-    from ..eval.modalities.base import Modality
+    from ..eval.modalities.modality import Modality
 
 _LOADING = "loading the model"
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from typing import Any
 
 from .draft import Draft, Verdict
 from .laws import Contract
 
 _ROWS = ("calls", "drafted", "accepted", "emitted", "target_tokens")  # a number a row
-_TOLD = ("sibling_calls", "visual_tokens", "draft_visual_tokens", "branches")  # by pipelines
+
+# of a field whose entry i counts draft position, or step, i: merging adds it place by place
+BY_POSITION = {"by_position": True}
 
 
 class _Phase:
@@ -34,6 +37,9 @@ class _Phase:
 class SpecStats:
     """What a batch of generations took.
 
+    A modality that counts more than tokens has a subclass beside its pipeline, which declares the
+    fields that it adds: they are merged, logged and read by their types.
+
     Attributes:
         method, contract: what ran and what it promises.
         calls: verify calls of the target that each row took part in (its NFE); prefill is apart.
@@ -45,11 +51,7 @@ class SpecStats:
         alone: calls for a round without a draft: plain decoding.
         seconds: wall-clock per phase: prefill, draft, target, verify, resample (local rules),
             update, the pipeline's own.
-        sibling_calls: calls of a smaller model that drew a small picture first, per row.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
-        visual_tokens: columns of pictures in the target's prompt, per row.
-        draft_visual_tokens: those that a drafter reads which sees them, per row.
-        branches: weights by which a draft head's compressor chose among its branches, per row.
         fault: why the drafter was given up in the middle; None: it was not.
     """
 
@@ -60,16 +62,12 @@ class SpecStats:
     accepted: list[int] = field(default_factory=list)
     emitted: list[int] = field(default_factory=list)
     target_tokens: list[int] = field(default_factory=list)
-    judged_at: list[int] = field(default_factory=list)
-    accepted_at: list[int] = field(default_factory=list)
+    judged_at: list[int] = field(default_factory=list, metadata=BY_POSITION)
+    accepted_at: list[int] = field(default_factory=list, metadata=BY_POSITION)
     rounds: list[int] = field(default_factory=list)
     alone: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    sibling_calls: list[int] = field(default_factory=list)
     own_drafts: float = 0.0
-    visual_tokens: list[int] = field(default_factory=list)
-    draft_visual_tokens: list[int] = field(default_factory=list)
-    branches: list[dict[str, float]] = field(default_factory=list)
     fault: str | None = None
 
     def start(self, rows: int) -> None:
@@ -144,22 +142,35 @@ class SpecStats:
         return total
 
     def _add(self, other: SpecStats) -> None:
-        for name in (*_ROWS, *_TOLD, "rounds"):
-            getattr(self, name).extend(getattr(other, name))
-        for name in ("judged_at", "accepted_at"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            mine += [0] * (len(theirs) - len(mine))
-            for position, count in enumerate(theirs):
-                mine[position] += count
-        self.own_drafts += other.own_drafts
-        self.alone += other.alone
-        self.fault = self.fault or other.fault
-        for phase, seconds in other.seconds.items():
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+        for f in fields(self):
+            mine, theirs = getattr(self, f.name), getattr(other, f.name)
+            if "by_position" in f.metadata:
+                mine = [sum(pair) for pair in zip_longest(mine, theirs, fillvalue=0)]
+            elif isinstance(mine, dict):
+                mine |= {name: mine.get(name, 0.0) + value for name, value in theirs.items()}
+            elif isinstance(mine, str | None):
+                mine = mine or theirs
+            else:  # rows behind rows, or sums
+                mine += theirs
+            setattr(self, f.name, mine)
 
     def phase(self, name: str) -> _Phase:
         """A context manager that adds the time of its block to `seconds[name]`."""
         return _Phase(self.seconds, name)
+
+    @property
+    def samples(self) -> int:
+        """Outputs that are counted."""
+        return len(self.calls)
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds by what they went to, as reports show them."""
+        return dict(sorted(self.seconds.items()))
+
+    def decode_seconds(self, whole: float) -> float:
+        """Of a call's `whole` seconds those that speed is measured by: the loop's."""
+        return self.loop_seconds
 
     @property
     def loop_seconds(self) -> float:
@@ -187,18 +198,25 @@ class SpecStats:
         pairs = zip(self.accepted_at, self.judged_at, strict=True)
         return [kept / judged if judged else 0.0 for kept, judged in pairs]
 
+    def of_sample(self, row: int) -> dict[str, Any]:
+        """What the log's line of an output says of its counters."""
+        return {"nfe": self.calls[row]}
+
+    def per_sample(self, shared: bool = False) -> dict[str, float]:
+        """Means per output, by the names that reports and `stats.json` have for them.
+
+        Args:
+            shared: outputs were made in batches, whose calls are no single output's.
+        """
+        read = sum(self.target_tokens) / max(1, len(self.calls))
+        return {"nfe_per_sample": self.nfe, "target_tokens_per_sample": read}
+
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for `stats.json`."""
         return {
             "method": self.method,
             "contract": self.contract,
-            "nfe_per_sample": self.nfe,
-            "target_tokens_per_sample": sum(self.target_tokens) / max(1, len(self.calls)),
-            "sibling_calls_per_sample": sum(self.sibling_calls) / max(1, len(self.calls)),
-            "visual_tokens_per_sample": sum(self.visual_tokens) / max(1, len(self.calls)),
-            "draft_visual_tokens_per_sample": sum(self.draft_visual_tokens)
-            / max(1, len(self.calls)),
-            "branches": self.branches,
+            **self.per_sample(shared=True),
             "mean_acceptance_length": self.mean_acceptance_length,
             "acceptance_by_position": self.acceptance_by_position,
             "drafted": sum(self.drafted),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import zip_longest
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ...engine.stats import SpecStats
+from ...engine.stats import BY_POSITION, SpecStats
 
 
 @dataclass
@@ -38,8 +36,8 @@ class ContinuousStats(SpecStats):
     drafter_backbone_calls: int = 0
     drafter_head_calls: int = 0
     drafter_head_rows: int = 0
-    judged_by_step: list[int] = field(default_factory=list)
-    stood_by_step: list[int] = field(default_factory=list)
+    judged_by_step: list[int] = field(default_factory=list, metadata=BY_POSITION)
+    stood_by_step: list[int] = field(default_factory=list, metadata=BY_POSITION)
 
     def observe(
         self,
@@ -48,11 +46,14 @@ class ContinuousStats(SpecStats):
         reach: list[int],
         accepted: list[int],
         counts: list[int],
-        calls: int = 1,
-        again: Sequence[int] = (),
+        *more: Any,
+        **named: Any,
     ) -> None:
-        reach = nodes  # drafts are chains, whose reach is not told where nodes stand each by itself
-        for done, depth, kept, count in zip(self.emitted, reach, accepted, counts, strict=True):
+        """See `SpecStats.observe`.
+
+        Drafts are chains, whose reach is not told where nodes stand each by itself: it is `nodes`.
+        """
+        for done, depth, kept, count in zip(self.emitted, nodes, accepted, counts, strict=True):
             judged = min(count, depth)
             grow = done + judged - len(self.judged_by_step)
             self.judged_by_step += [0] * grow
@@ -60,7 +61,7 @@ class ContinuousStats(SpecStats):
             for n in range(judged):
                 self.judged_by_step[done + n] += 1
                 self.stood_by_step[done + n] += n < kept
-        super().observe(width, nodes, reach, accepted, counts, calls, again)
+        super().observe(width, nodes, nodes, accepted, counts, *more, **named)
 
     def observe_backbone(self, rows: int) -> None:
         """Count one call of the target's backbone."""
@@ -95,31 +96,30 @@ class ContinuousStats(SpecStats):
             setattr(other, name, [0] * walked + getattr(other, name))
         self._add(other)
 
-    def _add(self, other: SpecStats) -> None:
-        super()._add(other)
-        assert isinstance(other, ContinuousStats)
-        for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _STEPS:
-            both = zip_longest(getattr(self, name), getattr(other, name), fillvalue=0)
-            setattr(self, name, [sum(pair) for pair in both])
+    @property
+    def samples(self) -> int:
+        return self.pictures
 
     @property
     def loop_seconds(self) -> float:
         return super().loop_seconds + self.seconds.get("backbone", 0.0)
 
+    def of_sample(self, row: int) -> dict[str, Any]:
+        return {}  # rows are no pictures
+
+    def per_sample(self, shared: bool = False) -> dict[str, float]:
+        means = super().per_sample(shared)
+        for name in () if shared else _TOLD:
+            means[f"{name}_per_sample"] = getattr(self, name) / self.pictures
+        return means
+
     def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), **{n: getattr(self, n) for n in (*_COUNTS, *_STEPS)}}
+        own = (f.name for f in fields(self)[len(fields(SpecStats)) :])
+        return {**super().as_dict(), **{name: getattr(self, name) for name in own}}
 
 
-_COUNTS = (
-    "pictures",
-    "backbone_calls",
-    "backbone_rows",
-    "head_calls",
-    "head_rows",
-    "drafter_backbone_calls",
-    "drafter_head_calls",
-    "drafter_head_rows",
-)
 _STEPS = ("judged_by_step", "stood_by_step")
+_TOLD = (
+    *("head_calls", "head_rows", "backbone_calls"),
+    *("drafter_head_calls", "drafter_backbone_calls"),
+)

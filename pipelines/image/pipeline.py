@@ -18,7 +18,6 @@ from ...engine.draft import Interrupted
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
 from ...engine.protocols import Engine
-from ...engine.stats import SpecStats
 from ...errors import InputError
 from ...methods import ResolvedConfig
 from ...methods.parts.pictures import MultiscaleOptions
@@ -46,6 +45,7 @@ from ..base import SpeculativePipeline, locate
 from ..device_map import placement
 from ..loading import WHERE, DeviceMap, Loading
 from ..prompts import classes
+from .stats import ImageStats
 from .token_pipeline import Drawing, TokenImagePipeline
 from .transformers_pipeline import TransformersImagePipeline, is_transformers_folder
 
@@ -191,7 +191,7 @@ class ImagePipeline(TokenImagePipeline):
         return made
 
     def scaled_up(
-        self, drawing: Drawing, config: ResolvedConfig, stats: SpecStats
+        self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Callable[[], Tensor]:
         family = self.image_model(self.sibling)
         small, grid = family.grid(*family.default_size), drawing.grid
@@ -220,7 +220,7 @@ class ImagePipeline(TokenImagePipeline):
                 ConstantLength(_WINDOW),
                 ProductionCoins(seeds, self.device),
             )
-            drawn = SpecStats()
+            drawn = ImageStats()
             context = run(
                 engine,
                 len(seeds),

@@ -23,7 +23,6 @@ from ...engine.draft import Context
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
 from ...engine.protocols import Engine, Target
-from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...errors import InputError
 from ...methods import ResolvedConfig
@@ -41,6 +40,7 @@ from ..notices import Notices
 from ..output import ImageOutput
 from ..parts import nearest_codes, token_offers
 from ..prompts import Labels, captions_of, check_count, negatives
+from .stats import ImageStats
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
@@ -118,7 +118,7 @@ class TokenImagePipeline(SpeculativePipeline):
         return_dict: bool = True,
         callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
         class_labels: Labels | None = None,
-    ) -> ImageOutput | tuple[Any, SpecStats]:
+    ) -> ImageOutput | tuple[Any, ImageStats]:
         """Draw pictures.
 
         Args:
@@ -157,7 +157,7 @@ class TokenImagePipeline(SpeculativePipeline):
             network = self.drafter
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
-        stats = SpecStats()
+        stats = ImageStats()
         self._interrupt = False
 
         with stats.phase("encode"):
@@ -266,7 +266,7 @@ class TokenImagePipeline(SpeculativePipeline):
         return laws if grid.free else laws[:, grid.forced < 0]
 
     def _engine(
-        self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: SpecStats
+        self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Engine:
         """Target, drafter, rule, length and coins of one generation."""
         grid, warp = drawing.grid, drawing.warp
@@ -314,7 +314,7 @@ class TokenImagePipeline(SpeculativePipeline):
         raise InputError(f"this family has no component {name!r}")
 
     def scaled_up(
-        self, drawing: Drawing, config: ResolvedConfig, stats: SpecStats
+        self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Callable[[], Tensor]:
         """What draws pictures small and scales them up to tokens `[B, L]`: `MultiScaleDrafter`'s.
 

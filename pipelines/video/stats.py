@@ -75,16 +75,17 @@ class VideoStats(SpecStats):
         makers = [maker for clip in self.made_by for maker in clip]
         return makers.count("drafter") / max(1, len(makers))
 
-    def _add(self, other: SpecStats) -> None:
-        super()._add(other)
-        assert isinstance(other, VideoStats)
-        for name, seconds in other.parts.items():
-            self.parts[name] = self.parts.get(name, 0.0) + seconds
-        self.made_by += other.made_by
-        self.rewards += other.rewards
-        self.unjudged += other.unjudged
-        self.reason = self.reason or other.reason
-        self.wasted += other.wasted
+    @property
+    def phases(self) -> dict[str, float]:
+        """The parts of the phases, and the reading of prompts."""
+        return {"encode": self.seconds.get("encode", 0.0), **self.parts}
+
+    def decode_seconds(self, whole: float) -> float:
+        """All of a call: blocks are seen as they are made."""
+        return whole
+
+    def of_sample(self, row: int) -> dict[str, Any]:
+        return {**super().of_sample(row), "made_by": self.made_by[row]}
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -9,7 +9,6 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ...draft.feature.head_model import head_decoder, head_model
-from ...engine.stats import SpecStats
 from ...errors import InputError
 from ...methods import ResolvedConfig
 from ...methods.parts.heads import BranchOptions
@@ -24,6 +23,7 @@ from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
 from .request import Request
+from .stats import VlmStats
 from .visual_compression import PictureShortener
 
 # most rows that one of two models of the same tokenizer has beyond the other: vocabularies are
@@ -188,7 +188,7 @@ class Drafting:
         prompt: EncodedPrompt,
         given: Mapping[str, Any],
         own: Mapping[str, Any] | None,
-        stats: SpecStats,
+        stats: VlmStats,
     ) -> GuidedDecoder | None:
         """What drafts in one generation; None: no network of its own.
 
@@ -211,7 +211,7 @@ class Drafting:
         stats.draft_visual_tokens = visual_tokens(seen)
         return request.guided(self.drafter, seen, self.scratch, config.ranks)
 
-    def tell(self, stats: SpecStats) -> None:
+    def tell(self, stats: VlmStats) -> None:
         """What a head made of the pictures of the last generation."""
         if isinstance(self._head, FeatureHeadDecoder):
             rows = len(stats.calls)  # those without a condition stand behind them

@@ -19,7 +19,6 @@ from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.loop import run
 from ...engine.protocols import Engine
-from ...engine.stats import SpecStats
 from ...errors import InputError, reason
 from ...methods import SpecConfig, config_of
 from ...models.heads.base import DraftHead
@@ -37,6 +36,7 @@ from ..parts import token_offers
 from ..stopping import Stops, StopStrings, StopText
 from .draft_networks import Drafting, visual_tokens
 from .request import Request, TokenStream
+from .stats import VlmStats
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
 _REFUSED = (
@@ -66,7 +66,7 @@ def enable_speculation(
 
     Prompts, lengths, warpers, guidance, seeds (`torch.manual_seed`) and outputs are those of
     transformers; what speculation can't honour it refuses. What a call took is in
-    `model.speculation_stats`, a `SpecStats`. Only this object is changed, not its class.
+    `model.speculation_stats`, a `VlmStats`. Only this object is changed, not its class.
 
     The model is tried out on a few tokens, and refused if it says something else over our cache
     than by itself. Afterwards it may be moved, cast, quantized, fine-tuned, wrapped in adapters,
@@ -236,7 +236,7 @@ class SpeculativeGeneration:
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
         request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
-        stats = SpecStats(method=self.config.method)
+        stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
         engine = self._engine(request, given, own, stops, stats)
         stats.contract = "lossy" if self.config.other_law else engine.rule.contract
@@ -272,7 +272,7 @@ class SpeculativeGeneration:
         given: Mapping[str, Any],
         own: Mapping[str, Any] | None,
         stops: Stops,
-        stats: SpecStats,
+        stats: VlmStats,
     ) -> Engine:
         """Target, drafter, rule, length and coins of one generation."""
         config, drafting = self.config, self.drafting
@@ -310,7 +310,7 @@ class SpeculativeGeneration:
             StopStrings(stops.text, request.ids) if stops.text is not None else None,
         )
 
-    def _learn(self, engine: Engine, stats: SpecStats, whole: bool) -> None:
+    def _learn(self, engine: Engine, stats: VlmStats, whole: bool) -> None:
         """Complete the statistics; say so if speculation did not pay, unless it was cut short."""
         guard, target = engine.drafter, engine.target
         if isinstance(guard, GuardedDrafter):

@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
 from ...engine.draft import Context
-from ...engine.stats import SpecStats
 from ...errors import InputError
 from ...files import atomic_folder
 from ...methods import ResolvedConfig, SpecConfig
@@ -29,6 +28,7 @@ from ..loading import DeviceMap, Loading
 from ..output import VlmOutput
 from .chat import Message, conversation
 from .generate import SpeculativeGeneration
+from .stats import VlmStats
 
 _COMPONENTS = ("model", "processor", "drafter", "drafter_processor", "heads")
 Opened: TypeAlias = Image.Image | str | Path | bytes | np.ndarray[Any, Any] | Tensor
@@ -165,7 +165,7 @@ class VlmPipeline(SpeculativePipeline):
         streamer: BaseStreamer | None = None,
         return_dict: bool = True,
         callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
-    ) -> VlmOutput | tuple[list[str], SpecStats]:
+    ) -> VlmOutput | tuple[list[str], VlmStats]:
         """Answer questions.
 
         Args:
@@ -219,7 +219,7 @@ class VlmPipeline(SpeculativePipeline):
             **inputs, max_new_tokens=max_new_tokens, streamer=streamer, **how
         )
         assert isinstance(rows, Tensor)
-        stats: SpecStats = self.model.speculation_stats
+        stats: VlmStats = self.model.speculation_stats
         answers = rows[:, inputs["input_ids"].shape[1] :]
         tokens = [row[:n].tolist() for row, n in zip(answers, stats.emitted, strict=True)]
         text = self.processor.batch_decode(tokens, skip_special_tokens=True)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mmspec.errors import InputError
-from mmspec.eval.data.picture_questions import read_asked
+from mmspec.eval.data.picture_questions import read_picture_questions
 from mmspec.worlds.shapes.exchanges import (
     draw,
     held_out_descriptions,
@@ -21,7 +21,7 @@ from mmspec.worlds.shapes.exchanges import (
 def test_the_worlds_questions_know_their_pictures_and_their_truth(tmp_path):
     lines = [*held_out_questions(1), *held_out_descriptions(4)]
     write_held_out(tmp_path / "asked.jsonl", lines)
-    items = read_asked(tmp_path / "asked.jsonl")
+    items = read_picture_questions(tmp_path / "asked.jsonl")
     assert [(i.prompt, i.tag, i.answer) for i in items] == [
         (line.question, line.kind, line.answer) for line in lines
     ]
@@ -40,7 +40,7 @@ def test_own_questions(tmp_path):
     known = {"image": "red.png", "question": "Which color?", "answer": "Red", "kind": "colors"}
     rows = [known, {"image": "red.png", "question": "And?"}]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first, second = read_asked(tmp_path / "own.jsonl")
+    first, second = read_picture_questions(tmp_path / "own.jsonl")
     assert first.picture(64).size == (9, 5)  # as it is
     assert (first.tag, first.scores("the red"), first.scores("blue")) == (
         "colors",
@@ -71,4 +71,4 @@ def test_own_questions(tmp_path):
 def test_lines_refused(tmp_path, line, said):
     (tmp_path / "own.jsonl").write_text(line)
     with pytest.raises(InputError, match=said):
-        read_asked(tmp_path / "own.jsonl")
+        read_picture_questions(tmp_path / "own.jsonl")

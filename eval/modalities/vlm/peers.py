@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 from transformers import GenerationMixin, PreTrainedModel
 
-from ...engine.stats import SpecStats
-from ...methods import SpecConfig
-from ...pipelines.vlm.pipeline import VlmPipeline
+from ....engine.stats import SpecStats
+from ....methods import SpecConfig
+from ....pipelines.vlm.pipeline import VlmPipeline
+from ...variants import RefusedError
 from .answers import Answers
 from .inputs import inputs_of
 
@@ -82,6 +83,14 @@ class Peer:
         text = pipe.processor.batch_decode([tokens], skip_special_tokens=True)
         stats = watch.stats(len(tokens), given["input_ids"].shape[1], ended)
         return Answers(text, [tokens], stats)
+
+    def answer_or_refuse(self, *given: Any) -> Answers:
+        """As `answer`; what transformers raises at models and options is a `RefusedError`."""
+        try:
+            return self.answer(*given)
+        except REFUSED as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise RefusedError(why) from error
 
 
 def peers(configs: Mapping[str, SpecConfig]) -> dict[str, Peer]:

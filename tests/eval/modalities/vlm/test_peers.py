@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmspec import SpecConfig
-from mmspec.eval.vlm.inputs import inputs_of
-from mmspec.eval.vlm.peers import Peer, peers
+from mmspec.eval.modalities.vlm.inputs import inputs_of
+from mmspec.eval.modalities.vlm.peers import Peer, peers
 
 CALLS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 1.0, "top_k": 20}}
 PEERS = {

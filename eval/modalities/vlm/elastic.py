@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine.stats import SpecStats
-from ...models.heads.specvlm import SpecVlmHead
+from ....models.heads.specvlm import SpecVlmHead
+from ....pipelines.vlm.stats import VlmStats
 
 SUM = "sum"  # several branches, each by its weight
 
@@ -49,7 +49,7 @@ class CompressorClock:
         self._spent += time.perf_counter() - self._since
 
 
-def chosen(stats: SpecStats, seconds: float) -> list[Chosen]:
+def chosen(stats: VlmStats, seconds: float) -> list[Chosen]:
     """What was chosen for each question of a call; nothing where nobody chooses."""
     found = []
     rows = zip(stats.branches, stats.visual_tokens, stats.draft_visual_tokens, strict=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from PIL import Image
 from torch import Tensor
 
-from ...errors import InputError
-from ...models.transformers.prompt_inputs import asked
-from ...pipelines.vlm.pipeline import VlmPipeline
-from ..data.picture_questions import Asked
+from ....errors import InputError
+from ....models.transformers.prompt_inputs import asked
+from ....pipelines.vlm.pipeline import VlmPipeline
+from ...data.picture_questions import PictureQuestion
 
 SIDE = 128  # pixels of a drawn picture, for models that take any
 LEAST = 64  # of a smaller one, charts can't be read
@@ -27,7 +27,7 @@ def picture_side(pipe: VlmPipeline) -> int:
     return max(LEAST, int(min(size)) if isinstance(size, list | tuple) else int(size))
 
 
-def check_asked(pipe: VlmPipeline, items: Sequence[Asked], drafts: bool) -> None:
+def check_questions(pipe: VlmPipeline, items: Sequence[PictureQuestion], drafts: bool) -> None:
     """Say early which question would end a run: what is no picture, or what a processor refuses.
 
     A processor is shown a blank picture of every size that there is.

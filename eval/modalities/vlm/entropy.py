@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from PIL import Image
 from torch import Tensor
 
-from ...methods import SpecConfig
-from ...pipelines.verdict.expert import continued
-from ...pipelines.vlm.pipeline import VlmPipeline
-from .answers import Batch
-from .arms import PLAIN, make_arm
+from ....methods import SpecConfig
+from ....pipelines.verdict.expert import continued
+from ....pipelines.vlm.pipeline import VlmPipeline
+from ...variants import PLAIN
+from .answers import Questions
 from .inputs import inputs_of
+from .variants import VlmMethod
 
 
 @torch.inference_mode()
-def answer_entropy(pipe: VlmPipeline, asked: Batch, max_new_tokens: int) -> float:
+def answer_entropy(
+    pipe: VlmPipeline, inputs: Questions, seeds: Sequence[int], max_new_tokens: int
+) -> float:
     """Mean entropy, in nats per token, of the target's laws on its own answers.
 
     `H = −Σ_v p(v) log p(v)` with p the softmax of its logits at temperature 1, nothing cut off. The
     answers are drawn from these laws by the plain loop; the laws are read off one forward pass of
     transformers' over prompt and answer, the token that ends an answer included.
     """
-    plain = make_arm(PLAIN, {PLAIN: SpecConfig(PLAIN)}, pipe)
+    plain = VlmMethod(SpecConfig(PLAIN), pipe)
     call = {"max_new_tokens": max_new_tokens, "temperature": 1.0}
     # a picture's placeholder is no text that a forward pass could read
-    answers = [_before(ids, pipe) for ids in plain.answer(asked, call).tokens]
+    answers = [_before(ids, pipe) for ids in plain.prepare(inputs, seeds, call)().tokens]
     total = sum(
         float(torch.special.entr(laws(pipe, picture, question, answer)).sum())
-        for (picture, question, _), answer in zip(asked.rows(), answers, strict=True)
+        for picture, question, answer in zip(inputs.pictures, inputs.texts, answers, strict=True)
         if answer
     )
     return total / max(1, sum(map(len, answers)))

@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from ...methods import SpecConfig
-from ...models.heads.columns import Columns
-from ...models.heads.feature import FeatureHead
-from ...models.heads.loading import DraftHeads, head_class
-from ...models.transformers.prompt_inputs import asked
-from ...models.transformers.prompted import prompted
-from ...pipelines.vlm.pipeline import VlmPipeline
+from ....methods import SpecConfig
+from ....models.heads.columns import Columns
+from ....models.heads.feature import FeatureHead
+from ....models.heads.loading import DraftHeads, head_class
+from ....models.transformers.prompt_inputs import asked
+from ....models.transformers.prompted import prompted
+from ....pipelines.vlm.pipeline import VlmPipeline
 
 GREY = (128, 128, 128)
 

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from mmspec import VlmPipeline
-from mmspec.eval.data.picture_questions import Asked
+from mmspec.eval.data.picture_questions import PictureQuestion
 from mmspec.models.heads.eagle import EagleVlmHead
 from mmspec.models.heads.specvlm import SpecVlmHead
 from mmspec.train.tokenizers import exchange_tokenizer
@@ -92,8 +92,8 @@ def pipe(folder) -> VlmPipeline:
 
 
 @pytest.fixture(scope="session")
-def items() -> tuple[Asked, ...]:
+def items() -> tuple[PictureQuestion, ...]:
     """A long question about a scene, and one about a chart, of the shapes world."""
     lines = list(held_out_descriptions(4))
     made = [lines[0], lines[3]]
-    return tuple(Asked(line.question, line.kind, line.answer, line) for line in made)
+    return tuple(PictureQuestion(line.question, line.kind, line.answer, line) for line in made)

@@ -14,12 +14,12 @@ from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.eval.methods import parse_methods
 from mmspec.eval.modalities.base import modality
+from mmspec.eval.modalities.vlm.experts import check_experts
 from mmspec.eval.run.job import Job, Plan
 from mmspec.eval.run.runner import run_suite
 from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
-from mmspec.eval.vlm.experts import check_experts
 
 METHODS = ("draft", "prompt-lookup", "specvlm", "drafter-only")
 PEERS = [f"transformers:{n}" for n in ("plain", "assisted", "assisted-default", "prompt-lookup")]
@@ -243,7 +243,7 @@ def test_what_transformers_refuses_is_left_out_and_said(job, tmp_path, monkeypat
     def refuse(*_, **__):
         raise ValueError("no assistant\nlike that")
 
-    monkeypatch.setattr("mmspec.eval.vlm.peers.Peer.answer", refuse)
+    monkeypatch.setattr("mmspec.eval.modalities.vlm.peers.Peer.answer", refuse)
     small = replace(job, configs=parse_methods(("plain",)), call={"max_new_tokens": 4})
     report = run_suite(small, Plan(1, 0, 0, limited=True), tmp_path)
     assert list(report.methods) == ["plain@greedy", "plain@sampled"]

@@ -14,12 +14,12 @@ from processors import CPU, processor
 from mmspec.cli.main import main
 from mmspec.cli.options import add_background
 from mmspec.errors import InputError
-from mmspec.eval.data.picture_questions import Asked, read_asked
+from mmspec.eval.data.picture_questions import PictureQuestion, read_picture_questions
 from mmspec.eval.methods import parse_methods
+from mmspec.eval.modalities.vlm.bench import VlmBench
+from mmspec.eval.modalities.vlm.inputs import check_questions
 from mmspec.eval.run.job import Job, Unit
 from mmspec.eval.suite import load_suite
-from mmspec.eval.vlm.bench import VlmBench
-from mmspec.eval.vlm.inputs import check_asked
 from mmspec.picture import BACKGROUND
 
 
@@ -32,25 +32,24 @@ def pipe_of(family: str, drafter: str | None = None) -> SimpleNamespace:
 
 
 @pytest.fixture
-def shown(tmp_path) -> list[Asked]:
+def shown(tmp_path) -> list[PictureQuestion]:
     """Questions about a picture of common sides and about one that Qwen's processor refuses."""
     Image.new("RGB", (24, 20)).save(tmp_path / "a.png")
     Image.new("RGB", (2000, 9)).save(tmp_path / "thin.png")
-    return [Asked("what?", path=str(tmp_path / name)) for name in ("a.png", "thin.png")]
+    return [PictureQuestion("what?", path=str(tmp_path / name)) for name in ("a.png", "thin.png")]
 
 
 def test_what_a_processor_refuses_is_named(shown, items):
-    check_asked(pipe_of("llava"), shown, drafts=True)
-    check_asked(
-        pipe_of("qwen2_vl"), [*items, shown[0], Asked("<|image_pad|>", path=shown[0].path)], True
-    )
+    check_questions(pipe_of("llava"), shown, drafts=True)
+    taken = [*items, shown[0], PictureQuestion("<|image_pad|>", path=shown[0].path)]
+    check_questions(pipe_of("qwen2_vl"), taken, True)
     said = r"question 2, about .*thin.png: Qwen2VLProcessor refuses a picture of 2000×9 pixels: .*"
     with pytest.raises(InputError, match=said) as caught:
-        check_asked(pipe_of("qwen2_vl"), shown, drafts=False)
+        check_questions(pipe_of("qwen2_vl"), shown, drafts=False)
     assert "\n" not in str(caught.value)
-    check_asked(pipe_of("llava", "qwen2_vl"), shown, drafts=False)
+    check_questions(pipe_of("llava", "qwen2_vl"), shown, drafts=False)
     with pytest.raises(InputError, match=said):
-        check_asked(pipe_of("llava", "qwen2_vl"), shown, drafts=True)
+        check_questions(pipe_of("llava", "qwen2_vl"), shown, drafts=True)
 
 
 def test_a_damaged_picture_is_named_before_the_run_starts(shown, folder, tmp_path, capsys):
@@ -71,7 +70,7 @@ def test_a_damaged_picture_is_named_before_the_run_starts(shown, folder, tmp_pat
 
 def test_a_run_that_is_refused_later_names_the_sample(pipe, tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    asked = Asked("what is red", path=str(tmp_path / "a.png"))
+    asked = PictureQuestion("what is red", path=str(tmp_path / "a.png"))
     job = Job(load_suite("vlm"), (asked,) * 3, parse_methods(("plain",)), {})
     (tmp_path / "a.png").unlink()
     with pytest.raises(InputError, match=r"samples 1 to 2: no picture .*a\.png"):
@@ -81,10 +80,10 @@ def test_a_run_that_is_refused_later_names_the_sample(pipe, tmp_path):
 def test_the_background_is_the_calls(pipe, tmp_path):
     Image.new("RGBA", (8, 8)).save(tmp_path / "clear.png")
     (tmp_path / "own.jsonl").write_text('\ufeff{"image": "clear.png", "question": "what?"}')
-    (item,) = read_asked(tmp_path / "own.jsonl")
+    (item,) = read_picture_questions(tmp_path / "own.jsonl")
     job = Job(load_suite("vlm"), (item,), {}, {})
     for call, level in (({}, 255), ({"background": "#101010"}, 16)):
-        batch = VlmBench(replace(job, call=call), pipe)._asked(range(1))
+        batch = VlmBench(replace(job, call=call), pipe).inputs(range(1))
         assert np.unique(batch.pictures[0]).tolist() == [level]
 
 

@@ -7,10 +7,10 @@ import torch
 from PIL import Image
 
 from mmspec import SpecConfig
-from mmspec.eval.vlm.answers import Batch
-from mmspec.eval.vlm.arms import MethodArm
-from mmspec.eval.vlm.blank import GREY, GreyHead, grey, looks, target_columns
-from mmspec.eval.vlm.inputs import inputs_of
+from mmspec.eval.modalities.vlm.answers import Questions
+from mmspec.eval.modalities.vlm.blank import GREY, GreyHead, grey, looks, target_columns
+from mmspec.eval.modalities.vlm.inputs import inputs_of
+from mmspec.eval.modalities.vlm.variants import VlmMethod
 from mmspec.models.heads.columns import Columns, Images
 from mmspec.pipelines.vlm.generate import disable_speculation, enable_speculation
 
@@ -18,8 +18,8 @@ CALL = {"max_new_tokens": 24, "temperature": 0.0}
 
 
 def answered(pipe, method, blank, picture, question):
-    arm = MethodArm(SpecConfig(method), pipe, blank)
-    return arm.answer(Batch([picture], [question], [0]), CALL)
+    variant = VlmMethod(SpecConfig(method), pipe, blank)
+    return variant.prepare(Questions([picture], [question]), [0], CALL)()
 
 
 @pytest.mark.parametrize("method", ["draft", "eagle", "specvlm"])

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from mmspec.eval.vlm.answers import Batch
-from mmspec.eval.vlm.entropy import answer_entropy, laws
-from mmspec.eval.vlm.inputs import inputs_of
+from mmspec.eval.modalities.vlm.answers import Questions
+from mmspec.eval.modalities.vlm.entropy import answer_entropy, laws
+from mmspec.eval.modalities.vlm.inputs import inputs_of
 
 NEW = 10
 
@@ -30,7 +30,7 @@ def by_hand(pipe, picture, question, answer) -> list[float]:
 
 def test_entropy_is_that_of_laws_by_hand(pipe, items):
     pictures, questions = [i.picture(64) for i in items], [i.prompt for i in items]
-    made = answer_entropy(pipe, Batch(pictures, questions, [3, 4]), NEW)
+    made = answer_entropy(pipe, Questions(pictures, questions), [3, 4], NEW)
     generators = [torch.Generator().manual_seed(seed) for seed in (3, 4)]
     said = pipe(
         questions, pictures, max_new_tokens=NEW, temperature=1.0, generator=generators

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from PIL import Image
 
-from ...engine.stats import SpecStats
-from ...errors import InputError
-from ...files import read_object
-from ...models.transformers.vlm_folder import check_family
-from ...pipelines.base import locate
-from ...pipelines.verdict.expert import TransformersExpert
-from ...pipelines.verdict.folder import experts_in, load_expert, verdict_words
-from ...pipelines.verdict.verdict import Cost, SpeculativeVerdict, VerdictError, metered
-from ...pipelines.vlm.pipeline import VlmPipeline
-from ..run.job import Job
-from .answers import Answers, SingleArm
+from ....engine.stats import SpecStats
+from ....errors import InputError
+from ....files import read_object
+from ....models.transformers.vlm_folder import check_family
+from ....pipelines.base import locate
+from ....pipelines.verdict.expert import TransformersExpert
+from ....pipelines.verdict.folder import experts_in, load_expert, verdict_words
+from ....pipelines.verdict.verdict import Cost, SpeculativeVerdict, VerdictError, metered
+from ....pipelines.vlm.pipeline import VlmPipeline
+from ...run.job import Job
+from .answers import Answers, OneByOne
 
 VERDICT = "verdict"
 EXPERT = "expert:"
@@ -40,13 +41,13 @@ def check_experts(job: Job) -> None:
             "method 'verdict' needs experts, and the model's folder has none: give "
             "--expert NAME=FOLDER"
         )
-    for folder in found.values() if names_of(job) else ():
+    for folder in found.values() if expert_names(job) else ():
         config = read_object(locate(folder, VlmPipeline.embedded) / "config.json")
         check_family(str(config.get("model_type")))
 
 
-def names_of(job: Job) -> list[str]:
-    """The arms of a run's verdict, in the order of the report; none where it is not asked for."""
+def expert_names(job: Job) -> list[str]:
+    """The variants of a run's verdict, in the report's order; none where nobody asks for it."""
     if not (_by_name(job) or job.suite.verdict):
         return []
     names = [EXPERT + name for name in experts_of(job)]
@@ -71,15 +72,16 @@ class Experts:
         self.words = verdict_words(self.home)
         self._loaded: dict[str, TransformersExpert] = {}
 
-    def arm(self, name: str, limit: int) -> VerdictArm | ExpertArm:
-        """The arm of a name of `names_of`; `limit`: new tokens of an answer or a path."""
+    def variant(self, name: str, limit: int) -> OneByOne:
+        """The variant of a name of `expert_names`; `limit`: new tokens of an answer or a path."""
         if name != VERDICT:
-            return ExpertArm(self._expert(name.removeprefix(EXPERT), limit))
+            return OneByOne(partial(_answer, self._expert(name.removeprefix(EXPERT), limit)))
         judge = TransformersExpert(
             self.pipe.model, self.pipe.processor, VERDICT, answer_tokens=limit
         )
         experts = [self._expert(name, limit) for name in self.folders]
-        return VerdictArm(SpeculativeVerdict(experts, judge, prompt=self.words.prompt))
+        verdict = SpeculativeVerdict(experts, judge, prompt=self.words.prompt)
+        return OneByOne(partial(_judge, verdict))
 
     def _expert(self, name: str, limit: int) -> TransformersExpert:
         if name not in self._loaded:
@@ -95,37 +97,21 @@ class Experts:
         return self._loaded[name]
 
 
-class ExpertArm(SingleArm):
-    """One expert that answers alone: the cheap alternative to a verdict."""
-
-    def __init__(self, expert: TransformersExpert) -> None:
-        self.expert = expert
-
-    def one(
-        self, picture: Image.Image, question: str, seed: int, call: Mapping[str, Any]
-    ) -> Answers:
-        """See `SingleArm.one`; greedy."""
-        cost = Cost()
-        text = metered(cost, self.expert, lambda: self.expert.answer(picture, question))
-        return Answers([text], [[]], _stats({self.expert.name: cost}), [{self.expert.name: cost}])
+def _answer(expert: TransformersExpert, picture: Image.Image, question: str, *_: Any) -> Answers:
+    """What one expert answers alone, greedily: the cheap alternative to a verdict."""
+    cost = Cost()
+    text = metered(cost, expert, lambda: expert.answer(picture, question))
+    return Answers([text], [[]], _stats({expert.name: cost}), [{expert.name: cost}])
 
 
-class VerdictArm(SingleArm):
-    """Speculative Verdict. Where no expert is left there is no answer."""
-
-    def __init__(self, verdict: SpeculativeVerdict) -> None:
-        self.verdict = verdict
-
-    def one(
-        self, picture: Image.Image, question: str, seed: int, call: Mapping[str, Any]
-    ) -> Answers:
-        """See `SingleArm.one`; greedy."""
-        try:
-            out = self.verdict(picture, question)
-        except VerdictError:
-            return Answers([""], [[]], _stats({}), [{}])
-        costs = {opinion.name: opinion.cost for opinion in out.opinions} | {VERDICT: out.cost}
-        return Answers([out.text], [[]], _stats(costs), [costs])
+def _judge(verdict: SpeculativeVerdict, picture: Image.Image, question: str, *_: Any) -> Answers:
+    """Speculative Verdict, greedy. Where no expert is left there is no answer."""
+    try:
+        out = verdict(picture, question)
+    except VerdictError:
+        return Answers([""], [[]], _stats({}), [{}])
+    costs = {opinion.name: opinion.cost for opinion in out.opinions} | {VERDICT: out.cost}
+    return Answers([out.text], [[]], _stats(costs), [costs])
 
 
 def _stats(costs: Mapping[str, Cost]) -> SpecStats:

@@ -1,0 +1,1 @@
+"""Questions about pictures: answered, timed beside transformers' own generation, and graded."""

@@ -1,0 +1,98 @@
+"""Does the units of a vision-language run: answers of every row, with what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+
+from ....errors import InputError
+from ....picture import BACKGROUND
+from ....pipelines.vlm.pipeline import VlmPipeline
+from ...data.picture_questions import PictureQuestion
+from ...files import png_bytes
+from ...run.job import Job, Outcome, Unit
+from ...run.samples import Line
+from ...variants import Variant
+from ..bench import Bench, Judged
+from .answers import Answers, OneByOne, Questions
+from .entropy import answer_entropy
+from .experts import Experts, expert_names
+from .inputs import picture_side
+from .peers import peers
+from .variants import BLANK, VlmMethod, methods_of
+
+TOKENS = 128  # new tokens of an answer where the suite does not say
+
+
+class VlmBench(Bench):
+    """See `Bench`; a timed answer is graded too."""
+
+    judges_timed = True
+
+    def __init__(self, job: Job, pipe: VlmPipeline) -> None:
+        super().__init__(job, pipe)
+        self.limit = max(int(call.get("max_new_tokens", TOKENS)) for call in job.calls.values())
+        self._experts = Experts(job, pipe)
+
+    def run(self, unit: Unit) -> Outcome:
+        """See `Bench.run`.
+
+        Raises:
+            InputError: a picture can't be read any more; the samples are named.
+        """
+        try:
+            return super().run(unit)
+        except InputError as error:
+            last = unit.indices[-1]
+            which = f"samples {unit.first} to {last}" if unit.count > 1 else f"sample {unit.first}"
+            raise InputError(f"{which}: {error}") from error
+
+    def make_variant(self, name: str) -> Variant:
+        """See `Bench.make_variant`."""
+        if name in expert_names(self.job):
+            return self._experts.variant(name, self.limit)
+        own, methods = name.removesuffix(BLANK), methods_of(self.job)
+        if own in methods:
+            return VlmMethod(methods[own], self.pipe, blank=own != name)
+        return OneByOne(partial(peers(methods)[name].answer_or_refuse, self.pipe))
+
+    def inputs(self, indices: range) -> Questions:
+        """See `Bench.inputs`."""
+        items: list[PictureQuestion] = [self.job.prompt(index) for index in indices]
+        side, background = picture_side(self.pipe), self.job.call.get("background", BACKGROUND)
+        pictures = [item.picture(side, background) for item in items]
+        return Questions(pictures, [item.prompt for item in items])
+
+    def judged(self, items: Sequence[PictureQuestion], out: Answers) -> list[Judged]:
+        """See `Bench.judged`."""
+        wanted = self.job.suite.metrics
+        pairs = zip(items, out.text, strict=True)
+        return [
+            ({m: x for m, x in item.scores(text).items() if m in wanted}, "")
+            for item, text in pairs
+        ]
+
+    def shown(self, outcome: Outcome, name: str, row: int, inputs: Questions, out: Answers) -> Line:
+        """See `Bench.shown`: the answer, and the picture that it is about."""
+        item = (outcome.unit.first + row) % len(self.job.prompts)
+        place = f"pictures/{item:05d}.png"
+        if place not in outcome.files:
+            outcome.files[place] = png_bytes(inputs.pictures[row])
+        line: Line = {"item": item, "shown": place, "text": out.text[row]}
+        if out.members:
+            line["members"] = {n: asdict(cost) for n, cost in out.members[row].items()}
+        if out.choices:
+            line["choice"] = asdict(out.choices[row])
+        return line
+
+    def entropy(self, indices: range) -> float:
+        """See `Bench.entropy`."""
+        seeds = [self.job.seed + index for index in indices]
+        return answer_entropy(self.pipe, self.inputs(indices), seeds, self.limit)
+
+    def resolution(self) -> str | None:
+        """See `Bench.resolution`: that of the target's vision tower."""
+        vision = getattr(self.pipe.model.config, "vision_config", None)
+        side = getattr(vision, "image_size", None)
+        return f"{side}×{side} px" if isinstance(side, int) else None

@@ -1,0 +1,73 @@
+"""What vision-language models know of measuring themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ....errors import InputError
+from ....methods import SpecConfig
+from ....pipelines.vlm.pipeline import VlmPipeline
+from ...data.picture_questions import PictureQuestion, read_picture_questions
+from ...data.prompts import prompt_files
+from ...run.job import Job, Plan
+from ...run.run_folder import RunFolder
+from ...suite import Suite
+from ..base import Rows
+from ..modality import Modality
+from .bench import VlmBench
+from .blank import looks
+from .experts import EXPERT, check_experts, expert_names
+from .inputs import check_questions
+from .peers import peers
+from .rows import complete_rows
+from .variants import BLANK, methods_of
+
+
+class VlmModality(Modality):
+    """See `Modality`."""
+
+    pipeline = VlmPipeline
+    fixed = frozenset(
+        ("self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end")
+    )
+    metrics = ("accuracy", "truthfulness", "coverage")
+    entropy_samples = 24
+    bench = VlmBench
+    options = ("calls", "peers", "blank", "verdict")
+
+    def items(self, suite: Suite, path: Path | None) -> tuple[PictureQuestion, ...]:
+        """See `Modality.items`."""
+        paths = prompt_files(suite) if path is None else [path]
+        return tuple(item for file in paths for item in read_picture_questions(file))
+
+    def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
+        """See `Modality.check_call`."""
+        pipe.check_speculation(config)
+
+    def check(self, job: Job, todo: Plan, pipe: Any) -> None:
+        """See `Modality.check`."""
+        if todo.batches != (1,):
+            raise InputError("--batch-sizes are for pictures that are drawn; leave them out")
+        strange = [name for name in job.files if name != "prompts" and not name.startswith(EXPERT)]
+        if strange:
+            raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
+        if pipe is not None:
+            configs = [config.resolve("vlm") for config in methods_of(job).values()]
+            for config in configs:
+                pipe.check_speculation(config)
+            check_experts(job)
+            count = min(max(todo.speed, todo.most, self.entropy_samples), len(job.prompts))
+            drafts = any("drafter" in config.needs for config in configs)
+            check_questions(pipe, [job.prompt(n) for n in range(count)], drafts)
+
+    def variants(self, job: Job) -> list[str]:
+        """See `Modality.variants`."""
+        found, suite = methods_of(job), job.suite
+        blank = [n + BLANK for n, config in found.items() if suite.blank and looks(config)]
+        return [*found, *blank, *(peers(found) if suite.peers else ()), *expert_names(job)]
+
+    def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
+        """See `Modality.complete`: lengths, choices, members, and who answers alike."""
+        return complete_rows(job, folder.log, rows)

@@ -1,0 +1,75 @@
+"""Who answers in a run: methods, the same while their drafter sees nothing, peers, and experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ....methods import SpecConfig
+from ....models.heads.specvlm import SpecVlmHead
+from ....pipelines.output import VlmOutput
+from ....pipelines.vlm.pipeline import VlmPipeline
+from ...run.job import Job
+from .answers import Answers, Questions
+from .blank import Blank
+from .elastic import CompressorClock, chosen
+from .experts import EXPERT, VERDICT
+from .peers import PEER
+
+BLANK = ":blank"
+
+
+class VlmMethod:
+    """A method with a pipeline of its own over the components of another.
+
+    What a method learns of its calls stays with that pipeline, and no method waits for the setting
+    up of the one before it.
+
+    Args:
+        config: the method.
+        pipe: has the components.
+        blank: the drafter is shown a grey picture in place of each, and the target sees the true
+            one.
+    """
+
+    def __init__(self, config: SpecConfig, pipe: VlmPipeline, blank: bool = False) -> None:
+        self.pipe = VlmPipeline(**pipe.components)
+        self.pipe.enable_speculation(config)
+        self.blank = Blank(self.pipe, config) if blank else None
+        head = dict(self.pipe.heads or {}).get(str(config.resolve("vlm").head))
+        self.clock = CompressorClock(head) if isinstance(head, SpecVlmHead) else None
+
+    def prepare(
+        self, inputs: Questions, seeds: Sequence[int], call: Mapping[str, Any]
+    ) -> Callable[[], Answers]:
+        """See `Variant.prepare`."""
+
+        def answer() -> Answers:
+            generator = [torch.Generator().manual_seed(seed) for seed in seeds]
+            if self.blank is not None:
+                self.blank.show(inputs.pictures, inputs.texts)
+            if self.clock is not None:
+                self.clock.read()
+            out = self.pipe(inputs.texts, inputs.pictures, generator=generator, **call)
+            assert isinstance(out, VlmOutput)
+            choices = [] if self.clock is None else chosen(out.stats, self.clock.read())
+            return Answers(out.text, out.tokens, out.stats, choices=choices)
+
+        return answer
+
+
+def methods_of(job: Job) -> dict[str, SpecConfig]:
+    """The methods that decode with the pipeline's model; a verdict is apart."""
+    return {n: config for n, config in job.configs.items() if config.method != VERDICT}
+
+
+def role_of(name: str) -> str | None:
+    """The role of a row that is no method's; None: it is one's."""
+    variant = name.partition("@")[0]
+    if variant.endswith(BLANK):
+        return "ablation"
+    if variant.startswith(PEER):
+        return "peer"
+    return "sceptic" if variant.startswith(EXPERT) else None

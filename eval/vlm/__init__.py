@@ -1,1 +1,0 @@
-"""Vision-language models: rows, peers, entropy and experts of their suites."""
