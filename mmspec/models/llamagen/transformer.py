@@ -39,7 +39,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             published models were trained with.
     """
 
-    _no_split_modules: ClassVar = ["Block"]  # of a device map
+    _no_split_modules: ClassVar = ["LlamaGenBlock"]  # of a device map
 
     @register_to_config
     def __init__(
