@@ -27,6 +27,7 @@ from ..files import atomic_folder, write_json
 from ..worlds.shapes import TASKS, Prompt, Scene, render, sample
 from ..worlds.shapes.foils import foil, may_hold
 from ..worlds.shapes.vocabulary import Split
+from .base import BaseRecipe
 from .batches import MIX
 from .card import write_card
 from .tokenizers import PREFIX, caption_tokenizer
@@ -100,23 +101,22 @@ def contrast(image: Tensor, text: Tensor, scale: Tensor, doubtful: Tensor) -> Te
     return (to_text + to_image) / 2
 
 
-class ClipRecipe:
+class ClipRecipe(BaseRecipe):
     """Trains a model of open_clip's `CLIP` class and saves it as open_clip's `local-dir:` reads it.
 
     Args:
-        config: length, batch and device of the run.
+        config, rate: see `BaseRecipe`.
         pipeline: folder that receives `clip`.
-        rate: learning rate.
     """
 
     def __init__(self, config: TrainConfig, pipeline: Path, rate: float = 1e-3) -> None:
         from open_clip import CLIP
 
-        self.config, self.pipeline, self.rate = config, pipeline, rate
+        super().__init__(config, pipeline, rate)
         self.draw = partial(draw_pairs, config.batch_size)
-        self.words = caption_tokenizer()
+        self.tokenizer = caption_tokenizer()
         self.settings = copy.deepcopy(EMBEDDED)
-        self.settings["text_cfg"]["vocab_size"] = len(self.words)
+        self.settings["text_cfg"]["vocab_size"] = len(self.tokenizer)
         self.model: nn.Module = CLIP(**self.settings)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
@@ -167,7 +167,7 @@ class ClipRecipe:
         with atomic_folder(folder) as part:
             save_file(weights, part / "open_clip_model.safetensors", {"format": "pt"})
             write_json(part / "open_clip_config.json", settings)
-            self.words.save_pretrained(part)
+            self.tokenizer.save_pretrained(part)
         write_card(
             folder,
             title="CLIP of the shapes world",
@@ -181,7 +181,7 @@ class ClipRecipe:
         return pixels.float().div_(127.5).sub_(1)
 
     def _embed(self, model: Any, pixels: Tensor, captions: list[str]) -> tuple[Tensor, Tensor]:
-        tokens = self.words(
+        tokens = self.tokenizer(
             captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
         ).input_ids
         image = model.encode_image(pixels, normalize=True)

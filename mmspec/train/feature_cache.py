@@ -14,7 +14,7 @@ import torch
 from ..files import atomic
 
 
-def home(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
+def cache_folder(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
     """Where a pipeline folder keeps what its components made; of others it is not.
 
     Args:
@@ -29,7 +29,7 @@ def home(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
     return pipeline / "training" / kind / digest.hexdigest()[:12]
 
 
-def read(file: Path) -> Any:
+def read_cached(file: Path) -> Any:
     """What was kept there; None: nothing is, or not the whole."""
     try:
         return torch.load(file, weights_only=True)
@@ -37,7 +37,7 @@ def read(file: Path) -> Any:
         return None
 
 
-def keep(file: Path, content: Any) -> None:
+def write_cached(file: Path, content: Any) -> None:
     """Keep tensors, and what holds them; whoever reads sees the whole or nothing.
 
     Raises:

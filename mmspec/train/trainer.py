@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from ..errors import InputError, reason
 from ..files import to_json
 from ..progress import say
-from .feature_cache import keep
+from .feature_cache import write_cached
 from .muon import Muon
 from .parallel import Processes
 
@@ -263,7 +263,7 @@ class Trainer:
             "optimizers": [o.state_dict() for o in self.optimizers],
             "settings": self.settings,
         }
-        keep(self.checkpoint, state)
+        write_cached(self.checkpoint, state)
 
     def load(self) -> None:
         """Resume from `checkpoint.pt` in the output folder.

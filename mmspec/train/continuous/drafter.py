@@ -7,7 +7,6 @@ guidance as well, which widens what the two differ by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +19,10 @@ from diffusers import AutoencoderKL
 from torch import Tensor, nn
 from transformers import T5EncoderModel
 
-from ...models.loading import load_component, load_model
 from ...models.mar.schedule import DiffusionSchedule
 from ...models.mar.transformer import MarTransformer
+from ..base import BaseRecipe
 from ..batches import draw_scenes
-from ..card import ship, start_from, write_card
-from ..image.target import hybrid_optimizers
 from ..tokenizers import caption_tokenizer
 from ..trainer import TrainConfig
 from .autoencoder import PIPELINE, RESOLUTION
@@ -75,34 +72,29 @@ class Guess:
         return untold + self.guidance * (told - untold)
 
 
-class MarDrafterRecipe:
+class MarDrafterRecipe(BaseRecipe):
     """Distils `drafter` from the target of a pipeline folder.
 
     Args:
-        config: length, batch and device of the run.
+        config, rate: see `BaseRecipe`.
         pipeline: folder that holds `vae`, `transformer` and `text_encoder`; it receives `drafter`.
         init: component whose weights to start from, such as its own; None: from nothing.
-        rate: learning rate.
     """
+
+    kind, name = PIPELINE, "drafter"
 
     def __init__(
         self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
     ) -> None:
-        self.config, self.pipeline, self.rate = config, pipeline, rate
+        super().__init__(config, pipeline, rate)
         self.draw = partial(draw_scenes, config.batch_size, RESOLUTION)
-        self.vae = load_model(AutoencoderKL, pipeline / "vae").to(config.device)
-        self.teacher = load_model(MarTransformer, pipeline / "transformer").to(config.device)
-        encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
-        self.encoder = encoder.requires_grad_(False).to(config.device)
-        self.words = caption_tokenizer()
+        self.vae = self.component(AutoencoderKL, "vae")
+        self.teacher: MarTransformer = self.component(MarTransformer, "transformer")
+        self.encoder = self.component(T5EncoderModel, "text_encoder")
+        self.tokenizer = caption_tokenizer()
         self.model = MarTransformer(**DRAFTER)
         self.model.init_weights()
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(self.model, self.origin)
-
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+        self.start(init)
 
     def loss(
         self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
@@ -137,7 +129,9 @@ class MarDrafterRecipe:
         twice = tokens.repeat(2, 1, 1), known.repeat(2, 1), masked.repeat(2, 1)
 
         def conditions(model: MarTransformer) -> tuple[Tensor, Tensor]:
-            buffer = caption_buffer(model, self.encoder, self.words, [*captions, *captions], keep)
+            buffer = caption_buffer(
+                model, self.encoder, self.tokenizer, [*captions, *captions], keep
+            )
             return masked_conditions(model, *twice, buffer)
 
         def guess(model: MarTransformer, noisy: NoisyTokens, z: Tensor) -> Guess:
@@ -169,13 +163,10 @@ class MarDrafterRecipe:
             "held_out_acceptance": float(2 * torch.special.ndtr(-gap / 2).mean()),
         }
 
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, MarTransformer)
-        write_card(
-            ship(self.pipeline, "drafter", model.half(), PIPELINE),
+    def card(self, record: dict[str, Any]) -> dict[str, str]:
+        return dict(
             title="Drafter of the shapes world's masked autoregressive transformer",
             purpose="drafts denoising steps of continuous tokens for the embedded target",
             limits="distilled from one target: for others it is accepted less often; pictures of "
             "its own are poor",
-            record=record,
         )

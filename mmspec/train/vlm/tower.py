@@ -8,7 +8,6 @@ that contrastive pre-training has in LLaVA (Liu et al. 2023, "Visual Instruction
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ from ...files import atomic_folder
 from ...worlds.shapes.exchanges import KINDS, draw, sample_picture
 from ...worlds.shapes.patches import LABELS, patch_labels
 from ...worlds.shapes.vocabulary import Split
+from ..base import BaseRecipe
 from ..card import write_card
-from ..image.target import hybrid_optimizers
 from ..trainer import TrainConfig
 from .target import vision_config, vlm_folder
 
@@ -47,25 +46,21 @@ class Labeller(nn.Module):
         return list(self.output(seen).split(list(LABELS.values()), dim=-1))
 
 
-class VlmTowerRecipe:
+class VlmTowerRecipe(BaseRecipe):
     """Trains `CLIPVisionModel` to say what every patch of a picture shows.
 
     Args:
-        config: length, batch (pictures) and device of the run.
+        config, rate: see `BaseRecipe`; a batch is of pictures.
         pipeline: folder in which the tower is kept for the models that begin with it.
-        rate: learning rate.
     """
 
     def __init__(self, config: TrainConfig, pipeline: Path, rate: float = 2e-3) -> None:
-        self.config, self.rate = config, rate
+        super().__init__(config, pipeline, rate)
         self.folder = vlm_folder(pipeline, "tower")
         tower = vision_config()
         self.model = Labeller(tower)
         self.patches, self.patch = tower.image_size // tower.patch_size, tower.patch_size
         self.draw = partial(draw_labelled, config.batch_size, self.patches, self.patch)
-
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
 
     def loss(
         self, batch: tuple[Tensor, Tensor], rng: np.random.Generator, step: int
@@ -81,8 +76,8 @@ class VlmTowerRecipe:
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """How often patches that show something are labelled right, by label."""
-        rng = np.random.default_rng([self.config.seed, 10**6])
-        pictures, labels = draw_labelled(HELD_OUT, self.patches, self.patch, rng, 0, "held_out")
+        sizes, rng = (HELD_OUT, self.patches, self.patch), self.held_out_rng()
+        pictures, labels = draw_labelled(*sizes, rng, 0, "held_out")
         figures = {}
         logits = model(pictures.to(self.config.device))
         for name, said, wanted in zip(LABELS, logits, labels.unbind(-1), strict=True):
