@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -63,20 +65,10 @@ class HeadDecoder(LlamaGenDecoder):
         rows = torch.arange(len(columns), device=columns.device)[:, None]
         return self._turns[rows, columns]
 
-    def forward(
-        self,
-        x: Tensor,
-        rotary: Tensor,
-        cache: KVCache,
-        slots: int | Tensor,
-        length: int,
-        mask: Tensor | None,
-        head: bool = True,
-        use: list[Tensor | bool] | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, rotary: Tensor, *args: Any, **options: Any) -> Tensor:
         """See `LlamaGenDecoder.forward`; `rotary` holds columns, states have the norm's weight."""
-        turns = self.turns(rotary)
-        out = super().forward(x, turns, cache, slots, length, mask, head=False, use=use)
+        head = options.pop("head", True)
+        out = super().forward(x, self.turns(rotary), *args, head=False, **options)
         hidden = out * self.network.norm.weight
         return self.logits(hidden) if head else hidden
 
