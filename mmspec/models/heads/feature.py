@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
 from ...engine.accept.chain import pick
@@ -47,6 +48,7 @@ class FeatureHead(DraftHead):
     Hidden states are the target's behind its last norm, and so the head ends with a norm too.
     """
 
+    @register_to_config
     def __init__(self, target: dict[str, Any], sizes: dict[str, Any]) -> None:
         super().__init__(target, sizes)
         self.fc = nn.Linear(2 * self.dim, self.dim, bias=False)
@@ -107,14 +109,8 @@ class FeatureHead(DraftHead):
         return levels, read
 
     def loss(self, batch: HeadBatch, depth: int = 1) -> tuple[Tensor, dict[str, float]]:
-        """`SmoothL1(features) + 0.1 · CE(laws)`, the mean over levels (EAGLE, section 4.2)."""
-        total, metrics = batch.embedded.new_zeros(()), {}
-        for level, (hidden, truth) in enumerate(self.levels(batch, depth), start=1):
-            logits, goal = batch.output(hidden), batch.output(truth)
-            total = total + losses.smooth_l1(hidden, truth)
-            total = total + 0.1 * losses.soft_cross_entropy(logits, goal)
-            metrics[f"acceptance_{level}"] = losses.acceptance(logits, goal)
-        return total / depth, metrics
+        """EAGLE's loss, the mean over levels."""
+        return losses.mean_loss(self.levels(batch, depth), batch.output, losses.eagle_loss)
 
     def levels(self, batch: HeadBatch, depth: int) -> list[tuple[Tensor, Tensor]]:
         """The head's hidden states and the target's `[N, D]` at what counts, level by level."""

@@ -73,9 +73,8 @@ class ViSpecHead(FeatureHead):
         """
         if stage == 1:
             return super().loss(batch, depth)
-        total, metrics = batch.embedded.new_zeros(()), {}
-        for level, (hidden, truth) in enumerate(self.levels(batch, depth), start=1):
-            logits, goal = batch.output(hidden), batch.output(truth)
-            total = total + 10 * losses.total_l1(logits, goal) + 0.1 * losses.list_mle(logits, goal)
-            metrics[f"acceptance_{level}"] = losses.acceptance(logits, goal)
-        return total / depth, metrics
+
+        def loss(hidden: losses.Pair, logits: losses.Pair) -> losses.Terms:
+            return 10 * losses.total_l1(*logits), 0.1 * losses.list_mle(*logits)
+
+        return losses.mean_loss(self.levels(batch, depth), batch.output, loss)
