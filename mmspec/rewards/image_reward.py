@@ -26,7 +26,7 @@ from transformers import (
 
 from ..errors import InputError
 from ..files import read_object
-from ..models.bounded_init import bounded
+from ..models.bounded_init import bounded_init
 from ..models.loading import cast, check_tensors, load_component
 from ..models.truncation import lost_words, tell_lost
 from ..models.weights import read_checkpoint
@@ -175,7 +175,7 @@ def load_network(path: Path) -> ImageRewardNetwork:
     """The networks of `ImageReward.pt` in float32, sized by `med_config.json` beside it."""
     weights = read_checkpoint(path)
     shapes = {name: value.shape for name, value in weights.items()}
-    with torch.device("meta"), bounded(shapes, path.with_name(TEXT_CONFIG)):
+    with torch.device("meta"), bounded_init(shapes, path.with_name(TEXT_CONFIG)):
         network = build_network(path.with_name(TEXT_CONFIG))
     ours = network.state_dict()
     expected = {published_name(name): value for name, value in ours.items()}

@@ -39,7 +39,7 @@ class FlashModel(EagleModel):
         done = drafted.shape[1]
         if not done:
             root = [b - 1 for b in context.base]
-            self._read(context, 1, root)
+            self._read(context, context.last, root)
         else:
             size = self._network.block_size
             start = [b + done - size for b in context.base]

@@ -67,8 +67,8 @@ class HeadDecoder(LlamaGenDecoder):
 
     def forward(self, x: Tensor, rotary: Tensor, *args: Any, **options: Any) -> Tensor:
         """See `LlamaGenDecoder.forward`; `rotary` holds columns, states have the norm's weight."""
-        head = options.pop("head", True)
-        out = super().forward(x, self.turns(rotary), *args, head=False, **options)
+        head, options["head"] = options.get("head", True), False
+        out = super().forward(x, self.turns(rotary), *args, **options)
         hidden = out * self.network.norm.weight
         return self.logits(hidden) if head else hidden
 

@@ -101,6 +101,9 @@ class Coder(nn.Module):
     """Convolutions from pixels to latents or back; `parts` are its layers in between, in order."""
 
     parts: tuple[str, str]
+    conv_in: nn.Conv2d
+    norm_out: nn.GroupNorm
+    conv_out: nn.Conv2d
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv_in(x)

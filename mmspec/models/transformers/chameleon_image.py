@@ -102,7 +102,7 @@ class ChameleonImageModel(VqImageModel):
         return CausalDecoder(self.network.model, words[self.ids], head)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
-        decoded = self.network.decode_image(codes, grid.rows, grid.columns)
+        decoded: Tensor = self.network.decode_image(codes, grid.rows, grid.columns)
         return decoded.float().clamp(-1, 1) / 2 + 0.5
 
     def _ids(self) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def swapped(ways: Iterable[tuple[nn.Module, str, Callable[..., Tensor]]]) -> Iterator[None]:
+def patched(ways: Iterable[tuple[nn.Module, str, Callable[..., Tensor]]]) -> Iterator[None]:
     """Methods of layers, by name, are these functions meanwhile; what is swapped already stays."""
     changed = []
     for layer, name, way in ways:

@@ -21,7 +21,7 @@ Question: TypeAlias = "str | list[dict[str, Any]]"  # one turn, or messages as t
 _BETWEEN = "\0"  # texts of messages
 
 
-def asked(
+def process_questions(
     processor: Any, pictures: Sequence[Sequence[Any]], questions: Sequence[Question], model: Any
 ) -> dict[str, Tensor]:
     """What a processor makes of conversations, left-padded.
@@ -112,7 +112,7 @@ def one_start(tokenizer: Any, texts: Sequence[str]) -> dict[str, bool]:
 def _laid_out(
     processor: Any, pictures: Sequence[Sequence[Any]], questions: Sequence[Question]
 ) -> dict[str, Tensor]:
-    turns = [_turns(len(seen), asked) for seen, asked in zip(pictures, questions, strict=True)]
+    turns = [_turns(len(seen), said) for seen, said in zip(pictures, questions, strict=True)]
 
     def lay_out(joined: list[str]) -> dict[str, Tensor]:
         for said, own in zip(joined, turns, strict=True):

@@ -30,7 +30,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from ...errors import InputError
 from ...files import atomic_folder, write_json
 from ...models.loading import load_component, load_strict
-from ...models.transformers.prompt_inputs import asked
+from ...models.transformers.prompt_inputs import process_questions
 from ...models.transformers.vlm_folder import VERDICT_WORDS
 from ...registry import check_name
 from ...worlds.shapes.answers import accuracy_by_kind
@@ -283,7 +283,7 @@ def answer_all(
     for start in range(0, len(lines), BATCH):
         some = lines[start : start + BATCH]
         pictures = [[Image.fromarray(draw_picture(line.picture(), SIDE))] for line in some]
-        inputs = asked(processor, pictures, [line.question for line in some], model)
+        inputs = process_questions(processor, pictures, [line.question for line in some], model)
         tokens = model.generate(**inputs, max_new_tokens=limit, do_sample=False)
         new = tokens[:, inputs["input_ids"].shape[1] :]
         said += processor.batch_decode(new, skip_special_tokens=True)

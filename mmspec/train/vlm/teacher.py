@@ -29,7 +29,7 @@ from ...models.guided import GuidedDecoder
 from ...models.heads.base import HeadBatch
 from ...models.heads.columns import Images
 from ...models.target import TokenTarget
-from ...models.transformers.prompt_inputs import asked
+from ...models.transformers.prompt_inputs import process_questions
 from ...models.transformers.prompted import prompted
 from ...models.transformers.vlm import Spans, VisualPrompt
 from .prompts import Questions
@@ -70,7 +70,9 @@ class Teacher:
             seen: whether it is shown the pictures.
         """
         pictures = [[picture] if seen else [] for picture in questions.pictures]
-        inputs: dict[str, Any] = asked(self.processor, pictures, questions.texts, self.model)
+        inputs: dict[str, Any] = process_questions(
+            self.processor, pictures, questions.texts, self.model
+        )
         inputs.pop("token_type_ids", None)
         ids, mask = inputs.pop("input_ids"), inputs.pop("attention_mask").bool()
         prompt = self.decoder.prompt(ids, mask, self.limit, **inputs)

@@ -23,7 +23,7 @@ from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.models.heads.columns import Images
 from mmspec.models.heads.loading import HEADS, load_head
-from mmspec.models.transformers.prompt_inputs import asked
+from mmspec.models.transformers.prompt_inputs import process_questions
 from mmspec.models.transformers.vlm_folder import load_vlm
 from mmspec.train import recipes
 from mmspec.train.tokenizers import exchange_tokenizer
@@ -100,7 +100,7 @@ def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
     for number in range(6):
         example, row = examples[number // 4], number % 4
         pictures = [[questions.pictures[number]] if seen else []]
-        inputs = asked(processor, pictures, questions.texts[number : number + 1], model)
+        inputs = process_questions(processor, pictures, questions.texts[number : number + 1], model)
         own, prompt = example.mask[row], inputs["input_ids"].shape[1]
         assert int((own & ~example.answer[row]).sum()) == prompt
         if seen:
