@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
-from ...models.guided import GuidedDecoder
+from ...models.guided import GuidedDecoder, LayersOfRows
 from ...models.llamagen.decoder import LlamaGenDecoder
 
 
@@ -71,11 +71,7 @@ class FeatureModel(GuidedDecoder):
         self._start(rows, before)
 
     def extend(
-        self,
-        tokens: Tensor,
-        start: list[int],
-        draft: Draft | None = None,
-        use: Sequence[Sequence[int]] | None = None,
+        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
     ) -> Tensor:
         """Laws `[B, n, V]` after each of `tokens [B, n]`, see the class; all layers run."""
         if draft is not None and draft.nodes:
