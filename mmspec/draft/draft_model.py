@@ -15,7 +15,7 @@ from .sound_laws import chain_of_laws, mended
 
 
 class TokenModel(Protocol):
-    """What the drafter needs of a model: laws of next tokens over a cache that it may rewrite."""
+    """Protocol of a draft model: laws of next tokens over a cache that it may rewrite."""
 
     def start(self, rows: int) -> None:
         """Take in the condition; every token is still to come."""

@@ -28,7 +28,7 @@ class LayeredModel(Protocol):
 
     @property
     def layers(self) -> int:
-        """How many it has."""
+        """Number of layers."""
 
     def extend(
         self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None

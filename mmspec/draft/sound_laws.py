@@ -1,4 +1,4 @@
-"""Laws of a drafter that are none: found, and replaced before anything is drawn or chosen by them.
+"""Invalid laws of a drafter: found, and replaced before a token is drawn or chosen by them.
 
 A NaN sorts first and is drawn as the last token, so what is picked by one depends on what was drawn
 before it; and so does a whole row that is thrown away because of one. Either would bias the output.

@@ -52,7 +52,7 @@ def build_empty(
 
 @contextmanager
 def bounded_init(shapes: Mapping[str, Sequence[int]], source: str | Path) -> Iterator[None]:
-    """Modules made inside, by this thread, are stopped once they outgrow a file's tensors.
+    """Stop the construction of modules, by this thread, once they outgrow a file's tensors.
 
     Args:
         shapes: of the file's tensors, by name.

@@ -1,4 +1,4 @@
-"""What a reward and a feature extractor are, and the pictures that they take."""
+"""Protocols of rewards and feature extractors, and the pictures that they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recipes of autoencoders share: reconstruction, with latents kept near a normal law.
+"""Base of the autoencoders' recipes: reconstruction, with latents kept near a normal law.
 
 Kingma and Welling 2014; Rombach et al. 2022, section 3.1, without its perceptual and adversarial
 terms.

@@ -23,7 +23,7 @@ from .trainer import Recipe, TrainConfig, Trainer
 
 @dataclass(frozen=True)
 class Stage:
-    """How a component is trained.
+    """A training of one component.
 
     Attributes:
         recipe: its class as `"module:Class"`, called with a `TrainConfig`, the pipeline's folder

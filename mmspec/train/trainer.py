@@ -30,7 +30,7 @@ from .parallel import Processes
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long and on what.
+    """Length, data and device of a training.
 
     `steps` is the length; with `max_minutes` the schedule ends at whichever comes first, so that a
     run on a slow or busy machine still decays to zero.
@@ -59,7 +59,7 @@ Draw = Callable[[np.random.Generator, int], Any]
 
 
 class Recipe(Protocol):
-    """What a recipe gives to the trainer.
+    """Protocol of a recipe: all that the trainer needs of it.
 
     Attributes:
         done: the part of the run that is over, by steps or by time; the trainer says so before

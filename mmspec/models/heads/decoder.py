@@ -46,7 +46,7 @@ class HeadDecoder(LlamaGenDecoder):
         self._turns = torch.zeros(0)  # [R, slots, head_dim / 2]
 
     def place(self, positions: Tensor) -> None:
-        """Where the columns of the next generation stand, `[R, slots]`."""
+        """Set the positions of the next generation's columns, `[R, slots]`."""
         self.embeddings = self.target.embeddings  # the target may have been moved
         self._turns = self.network.rotary(positions, self.embeddings.dtype)
 

@@ -25,7 +25,7 @@ from .columns import Columns, Look, kept_columns
 
 @dataclass
 class Read:
-    """What a head reads of columns: inputs `[R, S', D]` and where they come from.
+    """Inputs `[R, S', D]` that a head reads of columns, and where they come from.
 
     Attributes:
         inputs: of the layer.
@@ -43,7 +43,7 @@ class Read:
 
 
 class FeatureHead(DraftHead):
-    """What EAGLE's relatives share; see `DraftHead` for the arguments.
+    """Base of the heads of EAGLE's kind; see `DraftHead` for the arguments.
 
     Hidden states are the target's behind its last norm, and so the head ends with a norm too.
     """
@@ -62,7 +62,7 @@ class FeatureHead(DraftHead):
             self.fc.weight[:, self.dim :] += torch.eye(self.dim)
 
     def look(self, columns: Columns) -> Look:
-        """What it makes of the pictures: nothing, they are joined as text is."""
+        """Compress the pictures: here they stay, and are joined as text is."""
         return Look()
 
     def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:
@@ -126,7 +126,7 @@ class FeatureHead(DraftHead):
 
 
 def kept(columns: Columns, look: Look) -> Tensor:
-    """Which columns are read `[R, S]`: the prompt's last one always, for a draft begins there."""
+    """True at the columns that are read `[R, S]`: the prompt's last one is, for drafts begin there."""
     if look.keep is None:
         return columns.mask
     place = torch.arange(columns.mask.shape[1], device=columns.mask.device)

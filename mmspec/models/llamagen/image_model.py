@@ -93,7 +93,7 @@ class LlamaGenImageModel:
 
 
 class LlamaGenClassModel(LlamaGenImageModel):
-    """The same, told classes: prompts are their numbers, and the condition is `[R, 1]` of them."""
+    """LlamaGen for classes: prompts are their numbers, and the condition is `[R, 1]` of them."""
 
     @property
     def nothing(self) -> int:

@@ -1,4 +1,4 @@
-"""What every family of image models of transformers shares: embeddings, codes and its processor."""
+"""Base of the image models of transformers: embeddings, codes and processor."""
 
 from __future__ import annotations
 

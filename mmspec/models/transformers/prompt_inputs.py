@@ -1,4 +1,4 @@
-"""What a processor makes of questions about pictures: the tokens that transformers' own has.
+"""Inputs that a processor makes of questions about pictures: the tokens of transformers' own.
 
 A question is text. Where it holds the name of a placeholder, such as `<image>`, the model reads
 the letters of that name.
@@ -24,7 +24,7 @@ _BETWEEN = "\0"  # texts of messages
 def process_questions(
     processor: Any, pictures: Sequence[Sequence[Any]], questions: Sequence[Question], model: Any
 ) -> dict[str, Tensor]:
-    """What a processor makes of conversations, left-padded.
+    """Inputs that a processor makes of conversations, left-padded.
 
     The ids are those of its `apply_chat_template(…, tokenize=True)`: a start token that the
     template writes is not added once more.
@@ -76,7 +76,7 @@ def text_ids(processor: Any, text: str) -> list[int]:
 def spelled(
     processor: Any, texts: Sequence[str], lay_out: Callable[[list[str]], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """What a processor makes of users' texts, with its placeholders in them as letters.
+    """Inputs of users' texts, with the processor's placeholders in them as letters.
 
     In the place of such a name stands a token that occurs nowhere else, until the rest is ids.
 

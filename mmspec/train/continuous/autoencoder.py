@@ -1,4 +1,4 @@
-"""Recipe of the KL autoencoder, whose latents are the tokens of `mar_target`."""
+"""Recipe of the KL autoencoder, whose latents are the tokens of `continuous.target`."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
 
 
 def deviation(law: Any) -> float:
-    """Of the latents that a posterior of many pictures gives."""
+    """Standard deviation of the latents that a posterior of many pictures gives."""
     spread = law.mean.var() + law.var.mean()
     return float(spread.sqrt())

@@ -54,7 +54,7 @@ SAMPLER_STEPS = 100  # whose laws the figures of an evaluation compare
 
 @dataclass
 class Guess:
-    """What a model takes noisy tokens for, with captions in the first half and without after it.
+    """The noise that a model predicts; the first half of the rows has captions, the second none.
 
     Attributes:
         noise, log_variance: `[2 N, C]`.

@@ -1,4 +1,4 @@
-"""What drafters are taught: the frozen target's guided laws, and its hidden states, of scenes.
+"""Training data of drafters: guided laws and hidden states of the frozen target, for scenes.
 
 What a drafter is worth is its acceptance, E[accept] = Σ min(p, q) = 1 − TV(p, q), so the loss is
 the total variation itself beside the divergence that gets it started. Both laws are taken after
@@ -44,7 +44,7 @@ class TeacherLaws:
 
     @property
     def entropy(self) -> float:
-        """Of the laws, in nats a token."""
+        """Mean entropy of the laws, in nats a token."""
         return float(torch.special.entr(self.probs.float()).sum(-1).mean())
 
 
@@ -149,7 +149,7 @@ class DistillationRecipe(TaughtRecipe):
 
     @torch.no_grad()
     def example(self, captions: list[str], pixels: Tensor) -> DistillationExample:
-        """What the target says of scenes with `captions` and `pixels [B, 3, H, W]`."""
+        """Laws of the target for scenes with `captions` and `pixels [B, 3, H, W]`."""
         tokens = self.vq.encode(pixels.to(self.config.device))
         teacher, length = self.teacher, self.teacher.prefix_length
         example = DistillationExample(tokens, tokens, tokens, *self.encode(captions), tokens[:0])

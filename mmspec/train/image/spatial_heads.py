@@ -100,7 +100,7 @@ class ImageSpatialRecipe(TaughtRecipe):
     def example(
         self, captions: list[str], pixels: Tensor, with_stale: bool = True
     ) -> SpatialExample:
-        """What the target makes of scenes with `captions` and `pixels [B, 3, H, W]`."""
+        """States and laws of the target for scenes with `captions` and `pixels [B, 3, H, W]`."""
         tokens = self.vq.encode(pixels.to(self.config.device))
         rows, cells = tokens.shape
         embed = self.teacher.cls_embedding

@@ -1,4 +1,4 @@
-"""Recipe of the causal video autoencoder, whose latents are what `video_model` learns to draw.
+"""Recipe of the causal video autoencoder, whose latents are what `video.model` learns to draw.
 
 Wan team 2025, section 3 (Wan-VAE).
 """

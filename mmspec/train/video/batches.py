@@ -1,4 +1,4 @@
-"""Batches of the clip world as tensors."""
+"""Batches of the video world as tensors."""
 
 from __future__ import annotations
 

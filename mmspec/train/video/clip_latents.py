@@ -1,4 +1,4 @@
-"""Clips of the clip world as latents, which are kept and come again."""
+"""Latents of the video world's clips, cached on disk."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ class VideoRouterRecipe(BaseRecipe):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """How well the worst frames of held-out blocks are ranked, but for clips' first blocks."""
+        """Rank correlation of the worst frames of held-out blocks; first blocks are left out."""
         assert isinstance(model, FrameRouter)
         rng = self.held_out_rng()
         guessed, worst = [], []

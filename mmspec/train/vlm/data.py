@@ -60,14 +60,14 @@ class QuestionBatch:
     weights: Tensor
 
     def mask(self) -> Tensor:
-        """What a token may look at `[B, 1, L, L]`: what is shared, and its own question."""
+        """Attention mask `[B, 1, L, L]`: a token reads what is shared, and its own question."""
         before = torch.ones(self.ids.shape[1:] * 2, dtype=torch.bool, device=self.ids.device).tril()
         mine, theirs = self.segments[:, :, None], self.segments[:, None, :]
         seen = before & ((theirs == 0) | (theirs == mine))
         return seen[:, None]
 
     def to(self, device: str) -> QuestionBatch:
-        """The same on a device."""
+        """The batch on a device."""
         return QuestionBatch(**{name: value.to(device) for name, value in vars(self).items()})
 
 
@@ -90,7 +90,7 @@ def sample_example(
 
 
 def hearsay(rng: np.random.Generator, picture: Picture, split: Split = "train") -> str:
-    """What a verdict is asked after: two or three descriptions, each with mistakes of its own."""
+    """The text in front of a verdict: two or three descriptions, each with its own mistakes."""
     kind = LONG_KINDS[isinstance(picture, Chart)]
     paths = []
     for _ in range(int(rng.integers(2, 4))):

@@ -135,7 +135,7 @@ class VlmHeadRecipe(BaseRecipe):
         return figures
 
     def accepted(self, model: DraftHead, temperature: float) -> SpecStats:
-        """What became of the head's chains of `DRAFTED` tokens at most."""
+        """Statistics of the head's chains of at most `DRAFTED` tokens, on held-out questions."""
         teacher = self.teacher
         head = cast(copy.deepcopy(model), teacher.model.dtype)
         questions = self.prompts.held_out()
@@ -202,7 +202,7 @@ def side_of(target: Any) -> int:
 
 
 def chain_of(model: FeatureModel) -> Drafter:
-    """What drafts chains with a head, block by block if its calls say several tokens."""
+    """The drafter of chains with a head, block by block if a call gives several tokens."""
     if isinstance(model, FlashModel | DFlashModel):
         return EagleDrafter(model, BlockDrafter(model))
     return EagleDrafter(model, ModelDrafter(model))

@@ -211,7 +211,7 @@ def vlm_folder(pipeline: Path, stage: str) -> Path:
 
 
 def vision_config() -> CLIPVisionConfig:
-    """Of the vision tower, which both models have."""
+    """The configuration of the vision tower, which both models share."""
     return CLIPVisionConfig(image_size=SIDE, patch_size=PATCH, **VISION)
 
 

@@ -95,7 +95,7 @@ class Teacher:
     def examples(
         self, questions: Questions, seeds: list[int], size: int, seen: bool = True
     ) -> list[HeadBatch]:
-        """What a head learns from the answers to some questions, in batches of `size`.
+        """Answers to questions, and hidden states at them, in batches of `size`.
 
         Batches lie in the host's memory. Many answers at once cost little more than a few.
 

@@ -75,7 +75,7 @@ class VlmTowerRecipe(BaseRecipe):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """How often patches that show something are labelled right, by label."""
+        """Accuracy on patches that show something, by label."""
         sizes, rng = (HELD_OUT, self.patches, self.patch), self.held_out_rng()
         pictures, labels = draw_labelled(*sizes, rng, 0, "held_out")
         figures = {}

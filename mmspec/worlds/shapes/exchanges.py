@@ -1,4 +1,4 @@
-"""Pictures with questions and true answers: what a vision-language model is taught and asked."""
+"""Pictures with questions and true answers, for training and evaluation of language models."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def draw(picture: Picture, resolution: int = 128) -> np.ndarray:
 
 
 def score_long(text: str, picture: Picture) -> DescriptionScore:
-    """How true a description of the picture is."""
+    """Score of a description of the picture."""
     if isinstance(picture, Chart):
         return score_chart(text, picture)
     return score_description(text, picture)

@@ -1,4 +1,4 @@
-"""What somebody who sees badly takes a picture for: a picture like it, with mistakes."""
+"""Pictures with mistakes, as a witness who sees badly would describe them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of the clip world and the combinations of them that training never shows."""
+"""Words of the video world and the combinations of them that training never shows."""
 
 from __future__ import annotations
 
