@@ -20,7 +20,7 @@ from .base import BaseRecipe
 from .card import check_pipeline
 from .image.tokenizer import edge_loss, psnr
 from .muon import Muon
-from .trainer import Draw, TrainConfig
+from .trainer import Draw, Loss, TrainConfig
 
 ENDS = ("coder.conv_in", "coder.conv_out", "quant_conv")  # pixels, and latents
 
@@ -82,9 +82,7 @@ class AutoencoderRecipe(BaseRecipe):
             torch.optim.AdamW(rest, self.rate, betas=(0.9, 0.98), weight_decay=0.0),
         ]
 
-    def loss(
-        self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int) -> Loss:
         pixels = batch[1].to(self.config.device)
         law = self.law(self.model, pixels)
         noise = torch.from_numpy(rng.standard_normal(tuple(law.mean.shape))).to(pixels)

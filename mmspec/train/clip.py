@@ -26,12 +26,13 @@ from torch import Tensor, nn
 from ..files import atomic_folder, write_json
 from ..worlds.shapes import TASKS, Prompt, Scene, render, sample
 from ..worlds.shapes.foils import foil, may_hold
+from ..worlds.shapes.scene import in_turn
 from ..worlds.shapes.vocabulary import Split
 from .base import BaseRecipe
 from .batches import MIX
 from .card import write_card
 from .tokenizers import PREFIX, caption_tokenizer
-from .trainer import TrainConfig
+from .trainer import Loss, TrainConfig
 
 SIDE = 64  # pixels; larger pictures are brought to it
 EMBEDDED: dict[str, Any] = {
@@ -70,9 +71,8 @@ class Pairs:
 
 def draw_pairs(size: int, rng: np.random.Generator, step: int, split: Split = "train") -> Pairs:
     """The pictures and captions of a training step, the tasks in turn."""
-    turns = MIX if split == "train" else TASKS
-    first = int(rng.integers(len(turns)))
-    drawn = [sample(rng, turns[(first + i) % len(turns)], split) for i in range(size)]
+    tasks = in_turn(rng, MIX if split == "train" else TASKS, size)
+    drawn = [sample(rng, task, split) for task in tasks]
     prompts, scenes = [p for p, _ in drawn], [s for _, s in drawn]
     return Pairs(
         torch.from_numpy(np.stack([render(scene, SIDE) for scene in scenes])),
@@ -128,9 +128,7 @@ class ClipRecipe(BaseRecipe):
         ]
         return [torch.optim.AdamW(groups, self.rate, betas=(0.9, 0.98), weight_decay=0.0)]
 
-    def loss(
-        self, batch: Pairs, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Pairs, rng: np.random.Generator, step: int) -> Loss:
         pixels = _worn(self._pixels(batch), rng)
         image, text = self._embed(self.model, pixels, batch.captions + batch.foils)
         temperature: Tensor = self.model.get_parameter("logit_scale")

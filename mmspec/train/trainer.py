@@ -56,6 +56,8 @@ class TrainConfig:
 FREE = {"out", "steps", "max_minutes", "device", "workers", "save_minutes", "evaluate_every"}
 
 Draw = Callable[[np.random.Generator, int], Any]
+Loss = tuple[Tensor, dict[str, float]]
+"""A loss, and figures to log beside it."""
 
 
 class Recipe(Protocol):
@@ -79,10 +81,8 @@ class Recipe(Protocol):
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         """Optimizers over `model`; their rates are scaled by the schedule."""
 
-    def loss(
-        self, batch: Any, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The loss on what `draw` gave, and what to log beside it; `rng` is for other chance."""
+    def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
+        """The loss on what `draw` gave; `rng` is for other chance."""
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Held-out figures of `model` (the averaged weights)."""

@@ -126,7 +126,7 @@ class FeatureHead(DraftHead):
 
 
 def kept(columns: Columns, look: Look) -> Tensor:
-    """True at the columns that are read `[R, S]`: the prompt's last one is, for drafts begin there."""
+    """True at the columns that are read `[R, S]`: the prompt's last is, for drafts begin there."""
     if look.keep is None:
         return columns.mask
     place = torch.arange(columns.mask.shape[1], device=columns.mask.device)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...models.llamagen.transformer import LlamaGenTransformer
+from ..trainer import Loss
 from .distillation_data import DistillationExample, DistillationRecipe, distillation
 from .target import TRANSFORMER
 
@@ -29,9 +30,7 @@ class ImageDrafterRecipe(DistillationRecipe):
         student.init_weights()
         return student
 
-    def loss(
-        self, batch: int, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         example = self.example_number(batch)
         variation, divergence = distillation(self._logits(self.model, example), example)
         return variation + divergence, {"acceptance": 1 - float(variation.detach())}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...models.llamagen.eagle_head import EagleHead
 from ...models.llamagen.transformer import LlamaGenBlock, causal_mask
+from ..trainer import Loss
 from .distillation_data import DistillationExample, DistillationRecipe, distillation
 
 # levels that a step trains, one of these; deep ones cost as much as all above
@@ -35,9 +36,7 @@ class EagleRecipe(DistillationRecipe):
         head.init_weights()
         return head
 
-    def loss(
-        self, batch: int, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         example = self.example_number(batch)
         depth = DEPTHS[rng.integers(len(DEPTHS))]
         total, metrics = torch.zeros((), device=example.tokens.device), {}

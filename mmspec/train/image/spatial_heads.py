@@ -14,13 +14,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...models.guided import GuidedDecoder
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.spatial_heads import SpatialHeads, guided_states, mean_state
 from ..batches import scene_batch
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 from .distillation_data import HELD_OUT, TaughtRecipe, TeacherLaws, distillation, recent_batch
 
 HEADS = dict(cell_dim=192, hidden_dim=384, reach=2, left=2)
@@ -81,9 +81,7 @@ class ImageSpatialRecipe(TaughtRecipe):
         self.model = SpatialHeads(dim=self.teacher.config.dim, **HEADS)
         self.start(init)
 
-    def loss(
-        self, batch: int, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         if batch not in self._examples:
             scenes = np.random.default_rng([self.config.seed, batch])
             size, device = self.config.batch_size, torch.device(self.config.device).type
@@ -193,8 +191,7 @@ class ImageSpatialRecipe(TaughtRecipe):
         return weight.detach()
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, SpatialHeads)
+    def evaluate(self, model: Any) -> dict[str, float]:
         if self._held_out is None:
             scenes = scene_batch(self.held_out_rng(), HELD_OUT, self.resolution, "held_out")
             self._held_out = self.example(*scenes)

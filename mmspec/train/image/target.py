@@ -24,7 +24,7 @@ from ...models.text_encoder import encode_captions
 from ..base import BaseRecipe, Captioned
 from ..batches import draw_scenes, scene_batch
 from ..tokenizers import PHRASE, PREFIX, caption_tokenizer
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 
 RESOLUTIONS = {"sibling": 64, "transformer": 128}  # px
 TRANSFORMER = dict(
@@ -99,9 +99,7 @@ class ImageTargetRecipe(BaseRecipe):
         text_encoder.requires_grad_(self.teaches_encoder)
         self.model = Captioned(transformer, text_encoder.float())
 
-    def loss(
-        self, batch: Any, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
         captions, tokens = self.encoded(batch)
         captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in captions]
         keep = torch.from_numpy(rng.random(len(captions)) >= CAPTION_DROPOUT)

@@ -20,7 +20,7 @@ from ...models.llamagen.vq import VQModel
 from ...models.loading import load_model
 from ..base import BaseRecipe
 from ..batches import scene_batch
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 
 EMBEDDED = dict(
     codebook_size=1024,
@@ -66,9 +66,7 @@ class ImageTokenizerRecipe(BaseRecipe):
         weights = [p for n, p in self.vq.named_parameters() if n != "quantize.embedding.weight"]
         return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-4)]
 
-    def loss(
-        self, batch: Tensor, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Tensor, rng: np.random.Generator, step: int) -> Loss:
         pixels = batch.to(self.config.device)
         z = self.vq.latents(pixels)
         # a short start without the bottleneck gives k-means latents worth clustering

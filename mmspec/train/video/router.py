@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import T5EncoderModel
 
@@ -27,6 +27,7 @@ from ...models.text_encoder import encode_prompt
 from ...models.wan.frame_router import DECIBELS, FrameRouter
 from ...models.wan.transformer import WanTransformer
 from ...models.wan.vae import decode_block, to_bytes
+from ...worlds.shapes.scene import in_turn
 from ...worlds.shapes.vocabulary import Split
 from ...worlds.video_world import KINDS, ClipPrompt, sample_prompt
 from ...worlds.video_world.prompts import mirrored, unseen
@@ -34,7 +35,7 @@ from ...worlds.video_world.timing import TIMING
 from ..base import BaseRecipe
 from ..feature_cache import cache_folder, read_cached, write_cached
 from ..tokenizers import PREFIX, clip_tokenizer
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 from .autoencoder import PIPELINE
 from .block_maker import BlockMaker
 from .model import BLOCKS
@@ -92,8 +93,7 @@ class DraftedClips:
 
 def draw_prompts(size: int, rng: np.random.Generator, split: Split = "train") -> list[ClipPrompt]:
     """Prompts of a step, whose kinds take turns."""
-    turn = int(rng.integers(len(KINDS)))
-    return [sample_prompt(rng, KINDS[(turn + i) % len(KINDS)], split) for i in range(size)]
+    return [sample_prompt(rng, kind, split) for kind in in_turn(rng, KINDS, size)]
 
 
 def draw_cached_drafts(
@@ -162,9 +162,7 @@ class VideoRouterRecipe(BaseRecipe):
         weights = self.model.parameters()
         return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=0.01)]
 
-    def loss(
-        self, batch: DraftedClips, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: DraftedClips, rng: np.random.Generator, step: int) -> Loss:
         drafts, captions = batch.drafts, [prompt.prompt for prompt in batch.prompts]
         if drafts is None:
             drafts = list(self.drafts(captions, np.random.default_rng(batch.seed)))
@@ -236,9 +234,8 @@ class VideoRouterRecipe(BaseRecipe):
         ]
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: Any) -> dict[str, float]:
         """Rank correlation of the worst frames of held-out blocks; first blocks are left out."""
-        assert isinstance(model, FrameRouter)
         rng = self.held_out_rng()
         guessed, worst = [], []
         for _ in range(JUDGED):

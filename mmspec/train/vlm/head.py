@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ...draft.draft_model import ModelDrafter
 from ...draft.feature.block import BlockDrafter
@@ -37,7 +37,7 @@ from ...registry import check_name
 from ..base import BaseRecipe
 from ..card import write_card
 from ..image.distillation_data import recent_batch
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 from .curriculum import CURRICULA
 from .prompts import FilePrompts, ShapesPrompts
 from .teacher import Teacher
@@ -93,9 +93,7 @@ class VlmHeadRecipe(BaseRecipe):
         self.draw = partial(recent_batch, POOL, USES)
         self._examples: dict[tuple[int, bool], HeadBatch] = {}
 
-    def loss(
-        self, batch: int, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         turn = self.curriculum(self.done, rng)
         example = self.teacher.on_device(self.example(batch, turn.seen))
         torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
@@ -119,13 +117,12 @@ class VlmHeadRecipe(BaseRecipe):
         return self._examples[number, seen]
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: Any) -> dict[str, float]:
         """Acceptance lengths, the bonus token included, of chains drafted for held-out questions.
 
         They are real generations, greedy and at temperature 1; at every depth, how often a drafted
         token stood if those before it did.
         """
-        assert isinstance(model, DraftHead)
         figures = {}
         for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
             stats = self.accepted(model, temperature)

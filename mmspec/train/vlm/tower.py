@@ -21,10 +21,11 @@ from transformers import CLIPVisionConfig, CLIPVisionModel
 from ...files import atomic_folder
 from ...worlds.shapes.exchanges import KINDS, draw, sample_picture
 from ...worlds.shapes.patches import LABELS, patch_labels
+from ...worlds.shapes.scene import in_turn
 from ...worlds.shapes.vocabulary import Split
 from ..base import BaseRecipe
 from ..card import write_card
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 from .target import vision_config, vlm_folder
 
 NOTHING = 0.2  # weight of a patch without a label: most have none
@@ -62,9 +63,7 @@ class VlmTowerRecipe(BaseRecipe):
         self.patches, self.patch = tower.image_size // tower.patch_size, tower.patch_size
         self.draw = partial(draw_labelled, config.batch_size, self.patches, self.patch)
 
-    def loss(
-        self, batch: tuple[Tensor, Tensor], rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: tuple[Tensor, Tensor], rng: np.random.Generator, step: int) -> Loss:
         pictures, labels = (value.to(self.config.device) for value in batch)
         total = torch.zeros((), device=pictures.device)
         for logits, wanted in zip(self.model(pictures), labels.unbind(-1), strict=True):
@@ -108,9 +107,7 @@ def draw_labelled(
     split: Split = "train",
 ) -> tuple[Tensor, Tensor]:
     """Pictures `[B, S, S, 3]`, uint8, of all kinds in turn, and their `patch_labels`."""
-    first = int(rng.integers(len(KINDS)))
-    kinds = [KINDS[(first + number) % len(KINDS)] for number in range(size)]
-    drawn = [sample_picture(rng, kind, split) for kind in kinds]
+    drawn = [sample_picture(rng, kind, split) for kind in in_turn(rng, KINDS, size)]
     pictures = np.stack([draw(picture, patches * patch) for picture in drawn])
     labels = np.stack([patch_labels(picture, patches, patch) for picture in drawn])
     return torch.from_numpy(pictures), torch.from_numpy(labels).flatten(1, 2)
