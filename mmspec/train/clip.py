@@ -51,6 +51,7 @@ EMBEDDED: dict[str, Any] = {
 # pixels from [0, 1] to [-1, 1]
 PREPROCESS = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic"}
 CANDIDATES, CONTESTS = 100, 10  # captions of a retrieval, and retrievals, of an evaluation
+Drawn = tuple[Prompt, Scene]
 
 
 @dataclass
@@ -69,17 +70,16 @@ class Pairs:
     doubtful: Tensor
 
 
-def draw_pairs(size: int, rng: np.random.Generator, step: int, split: Split = "train") -> Pairs:
+def draw_pairs(size: int, rng: np.random.Generator, step: int) -> Pairs:
     """The pictures and captions of a training step, the tasks in turn."""
-    tasks = in_turn(rng, MIX if split == "train" else TASKS, size)
-    drawn = [sample(rng, task, split) for task in tasks]
-    prompts, scenes = [p for p, _ in drawn], [s for _, s in drawn]
-    return Pairs(
-        torch.from_numpy(np.stack([render(scene, SIDE) for scene in scenes])),
-        [prompt.prompt for prompt in prompts],
-        [foil(rng, prompt, split) for prompt in prompts],
-        _doubtful(prompts, scenes),
-    )
+    drawn = [sample(rng, task) for task in in_turn(rng, MIX, size)]
+    return _paired(rng, drawn, "train", _doubtful(drawn))
+
+
+def _paired(rng: np.random.Generator, drawn: list[Drawn], split: Split, doubtful: Tensor) -> Pairs:
+    pictures = torch.from_numpy(np.stack([render(scene, SIDE) for _, scene in drawn]))
+    foils = [foil(rng, prompt, split) for prompt, _ in drawn]
+    return Pairs(pictures, [prompt.prompt for prompt, _ in drawn], foils, doubtful)
 
 
 def contrast(image: Tensor, text: Tensor, scale: Tensor, doubtful: Tensor) -> Tensor:
@@ -197,34 +197,26 @@ def _worn(pixels: Tensor, rng: np.random.Generator) -> Tensor:
     return pixels.lerp(soft, blur) + noise.to(pixels.device)
 
 
-def _doubtful(prompts: list[Prompt], scenes: list[Scene]) -> Tensor:
+def _doubtful(drawn: list[Drawn]) -> Tensor:
     """Where caption j may be true of picture i, `[B, B]`; compared only where the shapes agree."""
     alike: dict[tuple[str, ...], list[int]] = {}
-    for i, scene in enumerate(scenes):
+    for i, (_, scene) in enumerate(drawn):
         alike.setdefault(tuple(sorted(item.shape for item in scene.items)), []).append(i)
-    doubtful = torch.zeros(len(scenes), len(prompts), dtype=torch.bool)
+    doubtful = torch.zeros(len(drawn), len(drawn), dtype=torch.bool)
     for group in alike.values():
         for i, j in itertools.product(group, repeat=2):
-            doubtful[i, j] = may_hold(prompts[j], scenes[i])
+            doubtful[i, j] = may_hold(drawn[j][0], drawn[i][1])
     return doubtful
 
 
 def _distinct_pairs(rng: np.random.Generator, size: int) -> Pairs:
     """Held-out pairs, no caption twice, none that may be true of another's picture."""
-    prompts: list[Prompt] = []
-    scenes: list[Scene] = []
-    while len(prompts) < size:
+    drawn: list[Drawn] = []
+    while len(drawn) < size:
         prompt, scene = sample(rng, TASKS[int(rng.integers(len(TASKS)))], "held_out")
-        clash = any(may_hold(prompt, other) for other in scenes)
-        if not clash and not any(may_hold(other, scene) for other in prompts):
-            prompts.append(prompt)
-            scenes.append(scene)
-    return Pairs(
-        torch.from_numpy(np.stack([render(scene, SIDE) for scene in scenes])),
-        [prompt.prompt for prompt in prompts],
-        [foil(rng, prompt, "held_out") for prompt in prompts],
-        torch.eye(size, dtype=torch.bool),
-    )
+        if not any(may_hold(prompt, s) or may_hold(p, scene) for p, s in drawn):
+            drawn.append((prompt, scene))
+    return _paired(rng, drawn, "held_out", torch.eye(size, dtype=torch.bool))
 
 
 def _stored(model: nn.Module) -> list[tuple[str, Tensor]]:

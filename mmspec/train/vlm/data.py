@@ -89,13 +89,13 @@ def sample_example(
     return picture, [exchange for exchange in exchanges if exchange]
 
 
-def hearsay(rng: np.random.Generator, picture: Picture, split: Split = "train") -> str:
+def hearsay(rng: np.random.Generator, picture: Picture) -> str:
     """The text in front of a verdict: two or three descriptions, each with its own mistakes."""
     kind = LONG_KINDS[isinstance(picture, Chart)]
     paths = []
     for _ in range(int(rng.integers(2, 4))):
         share = MISTAKEN[int(rng.integers(len(MISTAKEN)))]
-        said = exchange_about(rng, mistaken(rng, picture, share, split), kind, split)
+        said = exchange_about(rng, mistaken(rng, picture, share), kind)
         assert said is not None
         paths.append(said.answer)
     return VERDICT["ask"].format(paths="\n".join(paths), question="")
