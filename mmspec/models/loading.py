@@ -24,10 +24,7 @@ TRANSFORMERS = "model.safetensors"  # the same in transformers' folders
 
 
 def load_model(
-    cls: type[M],
-    folder: str | Path,
-    dtype: torch.dtype = torch.float32,
-    variant: str | None = None,
+    cls: type[M], folder: str | Path, dtype: torch.dtype = torch.float32, variant: str | None = None
 ) -> M:
     """A model saved by `save_pretrained`, in `dtype`, on the CPU.
 

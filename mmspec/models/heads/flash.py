@@ -57,8 +57,7 @@ class FlashHead(FeatureHead):
         counts = images.counts().clamp_max(len(self.latent_queries))
         values, keep = images.at_end(pooled, counts)
         return Look(
-            images.put(keep, columns.mask),
-            images.put(values, torch.zeros_like(columns.embedded)),
+            images.put(keep, columns.mask), images.put(values, torch.zeros_like(columns.embedded))
         )
 
     def slots(self, hidden: Tensor) -> Tensor:

@@ -54,9 +54,7 @@ class ViSpecHead(FeatureHead):
         nothing = torch.zeros_like(seen[:1, -1])
         context = F.embedding(images.latest(mask) + 1, torch.cat([nothing, seen[:, -1]]))
         return Look(
-            images.put(keep, mask),
-            images.put(values, torch.zeros_like(columns.embedded)),
-            context,
+            images.put(keep, mask), images.put(values, torch.zeros_like(columns.embedded)), context
         )
 
     def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:

@@ -32,10 +32,7 @@ class VqImageModel:
 
 
 def tokenize(
-    processor: Any,
-    texts: list[str],
-    turn: Callable[[str], str] | None = None,
-    **options: Any,
+    processor: Any, texts: list[str], turn: Callable[[str], str] | None = None, **options: Any
 ) -> tuple[Tensor, Tensor]:
     """Left-padded token ids `[B, T]` of texts, and the mask `[B, T]`, True where a token stands.
 

@@ -133,9 +133,7 @@ class MarTargetRecipe(BaseRecipe):
         )
 
 
-def held_out_scenes(
-    config: TrainConfig,
-) -> tuple[np.random.Generator, list[str], Tensor]:
+def held_out_scenes(config: TrainConfig) -> tuple[np.random.Generator, list[str], Tensor]:
     """The scenes of an evaluation, always the same, and the generator for what it does to them."""
     rng = np.random.default_rng([config.seed, 10**6])
     return rng, *scene_batch(rng, config.batch_size, RESOLUTION, "held_out")

@@ -99,12 +99,7 @@ class VlmTowerRecipe(BaseRecipe):
 
 
 def draw_labelled(
-    size: int,
-    patches: int,
-    patch: int,
-    rng: np.random.Generator,
-    step: int,
-    split: Split = "train",
+    size: int, patches: int, patch: int, rng: np.random.Generator, step: int, split: Split = "train"
 ) -> tuple[Tensor, Tensor]:
     """Pictures `[B, S, S, 3]`, uint8, of all kinds in turn, and their `patch_labels`."""
     drawn = [sample_picture(rng, kind, split) for kind in in_turn(rng, KINDS, size)]
