@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ class BaseRecipe:
         origin: folder of the weights that it starts from; None: from nothing.
         kind: class of the pipeline.
         name: of the component.
+        texts: of its card, where they are always the same.
         tokenizer: of the captions.
         teaches_encoder: whether the pipeline receives the caption encoder of a `Captioned` model.
     """
@@ -52,6 +53,7 @@ class BaseRecipe:
     tokenizer: Any
     teaches_encoder = True
     name: str
+    texts: ClassVar[dict[str, str]]
     origin: Path | None = None
     kind = "ImagePipeline"
     done = 0.0
@@ -88,7 +90,7 @@ class BaseRecipe:
 
     def card(self, record: dict[str, Any]) -> dict[str, str]:
         """The texts of the component's card, see `write_card`."""
-        raise NotImplementedError
+        return self.texts
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         model = model.half()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from diffusers import AutoencoderKL
@@ -16,6 +16,7 @@ from ..batches import draw_scenes, scene_batch
 from ..trainer import TrainConfig
 
 RESOLUTION = 64  # px
+GRID = RESOLUTION // 8  # tokens of a side
 PIPELINE = "ContinuousImagePipeline"
 LEVELS = 3  # two halvings of a picture whose 2×2 pixels are folded into channels: f = 8
 EMBEDDED: dict[str, Any] = dict(
@@ -39,6 +40,12 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
     """
 
     kind, name = PIPELINE, "vae"
+    texts: ClassVar = dict(
+        title="KL autoencoder of the shapes world",
+        purpose=f"turns {RESOLUTION} px pictures into {GRID}×{GRID} tokens of "
+        f"{EMBEDDED['latent_channels']} numbers and back",
+        limits="knows only shapes-world pictures; the finest grain is smoothed away",
+    )
 
     def __init__(self, config: TrainConfig, pipeline: Path, **options: Any) -> None:
         draw = partial(draw_scenes, config.batch_size, RESOLUTION)
@@ -64,15 +71,6 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
         scale = 1 / record["held_out"]["latent_deviation"]
         model.register_to_config(scaling_factor=round(scale, 4))
         super().export(model, record)
-
-    def card(self, record: dict[str, Any]) -> dict[str, str]:
-        tokens = RESOLUTION // 8
-        return dict(
-            title="KL autoencoder of the shapes world",
-            purpose=f"turns {RESOLUTION} px pictures into {tokens}×{tokens} tokens of "
-            f"{EMBEDDED['latent_channels']} numbers and back",
-            limits="knows only shapes-world pictures; the finest grain is smoothed away",
-        )
 
 
 def deviation(law: Any) -> float:

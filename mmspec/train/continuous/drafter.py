@@ -8,28 +8,23 @@ guidance as well, which widens what the two differ by.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from diffusers import AutoencoderKL
 from torch import Tensor
 from transformers import T5EncoderModel
 
 from ...models.mar.schedule import DiffusionSchedule
 from ...models.mar.transformer import MarTransformer
-from ..base import BaseRecipe
-from ..batches import draw_scenes
-from ..tokenizers import caption_tokenizer
-from ..trainer import Loss, TrainConfig
-from .autoencoder import PIPELINE, RESOLUTION
+from ..trainer import Loss
 from .diffusion_loss import NoisyTokens, divergence
 from .target import (
     TRANSFORMER,
+    MarRecipe,
     caption_buffer,
+    halves,
     held_out_scenes,
     masked_conditions,
     random_masks,
@@ -37,17 +32,7 @@ from .target import (
 )
 
 # of the target's size 30 %, and less of its head, whose calls follow one another
-DRAFTER = {
-    **TRANSFORMER,
-    "encoder_embed_dim": 192,
-    "encoder_depth": 2,
-    "encoder_num_heads": 3,
-    "decoder_embed_dim": 192,
-    "decoder_depth": 2,
-    "decoder_num_heads": 3,
-    "diffloss_d": 1,
-    "diffloss_w": 192,
-}
+DRAFTER = {**TRANSFORMER, **halves(192, 2, 3), "diffloss_d": 1, "diffloss_w": 192}
 GUIDANCE = 5.0  # at the last tokens; it grows to there as pictures are drawn
 SAMPLER_STEPS = 100  # whose laws the figures of an evaluation compare
 
@@ -72,26 +57,23 @@ class Guess:
         return untold + self.guidance * (told - untold)
 
 
-class MarDrafterRecipe(BaseRecipe):
-    """Distils `drafter` from the target of a pipeline folder.
+class MarDrafterRecipe(MarRecipe):
+    """Distils `drafter` from the target of a pipeline folder; arguments as of `MarRecipe`.
 
-    Args:
-        config, rate: see `BaseRecipe`.
-        pipeline: folder that holds `vae`, `transformer` and `text_encoder`; it receives `drafter`.
-        init: component whose weights to start from, such as its own; None: from nothing.
+    The folder holds `transformer` and `text_encoder` too.
     """
 
-    kind, name = PIPELINE, "drafter"
+    name = "drafter"
+    texts: ClassVar = dict(
+        title="Drafter of the shapes world's masked autoregressive transformer",
+        purpose="drafts denoising steps of continuous tokens for the embedded target",
+        limits="distilled from one target: for others it is accepted less often; pictures of "
+        "its own are poor",
+    )
 
-    def __init__(
-        self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
-    ) -> None:
-        super().__init__(config, pipeline, rate)
-        self.draw = partial(draw_scenes, config.batch_size, RESOLUTION)
-        self.vae = self.component(AutoencoderKL, "vae")
+    def prepare(self, init: str | None) -> None:
         self.teacher: MarTransformer = self.component(MarTransformer, "transformer")
         self.encoder = self.component(T5EncoderModel, "text_encoder")
-        self.tokenizer = caption_tokenizer()
         self.model = MarTransformer(**DRAFTER)
         self.model.init_weights()
         self.start(init)
@@ -159,11 +141,3 @@ class MarDrafterRecipe(BaseRecipe):
             # of a maximal coupling, were the deviations the target's: 2Φ(-gap / 2)
             "held_out_acceptance": float(2 * torch.special.ndtr(-gap / 2).mean()),
         }
-
-    def card(self, record: dict[str, Any]) -> dict[str, str]:
-        return dict(
-            title="Drafter of the shapes world's masked autoregressive transformer",
-            purpose="drafts denoising steps of continuous tokens for the embedded target",
-            limits="distilled from one target: for others it is accepted less often; pictures of "
-            "its own are poor",
-        )

@@ -9,9 +9,10 @@ captions sooner.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,16 +33,18 @@ from ..trainer import Loss, TrainConfig
 from .autoencoder import PIPELINE, RESOLUTION
 from .diffusion_loss import NoisyTokens, hybrid_loss
 
+
+def halves(width: int, depth: int, heads: int) -> dict[str, int]:
+    """Sizes of a transformer whose encoder and decoder are as large."""
+    sizes = {"embed_dim": width, "depth": depth, "num_heads": heads}
+    return {f"{half}_{name}": n for half in ("encoder", "decoder") for name, n in sizes.items()}
+
+
 TRANSFORMER: dict[str, Any] = dict(
     token_dim=16,
     grid=8,
     buffer_size=PREFIX,
-    encoder_embed_dim=256,
-    encoder_depth=4,
-    encoder_num_heads=4,
-    decoder_embed_dim=256,
-    decoder_depth=4,
-    decoder_num_heads=4,
+    **halves(256, 4, 4),
     diffloss_d=3,
     diffloss_w=512,  # so many weights that a call takes hardly longer of a few rows than of one
     # the published schedule, cosine, ends in a step whose mean is some 300 times the error of the
@@ -64,16 +67,15 @@ class CaptionedMar(Captioned):
         self.readout = nn.Linear(config.decoder_embed_dim, config.token_dim)
 
 
-class MarTargetRecipe(BaseRecipe):
-    """Trains `MarTransformer` on captioned pictures.
+class MarRecipe(BaseRecipe):
+    """Base of MAR's recipes, which see pictures as tokens of the folder's `vae`.
 
     Args:
-        config, rate: see `BaseRecipe`.
-        pipeline: folder that holds `vae`; it receives `transformer`, `text_encoder`, `tokenizer`.
+        config, pipeline, rate: see `BaseRecipe`.
         init: component whose weights to start from; None: from nothing.
     """
 
-    kind, name = PIPELINE, "transformer"
+    kind = PIPELINE
 
     def __init__(
         self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
@@ -82,6 +84,28 @@ class MarTargetRecipe(BaseRecipe):
         self.draw = partial(draw_scenes, config.batch_size, RESOLUTION)
         self.vae = self.component(AutoencoderKL, "vae")
         self.tokenizer = caption_tokenizer()
+        self.prepare(init)
+
+    @abstractmethod
+    def prepare(self, init: str | None) -> None:
+        """Make the model, with the weights of `init`, if there is one."""
+
+
+class MarTargetRecipe(MarRecipe):
+    """Trains `MarTransformer` on captioned pictures; arguments as of `MarRecipe`.
+
+    The folder receives `transformer`, `text_encoder` and `tokenizer`.
+    """
+
+    name = "transformer"
+    texts: ClassVar = dict(
+        title=f"Masked autoregressive transformer of the shapes world, {RESOLUTION} px",
+        purpose="draws {0}×{0} continuous tokens from a caption".format(TRANSFORMER["grid"]),
+        limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
+        "colours); other words are unknown to it",
+    )
+
+    def prepare(self, init: str | None) -> None:
         transformer = MarTransformer(**TRANSFORMER)
         if not self.start(init, transformer):
             transformer.init_weights()
@@ -122,15 +146,6 @@ class MarTargetRecipe(BaseRecipe):
             losses = self._losses(model, captions, pixels, keep, rng)
             figures |= {f"held_out_{k}{name}": float(v) for k, v in losses.items()}
         return figures
-
-    def card(self, record: dict[str, Any]) -> dict[str, str]:
-        grid = TRANSFORMER["grid"]
-        return dict(
-            title=f"Masked autoregressive transformer of the shapes world, {RESOLUTION} px",
-            purpose=f"draws {grid}×{grid} continuous tokens from a caption",
-            limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
-            "colours); other words are unknown to it",
-        )
 
 
 def held_out_scenes(config: TrainConfig) -> tuple[np.random.Generator, list[str], Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -45,6 +45,11 @@ class ImageTokenizerRecipe(BaseRecipe):
     """
 
     name = "vq_model"
+    texts: ClassVar = dict(
+        title="VQ image tokenizer of the shapes world",
+        purpose="turns 64 or 128 px pictures into 8×8 or 16×16 tokens of 1,024 codes and back",
+        limits="knows only shapes-world pictures; grain finer than about 4 px is smoothed away",
+    )
 
     def __init__(
         self,
@@ -96,13 +101,6 @@ class ImageTokenizerRecipe(BaseRecipe):
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         super().export(self.trained(model), record)
-
-    def card(self, record: dict[str, Any]) -> dict[str, str]:
-        return dict(
-            title="VQ image tokenizer of the shapes world",
-            purpose="turns 64 or 128 px pictures into 8×8 or 16×16 tokens of 1,024 codes and back",
-            limits="knows only shapes-world pictures; grain finer than about 4 px is smoothed away",
-        )
 
     @staticmethod
     def trained(model: nn.Module) -> VQModel:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -65,6 +65,13 @@ class VideoAutoencoderRecipe(AutoencoderRecipe):
     """
 
     kind, name = PIPELINE, "vae"
+    texts: ClassVar = dict(
+        title="Causal video autoencoder of the clip world",
+        purpose=f"turns clips of {RESOLUTION} px into {SIDE}×{SIDE} latents of {CHANNELS} "
+        f"numbers, {TIMING.factor} frames each but for the first, and back",
+        limits="knows only clips of the shapes world; the finest grain is smoothed away",
+        data="clips of moving shapes, drawn afresh for every batch",
+    )
 
     def __init__(self, config: TrainConfig, pipeline: Path, **options: Any) -> None:
         draw = partial(draw_in_turn, config.batch_size)
@@ -106,12 +113,3 @@ class VideoAutoencoderRecipe(AutoencoderRecipe):
             latents_std=[round(float(s), 4) for s in deviation],
         )
         super().export(model, record)
-
-    def card(self, record: dict[str, Any]) -> dict[str, str]:
-        return dict(
-            title="Causal video autoencoder of the clip world",
-            purpose=f"turns clips of {RESOLUTION} px into {SIDE}×{SIDE} latents of {CHANNELS} "
-            f"numbers, {TIMING.factor} frames each but for the first, and back",
-            limits="knows only clips of the shapes world; the finest grain is smoothed away",
-            data="clips of moving shapes, drawn afresh for every batch",
-        )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -140,6 +140,13 @@ class VideoRouterRecipe(BaseRecipe):
     """
 
     kind, name = PIPELINE, "router"
+    texts: ClassVar = dict(
+        title="Router of the clip world's block video",
+        purpose="guesses how near a drafted frame is to what the target would have made",
+        limits="knows the drafts of one drafter for one target; says nothing of how good a clip is",
+        data="blocks that both models make of clips of moving shapes, from the same noise, "
+        "behind blocks of both",
+    )
 
     def __init__(
         self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
@@ -249,16 +256,6 @@ class VideoRouterRecipe(BaseRecipe):
             "held_out_decibels_off": float((guess - truth).abs().mean()),
             "held_out_rank_correlation": _rank_correlation(guess, truth),
         }
-
-    def card(self, record: dict[str, Any]) -> dict[str, str]:
-        return dict(
-            title="Router of the clip world's block video",
-            purpose="guesses how near a drafted frame is to what the target would have made",
-            limits="knows the drafts of one drafter for one target; says nothing of how good a "
-            "clip is",
-            data="blocks that both models make of clips of moving shapes, from the same noise, "
-            "behind blocks of both",
-        )
 
 
 def _rank_correlation(one: Tensor, other: Tensor) -> float:
