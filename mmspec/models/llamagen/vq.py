@@ -8,8 +8,7 @@ checkpoints have `patch_size = 1`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -98,18 +97,22 @@ class VectorQuantizer(nn.Module):
 
 
 class Coder(nn.Module):
-    """Convolutions from pixels to latents or back; `parts` are its layers in between, in order."""
+    """Convolutions from pixels to latents or back; `parts` hold the layers in between, in order."""
 
     parts: tuple[str, str]
     conv_in: nn.Conv2d
     norm_out: nn.GroupNorm
     conv_out: nn.Conv2d
 
+    def inner_layers(self) -> Iterator[nn.Module]:
+        """The layers between the first and the last convolution, in order."""
+        for part in self.parts:
+            yield from self.get_submodule(part).children()
+
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv_in(x)
-        for part in self.parts:
-            for layer in cast(nn.ModuleList, self.get_submodule(part)):
-                h = layer(h)
+        for layer in self.inner_layers():
+            h = layer(h)
         out: Tensor = self.conv_out(F.silu(self.norm_out(h)))
         return out
 

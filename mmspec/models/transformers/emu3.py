@@ -25,10 +25,6 @@ class Emu3ImageModel(VqImageModel):
     A prompt ends with the size of the picture in tokens. Unconditional rows are told the negative
     prompt, or no word, and the same size.
 
-    Args:
-        network: an `Emu3ForConditionalGeneration`.
-        processor: its `Emu3Processor`.
-
     Raises:
         InputError: the vocabulary lacks the tokens of a picture.
     """

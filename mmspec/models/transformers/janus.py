@@ -24,10 +24,6 @@ class JanusImageModel(VqImageModel):
     Unconditional rows are the conditional ones with the pad token in place of every word, the first
     and the last token left: as the models were trained, and as transformers' `generate` has it.
 
-    Args:
-        network: a `JanusForConditionalGeneration`.
-        processor: its `JanusProcessor`.
-
     Raises:
         InputError: the processor has no chat template to put prompts in.
     """
