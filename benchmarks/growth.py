@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 
 from mmspec.errors import InputError
-from mmspec.methods import SpecConfig
-from mmspec.pipelines.image.stats import ImageStats
 from mmspec.eval.environment import environment
 from mmspec.eval.measure.bootstrap import Interval, interval
+from mmspec.methods import SpecConfig
+from mmspec.pipelines.image.stats import ImageStats
 
 SIDES = (8, 16, 32)
 BATCH = 24  # rows of a call

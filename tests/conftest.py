@@ -135,7 +135,8 @@ def guided_rows():
             prefix = model.cls_embedding(captions.to(model.output.weight.dtype))[rows]
             mask = (columns >= torch.tensor(pads)[:, None])[rows]
             if scale is not None:
-                prefix = torch.cat([prefix, model.cls_embedding.unconditional(len(rows))])
+                nothing = model.cls_embedding(model.cls_embedding.uncond_embedding)
+                prefix = torch.cat([prefix, nothing.expand(len(rows), -1, -1)])
                 twin = (columns >= torch.tensor(uncond_pads or pads)[:, None])[rows]
                 mask = torch.cat([mask, twin])
             guided = GuidedDecoder(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...pipelines.base import PIPELINES
+from ...methods import PIPELINES
 from ..schema import MethodResult, Report
 from . import format as f
 from .parts import parts

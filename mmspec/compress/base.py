@@ -1,4 +1,4 @@
-"""What every compressor takes and gives.
+"""Inputs and outputs that all compressors share.
 
 B images, N visual tokens each, C channels, K ≤ N tokens left. Compressors are pure functions of
 features and attention, without chance, row by row. Kept tokens stay in the order in which they

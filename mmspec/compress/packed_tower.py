@@ -20,7 +20,7 @@ from .tower import TowerCues
 
 @dataclass
 class PackedCues:
-    """What one call of the tower showed.
+    """Attention and keys of one call of the tower.
 
     Attributes:
         images: of every image or video, its `TowerCues` with one row `[1, N]`, N visual tokens in

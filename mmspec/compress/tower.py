@@ -1,4 +1,4 @@
-"""What compressors have to see of a vision tower: attention and keys of one of its layers.
+"""Attention and keys of a layer of a vision tower, for compressors.
 
 Recomputed from what that layer read, by its own projections, so that the tower may run any kind of
 attention. Towers of transformers whose layers have `q_proj` and `k_proj`: CLIP, SigLIP, Idefics3 /
@@ -22,7 +22,7 @@ from .registry import compressor
 
 @dataclass
 class TowerCues:
-    """What one call of the tower showed.
+    """Attention and keys of one call of the tower.
 
     Attributes:
         attention: `[B, N]`, mean over heads: from the class token, where there is one, or the mean

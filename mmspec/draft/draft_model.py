@@ -11,12 +11,11 @@ from torch import Tensor
 from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
-from ..engine.laws import Categorical
-from .sound_laws import faults, mended
+from .sound_laws import chain_of_laws, mended
 
 
 class TokenModel(Protocol):
-    """What the drafter needs of a model: laws of next tokens over a cache that it may rewrite."""
+    """Protocol of a draft model: laws of next tokens over a cache that it may rewrite."""
 
     def start(self, rows: int) -> None:
         """Take in the condition; every token is still to come."""
@@ -93,11 +92,7 @@ class ModelDrafter:
                     break
         depth = len(tokens)
         self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
-        if not depth:
-            return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
-        draft = Draft(torch.stack(tokens, 1), lengths, Categorical(torch.stack(laws, 1)))
-        draft.faulty = faults(torch.stack(good, 1), draft)
-        return draft
+        return chain_of_laws(context, tokens, laws, good, lengths)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the last emitted token is the target's own, so the cache holds at most what is before it

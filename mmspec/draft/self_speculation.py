@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
-from ..engine.laws import Categorical
-from .sound_laws import faults, mended
+from ..models.guided import LayersOfRows
+from .sound_laws import chain_of_laws, mended
 
 _PRIOR, _WEIGHT = 0.8, 2.0  # what is hoped of an untried set, and how many tokens that outweighs
 _DECAY = 0.98  # of what was seen, per round
@@ -28,14 +28,10 @@ class LayeredModel(Protocol):
 
     @property
     def layers(self) -> int:
-        """How many it has."""
+        """Number of layers."""
 
     def extend(
-        self,
-        tokens: Tensor,
-        start: list[int],
-        draft: Draft | None = None,
-        use: Sequence[Sequence[int]] | None = None,
+        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
     ) -> Tensor:
         """As `TokenModel.extend`; row b runs the layers `use[b]` alone."""
 
@@ -87,11 +83,7 @@ class SelfDrafter:
             inputs, start = tokens[-1][:, None], [s + 1 for s in start]
             self.share += len(set().union(*use)) / self.model.layers
         real = torch.tensor(lengths, device=device)
-        if not tokens:
-            return Draft(context.tokens[:, :0], real, Categorical(torch.zeros(0)))
-        draft = Draft(torch.stack(tokens, 1), real, Categorical(torch.stack(laws, 1)))
-        draft.faulty = faults(torch.stack(good, 1), draft)
-        return draft
+        return chain_of_laws(context, tokens, laws, good, real)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         told = zip(self._rows, context.reached, context.accepted, strict=True)

@@ -1,4 +1,4 @@
-"""Laws of a drafter that are none: found, and replaced before anything is drawn or chosen by them.
+"""Invalid laws of a drafter: found, and replaced before a token is drawn or chosen by them.
 
 A NaN sorts first and is drawn as the last token, so what is picked by one depends on what was drawn
 before it; and so does a whole row that is thrown away because of one. Either would bias the output.
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..engine.accept.chain import pick
-from ..engine.draft import Draft
+from ..engine.draft import Context, Draft
 from ..engine.laws import Categorical, WithoutReplacement
 from .tree.shape import renumbered
 
@@ -36,6 +36,21 @@ def mended(laws: Tensor) -> tuple[Tensor, Tensor]:
 def faults(good: Tensor, draft: Draft) -> Tensor:
     """Rows `[B]` with a real node that is not `good [B, N]`."""
     return (~good & draft.live()).any(1)
+
+
+def chain_of_laws(
+    context: Context, tokens: list[Tensor], laws: list[Tensor], good: list[Tensor], lengths: Tensor
+) -> Draft:
+    """The chain of drawn `tokens`, with their `laws [B, V]` and whether these were `good`, `[B]`.
+
+    Args:
+        lengths: of the rows, `[B]`.
+    """
+    if not tokens:
+        return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
+    draft = Draft(torch.stack(tokens, 1), lengths, Categorical(torch.stack(laws, 1)))
+    draft.faulty = faults(torch.stack(good, 1), draft)
+    return draft
 
 
 def without_faults(draft: Draft, good: Tensor) -> Draft:

@@ -1,4 +1,4 @@
-"""Modules that are made no larger than the file that is to fill them.
+"""Networks that are made no larger than the file of weights that fills them.
 
 A config says how large a network is, and a wrong or hostile one (ten million layers) would fill the
 memory long before its weights are compared. So what a module registers is counted while it is made.
@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules import module
 
-from ..errors import InputError
+from ..errors import InputError, reason
+
+M = TypeVar("M", bound=nn.Module)
 
 # modules and tensors that a network may have beyond those of its file, which may be quantized
 _TIMES, _MORE = 16, 4096
@@ -25,9 +28,31 @@ _ELEMENTS = 2**26  # values: of derived tables, and of what is made and then dro
 _LAYERS = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|\w*depths?|layers")
 
 
+def build_empty(
+    build: Callable[[], M], shapes: Mapping[str, Sequence[int]], source: str | Path, kind: str
+) -> M:
+    """A network on the meta device: no weights are drawn that are then overwritten.
+
+    Args:
+        build: makes it.
+        shapes: of the tensors that will fill it, by name.
+        source, kind: what holds its config, and the network's name, for messages.
+
+    Raises:
+        InputError: the config makes no such network, or one that is far larger than its weights.
+    """
+    try:
+        with torch.device("meta"), bounded_init(shapes, source):
+            return build()
+    except InputError:
+        raise
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{source} is no {kind}: {reason(error)}") from error
+
+
 @contextmanager
-def bounded(shapes: Mapping[str, Sequence[int]], source: str | Path) -> Iterator[None]:
-    """Modules made inside, by this thread, are stopped once they outgrow a file's tensors.
+def bounded_init(shapes: Mapping[str, Sequence[int]], source: str | Path) -> Iterator[None]:
+    """Stop the construction of modules, by this thread, once they outgrow a file's tensors.
 
     Args:
         shapes: of the file's tensors, by name.

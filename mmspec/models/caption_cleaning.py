@@ -10,11 +10,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from html.entities import html5
-from html.parser import HTMLParser
 from urllib.parse import unquote_plus
 
 import ftfy
+from bs4 import BeautifulSoup, ParserRejectedMarkup
 
 _FILES = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
 _DOMAINS = "com|co|ru|net|org|edu|gov|it"
@@ -107,44 +106,7 @@ def _replaced(text: str, rules: Sequence[tuple[str, str]]) -> str:
 
 
 def _without_tags(text: str) -> str:
-    parser = _Text()
     try:
-        parser.feed(text)
-        parser.close()
-    except AssertionError:  # of a declaration that never ends, in older Pythons
+        return BeautifulSoup(text, "html.parser").text
+    except ParserRejectedMarkup:  # a declaration that never ends, in older Pythons
         return text
-    return "".join(parser.parts)
-
-
-class _Text(HTMLParser):
-    """Gathers the text of a page that a reader sees, as Beautiful Soup's `.text` does."""
-
-    unseen = ("script", "style", "template", "rt", "rp")
-    empty = (
-        *("area", "base", "basefont", "bgsound", "br", "col", "command", "embed", "frame", "hr"),
-        *("image", "img", "input", "isindex", "keygen", "link", "menuitem", "meta", "nextid"),
-        *("param", "source", "spacer", "track", "wbr"),
-    )
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=False)
-        self.parts: list[str] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in self.empty:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self.open:
-            del self.open[len(self.open) - 1 - self.open[::-1].index(tag) :]
-
-    def handle_data(self, data: str) -> None:
-        if not any(tag in self.unseen for tag in self.open):
-            self.parts.append(data)
-
-    def handle_entityref(self, name: str) -> None:
-        self.handle_data(html5.get(f"{name};", f"&{name}"))
-
-    def handle_charref(self, name: str) -> None:
-        self.handle_data(html.unescape(f"&#{name};"))

@@ -1,4 +1,4 @@
-"""Which codes of a VQ codebook lie next to each other."""
+"""Nearest neighbours among the codes of a VQ codebook."""
 
 from __future__ import annotations
 

@@ -15,6 +15,9 @@ from ..errors import InputError
 from .llamagen.decoder import LlamaGenDecoder
 from .transformers.causal import CausalDecoder
 
+LayersOfRows = Sequence[Sequence[int]] | None
+"""By row, the layers that run; None: all of them in every row."""
+
 
 class GuidedDecoder:
     """Conditional and unconditional rows in one batch, combined before the warpers.
@@ -123,11 +126,7 @@ class GuidedDecoder:
         return len(self.decoder.layers)
 
     def extend(
-        self,
-        tokens: Tensor,
-        start: list[int],
-        draft: Draft | None = None,
-        use: Sequence[Sequence[int]] | None = None,
+        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
     ) -> Tensor:
         """Laws `[B, n, V]` after each of `tokens [B, n]` at positions `start[b] + 0 .. n - 1`.
 
@@ -233,7 +232,7 @@ class GuidedDecoder:
         point = F.one_hot(token.clamp_min(0), vocab).to(laws)
         return point.where((token >= 0)[..., None], F.pad(laws, (0, vocab - laws.shape[-1])))
 
-    def _layers_of_rows(self, use: Sequence[Sequence[int]] | None) -> list[Tensor | bool] | None:
+    def _layers_of_rows(self, use: LayersOfRows) -> list[Tensor | bool] | None:
         """What `LlamaGenDecoder.forward` wants to know of the layers."""
         if use is None:
             return None

@@ -1,4 +1,4 @@
-"""What a family of token models must give to draw pictures in the one pipeline.
+"""Protocol of a family of token models that draws pictures in the one pipeline.
 
 A family's token ids are its own: codes 0 … V - 1, behind them the tokens that its layout forces
 (see `TokenGrid`). Its decoder has embeddings for all of them and logits for the codes.
@@ -26,11 +26,11 @@ class ImageModel(Protocol):
 
     @property
     def guidance_scale(self) -> float:
-        """What its authors draw with."""
+        """Guidance that its authors draw with."""
 
     @property
     def top_k(self) -> int:
-        """What its authors draw with; 0: all codes."""
+        """Top-k that its authors draw with; 0: all codes."""
 
     @property
     def vocab_size(self) -> int:
@@ -50,7 +50,7 @@ class ImageModel(Protocol):
     def condition(
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
     ) -> tuple[Tensor, Tensor]:
-        """What the prompts say to any network of the family, `[R, T, …]`, and its mask `[R, T]`.
+        """Condition of prompts for any network of the family, `[R, T, …]`, and its mask `[R, T]`.
 
         Left-padded; the last column is always real. R is one row a prompt; `guided`, the
         unconditional rows follow, told `negative` or, without it, nothing.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from ..errors import InputError, reason
+from ..errors import InputError
 from ..files import read_object
-from .bounded_init import bounded, check_layers
+from .bounded_init import bounded_init, build_empty, check_layers
 from .weights import check_regular, read_heads, read_tensors
 
 M = TypeVar("M", bound=nn.Module)
@@ -23,10 +24,7 @@ TRANSFORMERS = "model.safetensors"  # the same in transformers' folders
 
 
 def load_model(
-    cls: type[M],
-    folder: str | Path,
-    dtype: torch.dtype = torch.float32,
-    variant: str | None = None,
+    cls: type[M], folder: str | Path, dtype: torch.dtype = torch.float32, variant: str | None = None
 ) -> M:
     """A model saved by `save_pretrained`, in `dtype`, on the CPU.
 
@@ -41,14 +39,8 @@ def load_model(
     config = read_object(folder / "config.json")
     heads = read_heads(weight_files(folder, variant=variant))
     shapes = {name: head.shape for name, head in heads.items()}
-    try:
-        # on "meta" no weights are drawn that are then overwritten
-        with torch.device("meta"), bounded(shapes, folder / "config.json"):
-            model: M = cls.from_config(config)  # type: ignore[attr-defined]
-    except InputError:
-        raise
-    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{folder}/config.json is no {cls.__name__}: {reason(error)}") from error
+    build: Callable[[], M] = partial(cls.from_config, config)  # type: ignore[attr-defined]
+    model = build_empty(build, shapes, folder / "config.json", cls.__name__)
     load_strict(model, read_weights(folder, variant=variant), folder)
     return cast(model, dtype)
 
@@ -79,7 +71,7 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | N
         heads = read_heads(weight_files(folder, TRANSFORMERS, variant))
         shapes = {name: head.shape for name, head in heads.items()}
         check_layers(read_object(folder / "config.json"), shapes, folder / "config.json")
-        with bounded(shapes, folder / "config.json"):
+        with bounded_init(shapes, folder / "config.json"):
             model, report = kind.from_pretrained(
                 folder,
                 dtype=dtype,

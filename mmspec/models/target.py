@@ -45,31 +45,31 @@ class TokenTarget:
 
     def score(self, context: Context, draft: Draft) -> Scores:
         inputs, start, calls = context.last, [b - 1 for b in context.base], 1
-        lacking = self._lacking(context)
-        width = max(lacking, default=0)
+        missing = self._missing_from_cache(context)
+        width = max(missing, default=0)
         if width:
-            unread, first = self._unread(context, width)
+            again, first = self._tokens_to_read_again(context, width)
             # as one chain with the draft, if every row has so many tokens and the draft is a chain
             if draft.parents is None and width <= min(context.base):
-                inputs, start = torch.cat([unread, inputs], dim=1), first
+                inputs, start = torch.cat([again, inputs], dim=1), first
             else:
-                self.model.extend(unread, first)
+                self.model.extend(again, first)
                 calls, width = 2, 0
         if draft.nodes:
             inputs = torch.cat([inputs, draft.tokens], dim=1)
         laws = self.model.extend(inputs, start, draft)
         hidden = self.model.hidden if self.model.watched else None
         hidden = None if hidden is None else hidden[:, width:]
-        return Scores(laws[:, width:], hidden, calls, lacking)
+        return Scores(laws[:, width:], hidden, calls, missing)
 
-    def _lacking(self, context: Context) -> list[int]:
+    def _missing_from_cache(self, context: Context) -> list[int]:
         """How many tokens in front of the last committed one each row has to read again."""
         stale, self._stale = self._stale, []
         rows = zip(context.base, context.finished, stale, strict=False)
         return [0 if finished else base - 1 - first for base, finished, first in rows]
 
     @staticmethod
-    def _unread(context: Context, width: int) -> tuple[Tensor, list[int]]:
+    def _tokens_to_read_again(context: Context, width: int) -> tuple[Tensor, list[int]]:
         """The `width` tokens in front of the last committed one, and the first one's position.
 
         Rows that lack less re-read a few. Those with fewer tokens read some from behind as well,
@@ -114,7 +114,7 @@ class TokenTarget:
                 for now_, before_ in zip(now, before, strict=True)
             ]
             read = [r + len(i) for r, i in zip(read, inputs, strict=True)]
-            laws = self._again(context, tokens, inputs)
+            laws = self._laws_behind(context, tokens, inputs)
             drawn_at = [[i.index(n) for n in n_] for i, n_ in zip(inputs, now, strict=True)]
             nodes, at = self._table(now, draft.nodes), self._table(drawn_at, 0)
             drawn = coins.draw(pick(laws, at), context.limit + nodes)
@@ -125,7 +125,7 @@ class TokenTarget:
         emitted[:, -1:] = last
         return replace(verdict, emitted=emitted, last=last, calls=calls, target_tokens=read)
 
-    def _again(self, context: Context, tokens: Tensor, inputs: list[list[int]]) -> Tensor:
+    def _laws_behind(self, context: Context, tokens: Tensor, inputs: list[list[int]]) -> Tensor:
         """Laws `[B, n, V]` behind the `inputs` of every row, filling repeats the root."""
         at = self._table(inputs, 0)
         reach = max(b - 1 + max(i, default=0) for b, i in zip(context.base, inputs, strict=True))

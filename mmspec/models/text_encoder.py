@@ -36,11 +36,7 @@ def encode_captions(
     tell("cleaned", dict.fromkeys(gone, ""), _gone_line)
     captions = read
     batch = tokenizer(
-        captions,
-        max_length=length,
-        padding="max_length",
-        truncation=True,
-        return_tensors="pt",
+        captions, max_length=length, padding="max_length", truncation=True, return_tensors="pt"
     )
     name_unknown(tokenizer, captions, batch["input_ids"])
     full = batch["attention_mask"].bool().all(-1).tolist()

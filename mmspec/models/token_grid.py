@@ -13,6 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..errors import InputError
+
 
 @dataclass(frozen=True)
 class TokenGrid:
@@ -68,3 +70,23 @@ class TokenGrid:
         """The vectors `[B, C, rows, columns]` of the codes `[B, rows · columns]`."""
         cells: Tensor = codebook[codes].unflatten(1, (self.rows, self.columns))
         return cells.movedim(-1, 1)
+
+
+def fixed_grid(asked: tuple[int, int], drawn: tuple[int, int], side: int) -> TokenGrid:
+    """The grid of `side × side` codes of a model that draws pictures of one size.
+
+    Raises:
+        InputError: another height and width are asked for than those drawn.
+    """
+    if asked != drawn:
+        wanted, other = ("×".join(map(str, size)) for size in (drawn, asked))
+        raise InputError(f"this model draws {wanted} px, not {other}")
+    return TokenGrid(side, side)
+
+
+def check_multiples(height: int, width: int, factor: int) -> None:
+    """Raise an `InputError` unless both sides in pixels are multiples of `factor`."""
+    if height % factor or width % factor or min(height, width) < factor:
+        raise InputError(
+            f"this model draws sides that are multiples of {factor} px, not {height}×{width}"
+        )

@@ -1,5 +1,4 @@
-"""Words of prompts that a model does not read, told to its user: those beyond its tokens, and
-those that it does not know."""
+"""Warnings of words that a model does not read: those beyond its tokens, and unknown ones."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _gathered: dict[str, _Kind] | None = None
 
 @contextmanager
 def gathered() -> Iterator[None]:
-    """Inside, what is told is said when it first happens, and once more in all at the end."""
+    """Gather warnings: each kind is shown when it first comes, and in all at the end."""
     global _gathered
     outer, _gathered = _gathered, {}
     try:

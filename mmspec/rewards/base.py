@@ -1,7 +1,8 @@
-"""What a reward and a feature extractor are, and the pictures that they take."""
+"""Protocols of rewards and feature extractors, and the pictures that they take."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -61,6 +62,33 @@ class FeatureExtractor(Protocol):
 
     def features(self, images: Images) -> Tensor:
         """Float32 features `[N, D]` on the CPU."""
+
+
+class BatchedReward(ABC):
+    """A `Reward` of a network that takes a few pictures at once.
+
+    Attributes:
+        batch_size: most pictures in one forward.
+    """
+
+    batch_size: int
+
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """Float32 scores `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
+
+        Raises:
+            ValueError: not one prompt per picture.
+        """
+        check_pairs(prompts, images)
+        scores = torch.empty(len(prompts))
+        with torch.inference_mode():
+            for part in batches(len(prompts), self.batch_size):
+                scores[part] = self.score_batch(list(prompts[part]), to_pil(images[part]))
+        return scores
+
+    @abstractmethod
+    def score_batch(self, prompts: list[str], pictures: list[Image.Image]) -> Tensor:
+        """Scores `[n]` of one batch."""
 
 
 def to_pil(images: Images) -> list[Image.Image]:

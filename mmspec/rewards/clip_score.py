@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,23 +17,11 @@ from .base import Images
 from .clip import OpenCLIP
 
 
-class CLIPScore:
-    """`100 · max(cos, 0)` of the prompt's and the picture's CLIP embeddings.
-
-    Scores of different CLIPs don't compare: name the model beside the number.
-    """
-
-    name = "clip_score"
+class ClipReward:
+    """A `Reward` by the cosine of the prompt's and the picture's CLIP embeddings."""
 
     def __init__(self, clip: OpenCLIP) -> None:
         self.clip = clip
-
-    @classmethod
-    def from_pretrained(
-        cls, path: str | Path, *, device: str | torch.device = "cpu", batch_size: int = 32
-    ) -> CLIPScore:
-        """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
-        return cls(OpenCLIP.from_pretrained(path, device=device, batch_size=batch_size))
 
     @property
     def device(self) -> torch.device:
@@ -40,9 +29,28 @@ class CLIPScore:
         return self.clip.device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 scores `[N]` on the CPU, from 0 to 100; `prompts[i]` belongs to `images[i]`.
+        """Float32 cosines `[N]` on the CPU, from −1 to 1; `prompts[i]` belongs to `images[i]`.
 
         Raises:
             ValueError: not one prompt per picture.
         """
-        return 100 * self.clip.similarity(prompts, images).clamp(min=0)
+        return self.clip.similarity(prompts, images)
+
+
+class CLIPScore(ClipReward):
+    """`100 · max(cos, 0)`, from 0 to 100.
+
+    Scores of different CLIPs don't compare: name the model beside the number.
+    """
+
+    name = "clip_score"
+    network: ClassVar[Any] = OpenCLIP
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path | None = None, **options: Any) -> CLIPScore:
+        """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
+        return cls(cls.network.from_pretrained(path, **options))
+
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """100 times the cosines, 0 where they are negative; see `ClipReward.score`."""
+        return 100 * super().score(prompts, images).clamp(min=0)

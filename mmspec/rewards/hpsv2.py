@@ -7,15 +7,13 @@ Text-to-Image Synthesis", section 4. The published files are open_clip's ViT-H-1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ..errors import InputError
-from .base import Images
 from .clip import OpenCLIP
+from .clip_score import ClipReward
 
 ARCHITECTURE = "ViT-H-14"
 PREPROCESS = {"resize_mode": "longest", "fill_color": 0}
@@ -23,7 +21,7 @@ PREPROCESS = {"resize_mode": "longest", "fill_color": 0}
 WEIGHTS = {"hpsv2": "HPS_v2_compressed.pt", "hpsv2.1": "HPS_v2.1_compressed.pt"}
 
 
-class HPSv2:
+class HPSv2(ClipReward):
     """The cosine of the prompt's and the picture's embeddings, as the authors' `score` gives it.
 
     Their benchmark tables, and most papers, print 100 times that.
@@ -34,7 +32,8 @@ class HPSv2:
     """
 
     def __init__(self, clip: OpenCLIP, name: str = "hpsv2") -> None:
-        self.clip, self.name = clip, name
+        super().__init__(clip)
+        self.name = name
 
     @classmethod
     def from_pretrained(
@@ -63,16 +62,3 @@ class HPSv2:
             found[0], ARCHITECTURE, preprocess=PREPROCESS, device=device, batch_size=batch_size
         )
         return cls(clip, name)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model lies."""
-        return self.clip.device
-
-    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 scores `[N]` on the CPU, from −1 to 1; `prompts[i]` belongs to `images[i]`.
-
-        Raises:
-            ValueError: not one prompt per picture.
-        """
-        return self.clip.similarity(prompts, images)

@@ -9,11 +9,11 @@ transformers'; the checkpoint is the authors', whose tensor names are mapped her
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torchvision import transforms
 from transformers import (
@@ -26,11 +26,11 @@ from transformers import (
 
 from ..errors import InputError
 from ..files import read_object
-from ..models.bounded_init import bounded
+from ..models.bounded_init import bounded_init
 from ..models.loading import cast, check_tensors, load_component
 from ..models.truncation import lost_words, tell_lost
 from ..models.weights import read_checkpoint
-from .base import Images, batches, check_pairs, to_pil
+from .base import BatchedReward
 
 WEIGHTS, TEXT_CONFIG = "ImageReward.pt", "med_config.json"
 SIDE, PATCH, LENGTH = 224, 16, 35  # pixels, pixels, tokens
@@ -65,7 +65,7 @@ _PUBLISHED = (
 )
 
 
-class ImageReward:
+class ImageReward(BatchedReward):
     """The reward `(r − 0.1672) / 1.0333`: mean 0, deviation 1 over the authors' data.
 
     Prompts are cut at 35 tokens. Pictures are brought to 224 pixels on their shorter side and
@@ -117,28 +117,13 @@ class ImageReward:
         """Where the network lies."""
         return next(self.network.parameters()).device
 
-    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 rewards `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
-
-        Raises:
-            ValueError: not one prompt per picture.
-        """
-        check_pairs(prompts, images)
-        rewards = torch.empty(len(prompts))
-        with torch.inference_mode():
-            for part in batches(len(prompts), self.batch_size):
-                pixels = torch.stack([self._preprocess(image) for image in to_pil(images[part])])
-                words = list(prompts[part])
-                tell_lost(lost_words(self.tokenizer, words, LENGTH), LENGTH, self.name)
-                text = self.tokenizer(
-                    words,
-                    padding="max_length",
-                    truncation=True,
-                    max_length=LENGTH,
-                    return_tensors="pt",
-                ).to(self.device)
-                out = self.network(pixels.to(self.device), text.input_ids, text.attention_mask)
-                rewards[part] = (out - MEAN) / STD
+    def score_batch(self, prompts: list[str], pictures: list[Image.Image]) -> Tensor:
+        pixels = torch.stack([self._preprocess(picture) for picture in pictures])
+        tell_lost(lost_words(self.tokenizer, prompts, LENGTH), LENGTH, self.name)
+        full = {"padding": "max_length", "truncation": True, "max_length": LENGTH}
+        text = self.tokenizer(prompts, return_tensors="pt", **full).to(self.device)
+        out = self.network(pixels.to(self.device), text.input_ids, text.attention_mask)
+        rewards: Tensor = (out - MEAN) / STD
         return rewards
 
 
@@ -175,7 +160,7 @@ def load_network(path: Path) -> ImageRewardNetwork:
     """The networks of `ImageReward.pt` in float32, sized by `med_config.json` beside it."""
     weights = read_checkpoint(path)
     shapes = {name: value.shape for name, value in weights.items()}
-    with torch.device("meta"), bounded(shapes, path.with_name(TEXT_CONFIG)):
+    with torch.device("meta"), bounded_init(shapes, path.with_name(TEXT_CONFIG)):
         network = build_network(path.with_name(TEXT_CONFIG))
     ours = network.state_dict()
     expected = {published_name(name): value for name, value in ours.items()}
@@ -203,8 +188,7 @@ def build_network(text_config: Path) -> ImageRewardNetwork:
         raise InputError(f"{text_config} has no {absent[0]}")
     try:
         text = BlipTextConfig(
-            encoder_hidden_size=VIT["hidden_size"],
-            **{key: published[key] for key in _TEXT_SIZES},
+            encoder_hidden_size=VIT["hidden_size"], **{key: published[key] for key in _TEXT_SIZES}
         )
         return ImageRewardNetwork(vision, text)
     except InputError:

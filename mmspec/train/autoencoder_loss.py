@@ -1,4 +1,4 @@
-"""What the recipes of autoencoders share: reconstruction, with latents kept near a normal law.
+"""Base of the autoencoders' recipes: reconstruction, with latents kept near a normal law.
 
 Kingma and Welling 2014; Rombach et al. 2022, section 3.1, without its perceptual and adversarial
 terms.
@@ -6,7 +6,7 @@ terms.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,33 +16,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .card import check_pipeline, start_from
-from .image.tokenizer import psnr
+from .base import BaseRecipe
+from .card import check_pipeline
+from .image.tokenizer import edge_loss, psnr
 from .muon import Muon
-from .trainer import Draw, TrainConfig
+from .trainer import Draw, Loss, TrainConfig
 
 ENDS = ("coder.conv_in", "coder.conv_out", "quant_conv")  # pixels, and latents
 
 
-class AutoencoderRecipe(ABC):
+class AutoencoderRecipe(BaseRecipe):
     """Trains an autoencoder with a Gaussian of latents.
 
     Args:
         model: the network.
         draw: captions, which are not used, and pixels of a step.
-        config: length, batch and device of the run.
+        config, rate: see `BaseRecipe`.
         pipeline: folder that receives `vae`.
         init: component whose weights to start from; None: from nothing.
-        rate: learning rate.
         divergence: weight of the latents' divergence from the normal law, in nats a number.
         squared: weight of the squared error; the other errors are absolute, and heed a faint grain
             everywhere more than what is lost of a small shape.
-
-    Attributes:
-        kind: class of the pipeline that the folder is of.
     """
-
-    kind: str
 
     def __init__(
         self,
@@ -56,12 +51,10 @@ class AutoencoderRecipe(ABC):
         squared: float = 1.0,
     ) -> None:
         check_pipeline(pipeline, self.kind)
+        super().__init__(config, pipeline, rate)
         self.model, self.draw = model, draw
-        self.config, self.pipeline = config, pipeline
-        self.rate, self.divergence, self.squared = rate, divergence, squared
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(self.model, self.origin)
+        self.divergence, self.squared = divergence, squared
+        self.start(init)
 
     @abstractmethod
     def law(self, model: nn.Module, pixels: Tensor) -> Any:
@@ -89,17 +82,13 @@ class AutoencoderRecipe(ABC):
             torch.optim.AdamW(rest, self.rate, betas=(0.9, 0.98), weight_decay=0.0),
         ]
 
-    def loss(
-        self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int) -> Loss:
         pixels = batch[1].to(self.config.device)
         law = self.law(self.model, pixels)
         noise = torch.from_numpy(rng.standard_normal(tuple(law.mean.shape))).to(pixels)
         out = self.decode(self.model, law.mean + law.std * noise)
         error = F.mse_loss(out, pixels)
-        edges = F.l1_loss(out.diff(dim=-1), pixels.diff(dim=-1))
-        edges = edges + F.l1_loss(out.diff(dim=-2), pixels.diff(dim=-2))
-        nats = law.kl().sum() / law.mean.numel()
+        edges, nats = edge_loss(out, pixels), law.kl().sum() / law.mean.numel()
         loss = F.l1_loss(out, pixels) + self.squared * error + edges + self.divergence * nats
         return loss, {"psnr": psnr(error), "nats": float(nats.detach())}
 

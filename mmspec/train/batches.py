@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..worlds.shapes import TASKS, render, sample
+from ..worlds.shapes.scene import in_turn
 from ..worlds.shapes.vocabulary import Split, Task
 
 # what is hard comes more often; single objects are in every other task too
@@ -26,10 +27,8 @@ def scene_batch(
     The tasks take turns, so that every batch is balanced.
     """
     captions, pictures = [], []
-    turns = MIX if split == "train" else TASKS
-    first = int(rng.integers(len(turns)))
-    for i in range(size):
-        prompt, scene = sample(rng, turns[(first + i) % len(turns)], split)
+    for task in in_turn(rng, MIX if split == "train" else TASKS, size):
+        prompt, scene = sample(rng, task, split)
         captions.append(prompt.prompt)
         pictures.append(render(scene, resolution))
     pixels = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)

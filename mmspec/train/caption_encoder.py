@@ -15,13 +15,13 @@ from .image.target import TEXT_ENCODER
 from .tokenizers import caption_tokenizer
 
 
-def caption_encoder(words: PreTrainedTokenizerBase) -> T5EncoderModel:
+def caption_encoder(tokenizer: PreTrainedTokenizerBase) -> T5EncoderModel:
     """A text encoder of these words: the embedded image model's, by word; others are as drawn."""
-    encoder = T5EncoderModel(T5Config(vocab_size=len(words), **TEXT_ENCODER))
+    encoder = T5EncoderModel(T5Config(vocab_size=len(tokenizer), **TEXT_ENCODER))
     origin = embedded_folder("image") / "text_encoder"
     known = load_component(T5EncoderModel, origin, torch.float32).state_dict()
     old = caption_tokenizer().get_vocab()
-    shared = [(place, old[word]) for word, place in words.get_vocab().items() if word in old]
+    shared = [(place, old[word]) for word, place in tokenizer.get_vocab().items() if word in old]
     to, of = torch.tensor(shared).unbind(1)
     embeddings = encoder.shared.weight.detach().clone()
     names = {"shared.weight", "encoder.embed_tokens.weight"}

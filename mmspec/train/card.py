@@ -74,7 +74,7 @@ Not good for: {limits}.
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """What `write_card` recorded of a component, None if it has no record."""
+    """The record that `write_card` left beside a component; None: there is none."""
     path = folder / "training.json"
     if not path.exists():
         return None

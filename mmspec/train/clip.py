@@ -26,11 +26,13 @@ from torch import Tensor, nn
 from ..files import atomic_folder, write_json
 from ..worlds.shapes import TASKS, Prompt, Scene, render, sample
 from ..worlds.shapes.foils import foil, may_hold
+from ..worlds.shapes.scene import in_turn
 from ..worlds.shapes.vocabulary import Split
+from .base import BaseRecipe
 from .batches import MIX
 from .card import write_card
 from .tokenizers import PREFIX, caption_tokenizer
-from .trainer import TrainConfig
+from .trainer import Loss, TrainConfig
 
 SIDE = 64  # pixels; larger pictures are brought to it
 EMBEDDED: dict[str, Any] = {
@@ -49,6 +51,7 @@ EMBEDDED: dict[str, Any] = {
 # pixels from [0, 1] to [-1, 1]
 PREPROCESS = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic"}
 CANDIDATES, CONTESTS = 100, 10  # captions of a retrieval, and retrievals, of an evaluation
+Drawn = tuple[Prompt, Scene]
 
 
 @dataclass
@@ -67,18 +70,16 @@ class Pairs:
     doubtful: Tensor
 
 
-def draw_pairs(size: int, rng: np.random.Generator, step: int, split: Split = "train") -> Pairs:
+def draw_pairs(size: int, rng: np.random.Generator, step: int) -> Pairs:
     """The pictures and captions of a training step, the tasks in turn."""
-    turns = MIX if split == "train" else TASKS
-    first = int(rng.integers(len(turns)))
-    drawn = [sample(rng, turns[(first + i) % len(turns)], split) for i in range(size)]
-    prompts, scenes = [p for p, _ in drawn], [s for _, s in drawn]
-    return Pairs(
-        torch.from_numpy(np.stack([render(scene, SIDE) for scene in scenes])),
-        [prompt.prompt for prompt in prompts],
-        [foil(rng, prompt, split) for prompt in prompts],
-        _doubtful(prompts, scenes),
-    )
+    drawn = [sample(rng, task) for task in in_turn(rng, MIX, size)]
+    return _paired(rng, drawn, "train", _doubtful(drawn))
+
+
+def _paired(rng: np.random.Generator, drawn: list[Drawn], split: Split, doubtful: Tensor) -> Pairs:
+    pictures = torch.from_numpy(np.stack([render(scene, SIDE) for _, scene in drawn]))
+    foils = [foil(rng, prompt, split) for prompt, _ in drawn]
+    return Pairs(pictures, [prompt.prompt for prompt, _ in drawn], foils, doubtful)
 
 
 def contrast(image: Tensor, text: Tensor, scale: Tensor, doubtful: Tensor) -> Tensor:
@@ -100,23 +101,22 @@ def contrast(image: Tensor, text: Tensor, scale: Tensor, doubtful: Tensor) -> Te
     return (to_text + to_image) / 2
 
 
-class ClipRecipe:
+class ClipRecipe(BaseRecipe):
     """Trains a model of open_clip's `CLIP` class and saves it as open_clip's `local-dir:` reads it.
 
     Args:
-        config: length, batch and device of the run.
+        config, rate: see `BaseRecipe`.
         pipeline: folder that receives `clip`.
-        rate: learning rate.
     """
 
     def __init__(self, config: TrainConfig, pipeline: Path, rate: float = 1e-3) -> None:
         from open_clip import CLIP
 
-        self.config, self.pipeline, self.rate = config, pipeline, rate
+        super().__init__(config, pipeline, rate)
         self.draw = partial(draw_pairs, config.batch_size)
-        self.words = caption_tokenizer()
+        self.tokenizer = caption_tokenizer()
         self.settings = copy.deepcopy(EMBEDDED)
-        self.settings["text_cfg"]["vocab_size"] = len(self.words)
+        self.settings["text_cfg"]["vocab_size"] = len(self.tokenizer)
         self.model: nn.Module = CLIP(**self.settings)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
@@ -128,9 +128,7 @@ class ClipRecipe:
         ]
         return [torch.optim.AdamW(groups, self.rate, betas=(0.9, 0.98), weight_decay=0.0)]
 
-    def loss(
-        self, batch: Pairs, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Pairs, rng: np.random.Generator, step: int) -> Loss:
         pixels = _worn(self._pixels(batch), rng)
         image, text = self._embed(self.model, pixels, batch.captions + batch.foils)
         temperature: Tensor = self.model.get_parameter("logit_scale")
@@ -167,7 +165,7 @@ class ClipRecipe:
         with atomic_folder(folder) as part:
             save_file(weights, part / "open_clip_model.safetensors", {"format": "pt"})
             write_json(part / "open_clip_config.json", settings)
-            self.words.save_pretrained(part)
+            self.tokenizer.save_pretrained(part)
         write_card(
             folder,
             title="CLIP of the shapes world",
@@ -181,7 +179,7 @@ class ClipRecipe:
         return pixels.float().div_(127.5).sub_(1)
 
     def _embed(self, model: Any, pixels: Tensor, captions: list[str]) -> tuple[Tensor, Tensor]:
-        tokens = self.words(
+        tokens = self.tokenizer(
             captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
         ).input_ids
         image = model.encode_image(pixels, normalize=True)
@@ -199,34 +197,26 @@ def _worn(pixels: Tensor, rng: np.random.Generator) -> Tensor:
     return pixels.lerp(soft, blur) + noise.to(pixels.device)
 
 
-def _doubtful(prompts: list[Prompt], scenes: list[Scene]) -> Tensor:
+def _doubtful(drawn: list[Drawn]) -> Tensor:
     """Where caption j may be true of picture i, `[B, B]`; compared only where the shapes agree."""
     alike: dict[tuple[str, ...], list[int]] = {}
-    for i, scene in enumerate(scenes):
+    for i, (_, scene) in enumerate(drawn):
         alike.setdefault(tuple(sorted(item.shape for item in scene.items)), []).append(i)
-    doubtful = torch.zeros(len(scenes), len(prompts), dtype=torch.bool)
+    doubtful = torch.zeros(len(drawn), len(drawn), dtype=torch.bool)
     for group in alike.values():
         for i, j in itertools.product(group, repeat=2):
-            doubtful[i, j] = may_hold(prompts[j], scenes[i])
+            doubtful[i, j] = may_hold(drawn[j][0], drawn[i][1])
     return doubtful
 
 
 def _distinct_pairs(rng: np.random.Generator, size: int) -> Pairs:
     """Held-out pairs, no caption twice, none that may be true of another's picture."""
-    prompts: list[Prompt] = []
-    scenes: list[Scene] = []
-    while len(prompts) < size:
+    drawn: list[Drawn] = []
+    while len(drawn) < size:
         prompt, scene = sample(rng, TASKS[int(rng.integers(len(TASKS)))], "held_out")
-        clash = any(may_hold(prompt, other) for other in scenes)
-        if not clash and not any(may_hold(other, scene) for other in prompts):
-            prompts.append(prompt)
-            scenes.append(scene)
-    return Pairs(
-        torch.from_numpy(np.stack([render(scene, SIDE) for scene in scenes])),
-        [prompt.prompt for prompt in prompts],
-        [foil(rng, prompt, "held_out") for prompt in prompts],
-        torch.eye(size, dtype=torch.bool),
-    )
+        if not any(may_hold(prompt, s) or may_hold(p, scene) for p, s in drawn):
+            drawn.append((prompt, scene))
+    return _paired(rng, drawn, "held_out", torch.eye(size, dtype=torch.bool))
 
 
 def _stored(model: nn.Module) -> list[tuple[str, Tensor]]:

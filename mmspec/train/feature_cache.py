@@ -1,5 +1,6 @@
-"""What a recipe has other models make of its data, kept on disk: to make it takes as long as to
-learn from it, or longer.
+"""Cache of features on disk: what frozen models make of a recipe's data.
+
+To compute them takes as long as to learn from them, or longer.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import torch
 from ..files import atomic
 
 
-def home(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
-    """Where a pipeline folder keeps what its components made; of others it is not.
+def cache_folder(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
+    """The folder of what a pipeline's components made; other weights have another folder.
 
     Args:
         kind: names what is kept.
@@ -29,16 +30,16 @@ def home(pipeline: Path, kind: str, components: Sequence[str]) -> Path:
     return pipeline / "training" / kind / digest.hexdigest()[:12]
 
 
-def read(file: Path) -> Any:
-    """What was kept there; None: nothing is, or not the whole."""
+def read_cached(file: Path) -> Any:
+    """The content of a file; None: it is missing or not whole."""
     try:
         return torch.load(file, weights_only=True)
     except Exception:  # torch.load raises what its parsers raise
         return None
 
 
-def keep(file: Path, content: Any) -> None:
-    """Keep tensors, and what holds them; whoever reads sees the whole or nothing.
+def write_cached(file: Path, content: Any) -> None:
+    """Write tensors, and what holds them; a reader sees the whole file or none.
 
     Raises:
         InputError: it can't be written: the disk is full, say.

@@ -20,7 +20,7 @@ WRITERS = ("o_proj.weight", "down_proj.weight", "linear_2.weight", "linear_2.bia
 
 
 @torch.no_grad()
-def grow(large: nn.Module, small: Mapping[str, Tensor]) -> None:
+def net2net(large: nn.Module, small: Mapping[str, Tensor]) -> None:
     """Make `large` the function that `small` is, up to the epsilon of its norms.
 
     Both are of one architecture, of Llama's layers (RMS norms before attention and before the

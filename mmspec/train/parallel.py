@@ -34,7 +34,7 @@ class Processes:
 
     @classmethod
     def launched(cls, device: str) -> Processes:
-        """As a launcher has started them, on devices of the kind `device`.
+        """The processes that a launcher has started, on devices of the kind `device`.
 
         Raises:
             InputError: there are several, and accelerate is not installed.
@@ -80,7 +80,7 @@ class Processes:
                 weight.grad = self._mean(own)
 
     def told(self, tensor: Tensor, index: int) -> Tensor:
-        """The tensor of process `index`, in all of them."""
+        """Send the tensor of process `index` to all of them."""
         if self.count == 1:
             return tensor
         from accelerate.utils import broadcast
@@ -97,7 +97,7 @@ class Processes:
         return float(broadcast(torch.tensor([value], device=self.device)))
 
     def wait(self) -> None:
-        """Until all are here: what the first one has written is then there for every one."""
+        """Wait until all are here: then every one finds what the first one has written."""
         if self.count == 1:
             return
         from accelerate import PartialState

@@ -14,6 +14,7 @@ import torch
 from ..errors import InputError
 from ..files import locked
 from ..models.eight_bit import is_packed
+from ..models.heads.loading import HEADS
 from ..registry import check_name, resolve
 from .card import read_record
 from .parallel import Processes
@@ -22,7 +23,7 @@ from .trainer import Recipe, TrainConfig, Trainer
 
 @dataclass(frozen=True)
 class Stage:
-    """How a component is trained.
+    """A training of one component.
 
     Attributes:
         recipe: its class as `"module:Class"`, called with a `TrainConfig`, the pipeline's folder
@@ -41,143 +42,93 @@ class Stage:
     parallel: bool = False
 
 
-def _drawing(name: str, **config: Any) -> Stage:
+def _stage(
+    recipe: str, steps: int, batch: int, ema: float, options: str = "", **others: Any
+) -> Stage:
+    """A stage of the recipe "module:Class" of `mmspec.train`.
+
+    Args:
+        options: what a user may give, such as "init size:resolution": where the recipe's argument
+            has another name it stands behind the colon.
+        others: fields of `Stage`, or of `TrainConfig`.
+    """
+    own = {key: others.pop(key) for key in ("arguments", "parallel") if key in others}
+    named = (option.partition(":") for option in options.split())
+    taken = {option: argument or option for option, _, argument in named}
+    config = {"steps": steps, "batch_size": batch, "ema": ema, **others}
+    return Stage(f"mmspec.train.{recipe}", config, taken, **own)
+
+
+def _drawing(name: str, steps: int, batch: int) -> Stage:
     """Of a text-to-image transformer; a large one goes on from the small one's weights."""
     arguments = {"name": name} | ({} if name == "sibling" else {"init": "sibling"})
-    options = {"init": "init", "size": "resolution"}
-    reference = "mmspec.train.image.target:ImageTargetRecipe"
-    return Stage(reference, {"ema": 0.99, **config}, options, arguments)
+    options = "init size:resolution"
+    recipe = "image.target:ImageTargetRecipe"
+    return _stage(recipe, steps, batch, 0.99, options, arguments=arguments)
 
 
-def _moving(name: str) -> Stage:
-    """Of a block-causal video model."""
-    config = {"steps": 4000, "batch_size": 4, "ema": 0.995}
-    options = {"init": "init", "rate": "rate"}
-    reference = "mmspec.train.video.model:VideoModelRecipe"
-    return Stage(reference, config, options, {"name": name}, parallel=True)
+def _learned(recipe: str, steps: int, batch: int, arguments: Mapping[str, Any]) -> Stage:
+    """Of a model of pictures as vectors, or of video: any number of processes train it."""
+    options = "init rate"
+    return _stage(recipe, steps, batch, 0.995, options, arguments=arguments, parallel=True)
 
 
-def _answering(name: str, arguments: Mapping[str, Any] | None = None, **config: Any) -> Stage:
+def _answering(name: str, steps: int, **arguments: Any) -> Stage:
     """Of a vision-language model."""
-    reference = "mmspec.train.vlm.target:VlmTargetRecipe"
-    config = {"batch_size": 16, "ema": 0.995, "workers": 1, **config}
-    options = {"init": "init", "rate": "rate", "keep": "keep"}
-    return Stage(reference, config, options, {"stage": name, **(arguments or {})}, parallel=True)
+    own = {"arguments": {"stage": name, **arguments}, "parallel": True, "workers": 1}
+    return _stage("vlm.target:VlmTargetRecipe", steps, 16, 0.995, "init rate keep", **own)
 
 
-def _head(method: str, **config: Any) -> Stage:
+def _head(method: str) -> Stage:
     """Of a draft head over a vision-language model."""
-    options = ("init", "data", "settings", "rate", "max_new_tokens")
-    config = {"steps": 4000, "batch_size": 16, "ema": 0.99, "evaluate_every": 250, **config}
-    reference = "mmspec.train.vlm.head:VlmHeadRecipe"
-    return Stage(reference, config, {o: o for o in options}, {"method": method}, parallel=True)
+    own = {"arguments": {"method": method}, "parallel": True, "evaluate_every": 250}
+    options = "init data settings rate max_new_tokens"
+    return _stage("vlm.head:VlmHeadRecipe", 4000, 16, 0.99, options, **own)
 
 
+_KL, _VIDEO = "continuous.autoencoder:KlAutoencoderRecipe", "video.model:VideoModelRecipe"
+_UPSAMPLER, _ROUTER = "image.upsampler:ImageUpsamplerRecipe", "video.router:VideoRouterRecipe"
+_VIDEO_VAE = "video.autoencoder:VideoAutoencoderRecipe"
+_SPATIAL, _TOWER = "image.spatial_heads:ImageSpatialRecipe", "vlm.tower:VlmTowerRecipe"
 # stages in the order in which they build on each other, by recipe
 STAGES: dict[str, dict[str, Stage]] = {
     "image-tokenizer": {
-        "vq_model": Stage(
-            "mmspec.train.image.tokenizer:ImageTokenizerRecipe",
-            {"steps": 1600, "batch_size": 16, "ema": 0.995},
-        )
+        "vq_model": _stage("image.tokenizer:ImageTokenizerRecipe", 1600, 16, 0.995)
     },
     "image-target": {
-        "sibling": _drawing("sibling", steps=3800, batch_size=64),
-        "transformer": _drawing("transformer", steps=3000, batch_size=24),
+        "sibling": _drawing("sibling", 3800, 64),
+        "transformer": _drawing("transformer", 3000, 24),
     },
-    "image-drafter": {
-        "drafter": Stage(
-            "mmspec.train.image.drafter:ImageDrafterRecipe",
-            {"steps": 6000, "batch_size": 16, "ema": 0.99},
-        )
-    },
-    "image-upsampler": {
-        "upsampler": Stage(
-            "mmspec.train.image.upsampler:ImageUpsamplerRecipe",
-            {"steps": 3000, "batch_size": 32, "ema": 0.99},
-            {"init": "init", "size": "resolution"},
-        )
-    },
-    "image-spatial": {
-        "spatial": Stage(
-            "mmspec.train.image.spatial_heads:ImageSpatialRecipe",
-            {"steps": 4000, "batch_size": 16, "ema": 0.99},
-            {"init": "init"},
-        )
-    },
+    "image-drafter": {"drafter": _stage("image.drafter:ImageDrafterRecipe", 6000, 16, 0.99)},
+    "image-upsampler": {"upsampler": _stage(_UPSAMPLER, 3000, 32, 0.99, "init size:resolution")},
+    "image-spatial": {"spatial": _stage(_SPATIAL, 4000, 16, 0.99, "init")},
+    # batches whose laws and hidden states are kept, some 3 MB each
     "image-head": {
-        "eagle": Stage(
-            "mmspec.train.image.eagle_head:EagleRecipe",
-            {"steps": 6000, "batch_size": 8, "ema": 0.99},
-        )
+        "eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8, 0.99, arguments={"pool": 768})
     },
-    "kl-autoencoder": {
-        "vae": Stage(
-            "mmspec.train.continuous.autoencoder:KlAutoencoderRecipe",
-            {"steps": 2500, "batch_size": 32, "ema": 0.995},
-            {"init": "init", "rate": "rate"},
-            parallel=True,
-        )
-    },
+    "kl-autoencoder": {"vae": _learned(_KL, 2500, 32, {})},
     "mar": {
-        "target": Stage(
-            "mmspec.train.continuous.target:MarTargetRecipe",
-            {"steps": 4000, "batch_size": 64, "ema": 0.995},
-            {"init": "init", "rate": "rate"},
-            parallel=True,
-        ),
-        "drafter": Stage(
-            "mmspec.train.continuous.drafter:MarDrafterRecipe",
-            {"steps": 6000, "batch_size": 32, "ema": 0.995},
-            {"init": "init", "rate": "rate"},
-            parallel=True,
-        ),
+        "target": _learned("continuous.target:MarTargetRecipe", 4000, 64, {}),
+        "drafter": _learned("continuous.drafter:MarDrafterRecipe", 6000, 32, {}),
     },
+    # a number tells of 64, not of 12 as those of `kl-autoencoder`
     "video-autoencoder": {
-        "vae": Stage(
-            "mmspec.train.video.autoencoder:VideoAutoencoderRecipe",
-            {"steps": 12000, "batch_size": 3, "ema": 0.995},
-            {"init": "init", "rate": "rate"},
-            # a number tells of 64, not of 12 as those of `kl-autoencoder`
-            {"divergence": 2e-4, "squared": 8.0},
-            parallel=True,
-        )
+        "vae": _learned(_VIDEO_VAE, 12000, 3, {"divergence": 2e-4, "squared": 8.0})
     },
     "video": {
-        "target": _moving("transformer"),
-        "drafter": _moving("drafter"),
-        "router": Stage(
-            "mmspec.train.video.router:VideoRouterRecipe",
-            {"steps": 800, "batch_size": 4, "ema": 0.99},
-            {"init": "init", "rate": "rate"},
-        ),
+        "target": _learned(_VIDEO, 4000, 4, {"name": "transformer"}),
+        "drafter": _learned(_VIDEO, 4000, 4, {"name": "drafter"}),
+        "router": _stage(_ROUTER, 800, 4, 0.99, "init rate"),
     },
-    "clip": {
-        "clip": Stage(
-            "mmspec.train.clip:ClipRecipe",
-            {"steps": 1400, "batch_size": 256, "ema": 0.99, "workers": 1},
-        )
-    },
+    "clip": {"clip": _stage("clip:ClipRecipe", 1400, 256, 0.99, workers=1)},
     "vlm": {
-        "tower": Stage(
-            "mmspec.train.vlm.tower:VlmTowerRecipe",
-            {"steps": 1500, "batch_size": 32, "ema": 0.99, "workers": 1},
-            parallel=True,
-        ),
-        "sibling": _answering("sibling", steps=8000),
-        "target": _answering("target", steps=6000),
-        "scenes": _answering("scenes", {"charts": 0.0}, steps=2000),
-        "charts": _answering("charts", {"charts": 1.0}, steps=2000),
+        "tower": _stage(_TOWER, 1500, 32, 0.99, parallel=True, workers=1),
+        "sibling": _answering("sibling", 8000),
+        "target": _answering("target", 6000),
+        "scenes": _answering("scenes", 2000, charts=0.0),
+        "charts": _answering("charts", 2000, charts=1.0),
     },
-    "vlm-head": {
-        "eagle": _head("eagle"),
-        "vispec": _head("vispec"),
-        "specvlm": _head("specvlm"),
-        "msd": _head("msd"),
-        "flash": _head("flash"),
-        "dflash": _head("dflash"),
-        "hydra": _head("hydra"),
-    },
+    "vlm-head": {name: _head(name) for name in HEADS.names()},
 }
 OPTIONS = {
     "init": "a component to start from (init)",

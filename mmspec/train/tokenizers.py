@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from ..worlds.shapes.lexicon import lexicon
@@ -53,14 +45,16 @@ def clip_tokenizer() -> PreTrainedTokenizerFast:
 def _t5_tokenizer(text: str) -> PreTrainedTokenizerFast:
     """A tokenizer of the words of a text."""
     vocabulary = ["<pad>", "</s>", "<unk>", *dict.fromkeys(text.split())]
-    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token="<unk>"))
-    words.normalizer = normalizers.Lowercase()
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(
+    tokenizer = Tokenizer(
+        models.WordLevel({w: i for i, w in enumerate(vocabulary)}, unk_token="<unk>")
+    )
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=words,
+        tokenizer_object=tokenizer,
         pad_token="<pad>",
         eos_token="</s>",
         unk_token="<unk>",
@@ -76,11 +70,11 @@ def exchange_tokenizer() -> PreTrainedTokenizerFast:
     """
     special = ["<pad>", "</s>", "<unk>", "<image>", "<|user|>", "<|assistant|>"]
     vocabulary = {word: i for i, word in enumerate([*special, *lexicon()])}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Split(Regex(PIECE), behavior="isolated")
-    words.decoder = decoders.Fuse()
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(PIECE), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=words,
+        tokenizer_object=tokenizer,
         pad_token="<pad>",
         eos_token="</s>",
         unk_token="<unk>",

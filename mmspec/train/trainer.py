@@ -23,14 +23,14 @@ from tqdm.auto import tqdm
 from ..errors import InputError, reason
 from ..files import to_json
 from ..progress import say
-from .feature_cache import keep
+from .feature_cache import write_cached
 from .muon import Muon
 from .parallel import Processes
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long and on what.
+    """Length, data and device of a training.
 
     `steps` is the length; with `max_minutes` the schedule ends at whichever comes first, so that a
     run on a slow or busy machine still decays to zero.
@@ -56,10 +56,12 @@ class TrainConfig:
 FREE = {"out", "steps", "max_minutes", "device", "workers", "save_minutes", "evaluate_every"}
 
 Draw = Callable[[np.random.Generator, int], Any]
+Loss = tuple[Tensor, dict[str, float]]
+"""A loss, and figures to log beside it."""
 
 
 class Recipe(Protocol):
-    """What a recipe gives to the trainer.
+    """Protocol of a recipe: all that the trainer needs of it.
 
     Attributes:
         done: the part of the run that is over, by steps or by time; the trainer says so before
@@ -79,10 +81,8 @@ class Recipe(Protocol):
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         """Optimizers over `model`; their rates are scaled by the schedule."""
 
-    def loss(
-        self, batch: Any, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The loss on what `draw` gave, and what to log beside it; `rng` is for other chance."""
+    def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
+        """The loss on what `draw` gave; `rng` is for other chance."""
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Held-out figures of `model` (the averaged weights)."""
@@ -263,7 +263,7 @@ class Trainer:
             "optimizers": [o.state_dict() for o in self.optimizers],
             "settings": self.settings,
         }
-        keep(self.checkpoint, state)
+        write_cached(self.checkpoint, state)
 
     def load(self) -> None:
         """Resume from `checkpoint.pt` in the output folder.

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import InputError
-from ...models.transformers.prompt_inputs import asked, text_ids
+from ...models.transformers.prompt_inputs import process_questions, text_ids
 from ...picture import open_picture
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class TransformersExpert:
         """What the processor makes of one conversation's first turn."""
         images = list(images) if isinstance(images, list | tuple) else [images]
         pictures = [open_picture(image) for image in images]
-        return asked(self.processor, [pictures], [question], self.model)
+        return process_questions(self.processor, [pictures], [question], self.model)
 
 
 def continued(prompt: dict[str, Any], tokens: Tensor, real: Tensor) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ...files import atomic_folder
 from ...methods import ResolvedConfig, SpecConfig
 from ...models.heads.base import DraftHead
 from ...models.heads.loading import DraftHeads, load_head
-from ...models.transformers.prompt_inputs import Question, asked
+from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
@@ -195,9 +195,9 @@ class VlmPipeline(SpeculativePipeline):
         pictures, questions = _requests(prompt, image, background)
         check_call(max_new_tokens, temperature, top_k, top_p)
         speculation = self._speculation(self.speculation.resolve(self.modality))
-        inputs: dict[str, Any] = asked(self.processor, pictures, questions, self.model)
+        inputs: dict[str, Any] = process_questions(self.processor, pictures, questions, self.model)
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
-            own = asked(self.drafter_processor, pictures, questions, self.model)
+            own = process_questions(self.drafter_processor, pictures, questions, self.model)
             inputs["drafter_inputs"] = own
         self._interrupt = False
 

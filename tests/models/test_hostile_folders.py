@@ -17,7 +17,7 @@ from wans import tiny_wan
 
 from mmspec.errors import InputError
 from mmspec.files import read_object
-from mmspec.models.bounded_init import bounded, check_layers
+from mmspec.models.bounded_init import bounded_init, check_layers
 from mmspec.models.llamagen.eagle_head import EagleHead
 from mmspec.models.llamagen.transformer import LlamaGenTransformer
 from mmspec.models.llamagen.vq import VQModel
@@ -111,10 +111,10 @@ def test_bound_is_of_the_thread_and_ends():
     def many():
         return torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(3000))
 
-    with pytest.raises(InputError, match="1 tensors of 6 values"), bounded({"w": [2, 3]}, "x"):
+    with pytest.raises(InputError, match="1 tensors of 6 values"), bounded_init({"w": [2, 3]}, "x"):
         many()
     many()
-    with bounded({f"w{n}": [1] for n in range(3000)}, "x"):
+    with bounded_init({f"w{n}": [1] for n in range(3000)}, "x"):
         many()
 
 

@@ -19,6 +19,7 @@ from mmspec.errors import InputError
 from mmspec.models.text_encoder import encode_captions
 from mmspec.train import muon as muon_module
 from mmspec.train import recipes
+from mmspec.train.base import hybrid_optimizers
 from mmspec.train.batches import scene_batch
 from mmspec.train.image import (
     drafter as image_drafter,
@@ -29,7 +30,6 @@ from mmspec.train.image import (
 from mmspec.train.image import (
     tokenizer as image_tokenizer,
 )
-from mmspec.train.image.target import hybrid_optimizers
 from mmspec.train.image.tokenizer import CodebookAverage, k_means, psnr
 from mmspec.train.muon import Muon, orthogonalize
 from mmspec.train.tokenizers import caption_tokenizer
@@ -500,28 +500,28 @@ def test_large_grid_goes_on_from_the_small_one(trained, tiny, tmp_path):
 
 def test_drafter_loss_is_total_variation_of_guided_laws(trained, tiny, tmp_path):
     recipe = recipe_of("drafter", trained[0], TrainConfig(tmp_path, 100, 3))
-    nn.init.normal_(recipe.student.output.weight, std=0.1)
+    nn.init.normal_(recipe.model.output.weight, std=0.1)
     captions, pixels = scene_batch(np.random.default_rng([0, 2]), 3, 128)
 
     @torch.no_grad()
     def guided(network) -> Tensor:
         """Conditional and unconditional logits in two passes, joined at guidance 2."""
         tokens = recipe.vq.encode(pixels)[:, :-1]
-        features, mask = encode_captions(recipe.words, recipe.text_encoder, captions, 16)
+        features, mask = encode_captions(recipe.tokenizer, recipe.text_encoder, captions, 16)
         nothing = recipe.teacher.cls_embedding.uncond_embedding.expand_as(features)
         c, u = (network(tokens, network.cls_embedding(f), mask) for f in (features, nothing))
         return u + 2 * (c - u)
 
-    p, log_q = guided(recipe.teacher).softmax(-1), guided(recipe.student).log_softmax(-1)
+    p, log_q = guided(recipe.teacher).softmax(-1), guided(recipe.model).log_softmax(-1)
     assert p.shape == log_q.shape == (3, 256, 64)
     overlap = torch.minimum(p, log_q.exp()).sum(-1).mean()
     cross = -(p * log_q).sum(-1).mean()
     rng = np.random.default_rng(1)
-    for step in (2, 2 + image_drafter.POOL):  # the second time from what was kept
+    for step in (2, 2 + recipe.pool):  # the second time from what was kept
         loss, metrics = recipe.loss(recipe.draw(rng, step), rng, step)
         assert metrics["acceptance"] == pytest.approx(float(overlap), abs=1e-3)  # kept as halves
         assert float(loss.detach()) == pytest.approx(float(1 - overlap + cross), abs=5e-3)
-    assert list(recipe._lessons) == [2]
+    assert list(recipe._examples) == [2]
 
 
 def test_stage_trains_further_and_its_card_tells_all(trained, tiny, tmp_path):

@@ -21,7 +21,7 @@ from ....methods import SpecConfig
 from ....models.heads.columns import Columns
 from ....models.heads.feature import FeatureHead
 from ....models.heads.loading import DraftHeads, head_class
-from ....models.transformers.prompt_inputs import asked
+from ....models.transformers.prompt_inputs import process_questions
 from ....models.transformers.prompted import prompted
 from ....pipelines.vlm.pipeline import VlmPipeline
 
@@ -123,7 +123,7 @@ def target_columns(
     Both are `[R, T, D]`; hidden states are those behind its last norm, 0 in front of a prompt.
     """
     model = pipe.model
-    given = asked(pipe.processor, pictures, questions, model)
+    given = process_questions(pipe.processor, pictures, questions, model)
     hidden = model.base_model(**given, use_cache=False).last_hidden_state
     ids, mask = given.pop("input_ids"), given.pop("attention_mask").bool()
     embedded = prompted(model).prompt(ids, mask, 0, **given).embedded

@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from ....errors import InputError
-from ....models.transformers.prompt_inputs import asked
+from ....models.transformers.prompt_inputs import process_questions
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...data.picture_questions import PictureQuestion
 
@@ -18,7 +18,7 @@ LEAST = 64  # of a smaller one, charts can't be read
 
 def inputs_of(pipe: VlmPipeline, picture: Image.Image, question: str) -> dict[str, Tensor]:
     """What the pipeline's processor makes of a picture and a question, on the target's device."""
-    return asked(pipe.processor, [[picture]], [question], pipe.model)
+    return process_questions(pipe.processor, [[picture]], [question], pipe.model)
 
 
 def picture_side(pipe: VlmPipeline) -> int:
@@ -47,7 +47,7 @@ def check_questions(pipe: VlmPipeline, items: Sequence[PictureQuestion], drafts:
             if sides not in seen:
                 blank = Image.new("RGB", sides)
                 for processor in processors:
-                    asked(processor, [[blank]], [item.prompt], pipe.model)
+                    process_questions(processor, [[blank]], [item.prompt], pipe.model)
             seen.add(sides)
         except InputError as error:
             about = f", about {item.path}" if item.path else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -61,19 +61,7 @@ class EagleModel(FeatureModel):
     def _prefilled(self, length: int) -> Tensor:
         return self._inputs[:, :length]
 
-    def extend(
-        self,
-        tokens: Tensor,
-        start: list[int],
-        draft: Draft | None = None,
-        use: Sequence[Sequence[int]] | None = None,
-    ) -> Tensor:
-        """Laws `[B, n, V]` after each of `tokens [B, n]`, see the class; all layers run."""
-        if draft is not None and draft.nodes:
-            return self._grow(tokens, start, draft)
-        if self.context is not None and start[0] < self.context.base[0]:
-            return self._read(self.context, tokens.shape[1], start)
-        # a chain's next token
+    def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
         self._own = self._behind(tokens, self._own[:, -1:], start)
         return self._laws(self._own)
 
@@ -85,8 +73,10 @@ class EagleModel(FeatureModel):
         x = self.decoder.joined(embedded, features.expand_as(embedded))
         return self._forward(x, start, draft)
 
-    def _read(self, context: Context, n: int, start: list[int]) -> Tensor:
+    def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
         """Read committed tokens, and those before them that have not been read as such yet."""
+        assert context is not None
+        n = tokens.shape[1]
         known = [min(k, s) for k, s in zip(self._settled, start, strict=True)]
         tokens, first = catch_up(context, known)
         width = tokens.shape[1]
@@ -110,7 +100,6 @@ class EagleModel(FeatureModel):
         return laws
 
     def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
-        """Read the nodes that a tree has gained."""
         assert draft.parents is not None
         known = self._own.shape[1] - 1
         above = pick(self._own, self._of_all_rows(draft.parents[:, known:] + 1))

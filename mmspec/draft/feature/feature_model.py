@@ -13,7 +13,7 @@ from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
-from ...models.guided import GuidedDecoder
+from ...models.guided import GuidedDecoder, LayersOfRows
 from ...models.llamagen.decoder import LlamaGenDecoder
 
 
@@ -69,6 +69,28 @@ class FeatureModel(GuidedDecoder):
                 real = mask[:, -1 - known : -1, None]
                 before[:, -known:] = self.target.hidden * real
         self._start(rows, before)
+
+    def extend(
+        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
+    ) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]`, see the class; all layers run."""
+        if draft is not None and draft.nodes:
+            return self._grow(tokens, start, draft)
+        if self.context is not None and start[0] < self.context.base[0]:
+            return self._read(self.context, tokens, start)
+        return self._next(tokens, start)
+
+    def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
+        """Laws of the root and of all nodes of a tree that has gained some."""
+        raise NotImplementedError
+
+    def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
+        """Laws behind committed tokens, which are read with the target's hidden states."""
+        raise NotImplementedError
+
+    def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
+        """Laws behind the next token of a chain; outside a generation, behind any tokens."""
+        return super().extend(tokens, start)
 
     @abstractmethod
     def _start(self, rows: int, before: Tensor) -> None:

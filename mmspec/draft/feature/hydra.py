@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine.accept.chain import pick
-from ...engine.draft import Draft
+from ...engine.draft import Context, Draft
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import positions
 from ...models.heads.decoder import HeadDecoder
@@ -49,22 +49,13 @@ class HydraModel(FeatureModel):
     def _start(self, rows: int, before: Tensor) -> None:
         self._first = self._before = before[:, -1:]
 
-    def extend(
-        self,
-        tokens: Tensor,
-        start: list[int],
-        draft: Draft | None = None,
-        use: Sequence[Sequence[int]] | None = None,
-    ) -> Tensor:
-        """Laws `[B, n, V]` after each of `tokens [B, n]`, see the class."""
-        if draft is not None and draft.nodes:
-            return self._grow(tokens, draft)
-        if self.context is None or start[0] < self.context.base[0]:
-            return self._read(tokens, start)
+    def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
+        if self.context is None:
+            return self._read(None, tokens, start)
         self._path = torch.cat([self._path, self._embedded(tokens, None)[:, :, None]], dim=2)
         return self._laws(self.network.ahead(self._before, self._path))
 
-    def _read(self, tokens: Tensor, start: list[int]) -> Tensor:
+    def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
         """The first head's laws behind committed tokens."""
         begin = torch.tensor(start, device=tokens.device)[:, None]
         positions = begin + self.keys[: tokens.shape[1]]
@@ -73,16 +64,16 @@ class HydraModel(FeatureModel):
         before = pick(self._features, positions.clamp_min(0))
         before = torch.where((positions < 0)[..., None], self._first, before)
         laws = self._laws(self.network.ahead(before, embedded))
-        if self.context is not None:
-            end = self.context.lengths[:, None] - 1 - begin
+        if context is not None:
+            end = context.lengths[:, None] - 1 - begin
             root = self._of_all_rows(end)
             self._before = pick(before, root)
             self._path = pick(embedded.flatten(2), root)[:, :, None]
             self._drafted = pick(laws, end)
         return laws
 
-    def _grow(self, tokens: Tensor, draft: Draft) -> Tensor:
-        """The laws behind the nodes that a tree has gained: they are those of its last level."""
+    def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
+        """The nodes that a tree has gained are those of its last level."""
         assert draft.parents is not None
         known = self._drafted.shape[1]
         if known < tokens.shape[1]:

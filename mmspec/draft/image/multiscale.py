@@ -41,4 +41,4 @@ class MultiScaleDrafter:
         return Draft(tokens, lengths, OneHot(), positions=positions)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """What the target thinks changes nothing."""
+        """Do nothing: the draft does not depend on the target."""

@@ -1,4 +1,4 @@
-"""What every draft head has: the target that it fits, the sizes of its layer, its checkpoint."""
+"""Base of the draft heads: the target that a head fits, the sizes of its layer, its checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TargetFit:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> TargetFit:
-        """That of a transformers model with an output layer."""
+        """The fit of a transformers model with an output layer."""
         text: Any = model.config.get_text_config()
         weight = model.get_output_embeddings().weight.detach()
         at = torch.linspace(0, weight.numel() - 1, _SAMPLES, dtype=torch.float64).long()
@@ -82,7 +82,7 @@ class LayerSizes:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> LayerSizes:
-        """Those of a target's own layers, with heads that share its width."""
+        """Sizes of a target's own layers, with heads that share its width."""
         text: Any = model.config.get_text_config()
         heads = text.num_attention_heads
         if text.hidden_size % (2 * heads):
@@ -118,7 +118,7 @@ class HeadBatch:
     output: Callable[[Tensor], Tensor]
 
     def columns(self) -> Columns:
-        """What a head reads of it."""
+        """The columns that a head reads."""
         known = self.features * self.mask[..., None]
         before = F.pad(known[:, :-1], (0, 0, 1, 0))
         return Columns(self.embedded, before, self.mask, self.mask & ~self.answer, self.images)
@@ -185,4 +185,4 @@ class DraftHead(ModelMixin, ConfigMixin):
 
     @abstractmethod
     def loss(self, batch: HeadBatch) -> tuple[Tensor, dict[str, float]]:
-        """What training makes small, and figures of this batch for the log."""
+        """The loss, and figures of this batch for the log."""

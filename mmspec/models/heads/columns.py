@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Images:
-    """Where M pictures lie among the columns of R rows, P columns at most each.
+    """Places of M pictures among the columns of R rows, P columns at most each.
 
     Attributes:
         sizes: columns of every picture, on the host.
@@ -30,7 +30,7 @@ class Images:
     def of(
         cls, spans: Sequence[Sequence[tuple[int, int]]], device: torch.device | str = "cpu"
     ) -> Images | None:
-        """Those of each row's spans (first column, columns), in order; None: there are none."""
+        """Pictures at each row's spans (first column, columns), in order; None: there are none."""
         found = [(row, *span) for row, own in enumerate(spans) for span in own]
         if not found:
             return None
@@ -60,7 +60,7 @@ class Images:
         return torch.arange(self.width, device=self.row.device) < self.counts()[:, None]
 
     def visual(self, mask: Tensor) -> Tensor:
-        """Which columns are of pictures, like `mask [R, S]`."""
+        """True at the columns of pictures, shaped like `mask [R, S]`."""
         out = torch.zeros_like(mask)
         out[self.place[0], self.place[1]] = True
         return out
@@ -104,7 +104,7 @@ class Images:
 
 @dataclass
 class Columns:
-    """What there is to read, before a head makes its own inputs of it.
+    """Columns of prompt and answer, before a head makes its own inputs of them.
 
     Attributes:
         embedded: the target's inputs `[R, S, D]`, pictures included.
@@ -128,7 +128,7 @@ class Columns:
 
 @dataclass
 class Look:
-    """What a head makes of the pictures.
+    """A head's compression of the pictures.
 
     Attributes:
         keep: columns `[R, S]` that it reads; None: all that are real.

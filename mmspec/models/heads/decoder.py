@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -44,7 +46,7 @@ class HeadDecoder(LlamaGenDecoder):
         self._turns = torch.zeros(0)  # [R, slots, head_dim / 2]
 
     def place(self, positions: Tensor) -> None:
-        """Where the columns of the next generation stand, `[R, slots]`."""
+        """Set the positions of the next generation's columns, `[R, slots]`."""
         self.embeddings = self.target.embeddings  # the target may have been moved
         self._turns = self.network.rotary(positions, self.embeddings.dtype)
 
@@ -63,20 +65,10 @@ class HeadDecoder(LlamaGenDecoder):
         rows = torch.arange(len(columns), device=columns.device)[:, None]
         return self._turns[rows, columns]
 
-    def forward(
-        self,
-        x: Tensor,
-        rotary: Tensor,
-        cache: KVCache,
-        slots: int | Tensor,
-        length: int,
-        mask: Tensor | None,
-        head: bool = True,
-        use: list[Tensor | bool] | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, rotary: Tensor, *args: Any, **options: Any) -> Tensor:
         """See `LlamaGenDecoder.forward`; `rotary` holds columns, states have the norm's weight."""
-        turns = self.turns(rotary)
-        out = super().forward(x, turns, cache, slots, length, mask, head=False, use=use)
+        head, options["head"] = options.get("head", True), False
+        out = super().forward(x, self.turns(rotary), *args, **options)
         hidden = out * self.network.norm.weight
         return self.logits(hidden) if head else hidden
 

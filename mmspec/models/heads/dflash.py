@@ -41,7 +41,7 @@ class DFlashHead(DraftHead):
         self.block_size = block
 
     def context(self, features: Tensor) -> Tensor:
-        """What the layers read in place of hidden states `[…, D]`."""
+        """The context that the layers read in place of hidden states `[…, D]`."""
         out: Tensor = self.context_norm(self.fc(features))
         return out
 

@@ -6,16 +6,8 @@ norm, which the published heads leave out (EagleVLM of SpecVLM, Huang et al. 202
 
 from __future__ import annotations
 
-from typing import Any
-
-from diffusers.configuration_utils import register_to_config
-
 from .feature import FeatureHead
 
 
 class EagleVlmHead(FeatureHead):
     """See `FeatureHead`; it reads every column."""
-
-    @register_to_config
-    def __init__(self, target: dict[str, Any], sizes: dict[str, Any]) -> None:
-        super().__init__(target, sizes)

@@ -39,7 +39,7 @@ class ElasticCompressor(nn.Module):
     def forward(
         self, branch: Branch, x: Tensor, embedded: Tensor, question: Tensor, images: Images
     ) -> tuple[Tensor, Tensor]:
-        """What a branch leaves: `[M, P, D]`, zero elsewhere, and where `[M, P]`.
+        """Columns that a branch leaves `[M, P, D]`, zero elsewhere, and where they stand `[M, P]`.
 
         Args:
             x: the layer's inputs at the pictures' columns `[M, P, D]`.

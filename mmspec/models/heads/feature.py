@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
 from ...engine.accept.chain import pick
@@ -24,7 +25,7 @@ from .columns import Columns, Look, kept_columns
 
 @dataclass
 class Read:
-    """What a head reads of columns: inputs `[R, S', D]` and where they come from.
+    """Inputs `[R, S', D]` that a head reads of columns, and where they come from.
 
     Attributes:
         inputs: of the layer.
@@ -42,11 +43,12 @@ class Read:
 
 
 class FeatureHead(DraftHead):
-    """What EAGLE's relatives share; see `DraftHead` for the arguments.
+    """Base of the heads of EAGLE's kind; see `DraftHead` for the arguments.
 
     Hidden states are the target's behind its last norm, and so the head ends with a norm too.
     """
 
+    @register_to_config
     def __init__(self, target: dict[str, Any], sizes: dict[str, Any]) -> None:
         super().__init__(target, sizes)
         self.fc = nn.Linear(2 * self.dim, self.dim, bias=False)
@@ -60,7 +62,7 @@ class FeatureHead(DraftHead):
             self.fc.weight[:, self.dim :] += torch.eye(self.dim)
 
     def look(self, columns: Columns) -> Look:
-        """What it makes of the pictures: nothing, they are joined as text is."""
+        """Compress the pictures: here they stay, and are joined as text is."""
         return Look()
 
     def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:
@@ -107,14 +109,8 @@ class FeatureHead(DraftHead):
         return levels, read
 
     def loss(self, batch: HeadBatch, depth: int = 1) -> tuple[Tensor, dict[str, float]]:
-        """`SmoothL1(features) + 0.1 · CE(laws)`, the mean over levels (EAGLE, section 4.2)."""
-        total, metrics = batch.embedded.new_zeros(()), {}
-        for level, (hidden, truth) in enumerate(self.levels(batch, depth), start=1):
-            logits, goal = batch.output(hidden), batch.output(truth)
-            total = total + losses.smooth_l1(hidden, truth)
-            total = total + 0.1 * losses.soft_cross_entropy(logits, goal)
-            metrics[f"acceptance_{level}"] = losses.acceptance(logits, goal)
-        return total / depth, metrics
+        """EAGLE's loss, the mean over levels."""
+        return losses.mean_loss(self.levels(batch, depth), batch.output, losses.eagle_loss)
 
     def levels(self, batch: HeadBatch, depth: int) -> list[tuple[Tensor, Tensor]]:
         """The head's hidden states and the target's `[N, D]` at what counts, level by level."""
@@ -130,7 +126,7 @@ class FeatureHead(DraftHead):
 
 
 def kept(columns: Columns, look: Look) -> Tensor:
-    """Which columns are read `[R, S]`: the prompt's last one always, for a draft begins there."""
+    """True at the columns that are read `[R, S]`: the prompt's last is, for drafts begin there."""
     if look.keep is None:
         return columns.mask
     place = torch.arange(columns.mask.shape[1], device=columns.mask.device)

@@ -57,8 +57,7 @@ class FlashHead(FeatureHead):
         counts = images.counts().clamp_max(len(self.latent_queries))
         values, keep = images.at_end(pooled, counts)
         return Look(
-            images.put(keep, columns.mask),
-            images.put(values, torch.zeros_like(columns.embedded)),
+            images.put(keep, columns.mask), images.put(values, torch.zeros_like(columns.embedded))
         )
 
     def slots(self, hidden: Tensor) -> Tensor:
@@ -72,14 +71,9 @@ class FlashHead(FeatureHead):
         if depth != 1:
             raise ValueError("FLASH's head is trained at one level: its slots go further")
         (hidden,), read = self.forward(batch.columns())
-        slots = self.slots(hidden)
-        total, metrics = batch.embedded.new_zeros(()), {}
-        for n in range(1, self.block_size + 1):
+        pairs = []
+        for n, own in enumerate(self.slots(hidden).unbind(2), start=1):
             features, drafted = batch.ahead(n)
             counts = drafted.gather(1, read.index) & read.mask
-            own, truth = slots[:, :, n - 1][counts], pick(features, read.index)[counts]
-            logits, goal = batch.output(own), batch.output(truth)
-            total = total + losses.smooth_l1(own, truth)
-            total = total + 0.1 * losses.soft_cross_entropy(logits, goal)
-            metrics[f"acceptance_{n}"] = losses.acceptance(logits, goal)
-        return total / self.block_size, metrics
+            pairs.append((own[counts], pick(features, read.index)[counts]))
+        return losses.mean_loss(pairs, batch.output, losses.eagle_loss)

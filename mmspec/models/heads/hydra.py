@@ -74,13 +74,15 @@ def block_loss(
         batch: what the target says.
         columns: where the drafts begin `[R, A]`; None: at every column.
     """
-    total, metrics = batch.embedded.new_zeros(()), {}
+    pairs = []
     for n, hidden in enumerate(levels, start=1):
         features, drafted = batch.ahead(n)
         if columns is not None:
             features = features.gather(1, columns[..., None].expand_as(hidden))
             drafted = drafted.gather(1, columns)
-        logits, goal = batch.output(hidden[drafted]), batch.output(features[drafted])
-        total = total + losses.soft_cross_entropy(logits, goal)
-        metrics[f"acceptance_{n}"] = losses.acceptance(logits, goal)
-    return total / len(levels), metrics
+        pairs.append((hidden[drafted], features[drafted]))
+
+    def loss(_: losses.Pair, logits: losses.Pair) -> losses.Terms:
+        return (losses.soft_cross_entropy(*logits),)
+
+    return losses.mean_loss(pairs, batch.output, loss)

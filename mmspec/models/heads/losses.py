@@ -1,23 +1,48 @@
-"""What heads are trained on: distances between their laws, or hidden states, and the target's.
+"""Losses of heads: distances between their laws, or hidden states, and the target's.
 
 All take N places: hidden states `[N, D]` or logits `[N, V]` of head and target.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+Pair = tuple[Tensor, Tensor]
+"""The hidden states of the head and of the target at what counts, `[N, D]` each."""
+Terms = tuple[Tensor, ...]
+
+
+def mean_loss(
+    pairs: Sequence[Pair], output: Callable[[Tensor], Tensor], loss: Callable[[Pair, Pair], Terms]
+) -> tuple[Tensor, dict[str, float]]:
+    """The mean of a loss over the levels or tokens of a draft, and the acceptance at each.
+
+    Args:
+        pairs: hidden states, level by level.
+        output: the target's output layer.
+        loss: its terms at one level, given the hidden states and their logits.
+    """
+    total, metrics = pairs[0][0].new_zeros(()), {}
+    for level, (hidden, truth) in enumerate(pairs, start=1):
+        logits = output(hidden), output(truth)
+        for term in loss((hidden, truth), logits):
+            total = total + term
+        metrics[f"acceptance_{level}"] = acceptance(*logits)
+    return total / len(pairs), metrics
+
+
+def eagle_loss(hidden: Pair, logits: Pair) -> Terms:
+    """`SmoothL1(features) + 0.1 · CE(laws)` (EAGLE, Li et al. 2024, section 4.2)."""
+    return F.smooth_l1_loss(*hidden), 0.1 * soft_cross_entropy(*logits)
 
 
 def soft_cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
     """`−Σ p log q`, p the law of the target's logits `truth`."""
     return F.cross_entropy(logits, truth.softmax(-1))
-
-
-def smooth_l1(hidden: Tensor, truth: Tensor) -> Tensor:
-    """Smooth L1 of hidden states, the mean over places and width."""
-    return F.smooth_l1_loss(hidden, truth)
 
 
 def total_l1(logits: Tensor, truth: Tensor) -> Tensor:

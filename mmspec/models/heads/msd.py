@@ -6,20 +6,12 @@ with no hidden state in it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from diffusers.configuration_utils import register_to_config
-
 from .columns import Columns, Look
 from .feature import FeatureHead
 
 
 class MsdHead(FeatureHead):
     """See `FeatureHead`."""
-
-    @register_to_config
-    def __init__(self, target: dict[str, Any], sizes: dict[str, Any]) -> None:
-        super().__init__(target, sizes)
 
     def look(self, columns: Columns) -> Look:
         return Look(values=columns.embedded)

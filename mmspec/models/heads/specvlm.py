@@ -95,7 +95,7 @@ class SpecVlmHead(FeatureHead):
 
 
 def asked(columns: Columns, visual: Tensor) -> Tensor:
-    """The mean `[R, D]` of the prompt's normed text."""
+    """The question as one vector: mean `[R, D]` of the prompt's normed text."""
     text = (columns.asked & ~visual)[..., None]
     normed = F.rms_norm(columns.embedded, columns.embedded.shape[-1:])
     return (normed * text).sum(1) / text.sum(1).clamp_min(1)

@@ -54,9 +54,7 @@ class ViSpecHead(FeatureHead):
         nothing = torch.zeros_like(seen[:1, -1])
         context = F.embedding(images.latest(mask) + 1, torch.cat([nothing, seen[:, -1]]))
         return Look(
-            images.put(keep, mask),
-            images.put(values, torch.zeros_like(columns.embedded)),
-            context,
+            images.put(keep, mask), images.put(values, torch.zeros_like(columns.embedded)), context
         )
 
     def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:
@@ -73,9 +71,8 @@ class ViSpecHead(FeatureHead):
         """
         if stage == 1:
             return super().loss(batch, depth)
-        total, metrics = batch.embedded.new_zeros(()), {}
-        for level, (hidden, truth) in enumerate(self.levels(batch, depth), start=1):
-            logits, goal = batch.output(hidden), batch.output(truth)
-            total = total + 10 * losses.total_l1(logits, goal) + 0.1 * losses.list_mle(logits, goal)
-            metrics[f"acceptance_{level}"] = losses.acceptance(logits, goal)
-        return total / depth, metrics
+
+        def loss(hidden: losses.Pair, logits: losses.Pair) -> losses.Terms:
+            return 10 * losses.total_l1(*logits), 0.1 * losses.list_mle(*logits)
+
+        return losses.mean_loss(self.levels(batch, depth), batch.output, loss)

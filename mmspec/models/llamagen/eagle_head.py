@@ -91,7 +91,7 @@ def draft_levels(
     mask: Tensor,
     depth: int,
 ) -> list[Tensor]:
-    """What a layer over features says at 1, 2, … `depth` levels of a draft, `[R, S, D]` each.
+    """Outputs of a layer over features at 1, 2, … `depth` levels of a draft, `[R, S, D]` each.
 
     Args:
         layer: reads one level's inputs, and keys and values of the levels above.
@@ -155,7 +155,7 @@ class FeatureDecoder(LlamaGenDecoder):
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
-        """What it reads of the target's prefix: its own, as `GuidedDecoder` wants it.
+        """Its own prefix, made of the target's, as `GuidedDecoder` wants it.
 
         Args:
             prefix, mask: the target's, `[R, T, D]` and `[R, T]`.

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...errors import InputError
 from ..placement import Placement
 from ..text_encoder import encode_captions
-from ..token_grid import TokenGrid
+from ..token_grid import TokenGrid, fixed_grid
 from .decoder import LlamaGenDecoder
 from .transformer import LlamaGenTransformer
 from .vq import VQModel
@@ -50,11 +50,7 @@ class LlamaGenImageModel:
         return side, side
 
     def grid(self, height: int, width: int) -> TokenGrid:
-        side = self.network.grid
-        if (height, width) != self.default_size:
-            size = "×".join(str(n) for n in self.default_size)
-            raise InputError(f"this model draws {size} px, not {height}×{width}")
-        return TokenGrid(side, side)
+        return fixed_grid((height, width), self.default_size, self.network.grid)
 
     def condition(
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
@@ -97,7 +93,7 @@ class LlamaGenImageModel:
 
 
 class LlamaGenClassModel(LlamaGenImageModel):
-    """The same, told classes: prompts are their numbers, and the condition is `[R, 1]` of them."""
+    """LlamaGen for classes: prompts are their numbers, and the condition is `[R, 1]` of them."""
 
     @property
     def nothing(self) -> int:

@@ -7,7 +7,7 @@ on the grid. The module trains and holds the weights; generation runs in `decode
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +39,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             published models were trained with.
     """
 
-    _no_split_modules: ClassVar = ["Block"]  # of a device map
+    _no_split_modules: ClassVar = ["LlamaGenBlock"]  # of a device map
 
     @register_to_config
     def __init__(
@@ -105,22 +105,9 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             self.config.rotary_prefix,
         ).to(self.output.weight.device)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        prefix: Tensor,
-        prefix_mask: Tensor | None = None,
-        grid: int | None = None,
-    ) -> Tensor:
-        """Logits `[B, S + 1, V]` after the prefix and after each of the tokens, without a cache.
-
-        Args:
-            tokens: image token ids `[B, S]`.
-            prefix: embedded condition `[B, T, D]`, from `cls_embedding`.
-            prefix_mask: `[B, T]`, False where the caption is padding; None: all real.
-            grid: side of the token grid; None: `block_size`'s.
-        """
-        h = self.hidden(tokens, prefix, prefix_mask, grid)
+    def forward(self, *inputs: Any, **options: Any) -> Tensor:
+        """Logits `[B, S + 1, V]` after the prefix and after each of the tokens, see `hidden`."""
+        h = self.hidden(*inputs, **options)
         logits: Tensor = self.output(self.norm(h[:, self.prefix_length - 1 :]))
         return logits
 
@@ -131,7 +118,14 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
         prefix_mask: Tensor | None = None,
         grid: int | None = None,
     ) -> Tensor:
-        """What the last layer says, `[B, T + S, D]`, of the prefix too; arguments as above."""
+        """What the last layer says of prefix and tokens `[B, T + S, D]`, without a cache.
+
+        Args:
+            tokens: image token ids `[B, S]`.
+            prefix: embedded condition `[B, T, D]`, from `cls_embedding`.
+            prefix_mask: `[B, T]`, False where the caption is padding; None: all real.
+            grid: side of the token grid; None: `block_size`'s.
+        """
         h = torch.cat([prefix, self.tok_embeddings(tokens)], dim=1)
         length = h.shape[1]
         rotary = self.rotary(grid)[:length]
@@ -168,28 +162,17 @@ class CaptionEmbedder(nn.Module):
         out: Tensor = self.cap_proj(features)
         return out
 
-    def unconditional(self, batch: int) -> Tensor:
-        """Embedded features `[B, T, D]` of "no caption"."""
-        features = self.get_buffer("uncond_embedding")
-        return self.forward(features).expand(batch, -1, -1)
-
 
 class LabelEmbedder(nn.Module):
     """Class labels `[B]` to a prefix of length 1; label `num_classes` means "no class"."""
 
     def __init__(self, num_classes: int, dim: int) -> None:
         super().__init__()
-        self.num_classes = num_classes
         self.embedding_table = nn.Embedding(num_classes + 1, dim)
 
     def forward(self, labels: Tensor) -> Tensor:
         out: Tensor = self.embedding_table(labels)[:, None]
         return out
-
-    def unconditional(self, batch: int) -> Tensor:
-        """The prefix `[B, 1, D]` of "no class"."""
-        weight = self.embedding_table.weight
-        return weight[self.num_classes].expand(batch, 1, -1)
 
 
 class Projection(nn.Module):

@@ -8,7 +8,7 @@ checkpoints have `patch_size = 1`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -46,8 +46,8 @@ class VQModel(ModelMixin, ConfigMixin):
         self.patch_size = patch_size
         self.downsample_factor = patch_size * 2 ** (len(ch_mult) - 1)
         channels = 3 * patch_size**2
-        self.encoder = Encoder(channels, ch, ch_mult, num_res_blocks, z_channels)
-        self.decoder = VQDecoder(channels, ch, ch_mult, num_res_blocks, z_channels)
+        sizes = channels, ch, ch_mult, num_res_blocks, z_channels
+        self.encoder, self.decoder = Encoder(*sizes), VQDecoder(*sizes)
         self.quantize = VectorQuantizer(
             codebook_size, codebook_embed_dim, codebook_l2_norm, codebook_show_usage
         )
@@ -96,68 +96,60 @@ class VectorQuantizer(nn.Module):
         return distance.argmin(-1)
 
 
-class Encoder(nn.Module):
-    def __init__(
-        self,
-        in_channels: int,
-        ch: int,
-        ch_mult: Sequence[int],
-        num_res_blocks: int,
-        z_channels: int,
-    ) -> None:
-        super().__init__()
-        self.conv_in = nn.Conv2d(in_channels, ch, 3, padding=1)
-        self.conv_blocks = nn.ModuleList()
-        width = ch
-        for level, mult in enumerate(ch_mult):
-            last = level == len(ch_mult) - 1
-            resample = None if last else "downsample"
-            self.conv_blocks.append(Level(width, ch * mult, num_res_blocks, last, resample))
-            width = ch * mult
-        self.mid = _middle(width)
-        self.norm_out = _norm(width)
-        self.conv_out = nn.Conv2d(width, z_channels, 3, padding=1)
+class Coder(nn.Module):
+    """Convolutions from pixels to latents or back; `parts` hold the layers in between, in order."""
+
+    parts: tuple[str, str]
+    conv_in: nn.Conv2d
+    norm_out: nn.GroupNorm
+    conv_out: nn.Conv2d
+
+    def inner_layers(self) -> Iterator[nn.Module]:
+        """The layers between the first and the last convolution, in order."""
+        for part in self.parts:
+            yield from self.get_submodule(part).children()
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv_in(x)
-        for block in self.conv_blocks:
-            h = block(h)
-        for layer in self.mid:
+        for layer in self.inner_layers():
             h = layer(h)
         out: Tensor = self.conv_out(F.silu(self.norm_out(h)))
         return out
 
 
-class VQDecoder(nn.Module):
-    def __init__(
-        self,
-        out_channels: int,
-        ch: int,
-        ch_mult: Sequence[int],
-        num_res_blocks: int,
-        z_channels: int,
-    ) -> None:
+class Encoder(Coder):
+    parts = "conv_blocks", "mid"
+
+    def __init__(self, channels: int, ch: int, mults: Sequence[int], n: int, z: int) -> None:
         super().__init__()
-        width = ch * ch_mult[-1]
-        self.conv_in = nn.Conv2d(z_channels, width, 3, padding=1)
+        self.conv_in = nn.Conv2d(channels, ch, 3, padding=1)
+        self.conv_blocks = nn.ModuleList()
+        width = ch
+        for level, mult in enumerate(mults):
+            last = level == len(mults) - 1
+            resample = None if last else "downsample"
+            self.conv_blocks.append(Level(width, ch * mult, n, last, resample))
+            width = ch * mult
+        self.mid = _middle(width)
+        self.norm_out = _norm(width)
+        self.conv_out = nn.Conv2d(width, z, 3, padding=1)
+
+
+class VQDecoder(Coder):
+    parts = "mid", "conv_blocks"
+
+    def __init__(self, channels: int, ch: int, mults: Sequence[int], n: int, z: int) -> None:
+        super().__init__()
+        width = ch * mults[-1]
+        self.conv_in = nn.Conv2d(z, width, 3, padding=1)
         self.mid = _middle(width)
         self.conv_blocks = nn.ModuleList()
-        for level in reversed(range(len(ch_mult))):
-            first, out = level == len(ch_mult) - 1, ch * ch_mult[level]
-            resample = "upsample" if level > 0 else None
-            self.conv_blocks.append(Level(width, out, num_res_blocks + 1, first, resample))
-            width = out
+        for level, mult in reversed([*enumerate(mults)]):
+            first, resample = level == len(mults) - 1, "upsample" if level else None
+            self.conv_blocks.append(Level(width, ch * mult, n + 1, first, resample))
+            width = ch * mult
         self.norm_out = _norm(width)
-        self.conv_out = nn.Conv2d(width, out_channels, 3, padding=1)
-
-    def forward(self, z: Tensor) -> Tensor:
-        h = self.conv_in(z)
-        for layer in self.mid:
-            h = layer(h)
-        for block in self.conv_blocks:
-            h = block(h)
-        out: Tensor = self.conv_out(F.silu(self.norm_out(h)))
-        return out
+        self.conv_out = nn.Conv2d(width, channels, 3, padding=1)
 
 
 def _norm(channels: int) -> nn.GroupNorm:

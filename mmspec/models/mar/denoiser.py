@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..linear import Affine
+from .denoising_target import walk
 from .diffusion_head import EPS, DiffusionHead
 from .schedule import DiffusionSchedule
 
@@ -142,9 +143,5 @@ class HeadDenoiser:
 
         `noise[:, 0]` is where it starts; `noise[:, i]` is that of step S - i.
         """
-        x, *added = noise.to(self.shrink).unbind(1)
-        t = torch.full((len(x),), self.steps - 1, device=x.device)
-        for one in added:
-            mean, deviation = self.step(x, t, condition)
-            x, t = mean + deviation * one, t - 1
-        return self.step(x, t, condition)[0]
+        x = walk(self, noise.to(self.shrink), condition)
+        return self.step(x, torch.zeros(len(x), dtype=torch.long, device=x.device), condition)[0]

@@ -23,13 +23,7 @@ from .transformer import MarTransformer
 HEADS = {768: 12, 1024: 16, 1280: 16}  # of the released models, by width
 SCALE = 0.2325  # brings KL-16's latents to unit deviation
 RESNET = {"nin_shortcut": "conv_shortcut"}
-ATTENTION = {
-    "norm": "group_norm",
-    "q": "to_q",
-    "k": "to_k",
-    "v": "to_v",
-    "proj_out": "to_out.0",
-}
+ATTENTION = {"norm": "group_norm", "q": "to_q", "k": "to_k", "v": "to_v", "proj_out": "to_out.0"}
 
 
 def load_mar(path: str | Path, dtype: torch.dtype = torch.float32) -> MarTransformer:

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from ...errors import InputError
 from ..placement import Placement
-from ..token_grid import TokenGrid
+from ..token_grid import TokenGrid, check_multiples, fixed_grid
 from .causal import CausalDecoder
 from .chameleon import LUMINA, ChameleonForImageGeneration
+from .image_processor import VqImageModel
 
 BEGIN, END_OF_TURN = "<s>", "<reserved08706>"
 BEGIN_IMAGE, END_IMAGE = "<racm3:break>", "<eoss>"
@@ -29,8 +30,8 @@ SIZES = 8800  # <reserved08800 + n> is a side of n patches
 PATCH = 2  # codes
 
 
-class ChameleonImageModel:
-    """See `ImageModel`; the condition is token ids.
+class ChameleonImageModel(VqImageModel):
+    """See `VqImageModel`; the condition is token ids.
 
     The unconditional rows hold what the prompted ones do from the begin-of-image token on; Anole's
     have the begin-of-sequence token in front of it. Anole's authors draw with temperature 0.7 and
@@ -49,7 +50,7 @@ class ChameleonImageModel:
     }
 
     def __init__(self, model: ChameleonForImageGeneration, processor: Any) -> None:
-        self.network, self.processor = model, processor
+        super().__init__(model, processor)
         self.lumina = model.config.image_layout == LUMINA
         self.guidance_scale, self.top_k = (4.0, 2000) if self.lumina else (3.0, 0)
         self.ids = self._ids()  # the model's own id of each of ours
@@ -69,15 +70,9 @@ class ChameleonImageModel:
         config, factor = self.network.config.vq_config, self.factor
         if self.lumina:
             patch, codes = PATCH * factor, config.num_embeddings
-            if height % patch or width % patch or min(height, width) < patch:
-                raise InputError(
-                    f"this model's sides are multiples of {patch} px; not {height}×{width}"
-                )
+            check_multiples(height, width, patch)
             return TokenGrid(height // factor, width // factor, codes, (codes + 1,))
-        if (height, width) != self.default_size:
-            side = "×".join(str(n) for n in self.default_size)
-            raise InputError(f"this model draws {side} px, not {height}×{width}")
-        return TokenGrid(height // factor, width // factor)
+        return fixed_grid((height, width), self.default_size, height // factor)
 
     def condition(
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
@@ -100,10 +95,6 @@ class ChameleonImageModel:
         pads = torch.tensor([length - len(row) for row in rows], device=device)
         return ids, torch.arange(length, device=device) >= pads[:, None]
 
-    def embed(self, condition: Tensor) -> Tensor:
-        prefix: Tensor = self.network.model.embed_tokens(condition)
-        return prefix
-
     def decoder(self, placement: Placement | None = None) -> CausalDecoder:
         words = self.network.model.embed_tokens.weight
         codes = self.ids[: self.network.config.vq_config.num_embeddings]
@@ -111,12 +102,8 @@ class ChameleonImageModel:
         return CausalDecoder(self.network.model, words[self.ids], head)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
-        decoded = self.network.decode_image(codes, grid.rows, grid.columns)
+        decoded: Tensor = self.network.decode_image(codes, grid.rows, grid.columns)
         return decoded.float().clamp(-1, 1) / 2 + 0.5
-
-    def codebook(self) -> Tensor:
-        weight: Tensor = self.network.model.vqmodel.quantize.embedding.weight
-        return weight
 
     def _ids(self) -> Tensor:
         """Codes `[V]` as words of the model, then end of line and end of image where needed."""

@@ -8,14 +8,14 @@ tokenizer; attention is in the middle alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.models.chameleon import ChameleonVQVAEConfig
 
 from ...errors import InputError
-from ..llamagen.vq import AttnBlock, Resample, ResnetBlock
+from ..llamagen.vq import AttnBlock, Coder, Resample, ResnetBlock
 from ..loading import read_weights
 from ..weights import read_checkpoint
 
@@ -23,7 +23,7 @@ from ..weights import read_checkpoint
 IGNORED = "loss."
 
 
-class ChameleonVQDecoder(nn.Module):
+class ChameleonVQDecoder(Coder):
     """Latents `[B, C, h, w]`, after `post_quant_conv`, to pixels `[B, 3, H, W]` around [-1, 1].
 
     Args:
@@ -44,13 +44,8 @@ class ChameleonVQDecoder(nn.Module):
         widths = [config.base_channels * mult for mult in config.channel_multiplier]
         last = widths[-1]
         self.conv_in = nn.Conv2d(config.latent_channels, last, 3, padding=1)
-        self.mid = nn.ModuleDict(
-            {
-                "block_1": ResnetBlock(last, last),
-                "attn_1": AttnBlock(last),
-                "block_2": ResnetBlock(last, last),
-            }
-        )
+        middle = ResnetBlock(last, last), AttnBlock(last), ResnetBlock(last, last)
+        self.mid = nn.ModuleDict(dict(zip(("block_1", "attn_1", "block_2"), middle, strict=True)))
         self.up = nn.ModuleList(  # finest first, though it runs last
             _Level(coarser, width, config.num_res_blocks + 1, upsample=level > 0)
             for level, (width, coarser) in enumerate(zip(widths, [*widths[1:], last], strict=True))
@@ -58,14 +53,9 @@ class ChameleonVQDecoder(nn.Module):
         self.norm_out = nn.GroupNorm(32, widths[0], eps=1e-6)
         self.conv_out = nn.Conv2d(widths[0], 3, 3, padding=1)
 
-    def forward(self, z: Tensor) -> Tensor:
-        h = self.conv_in(z)
-        for layer in self.mid.values():
-            h = layer(h)
-        for level in reversed(self.up):
-            h = level(h)
-        out: Tensor = self.conv_out(F.silu(self.norm_out(h)))
-        return out
+    def inner_layers(self) -> Iterator[nn.Module]:
+        yield from self.mid.children()
+        yield from reversed(self.up)
 
 
 class _Level(nn.Module):

@@ -6,7 +6,6 @@ with three more: end of frame, end of image, end of sequence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -15,36 +14,29 @@ from torch import Tensor
 
 from ...errors import InputError
 from ..placement import Placement
-from ..token_grid import TokenGrid
+from ..token_grid import TokenGrid, check_multiples
 from .causal import CausalDecoder
-from .image_processor import to_unit_range, tokenize
+from .image_processor import VqImageModel, to_unit_range, tokenize
 
 
-@dataclass
-class Emu3ImageModel:
-    """See `ImageModel`; the condition is token ids of the text vocabulary.
+class Emu3ImageModel(VqImageModel):
+    """See `VqImageModel`; the condition is token ids of the text vocabulary.
 
     A prompt ends with the size of the picture in tokens. Unconditional rows are told the negative
     prompt, or no word, and the same size.
-
-    Args:
-        network: an `Emu3ForConditionalGeneration`.
-        processor: its `Emu3Processor`.
 
     Raises:
         InputError: the vocabulary lacks the tokens of a picture.
     """
 
-    network: Any
-    processor: Any
-    guidance_scale: ClassVar[float] = 3.0
-    top_k: ClassVar[int] = 2048
+    guidance_scale, top_k = 3.0, 2048
     component_classes: ClassVar[dict[str, str]] = {
         "model": "transformers:Emu3ForConditionalGeneration",
         "processor": "transformers:Emu3Processor",
     }
 
-    def __post_init__(self) -> None:
+    def __init__(self, network: Any, processor: Any) -> None:
+        super().__init__(network, processor)
         words, size = self.network.vocabulary_mapping, self.network.config.vq_config.codebook_size
         if sorted(words.img2bpe) != list(range(size)) or words.eol_token_id is None:
             raise InputError(
@@ -80,10 +72,7 @@ class Emu3ImageModel:
 
     def grid(self, height: int, width: int) -> TokenGrid:
         factor = self.factor
-        if height % factor or width % factor or min(height, width) < factor:
-            raise InputError(
-                f"this model draws sides that are multiples of {factor} px, not {height}×{width}"
-            )
+        check_multiples(height, width, factor)
         line, *tail = range(self.codes, self.codes + 4)
         return TokenGrid(height // factor, width // factor, line, tuple(tail))
 
@@ -100,10 +89,6 @@ class Emu3ImageModel:
         )
         return ids.to(self.network.device), mask.to(self.network.device)
 
-    def embed(self, condition: Tensor) -> Tensor:
-        prefix: Tensor = self.network.get_input_embeddings()(condition)
-        return prefix
-
     def decoder(self, placement: Placement | None = None) -> CausalDecoder:
         words = torch.tensor(self.words, device=self.network.device)
         table = self.network.get_input_embeddings().weight.detach()[words]
@@ -115,7 +100,3 @@ class Emu3ImageModel:
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         decoded = self.network.model.vqmodel.decode(codes.unflatten(1, (grid.rows, grid.columns)))
         return to_unit_range(decoded, self.processor.image_processor)
-
-    def codebook(self) -> Tensor:
-        vectors: Tensor = self.network.model.vqmodel.quantize.embedding.weight
-        return vectors

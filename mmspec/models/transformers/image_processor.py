@@ -1,4 +1,4 @@
-"""What transformers' processors are asked for by every family of image models."""
+"""Base of the image models of transformers: embeddings, codes and processor."""
 
 from __future__ import annotations
 
@@ -11,11 +11,28 @@ from torch import Tensor
 from .prompt_inputs import one_start, spelled
 
 
+class VqImageModel:
+    """Base of the image models: token ids in front, a VQ decoder behind; see `ImageModel`.
+
+    Args:
+        network: one of transformers' models, with its image tokenizer at `model.vqmodel`.
+        processor: its own, or a tokenizer.
+    """
+
+    def __init__(self, network: Any, processor: Any) -> None:
+        self.network, self.processor = network, processor
+
+    def embed(self, condition: Tensor) -> Tensor:
+        prefix: Tensor = self.network.get_input_embeddings()(condition)
+        return prefix
+
+    def codebook(self) -> Tensor:
+        vectors: Tensor = self.network.model.vqmodel.quantize.embedding.weight
+        return vectors
+
+
 def tokenize(
-    processor: Any,
-    texts: list[str],
-    turn: Callable[[str], str] | None = None,
-    **options: Any,
+    processor: Any, texts: list[str], turn: Callable[[str], str] | None = None, **options: Any
 ) -> tuple[Tensor, Tensor]:
     """Left-padded token ids `[B, T]` of texts, and the mask `[B, T]`, True where a token stands.
 

@@ -5,7 +5,6 @@ A language model whose image tokens have embeddings and a head of their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -14,36 +13,29 @@ from torch import Tensor
 
 from ...errors import InputError
 from ..placement import Placement
-from ..token_grid import TokenGrid
+from ..token_grid import TokenGrid, fixed_grid
 from .causal import CausalDecoder
-from .image_processor import to_unit_range, tokenize
+from .image_processor import VqImageModel, to_unit_range, tokenize
 
 
-@dataclass
-class JanusImageModel:
-    """See `ImageModel`; the condition is token ids.
+class JanusImageModel(VqImageModel):
+    """See `VqImageModel`; the condition is token ids.
 
     Unconditional rows are the conditional ones with the pad token in place of every word, the first
     and the last token left: as the models were trained, and as transformers' `generate` has it.
-
-    Args:
-        network: a `JanusForConditionalGeneration`.
-        processor: its `JanusProcessor`.
 
     Raises:
         InputError: the processor has no chat template to put prompts in.
     """
 
-    network: Any
-    processor: Any
-    guidance_scale: ClassVar[float] = 5.0
-    top_k: ClassVar[int] = 0
+    guidance_scale, top_k = 5.0, 0
     component_classes: ClassVar[dict[str, str]] = {
         "model": "transformers:JanusForConditionalGeneration",
         "processor": "transformers:JanusProcessor",
     }
 
-    def __post_init__(self) -> None:
+    def __init__(self, network: Any, processor: Any) -> None:
+        super().__init__(network, processor)
         if not self.processor.chat_template:
             raise InputError("this Janus processor has no chat template; its folder lacks a file")
 
@@ -59,10 +51,7 @@ class JanusImageModel:
 
     def grid(self, height: int, width: int) -> TokenGrid:
         side = self.network.config.vq_config.num_patches
-        if (height, width) != self.default_size:
-            size = "×".join(str(n) for n in self.default_size)
-            raise InputError(f"this model draws {size} px, not {height}×{width}")
-        return TokenGrid(side, side)
+        return fixed_grid((height, width), self.default_size, side)
 
     def condition(
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
@@ -82,10 +71,6 @@ class JanusImageModel:
         turn: str = self.processor.apply_chat_template(said, add_generation_prompt=True)
         return turn
 
-    def embed(self, condition: Tensor) -> Tensor:
-        prefix: Tensor = self.network.get_input_embeddings()(condition)
-        return prefix
-
     def decoder(self, placement: Placement | None = None) -> CausalDecoder:
         parts = self.network.model
         with torch.no_grad():
@@ -98,5 +83,4 @@ class JanusImageModel:
         return to_unit_range(decoded, self.processor.image_processor)
 
     def codebook(self) -> Tensor:
-        vectors: Tensor = self.network.model.vqmodel.quantize.embedding.weight
-        return F.normalize(vectors, dim=-1)
+        return F.normalize(super().codebook(), dim=-1)

@@ -1,4 +1,4 @@
-"""Layers that run another way for a while; their classes and weights stay as they are."""
+"""Replaced methods of layers, for a while; their classes and weights stay as they are."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def swapped(ways: Iterable[tuple[nn.Module, str, Callable[..., Tensor]]]) -> Iterator[None]:
-    """Methods of layers, by name, are these functions meanwhile; what is swapped already stays."""
+def patched(ways: Iterable[tuple[nn.Module, str, Callable[..., Tensor]]]) -> Iterator[None]:
+    """Replace methods of layers, by name, by functions; what is patched already stays."""
     changed = []
     for layer, name, way in ways:
         if name not in vars(layer):

@@ -90,7 +90,7 @@ class ProcessedLaw:
 
     @contextmanager
     def looking(self, context: Context, draft: Draft, vocab_size: int) -> Iterator[None]:
-        """Meanwhile laws are those behind the last token and behind every node of `draft`."""
+        """Give laws behind the last token and behind every node of `draft` meanwhile."""
         if self.looks:
             self._place = context.lengths[:, None] + F.pad(draft.depths() + 1, (1, 0))
             self._seen = self._tokens_before(context, draft, vocab_size)

@@ -1,4 +1,4 @@
-"""What a processor makes of questions about pictures: the tokens that transformers' own has.
+"""Inputs that a processor makes of questions about pictures: the tokens of transformers' own.
 
 A question is text. Where it holds the name of a placeholder, such as `<image>`, the model reads
 the letters of that name.
@@ -21,10 +21,10 @@ Question: TypeAlias = "str | list[dict[str, Any]]"  # one turn, or messages as t
 _BETWEEN = "\0"  # texts of messages
 
 
-def asked(
+def process_questions(
     processor: Any, pictures: Sequence[Sequence[Any]], questions: Sequence[Question], model: Any
 ) -> dict[str, Tensor]:
-    """What a processor makes of conversations, left-padded.
+    """Inputs that a processor makes of conversations, left-padded.
 
     The ids are those of its `apply_chat_template(…, tokenize=True)`: a start token that the
     template writes is not added once more.
@@ -76,7 +76,7 @@ def text_ids(processor: Any, text: str) -> list[int]:
 def spelled(
     processor: Any, texts: Sequence[str], lay_out: Callable[[list[str]], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """What a processor makes of users' texts, with its placeholders in them as letters.
+    """Inputs of users' texts, with the processor's placeholders in them as letters.
 
     In the place of such a name stands a token that occurs nowhere else, until the rest is ids.
 
@@ -112,7 +112,7 @@ def one_start(tokenizer: Any, texts: Sequence[str]) -> dict[str, bool]:
 def _laid_out(
     processor: Any, pictures: Sequence[Sequence[Any]], questions: Sequence[Question]
 ) -> dict[str, Tensor]:
-    turns = [_turns(len(seen), asked) for seen, asked in zip(pictures, questions, strict=True)]
+    turns = [_turns(len(seen), said) for seen, said in zip(pictures, questions, strict=True)]
 
     def lay_out(joined: list[str]) -> dict[str, Tensor]:
         for said, own in zip(joined, turns, strict=True):

@@ -27,7 +27,7 @@ MASKED = ("eager", "sdpa")  # ways to compute attention that take a mask for eve
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """What is to be continued, and where it stands.
+    """A prompt to continue, and its positions.
 
     Attributes:
         embedded: `[R, T, D]`, left-padded.
@@ -56,7 +56,7 @@ class EncodedPrompt:
         )
 
     def widened(self, width: int) -> Self:
-        """With padding up to `width` columns; the text stays."""
+        """The prompt with padding up to `width` columns; the text stays."""
         more = width - self.mask.shape[1]
         return replace(
             self,
@@ -170,7 +170,7 @@ class PromptedDecoder(CausalDecoder):
 
     @contextmanager
     def generating(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """Around a call of the model's own `generate`, which prepares `inputs`.
+        """Surround a call of the model's own `generate`, which prepares `inputs`.
 
         What the call leaves on the model is undone here.
 
@@ -200,7 +200,7 @@ class PromptedDecoder(CausalDecoder):
             )
 
     def place(self, prompt: EncodedPrompt) -> None:
-        """The next generation's prompt; see `EncodedPrompt.positions`."""
+        """Set the next generation's prompt; see `EncodedPrompt.positions`."""
         self._positions = prompt.positions
 
     def rotary(self, grid: int = 0) -> Tensor:

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ...engine.cache import KVCache
 from ...errors import InputError
 from .prompted import EncodedPrompt
 from .vlm import VisualPrompt, VlmDecoder, spans
@@ -79,24 +78,14 @@ class QwenVlDecoder(VlmDecoder):
         self._deep = None if prompt.deep is None else prompt
         self._ends_on_picture = bool(prompt.visual[:, -1].any())
 
-    def forward(
-        self,
-        x: Tensor,
-        rotary: Tensor,
-        cache: KVCache,
-        slots: int | Tensor,
-        length: int,
-        mask: Tensor | None,
-        head: bool = True,
-        use: list[Tensor | bool] | None = None,
-        **inputs: Any,
-    ) -> Tensor:
-        """See `PromptedDecoder.forward`."""
+    def forward(self, x: Tensor, rotary: Tensor, *args: Any, **inputs: Any) -> Tensor:
+        """See `CausalDecoder.forward`."""
+        slots = args[1]
         begins = isinstance(slots, int) and slots == 0
         # the prompt's last column is an input of the call behind the first
         if self._deep is not None and (begins or self._ends_on_picture):
             inputs |= deep_inputs(self._deep, rotary)
-        return super().forward(x, rotary, cache, slots, length, mask, head, use, **inputs)
+        return super().forward(x, rotary, *args, **inputs)
 
 
 def deep_inputs(prompt: VisualPrompt, columns: Tensor) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..linear import RowLinear, packable
-from .patched_forward import swapped
+from .patched_forward import patched
 
 MOST = 2**30  # bytes of weights: larger models keep no copy
 
@@ -41,7 +41,7 @@ class Repacked:
             layers = set()
         self._kept = {layer: kept for layer, kept in self._kept.items() if layer in layers}
         copies = [(layer, self._packed(layer)) for layer in layers]
-        return swapped((one, "forward", partial(_forward, one, packed)) for one, packed in copies)
+        return patched((one, "forward", partial(_forward, one, packed)) for one, packed in copies)
 
     def _packed(self, layer: nn.Linear) -> RowLinear:
         weight = layer.weight.detach()

@@ -1,4 +1,4 @@
-"""What a block-causal Wan keeps of a clip: its text, and keys and values of its clean blocks."""
+"""Cache of a clip for a block-causal Wan: its text, and keys and values of its clean blocks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WanCache:
 
     @property
     def rows(self) -> int:
-        """B."""
+        """Rows B."""
         return self.data.shape[2]
 
     @property
@@ -74,7 +74,7 @@ class WanCache:
             )
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, clean: int) -> Tensor:
-        """What the next blocks find in their context and in themselves, shaped like `q`.
+        """Attention of the next blocks over their context and themselves, shaped like `q`.
 
         The first `clean` of them are written, and read by those behind them; they count as
         committed once `advance` says so.
@@ -107,7 +107,7 @@ class WanCache:
         return torch.cat([self._later(sink, moved), others], dim=2)
 
     def advance(self, blocks: int) -> None:
-        """So many blocks were written in all layers."""
+        """Count blocks that were written in all layers."""
         self.blocks += blocks
         self._reached = max(self._reached, self.blocks)
 

@@ -65,12 +65,12 @@ class WanClips:
 
     @property
     def rows(self) -> int:
-        """B clips."""
+        """Number of clips B."""
         return len(self._caches)
 
     @property
     def steps(self) -> int:
-        """S denoising steps of a block."""
+        """Denoising steps S of a block."""
         return len(self.sampler.steps)
 
     @property
@@ -81,7 +81,7 @@ class WanClips:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of latents: float32 at least, since half precision rounds steps away."""
+        """Dtype of latents: float32 at least, since half precision rounds steps away."""
         return torch.promote_types(self._caches[0].data.dtype, torch.float32)
 
     @property
@@ -135,7 +135,7 @@ class WanClips:
         return block[0]
 
     def foresee(self, row: int, block: Tensor, noise: Tensor) -> Tensor:
-        """What `make` would give if this block joined a clip of which none waits.
+        """The block that `make` would give if this one joined a clip of which none waits.
 
         The clip stays where it is. Keys and values of the block lie behind its last, where nobody
         reads and the next block that does join is written; `adopt` takes them as they are.
@@ -155,12 +155,12 @@ class WanClips:
             self._waiting[row] = []
 
     def adopt(self, row: int) -> None:
-        """The block that waits is the one that `foresee` last saw: it need not be read again."""
+        """Commit the waiting block, which `foresee` has read already."""
         self._caches[row].advance(len(self._waiting[row]))
         self._waiting[row] = []
 
     def join(self, row: int, block: Tensor) -> None:
-        """A clip goes on with this block `[F, C, h, w]`, whoever made it."""
+        """Append a block `[F, C, h, w]` to a clip, whoever made it."""
         self._waiting[row].append(block.to(self.dtype))
         if len(self._waiting[row]) >= self.most_waiting:
             self.settle(row)

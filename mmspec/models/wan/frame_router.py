@@ -1,4 +1,4 @@
-"""How near a drafted frame is to what the target would have made, guessed from what is there.
+"""Router of video blocks: guesses how near a drafted frame is to the target's own.
 
 A reward says how good a frame is; a router only has to know which drafts the target would have made
 otherwise. That can be learned from both models alone: no labels, no judge.
@@ -66,7 +66,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
         )
 
     def read(self, ids: Tensor) -> Tensor:
-        """What it makes of prompts `[M, T]`, zero where padded: `[M, text_dim]`."""
+        """Vectors `[M, text_dim]` of prompts `[M, T]`, zero where padded."""
         told = ids != 0
         x = self.words(ids) + self.positions[: ids.shape[1]]
         x = self.reader(x, src_key_padding_mask=~told)

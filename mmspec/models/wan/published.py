@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...errors import InputError, reason
+from ...errors import InputError
 from ...files import read_object
-from ..bounded_init import bounded
+from ..bounded_init import build_empty
 from ..loading import cast, load_strict, read_weights
 from ..weights import read_checkpoint
 from .transformer import WanTransformer
@@ -46,14 +48,9 @@ def load_wan(
         told = {}
         weights = _plain_names(read_checkpoint(path, ("generator_ema", "generator")))
     config = {**_sizes(weights, path), **told, **options}
-    try:
-        shapes = {name: value.shape for name, value in weights.items()}
-        with torch.device("meta"), bounded(shapes, path):
-            model: WanTransformer = WanTransformer(**config)
-    except InputError:
-        raise
-    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is no Wan: {reason(error)}") from error
+    shapes = {name: value.shape for name, value in weights.items()}
+    build: Callable[[], WanTransformer] = partial(WanTransformer, **config)
+    model = build_empty(build, shapes, path, "Wan")
     load_strict(model, weights, path)
     return cast(model, dtype)
 

@@ -58,7 +58,7 @@ class FewStepSampler:
     def even(
         cls, count: int, shift: float, guidance_scale: float = 1.0, renoise: float = 1.0
     ) -> FewStepSampler:
-        """So many steps, evenly from 1000."""
+        """`count` steps, evenly from 1000."""
         if not isinstance(count, int):
             raise InputError(f"steps are counted: a whole number, not {count!r}")
         steps = tuple(TIMESTEPS * (1 - n / count) for n in range(count))
@@ -66,7 +66,7 @@ class FewStepSampler:
 
     @classmethod
     def usual(cls, model: WanTransformer) -> FewStepSampler:
-        """What a model was made for."""
+        """The sampler that a model was made for."""
         config = model.config
         guidance = 1.0 if config.sample_guidance is None else config.sample_guidance
         return cls.even(config.sample_steps, config.sample_shift, guidance, config.sample_renoise)

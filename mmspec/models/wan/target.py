@@ -44,7 +44,7 @@ class EmittedBlock:
 
 
 class VideoTarget:
-    """Makes the blocks that fall, and says by a reward which ones may stand.
+    """Target of video: makes rejected blocks again, and rewards the frames of drafts.
 
     Blocks of drafts are `[B, 1, F, C, h, w]`. All clips have as many blocks. The decoder of frames
     goes on from its state before a block, so a rejected one leaves no trace in it.

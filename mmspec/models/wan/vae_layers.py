@@ -15,7 +15,7 @@ import torch
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, WanRMS_norm
 from torch import Tensor, nn
 
-from ..transformers.patched_forward import swapped
+from ..transformers.patched_forward import patched
 
 TINY = 1e-24  # what a norm's squares sum up to at least, as in `F.normalize`
 
@@ -32,7 +32,7 @@ def quick_layers(part: nn.Module) -> AbstractContextManager[None]:
         if alone and torch.backends.mkldnn.is_available():
             quick[WanCausalConv3d] = "_conv_forward", _convolved
     found = [(layer, *quick[type(layer)]) for layer in part.modules() if type(layer) in quick]
-    return swapped((layer, name, partial(way, layer)) for layer, name, way in found)
+    return patched((layer, name, partial(way, layer)) for layer, name, way in found)
 
 
 def _normalized(layer: WanRMS_norm, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which blocks of a clip read which: the context window, and attention over a whole clip."""
+"""Context window of blocks, and attention over a whole clip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..llamagen.transformer import attend
 
 @dataclass(frozen=True)
 class ContextWindow:
-    """Which earlier blocks a block reads.
+    """Earlier blocks that a block reads.
 
     Self-Forcing's `local_attn_size` counts frames and the block itself: sink + blocks + 1 blocks.
 

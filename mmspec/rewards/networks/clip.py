@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..files import read_object
-from ..models.bounded_init import bounded
+from ..models.bounded_init import bounded_init
 from ..models.loading import cast, load_strict
 from ..models.truncation import lost_words, tell_lost
 from ..models.weights import read_checkpoint
@@ -191,7 +191,7 @@ def _load(
     try:
         # the weights that the library draws are replaced: nobody's random numbers are used up
         shapes = {key: value.shape for key, value in tensors.items()}
-        with _quiet(), torch.random.fork_rng(devices=[]), bounded(shapes, name):
+        with _quiet(), torch.random.fork_rng(devices=[]), bounded_init(shapes, name):
             model = open_clip.create_model(
                 name,
                 load_weights=False,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -19,20 +19,15 @@ class ShapesCLIP(OpenCLIP):
 
     @classmethod
     def from_pretrained(
-        cls,
-        path: str | Path | None = None,
-        *,
-        device: str | torch.device = "cpu",
-        batch_size: int = 64,
+        cls, path: str | Path | None = None, *, batch_size: int = 64, **options: Any
     ) -> ShapesCLIP:
         """The embedded model, or one that `mmspec train` has written to `path`.
 
         Raises:
             InputError: as `OpenCLIP.from_pretrained`.
         """
-        clip = super().from_pretrained(
-            path or embedded_folder("clip"), device=device, batch_size=batch_size
-        )
+        folder = path or embedded_folder("clip")
+        clip = super().from_pretrained(folder, batch_size=batch_size, **options)
         clip.name = "shapes_clip"
         return clip
 
@@ -42,17 +37,7 @@ class ShapesCLIP(OpenCLIP):
 
 
 class ShapesCLIPScore(CLIPScore):
-    """CLIPScore by the embedded CLIP: `100 · max(cos, 0)`."""
+    """CLIPScore by the embedded CLIP, or by one that `mmspec train` has written."""
 
     name = "shapes_clip_score"
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | Path | None = None,
-        *,
-        device: str | torch.device = "cpu",
-        batch_size: int = 64,
-    ) -> ShapesCLIPScore:
-        """With the embedded model, or the one in `path`; see `ShapesCLIP.from_pretrained`."""
-        return cls(ShapesCLIP.from_pretrained(path, device=device, batch_size=batch_size))
+    network = ShapesCLIP

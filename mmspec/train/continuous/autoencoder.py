@@ -1,12 +1,11 @@
-"""Recipe of the KL autoencoder, whose latents are the tokens of `mar_target`."""
+"""Recipe of the KL autoencoder, whose latents are the tokens of `continuous.target`."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from diffusers import AutoencoderKL
 from torch import Tensor, nn
@@ -14,10 +13,10 @@ from torch import Tensor, nn
 from ...models.mar.autoencoder import decode_latents, posterior
 from ..autoencoder_loss import AutoencoderRecipe
 from ..batches import draw_scenes, scene_batch
-from ..card import ship, write_card
 from ..trainer import TrainConfig
 
 RESOLUTION = 64  # px
+GRID = RESOLUTION // 8  # tokens of a side
 PIPELINE = "ContinuousImagePipeline"
 LEVELS = 3  # two halvings of a picture whose 2×2 pixels are folded into channels: f = 8
 EMBEDDED: dict[str, Any] = dict(
@@ -40,7 +39,13 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
         config, pipeline, options: see `AutoencoderRecipe`.
     """
 
-    kind = PIPELINE
+    kind, name = PIPELINE, "vae"
+    texts: ClassVar = dict(
+        title="KL autoencoder of the shapes world",
+        purpose=f"turns {RESOLUTION} px pictures into {GRID}×{GRID} tokens of "
+        f"{EMBEDDED['latent_channels']} numbers and back",
+        limits="knows only shapes-world pictures; the finest grain is smoothed away",
+    )
 
     def __init__(self, config: TrainConfig, pipeline: Path, **options: Any) -> None:
         draw = partial(draw_scenes, config.batch_size, RESOLUTION)
@@ -53,8 +58,8 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
         return decode_latents(model, latents)
 
     def held_out(self) -> Tensor:
-        rng = np.random.default_rng([self.config.seed, 10**6])
-        return scene_batch(rng, 96, RESOLUTION, "held_out")[1].to(self.config.device)
+        pixels = scene_batch(self.held_out_rng(), 96, RESOLUTION, "held_out")[1]
+        return pixels.to(self.config.device)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
@@ -65,18 +70,10 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
         assert isinstance(model, AutoencoderKL)
         scale = 1 / record["held_out"]["latent_deviation"]
         model.register_to_config(scaling_factor=round(scale, 4))
-        tokens = RESOLUTION // 8
-        write_card(
-            ship(self.pipeline, "vae", model.half(), PIPELINE),
-            title="KL autoencoder of the shapes world",
-            purpose=f"turns {RESOLUTION} px pictures into {tokens}×{tokens} tokens of "
-            f"{EMBEDDED['latent_channels']} numbers and back",
-            limits="knows only shapes-world pictures; the finest grain is smoothed away",
-            record=record,
-        )
+        super().export(model, record)
 
 
 def deviation(law: Any) -> float:
-    """Of the latents that a posterior of many pictures gives."""
+    """Standard deviation of the latents that a posterior of many pictures gives."""
     spread = law.mean.var() + law.var.mean()
     return float(spread.sqrt())

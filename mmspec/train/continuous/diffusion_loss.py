@@ -1,4 +1,4 @@
-"""What a diffusion head learns from: noisy tokens, and how far its Gaussians are from the truth.
+"""Loss of a diffusion head: noisy tokens, and the distance of its Gaussians from the truth.
 
 Li et al. 2024, section 3.2; Nichol and Dhariwal 2021, section 3.1 (hybrid loss).
 """
@@ -42,7 +42,7 @@ class NoisyTokens:
 
     @property
     def timesteps(self) -> Tensor:
-        """What a head is told of the steps, `[N]`."""
+        """The timesteps that a head is given, `[N]`."""
         return self.schedule.timesteps.to(self.t.device)[self.t]
 
 

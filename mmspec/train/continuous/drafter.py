@@ -7,32 +7,24 @@ guidance as well, which widens what the two differ by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from diffusers import AutoencoderKL
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import T5EncoderModel
 
-from ...models.loading import load_component, load_model
 from ...models.mar.schedule import DiffusionSchedule
 from ...models.mar.transformer import MarTransformer
-from ..batches import draw_scenes
-from ..card import ship, start_from, write_card
-from ..image.target import hybrid_optimizers
-from ..tokenizers import caption_tokenizer
-from ..trainer import TrainConfig
-from .autoencoder import PIPELINE, RESOLUTION
+from ..trainer import Loss
 from .diffusion_loss import NoisyTokens, divergence
 from .target import (
     TRANSFORMER,
+    MarRecipe,
     caption_buffer,
+    halves,
     held_out_scenes,
     masked_conditions,
     random_masks,
@@ -40,24 +32,14 @@ from .target import (
 )
 
 # of the target's size 30 %, and less of its head, whose calls follow one another
-DRAFTER = {
-    **TRANSFORMER,
-    "encoder_embed_dim": 192,
-    "encoder_depth": 2,
-    "encoder_num_heads": 3,
-    "decoder_embed_dim": 192,
-    "decoder_depth": 2,
-    "decoder_num_heads": 3,
-    "diffloss_d": 1,
-    "diffloss_w": 192,
-}
+DRAFTER = {**TRANSFORMER, **halves(192, 2, 3), "diffloss_d": 1, "diffloss_w": 192}
 GUIDANCE = 5.0  # at the last tokens; it grows to there as pictures are drawn
 SAMPLER_STEPS = 100  # whose laws the figures of an evaluation compare
 
 
 @dataclass
 class Guess:
-    """What a model takes noisy tokens for, with captions in the first half and without after it.
+    """The noise that a model predicts; the first half of the rows has captions, the second none.
 
     Attributes:
         noise, log_variance: `[2 N, C]`.
@@ -75,38 +57,28 @@ class Guess:
         return untold + self.guidance * (told - untold)
 
 
-class MarDrafterRecipe:
-    """Distils `drafter` from the target of a pipeline folder.
+class MarDrafterRecipe(MarRecipe):
+    """Distils `drafter` from the target of a pipeline folder; arguments as of `MarRecipe`.
 
-    Args:
-        config: length, batch and device of the run.
-        pipeline: folder that holds `vae`, `transformer` and `text_encoder`; it receives `drafter`.
-        init: component whose weights to start from, such as its own; None: from nothing.
-        rate: learning rate.
+    The folder holds `transformer` and `text_encoder` too.
     """
 
-    def __init__(
-        self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
-    ) -> None:
-        self.config, self.pipeline, self.rate = config, pipeline, rate
-        self.draw = partial(draw_scenes, config.batch_size, RESOLUTION)
-        self.vae = load_model(AutoencoderKL, pipeline / "vae").to(config.device)
-        self.teacher = load_model(MarTransformer, pipeline / "transformer").to(config.device)
-        encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
-        self.encoder = encoder.requires_grad_(False).to(config.device)
-        self.words = caption_tokenizer()
+    name = "drafter"
+    texts: ClassVar = dict(
+        title="Drafter of the shapes world's masked autoregressive transformer",
+        purpose="drafts denoising steps of continuous tokens for the embedded target",
+        limits="distilled from one target: for others it is accepted less often; pictures of "
+        "its own are poor",
+    )
+
+    def prepare(self, init: str | None) -> None:
+        self.teacher: MarTransformer = self.component(MarTransformer, "transformer")
+        self.encoder = self.component(T5EncoderModel, "text_encoder")
         self.model = MarTransformer(**DRAFTER)
         self.model.init_weights()
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(self.model, self.origin)
+        self.start(init)
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
-
-    def loss(
-        self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int) -> Loss:
         schedule = self.teacher.schedule
         _, taught, learnt = self._pair(self.model, *batch, rng, schedule)
         error = F.mse_loss(learnt.noise, taught.noise)
@@ -137,7 +109,9 @@ class MarDrafterRecipe:
         twice = tokens.repeat(2, 1, 1), known.repeat(2, 1), masked.repeat(2, 1)
 
         def conditions(model: MarTransformer) -> tuple[Tensor, Tensor]:
-            buffer = caption_buffer(model, self.encoder, self.words, [*captions, *captions], keep)
+            buffer = caption_buffer(
+                model, self.encoder, self.tokenizer, [*captions, *captions], keep
+            )
             return masked_conditions(model, *twice, buffer)
 
         def guess(model: MarTransformer, noisy: NoisyTokens, z: Tensor) -> Guess:
@@ -152,8 +126,7 @@ class MarDrafterRecipe:
         return noisy, taught, guess(student, noisy, conditions(student)[0])
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, MarTransformer)
+    def evaluate(self, model: Any) -> dict[str, float]:
         rng, captions, pixels = held_out_scenes(self.config)
         schedule = self.teacher.schedule.respaced(SAMPLER_STEPS)
         # from 1 on: the last step has no chance in it
@@ -168,14 +141,3 @@ class MarDrafterRecipe:
             # of a maximal coupling, were the deviations the target's: 2Φ(-gap / 2)
             "held_out_acceptance": float(2 * torch.special.ndtr(-gap / 2).mean()),
         }
-
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, MarTransformer)
-        write_card(
-            ship(self.pipeline, "drafter", model.half(), PIPELINE),
-            title="Drafter of the shapes world's masked autoregressive transformer",
-            purpose="drafts denoising steps of continuous tokens for the embedded target",
-            limits="distilled from one target: for others it is accepted less often; pictures of "
-            "its own are poor",
-            record=record,
-        )

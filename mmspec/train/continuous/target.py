@@ -9,10 +9,10 @@ captions sooner.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import abstractmethod
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,30 +21,30 @@ from diffusers import AutoencoderKL
 from torch import Tensor, nn
 from transformers import T5EncoderModel
 
-from ...models.loading import load_model
 from ...models.mar.autoencoder import posterior, tokens_of
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
-from ...worlds.shapes.vocabulary import Split
+from ..base import BaseRecipe, Captioned
 from ..batches import draw_scenes, scene_batch
 from ..caption_encoder import caption_encoder
-from ..card import ship, start_from, write_card
-from ..image.target import TEXT_ENCODER, hybrid_optimizers
+from ..image.target import TEXT_ENCODER
 from ..tokenizers import PHRASE, PREFIX, caption_tokenizer
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 from .autoencoder import PIPELINE, RESOLUTION
 from .diffusion_loss import NoisyTokens, hybrid_loss
+
+
+def halves(width: int, depth: int, heads: int) -> dict[str, int]:
+    """Sizes of a transformer whose encoder and decoder are as large."""
+    sizes = {"embed_dim": width, "depth": depth, "num_heads": heads}
+    return {f"{half}_{name}": n for half in ("encoder", "decoder") for name, n in sizes.items()}
+
 
 TRANSFORMER: dict[str, Any] = dict(
     token_dim=16,
     grid=8,
     buffer_size=PREFIX,
-    encoder_embed_dim=256,
-    encoder_depth=4,
-    encoder_num_heads=4,
-    decoder_embed_dim=256,
-    decoder_depth=4,
-    decoder_num_heads=4,
+    **halves(256, 4, 4),
     diffloss_d=3,
     diffloss_w=512,  # so many weights that a call takes hardly longer of a few rows than of one
     # the published schedule, cosine, ends in a step whose mean is some 300 times the error of the
@@ -58,48 +58,60 @@ REPEATS = 1  # steps that every token is seen at in a batch; published: 4
 LEAST_MASKED = 0.7  # of the tokens, in the published training
 
 
-class CaptionedMar(nn.Module):
+class CaptionedMar(Captioned):
     """The transformer and the readout, trained as one, and the frozen caption encoder."""
 
     def __init__(self, transformer: MarTransformer, text_encoder: T5EncoderModel) -> None:
-        super().__init__()
-        self.transformer = transformer
-        self.text_encoder = text_encoder.requires_grad_(False)
+        super().__init__(transformer, text_encoder.requires_grad_(False))
         config = transformer.config
         self.readout = nn.Linear(config.decoder_embed_dim, config.token_dim)
 
 
-class MarTargetRecipe:
-    """Trains `MarTransformer` on captioned pictures.
+class MarRecipe(BaseRecipe):
+    """Base of MAR's recipes, which see pictures as tokens of the folder's `vae`.
 
     Args:
-        config: length, batch and device of the run.
-        pipeline: folder that holds `vae`; it receives `transformer`, `text_encoder`, `tokenizer`.
+        config, pipeline, rate: see `BaseRecipe`.
         init: component whose weights to start from; None: from nothing.
-        rate: learning rate.
     """
+
+    kind = PIPELINE
 
     def __init__(
         self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
     ) -> None:
-        self.config, self.pipeline, self.rate = config, pipeline, rate
+        super().__init__(config, pipeline, rate)
         self.draw = partial(draw_scenes, config.batch_size, RESOLUTION)
-        self.vae = load_model(AutoencoderKL, pipeline / "vae").to(config.device)
-        self.words = caption_tokenizer()
+        self.vae = self.component(AutoencoderKL, "vae")
+        self.tokenizer = caption_tokenizer()
+        self.prepare(init)
+
+    @abstractmethod
+    def prepare(self, init: str | None) -> None:
+        """Make the model, with the weights of `init`, if there is one."""
+
+
+class MarTargetRecipe(MarRecipe):
+    """Trains `MarTransformer` on captioned pictures; arguments as of `MarRecipe`.
+
+    The folder receives `transformer`, `text_encoder` and `tokenizer`.
+    """
+
+    name = "transformer"
+    texts: ClassVar = dict(
+        title=f"Masked autoregressive transformer of the shapes world, {RESOLUTION} px",
+        purpose="draws {0}×{0} continuous tokens from a caption".format(TRANSFORMER["grid"]),
+        limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
+        "colours); other words are unknown to it",
+    )
+
+    def prepare(self, init: str | None) -> None:
         transformer = MarTransformer(**TRANSFORMER)
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(transformer, self.origin)
-        else:
+        if not self.start(init, transformer):
             transformer.init_weights()
-        self.model = CaptionedMar(transformer, caption_encoder(self.words))
+        self.model = CaptionedMar(transformer, caption_encoder(self.tokenizer))
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
-
-    def loss(
-        self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int) -> Loss:
         captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in batch[0]]
         keep = rng.random(len(captions)) >= CAPTION_DROPOUT
         losses = self._losses(self.model, captions, batch[1], keep, rng)
@@ -117,7 +129,7 @@ class MarTargetRecipe:
     ) -> dict[str, Tensor]:
         transformer = model.transformer
         tokens = scene_tokens(self.vae, pixels.to(self.config.device), rng)
-        buffer = caption_buffer(transformer, model.text_encoder, self.words, captions, keep)
+        buffer = caption_buffer(transformer, model.text_encoder, self.tokenizer, captions, keep)
         known, masked = random_masks(rng, *tokens.shape[:2])
         z, clean = masked_conditions(transformer, tokens, known, masked, buffer)
         noisy = NoisyTokens.draw(transformer.schedule, clean.repeat(REPEATS, 1), rng)
@@ -126,8 +138,7 @@ class MarTargetRecipe:
         return {"error": error, "bits": bits, "readout": F.mse_loss(model.readout(z), clean)}
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, CaptionedMar)
+    def evaluate(self, model: Any) -> dict[str, float]:
         figures: dict[str, float] = {}
         for name, kept in (("", True), ("_without_caption", False)):
             rng, captions, pixels = held_out_scenes(self.config)
@@ -136,28 +147,11 @@ class MarTargetRecipe:
             figures |= {f"held_out_{k}{name}": float(v) for k, v in losses.items()}
         return figures
 
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, CaptionedMar)
-        model = model.half()
-        ship(self.pipeline, "text_encoder", model.text_encoder, PIPELINE)
-        ship(self.pipeline, "tokenizer", self.words, PIPELINE)
-        grid = TRANSFORMER["grid"]
-        write_card(
-            ship(self.pipeline, "transformer", model.transformer, PIPELINE),
-            title=f"Masked autoregressive transformer of the shapes world, {RESOLUTION} px",
-            purpose=f"draws {grid}×{grid} continuous tokens from a caption",
-            limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
-            "colours); other words are unknown to it",
-            record=record,
-        )
 
-
-def held_out_scenes(
-    config: TrainConfig, split: Split = "held_out"
-) -> tuple[np.random.Generator, list[str], Tensor]:
+def held_out_scenes(config: TrainConfig) -> tuple[np.random.Generator, list[str], Tensor]:
     """The scenes of an evaluation, always the same, and the generator for what it does to them."""
     rng = np.random.default_rng([config.seed, 10**6])
-    return rng, *scene_batch(rng, config.batch_size, RESOLUTION, split)
+    return rng, *scene_batch(rng, config.batch_size, RESOLUTION, "held_out")
 
 
 @torch.no_grad()
@@ -171,12 +165,12 @@ def scene_tokens(vae: Any, pixels: Tensor, rng: np.random.Generator) -> Tensor:
 def caption_buffer(
     model: MarTransformer,
     encoder: nn.Module,
-    words: Any,
+    tokenizer: Any,
     captions: list[str],
     keep: np.ndarray[Any, Any],
 ) -> Tensor:
     """The buffer `[B, T, D]` of captions; those with `keep [B]` False are left out."""
-    features, _ = encode_captions(words, encoder, captions, model.prefix_length)
+    features, _ = encode_captions(tokenizer, encoder, captions, model.prefix_length)
     told = torch.from_numpy(keep).to(features.device)[:, None, None]
     return torch.where(told, model.captions(features), model.nothing(len(captions)))
 

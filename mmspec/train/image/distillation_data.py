@@ -1,4 +1,4 @@
-"""What drafters are taught: the frozen target's guided laws, and its hidden states, of scenes.
+"""Training data of drafters: guided laws and hidden states of the frozen target, for scenes.
 
 What a drafter is worth is its acceptance, E[accept] = Σ min(p, q) = 1 − TV(p, q), so the loss is
 the total variation itself beside the divergence that gets it started. Both laws are taken after
@@ -7,7 +7,7 @@ guidance, as in decoding; p after top-k as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,148 +21,174 @@ from transformers import PreTrainedTokenizerFast, T5EncoderModel
 from ...engine.warp import Warp
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.llamagen.vq import VQModel
-from ...models.loading import load_component, load_model
 from ...models.text_encoder import encode_captions
+from ..base import BaseRecipe
 from ..batches import scene_batch
 from ..trainer import TrainConfig
-from .target import hybrid_optimizers
 
 HELD_OUT = 64  # scenes of an evaluation
 
 
 @dataclass
-class DistillationExample:
-    """A batch of scenes and what the target says of it.
+class TeacherLaws:
+    """A batch of scenes and the laws of the target there.
 
     Attributes:
-        tokens: `[B, S]`, captions' features: `[B, T, C]`, mask: `[B, T]`.
-        probs, ids: the target's law at every token, `[B, S, k]`; no other token has any.
-        hidden: its hidden states behind prefix and tokens but the last, unconditional rows last,
-            `[2B, T + S − 1, D]`, zero where the caption is padded; empty if nobody reads them.
+        tokens: `[B, S]`.
+        probs, ids: the law at every token, `[B, S, k]`; no other token has any.
     """
 
     tokens: Tensor
-    features: Tensor
-    mask: Tensor
     probs: Tensor
     ids: Tensor
+
+    @property
+    def entropy(self) -> float:
+        """Mean entropy of the laws, in nats a token."""
+        return float(torch.special.entr(self.probs.float()).sum(-1).mean())
+
+
+@dataclass
+class DistillationExample(TeacherLaws):
+    """A batch of scenes and what the target says of it.
+
+    Attributes:
+        features, mask: of the captions, `[B, T, C]` and `[B, T]`.
+        hidden: the target's hidden states behind prefix and tokens but the last, `[2B, T + S − 1,
+            D]`, unconditional rows last, zero where the caption is padded; empty if unread.
+    """
+
+    features: Tensor
+    mask: Tensor
     hidden: Tensor
 
 
-def lesson_of_step(pool: int, rng: np.random.Generator, step: int) -> int:
-    """The number of a step's lesson, as the trainer draws it."""
+def batch_of_step(pool: int, rng: np.random.Generator, step: int) -> int:
+    """The number of the batch of a step, as the trainer draws it."""
     return step % pool
 
 
-def recent_lesson(pool: int, uses: int, rng: np.random.Generator, step: int) -> int:
-    """The number of a step's lesson: every `uses` steps a new one, else one of the last `pool`."""
+def recent_batch(pool: int, uses: int, rng: np.random.Generator, step: int) -> int:
+    """The number of a step's batch: a new one every `uses` steps, else one of the last `pool`."""
     newest = step // uses
     if step % uses == 0:
         return newest
     return int(rng.integers(max(0, newest - pool + 1), newest + 1))
 
 
-class LessonRecipe:
-    """What the recipes of drafters share: the target of a pipeline folder as their teacher.
+class TaughtRecipe(BaseRecipe):
+    """Base of the recipes that learn from the frozen target of a pipeline folder.
 
     Args:
-        config: length, batch and device of the run.
+        config, rate: see `BaseRecipe`.
         pipeline: folder with `transformer`, `vq_model`, `text_encoder` and `tokenizer`; it receives
             the drafter.
-        guidance_scale: the drafter learns the target's law at this guidance.
-        top_k: and after this warper.
-        rate: learning rate.
+        guidance_scale, top_k: guidance and warper of the laws to learn.
+    """
+
+    def __init__(
+        self, config: TrainConfig, pipeline: Path, guidance_scale: float, top_k: int, rate: float
+    ) -> None:
+        super().__init__(config, pipeline, rate)
+        self.scale, self.warp = guidance_scale, Warp(1.0, top_k, 1.0)
+        self.vq: VQModel = self.component(VQModel, "vq_model")
+        self.teacher: LlamaGenTransformer = self.component(LlamaGenTransformer, "transformer")
+        self.text_encoder = self.component(T5EncoderModel, "text_encoder")
+        self.tokenizer = self.component(PreTrainedTokenizerFast, "tokenizer")
+        self.resolution = int(self.teacher.grid * self.vq.downsample_factor)
+        vocab_size = self.teacher.config.vocab_size
+        self.kept = min(top_k or vocab_size, vocab_size)  # tokens of a law
+
+    def encode(self, captions: list[str]) -> tuple[Tensor, Tensor]:
+        """Features `[B, T, C]` of captions and their mask `[B, T]`."""
+        length = self.teacher.prefix_length
+        return encode_captions(self.tokenizer, self.text_encoder, captions, length)
+
+
+class DistillationRecipe(TaughtRecipe):
+    """Base of the recipes that learn the laws of one pool of batches.
+
+    Args:
+        config, pipeline, guidance_scale, top_k, rate: see `TaughtRecipe`.
         pool: distinct batches. What the target says of a batch costs more than a step of the
             drafter, so it is kept for the next time.
     """
 
-    model: nn.Module
-    reads_hidden = False  # whether lessons hold hidden states
+    reads_hidden = False  # whether examples hold hidden states
 
     def __init__(
         self,
         config: TrainConfig,
         pipeline: Path,
-        guidance_scale: float,
-        top_k: int,
-        rate: float,
-        pool: int,
+        guidance_scale: float = 2.0,
+        top_k: int = 100,
+        rate: float = 3e-3,
+        pool: int = 512,
     ) -> None:
-        self.config, self.pipeline, self.rate, self.scale = config, pipeline, rate, guidance_scale
-        self.pool, self.draw = pool, partial(lesson_of_step, pool)
-        self.warp = Warp(1.0, top_k, 1.0)
-        self._lessons: dict[int, DistillationExample] = {}
-        device, f32 = config.device, torch.float32
-        self.vq = load_model(VQModel, pipeline / "vq_model").to(device)
-        self.teacher = load_model(LlamaGenTransformer, pipeline / "transformer").to(device)
-        self.teacher.requires_grad_(False)
-        self.text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", f32).to(
-            device
-        )
-        self.words = load_component(PreTrainedTokenizerFast, pipeline / "tokenizer", f32)
-        self.resolution = int(self.teacher.grid * self.vq.downsample_factor)
-        vocab_size = self.teacher.config.vocab_size
-        self.kept = min(top_k or vocab_size, vocab_size)  # tokens of a law
+        super().__init__(config, pipeline, guidance_scale, top_k, rate)
+        self.pool, self.draw = pool, partial(batch_of_step, pool)
+        self._examples: dict[int, DistillationExample] = {}
+        self.model = self.new_model()
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+    @abstractmethod
+    def new_model(self) -> nn.Module:
+        """The drafter with its first weights."""
 
-    def lesson_number(self, number: int) -> DistillationExample:
-        """A lesson of the pool."""
-        if number not in self._lessons:
+    def example_number(self, number: int) -> DistillationExample:
+        """A batch of the pool, made when it is first asked for."""
+        if number not in self._examples:
             rng = np.random.default_rng([self.config.seed, number])
             scenes = scene_batch(rng, self.config.batch_size, self.resolution)
-            self._lessons[number] = self.lesson(*scenes)
-        return self._lessons[number]
+            self._examples[number] = self.example(*scenes)
+        return self._examples[number]
 
-    def held_out_lesson(self) -> DistillationExample:
+    def held_out_example(self) -> DistillationExample:
         """Scenes of combinations that training never shows."""
-        rng = np.random.default_rng([self.config.seed, 10**6])
-        return self.lesson(*scene_batch(rng, HELD_OUT, self.resolution, "held_out"))
+        scenes = scene_batch(self.held_out_rng(), HELD_OUT, self.resolution, "held_out")
+        return self.example(*scenes)
 
     @torch.no_grad()
-    def lesson(self, captions: list[str], pixels: Tensor) -> DistillationExample:
-        """What the target says of scenes with `captions` and `pixels [B, 3, H, W]`."""
+    def example(self, captions: list[str], pixels: Tensor) -> DistillationExample:
+        """Laws of the target for scenes with `captions` and `pixels [B, 3, H, W]`."""
         tokens = self.vq.encode(pixels.to(self.config.device))
         teacher, length = self.teacher, self.teacher.prefix_length
-        features, mask = encode_captions(self.words, self.text_encoder, captions, length)
-        lesson = DistillationExample(tokens, features, mask, tokens, tokens, tokens[:0])
-        prefix, both = self.condition(teacher, lesson)
+        example = DistillationExample(tokens, tokens, tokens, *self.encode(captions), tokens[:0])
+        prefix, both = self.condition(teacher, example)
         hidden = teacher.hidden(tokens[:, :-1].repeat(2, 1), prefix, both)
         logits = self.guided(teacher.output(teacher.norm(hidden[:, length - 1 :])))
         laws = self.warp(logits).topk(self.kept, dim=-1)
         # small: as many as fit are kept
-        lesson.probs, lesson.ids = laws.values.half(), laws.indices.short()
+        example.probs, example.ids = laws.values.half(), laws.indices.short()
         if self.reads_hidden:
             hidden = F.rms_norm(hidden, hidden.shape[-1:], eps=teacher.config.norm_eps)
             hidden[:, :length] *= both[..., None]
-            lesson.hidden = hidden.half()
-        return lesson
+            example.hidden = hidden.half()
+        return example
 
     def condition(
-        self, model: LlamaGenTransformer, lesson: DistillationExample
+        self, model: LlamaGenTransformer, example: DistillationExample
     ) -> tuple[Tensor, Tensor]:
         """A model's prefix `[2B, T, D]` and its mask, rows without a caption last."""
         nothing = self.teacher.cls_embedding.get_buffer("uncond_embedding")
-        features = torch.cat([lesson.features, nothing.expand_as(lesson.features)])
-        return model.cls_embedding(features), lesson.mask.repeat(2, 1)
+        features = torch.cat([example.features, nothing.expand_as(example.features)])
+        return model.cls_embedding(features), example.mask.repeat(2, 1)
 
     def guided(self, logits: Tensor) -> Tensor:
         """Logits `[B, …, V]` after guidance, of those of all rows `[2B, …, V]`."""
         conditional, without = logits.float().chunk(2)
         return torch.lerp(without, conditional, self.scale)
 
-    def acceptance(self, logits: Tensor, lesson: DistillationExample) -> float:
+    def acceptance(self, logits: Tensor, example: DistillationExample) -> float:
         """Σ min(p, q) on average, of guided `logits [B, s, V]` at the last s tokens."""
         n = logits.shape[1]
-        q = self.warp(logits).gather(-1, lesson.ids[:, -n:].long())
-        return float(torch.minimum(lesson.probs[:, -n:].float(), q).sum(-1).mean())
+        q = self.warp(logits).gather(-1, example.ids[:, -n:].long())
+        return float(torch.minimum(example.probs[:, -n:].float(), q).sum(-1).mean())
 
 
-def distillation(logits: Tensor, lesson: DistillationExample) -> tuple[Tensor, Tensor]:
+def distillation(logits: Tensor, example: TeacherLaws) -> tuple[Tensor, Tensor]:
     """Total variation, and cross-entropy, of guided `logits [B, s, V]` at the last s tokens."""
     n = logits.shape[1]
-    log_q = logits.log_softmax(-1).gather(-1, lesson.ids[:, -n:].long())
-    p = lesson.probs[:, -n:].float()
+    log_q = logits.log_softmax(-1).gather(-1, example.ids[:, -n:].long())
+    p = example.probs[:, -n:].float()
     variation = 1 - torch.minimum(p, log_q.exp()).sum(-1).mean()
     return variation, -(p * log_q).sum(-1).mean()  # the entropy of p is constant

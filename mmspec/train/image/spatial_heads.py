@@ -6,7 +6,6 @@ Heads are worth their acceptance, Σ min(p, q) = 1 − TV(p, q), so the loss is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,23 +14,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from transformers import PreTrainedTokenizerFast, T5EncoderModel
+from torch import Tensor
 
-from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.spatial_heads import SpatialHeads, guided_states, mean_state
-from ...models.llamagen.transformer import LlamaGenTransformer
-from ...models.llamagen.vq import VQModel
-from ...models.loading import load_component, load_model
-from ...models.text_encoder import encode_captions
-from ...worlds.shapes.vocabulary import Split
 from ..batches import scene_batch
-from ..card import ship, start_from, write_card
-from ..trainer import TrainConfig
-from .distillation_data import HELD_OUT, recent_lesson
-from .target import hybrid_optimizers
+from ..trainer import Loss, TrainConfig
+from .distillation_data import HELD_OUT, TaughtRecipe, TeacherLaws, distillation, recent_batch
 
 HEADS = dict(cell_dim=192, hidden_dim=384, reach=2, left=2)
 POOL = 60  # batches whose hidden states and laws are kept, the newest ones
@@ -47,38 +37,31 @@ SHOWN: tuple[Shown, ...] = get_args(Shown)
 
 
 @dataclass
-class SpatialExample:
+class SpatialExample(TeacherLaws):
     """A batch of scenes and what the target makes of it.
 
     Attributes:
-        tokens: `[B, S]`.
-        hidden: in front of each of them `[2B, S, D]`, unconditional rows last.
+        hidden: in front of each of the tokens `[2B, S, D]`, unconditional rows last.
         stale: the same, when the target saw other tokens in some places; or once more as they are.
         summary: means of the prefix's states `[2B, 1, D]`.
-        probs, ids: the target's law at every token, `[B, S, k]`; no other token has any.
     """
 
-    tokens: Tensor
     hidden: Tensor
     stale: Tensor
     summary: Tensor
-    probs: Tensor
-    ids: Tensor
 
 
-class ImageSpatialRecipe:
-    """Trains `SpatialHeads` on the frozen target of a pipeline folder.
+class ImageSpatialRecipe(TaughtRecipe):
+    """Trains `SpatialHeads` on the frozen target of a pipeline folder, which receives `spatial`.
 
     Args:
-        config: length, batch and device of the run.
-        pipeline: folder with `transformer`, `vq_model`, `text_encoder` and `tokenizer`; it receives
-            `spatial`.
-        guidance_scale, top_k: of the laws to be learnt.
-        rate: learning rate.
+        config, pipeline, guidance_scale, top_k, rate: see `TaughtRecipe`.
         init: component whose weights to start from; None: from nothing.
 
     What the target says of a batch costs more than a step of the heads, so it is used a few times.
     """
+
+    name = "spatial"
 
     def __init__(
         self,
@@ -89,62 +72,37 @@ class ImageSpatialRecipe:
         rate: float = 3e-3,
         init: str | None = None,
     ) -> None:
-        self.config, self.pipeline, self.rate, self.scale = config, pipeline, rate, guidance_scale
-        self.draw = partial(recent_lesson, POOL, USES)
-        self.warp = Warp(1.0, top_k, 1.0)
-        self._lessons: dict[int, SpatialExample] = {}
+        super().__init__(config, pipeline, guidance_scale, top_k, rate)
+        self.draw = partial(recent_batch, POOL, USES)
+        self._examples: dict[int, SpatialExample] = {}
         self._held_out: SpatialExample | None = None
-        device, f32 = config.device, torch.float32
-        self.vq = load_model(VQModel, pipeline / "vq_model").to(device)
-        self.target = load_model(LlamaGenTransformer, pipeline / "transformer").to(device)
-        self.text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", f32).to(
-            device
-        )
-        self.words = load_component(PreTrainedTokenizerFast, pipeline / "tokenizer", f32)
-        self.decoder = LlamaGenDecoder(self.target)
-        self.row = self.target.grid
-        vocab_size = self.target.config.vocab_size
-        self.kept = min(top_k or vocab_size, vocab_size)  # tokens of a law
-        self.model = SpatialHeads(dim=self.target.config.dim, **HEADS)
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(self.model, self.origin)
+        self.decoder = LlamaGenDecoder(self.teacher)
+        self.row = self.teacher.grid
+        self.model = SpatialHeads(dim=self.teacher.config.dim, **HEADS)
+        self.start(init)
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
-
-    def loss(
-        self, batch: int, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
-        if batch not in self._lessons:
+    def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
+        if batch not in self._examples:
             scenes = np.random.default_rng([self.config.seed, batch])
             size, device = self.config.batch_size, torch.device(self.config.device).type
             with torch.autocast(device, enabled=False):  # the target speaks as it does in decoding
-                lesson = self.lesson(*self._scenes(scenes, size), batch % WITH_STALE == 0)
-            self._lessons[batch] = lesson
-            self._lessons.pop(batch - POOL, None)
-        lesson = self._lessons[batch]
-        log_q = self.logits(self.model, lesson, rng).log_softmax(-1).gather(-1, lesson.ids.long())
-        p = lesson.probs.float()
-        variation = 1 - torch.minimum(p, log_q.exp()).sum(-1).mean()
-        divergence = -(p * log_q).sum(-1).mean()  # the entropy of p is constant
+                pictures = scene_batch(scenes, size, self.resolution)
+                example = self.example(*pictures, batch % WITH_STALE == 0)
+            self._examples[batch] = example
+            self._examples.pop(batch - POOL, None)
+        example = self._examples[batch]
+        variation, divergence = distillation(self.logits(self.model, example, rng), example)
         return variation + divergence, {"acceptance": 1 - float(variation.detach())}
 
-    def _scenes(
-        self, rng: np.random.Generator, size: int, split: Split = "train"
-    ) -> tuple[list[str], Tensor]:
-        resolution = self.row * self.vq.downsample_factor
-        return scene_batch(rng, size, resolution, split)
-
     @torch.no_grad()
-    def lesson(
+    def example(
         self, captions: list[str], pixels: Tensor, with_stale: bool = True
     ) -> SpatialExample:
-        """What the target makes of scenes with `captions` and `pixels [B, 3, H, W]`."""
+        """States and laws of the target for scenes with `captions` and `pixels [B, 3, H, W]`."""
         tokens = self.vq.encode(pixels.to(self.config.device))
         rows, cells = tokens.shape
-        embed, length = self.target.cls_embedding, self.target.prefix_length
-        features, mask = encode_captions(self.words, self.text_encoder, captions, length)
+        embed = self.teacher.cls_embedding
+        features, mask = self.encode(captions)
         nothing = embed.get_buffer("uncond_embedding").expand_as(features)
         prefix = embed(torch.cat([features, nothing]))
         model = GuidedDecoder(
@@ -163,14 +121,7 @@ class ImageSpatialRecipe:
             drawn = ids.gather(-1, drawn[..., None])[..., 0]
             change = torch.rand(tokens.shape, generator=chance, device=tokens.device) < CHANGED
             stale, _ = self._read(model, torch.where(change, drawn, tokens))
-        return SpatialExample(
-            tokens,
-            hidden,
-            stale,
-            summary.half(),
-            probs.half(),
-            ids.short(),
-        )
+        return SpatialExample(tokens, probs.half(), ids.short(), hidden, stale, summary.half())
 
     @staticmethod
     def _read(model: GuidedDecoder, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,7 +134,7 @@ class ImageSpatialRecipe:
     def logits(
         self,
         heads: SpatialHeads,
-        lesson: SpatialExample,
+        example: SpatialExample,
         rng: np.random.Generator | None = None,
         shown: Shown = "fresh",
     ) -> Tensor:
@@ -194,7 +145,7 @@ class ImageSpatialRecipe:
                 then, as drafting does.
             shown: without `rng`, which states are.
         """
-        tokens, device, reach = lesson.tokens, lesson.tokens.device, heads.config.reach
+        tokens, device, reach = example.tokens, example.tokens.device, heads.config.reach
         grid = tokens.unflatten(1, (-1, self.row))  # [B, side, side]
         kind = torch.full(grid.shape[:2], SHOWN.index(shown))  # of the states of every row
         cut = torch.zeros(grid.shape, dtype=torch.bool)
@@ -204,7 +155,7 @@ class ImageSpatialRecipe:
         kind = kind.to(device)[..., None, None]
         fresh, stale = (
             guided_states(hidden.float(), self.scale).unflatten(1, (-1, self.row))
-            for hidden in (lesson.hidden, lesson.stale)
+            for hidden in (example.hidden, example.stale)
         )
         states = torch.where(kind == 2, heads.unseen, torch.where(kind == 1, stale, fresh))
         features = heads.features(states, F.embedding(grid, self.decoder.embeddings))
@@ -218,7 +169,7 @@ class ImageSpatialRecipe:
         for i in range(reach + 1, heads.above):
             slots[i] = torch.where(cut.to(device)[..., None], heads.outside, slots[i])
         above = torch.stack(slots, dim=3).flatten(1, 2)  # [B, S, 2 reach + 1, F]
-        summary = heads.summary(guided_states(lesson.summary.float(), self.scale)[:, 0])
+        summary = heads.summary(guided_states(example.summary.float(), self.scale)[:, 0])
         below, skip = heads.look_below(above, summary)
         out = skip + heads.look_right(below, self._left(heads, grid))
         return F.linear(out, self.output).float()
@@ -236,40 +187,37 @@ class ImageSpatialRecipe:
     @property
     def output(self) -> Tensor:
         """The target's output layer `[V, D]`, with its norm's weight."""
-        weight: Tensor = self.target.output.weight * self.target.norm.weight
+        weight: Tensor = self.teacher.output.weight * self.teacher.norm.weight
         return weight.detach()
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, SpatialHeads)
-        rng = np.random.default_rng([self.config.seed, 10**6])
+    def evaluate(self, model: Any) -> dict[str, float]:
         if self._held_out is None:
-            self._held_out = self.lesson(*self._scenes(rng, HELD_OUT, "held_out"))
-        lesson = self._held_out
-        p = lesson.probs.float()
+            scenes = scene_batch(self.held_out_rng(), HELD_OUT, self.resolution, "held_out")
+            self._held_out = self.example(*scenes)
+        example = self._held_out
+        p = example.probs.float()
 
         def acceptance(logits: Tensor) -> Tensor:
-            q = self.warp(logits).gather(-1, lesson.ids.long())
+            q = self.warp(logits).gather(-1, example.ids.long())
             return torch.minimum(p, q).sum(-1).mean(0)
 
-        fresh, stale, unseen = (acceptance(self.logits(model, lesson, None, s)) for s in SHOWN)
+        fresh, stale, unseen = (acceptance(self.logits(model, example, None, s)) for s in SHOWN)
         return {
             "held_out_acceptance": float(fresh[self.row :].mean()),
             "held_out_acceptance_first_row": float(fresh[: self.row].mean()),
             "held_out_acceptance_stale_states": float(stale[self.row :].mean()),
             "held_out_acceptance_unseen_states": float(unseen[self.row :].mean()),
-            "target_entropy": float(torch.special.entr(p).sum(-1).mean()),
+            "target_entropy": example.entropy,
         }
 
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        write_card(
-            ship(self.pipeline, "spatial", model.half()),
+    def card(self, record: dict[str, Any]) -> dict[str, str]:
+        return dict(
             title="Spatial drafting heads of the shapes world",
             purpose=f"drafts {self.row}×{self.row} image tokens row by row from its target's "
             "hidden states",
             limits="distilled at guidance 2 and top-k 100: elsewhere it is accepted less often; it "
             "reads this target's hidden states and no other's",
-            record=record,
             data=f"{-(-record['step'] // USES) * record['config']['batch_size']:,} scenes of the "
             f"procedural shapes world, each about {USES} times",
         )

@@ -6,7 +6,6 @@ the small grid are a corner of the large one. The caption encoder, a small T5, i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from transformers import T5Config, T5EncoderModel
 from ...errors import InputError
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.llamagen.vq import VQModel
-from ...models.loading import load_component, load_model, load_strict, read_weights
+from ...models.loading import load_component
 from ...models.text_encoder import encode_captions
+from ..base import BaseRecipe, Captioned
 from ..batches import draw_scenes, scene_batch
-from ..card import ship, write_card
-from ..muon import Muon
 from ..tokenizers import PHRASE, PREFIX, caption_tokenizer
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 
 RESOLUTIONS = {"sibling": 64, "transformer": 128}  # px
 TRANSFORMER = dict(
@@ -53,27 +51,13 @@ TEXT_ENCODER = dict(
     eos_token_id=1,
 )
 CAPTION_DROPOUT = 0.1
-# parts of names: matrices that Muon does not suit, such as those of the first and last layers
-OUTER = (
-    *("embed", "shared", "output", "relative_attention_bias"),
-    *("z_proj", "input_proj", "final_layer", "time_projection", "head.head"),
-)
 
 
-class TextToImage(nn.Module):
-    """The transformer and its caption encoder, trained as one."""
-
-    def __init__(self, transformer: LlamaGenTransformer, text_encoder: T5EncoderModel) -> None:
-        super().__init__()
-        self.transformer = transformer
-        self.text_encoder = text_encoder
-
-
-class ImageTargetRecipe:
+class ImageTargetRecipe(BaseRecipe):
     """Trains `LlamaGenTransformer` at one resolution.
 
     Args:
-        config: length, batch and device of the run.
+        config, rate: see `BaseRecipe`.
         pipeline: folder that holds `vq_model`. A sibling that starts from nothing teaches a caption
             encoder too: the folder then receives `text_encoder` and `tokenizer` as well.
         name: the component to train, "sibling" or "transformer".
@@ -90,43 +74,36 @@ class ImageTargetRecipe:
         init: str | None = None,
         rate: float = 2.5e-3,
     ) -> None:
-        self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
-        self.origin = init and pipeline / init
+        super().__init__(config, pipeline, rate)
+        self.name = name
         self.resolution = resolution = resolution or RESOLUTIONS[name]
         self.draw = partial(draw_scenes, config.batch_size, resolution)
-        self.vq = load_model(VQModel, pipeline / "vq_model").to(config.device)
+        self.vq: VQModel = self.component(VQModel, "vq_model")
         self.grid, rest = divmod(resolution, self.vq.downsample_factor)
         if rest or not self.grid:
             raise InputError(
                 f"pictures are a multiple of {self.vq.downsample_factor} px, not {resolution}"
             )
-        self.words = caption_tokenizer()
+        self.tokenizer = caption_tokenizer()
         size = {**TRANSFORMER, "block_size": self.grid**2}
         transformer = LlamaGenTransformer(**size)
-        if init is None:
-            transformer.init_weights()
-            text_encoder = T5EncoderModel(T5Config(vocab_size=len(self.words), **TEXT_ENCODER))
-        else:
-            # the weights know no grid: those of the small one go on at the large one
-            load_strict(transformer, read_weights(pipeline / init), pipeline / init)
+        # the weights know no grid: those of the small one go on at the large one
+        if self.start(init, transformer):
             text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
+        else:
+            transformer.init_weights()
+            text_encoder = T5EncoderModel(T5Config(vocab_size=len(self.tokenizer), **TEXT_ENCODER))
         # trained with the sibling only, until other networks of the pipeline read it
         read = init is not None and (pipeline / "transformer").exists()
         self.teaches_encoder = name == "sibling" and not read
         text_encoder.requires_grad_(self.teaches_encoder)
-        self.model = TextToImage(transformer.float(), text_encoder.float())
+        self.model = Captioned(transformer, text_encoder.float())
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
-
-    def loss(
-        self, batch: Any, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
         captions, tokens = self.encoded(batch)
         captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in captions]
         keep = torch.from_numpy(rng.random(len(captions)) >= CAPTION_DROPOUT)
-        loss = caption_loss(self.model, self.words, captions, tokens, keep)
-        return loss, {}
+        return self.caption_loss(self.model, captions, tokens, keep), {}
 
     def encoded(self, batch: tuple[list[str], Tensor]) -> tuple[list[str], Tensor]:
         """Captions and token grids `[B, grid²]` of a batch of scenes."""
@@ -136,65 +113,29 @@ class ImageTargetRecipe:
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, TextToImage)
-        rng = np.random.default_rng([self.config.seed, 10**6])
-        scenes = scene_batch(rng, self.config.batch_size, self.resolution, "held_out")
-        captions, tokens = self.encoded(scenes)
-        every, none = torch.ones(len(captions), dtype=torch.bool), torch.zeros(len(captions))
+        size, resolution = self.config.batch_size, self.resolution
+        scenes = self.encoded(scene_batch(self.held_out_rng(), size, resolution, "held_out"))
         return {
-            "held_out_loss": float(caption_loss(model, self.words, captions, tokens, every)),
-            "held_out_loss_without_caption": float(
-                caption_loss(model, self.words, captions, tokens, none.bool())
-            ),
+            f"held_out_loss{name}": float(
+                self.caption_loss(model, *scenes, torch.full((size,), keep))
+            )
+            for name, keep in (("", True), ("_without_caption", False))
         }
 
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, TextToImage)
-        model = model.half()
-        if self.teaches_encoder:
-            ship(self.pipeline, "text_encoder", model.text_encoder)
-            ship(self.pipeline, "tokenizer", self.words)
-        write_card(
-            ship(self.pipeline, self.name, model.transformer),
+    def caption_loss(self, model: Any, captions: list[str], tokens: Tensor, keep: Tensor) -> Tensor:
+        """Mean cross-entropy in nats per image token; captions with `keep` False are left out."""
+        transformer = model.transformer
+        embed, length = transformer.cls_embedding, transformer.prefix_length
+        features, mask = encode_captions(self.tokenizer, model.text_encoder, captions, length)
+        nothing = embed.get_buffer("uncond_embedding").to(features)
+        features = torch.where(keep.to(features.device)[:, None, None], features, nothing)
+        logits = transformer(tokens[:, :-1], embed(features), mask)
+        return F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
+
+    def card(self, record: dict[str, Any]) -> dict[str, str]:
+        return dict(
             title=f"Text-to-image transformer of the shapes world, {self.resolution} px",
             purpose=f"draws {self.grid}×{self.grid} image tokens from a caption",
             limits="knows only shapes-world captions (GenEval's six forms over 8 shapes and 10 "
             "colours); other words are unknown to it",
-            record=record,
         )
-
-
-def caption_loss(
-    model: TextToImage, words: Any, captions: list[str], tokens: Tensor, keep: Tensor
-) -> Tensor:
-    """Mean cross-entropy in nats per image token; captions with `keep` False are left out."""
-    logits = caption_logits(model, words, captions, tokens, keep)
-    return F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
-
-
-def caption_logits(
-    model: TextToImage, words: Any, captions: list[str], tokens: Tensor, keep: Tensor
-) -> Tensor:
-    """Logits `[B, S, V]` of each image token given those before it."""
-    embed = model.transformer.cls_embedding
-    length = model.transformer.prefix_length
-    features, mask = encode_captions(words, model.text_encoder, captions, length)
-    nothing = embed.get_buffer("uncond_embedding").to(features)
-    features = torch.where(keep.to(features.device)[:, None, None], features, nothing)
-    logits: Tensor = model.transformer(tokens[:, :-1], embed(features), mask)
-    return logits
-
-
-def hybrid_optimizers(model: nn.Module, rate: float, precision: str) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the blocks, AdamW for embeddings, heads and vectors."""
-    matrices: list[nn.Parameter] = []
-    rest: list[nn.Parameter] = []
-    for name, p in model.named_parameters():
-        if not p.requires_grad:
-            continue
-        inner = p.ndim == 2 and not any(part in name for part in OUTER)
-        (matrices if inner else rest).append(p)
-    return [
-        Muon(matrices, rate, weight_decay=0.01, dtype=getattr(torch, precision)),
-        torch.optim.AdamW(rest, rate, betas=(0.9, 0.95), weight_decay=0.0),
-    ]

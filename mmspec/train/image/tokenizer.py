@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from ...models.llamagen.vq import VQModel
 from ...models.loading import load_model
+from ..base import BaseRecipe
 from ..batches import scene_batch
-from ..card import ship, write_card
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 
 EMBEDDED = dict(
     codebook_size=1024,
@@ -34,15 +34,22 @@ EMBEDDED = dict(
 )
 
 
-class ImageTokenizerRecipe:
+class ImageTokenizerRecipe(BaseRecipe):
     """Trains `VQModel` on shapes-world pictures of 64 and 128 pixels.
 
     Args:
-        config: length, batch (pictures of 128 px) and device of the run.
+        config, rate: see `BaseRecipe`; a batch is of pictures of 128 px.
         pipeline: folder that receives `vq_model`.
         init: folder of a trained tokenizer to go on from.
-        rate, commit: learning rate and weight of the commitment loss.
+        commit: weight of the commitment loss.
     """
+
+    name = "vq_model"
+    texts: ClassVar = dict(
+        title="VQ image tokenizer of the shapes world",
+        purpose="turns 64 or 128 px pictures into 8×8 or 16×16 tokens of 1,024 codes and back",
+        limits="knows only shapes-world pictures; grain finer than about 4 px is smoothed away",
+    )
 
     def __init__(
         self,
@@ -52,7 +59,8 @@ class ImageTokenizerRecipe:
         rate: float = 1e-3,
         commit: float = 0.25,
     ) -> None:
-        self.config, self.pipeline, self.rate, self.commit = config, pipeline, rate, commit
+        super().__init__(config, pipeline, rate)
+        self.commit = commit
         self.draw = partial(_draw, config.batch_size)
         self.vq = VQModel(**EMBEDDED) if init is None else load_model(VQModel, init)
         self.free_steps = 60 if init is None else 0
@@ -63,9 +71,7 @@ class ImageTokenizerRecipe:
         weights = [p for n, p in self.vq.named_parameters() if n != "quantize.embedding.weight"]
         return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-4)]
 
-    def loss(
-        self, batch: Tensor, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Tensor, rng: np.random.Generator, step: int) -> Loss:
         pixels = batch.to(self.config.device)
         z = self.vq.latents(pixels)
         # a short start without the bottleneck gives k-means latents worth clustering
@@ -78,16 +84,14 @@ class ImageTokenizerRecipe:
             code = z + (code - z).detach()  # straight-through
         out = self.vq.decode_latents(code)
         error = F.mse_loss(out, pixels)
-        edges = F.l1_loss(out.diff(dim=-1), pixels.diff(dim=-1))
-        edges = edges + F.l1_loss(out.diff(dim=-2), pixels.diff(dim=-2))
+        edges = edge_loss(out, pixels)
         loss = F.l1_loss(out, pixels) + error + edges + self.commit * commit
         return loss, {"psnr": psnr(error), "used": self.codebook.used}
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         vq = self.trained(model)
-        rng = np.random.default_rng([self.config.seed, 10**6])
-        pixels = scene_batch(rng, 96, 128, "held_out")[1].to(self.config.device)
+        pixels = scene_batch(self.held_out_rng(), 96, 128, "held_out")[1].to(self.config.device)
         tokens = vq.encode(pixels)
         out = vq.decode(tokens, 16, 16).clamp(-1, 1)
         return {
@@ -96,13 +100,7 @@ class ImageTokenizerRecipe:
         }
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        write_card(
-            ship(self.pipeline, "vq_model", self.trained(model).half()),
-            title="VQ image tokenizer of the shapes world",
-            purpose="turns 64 or 128 px pictures into 8×8 or 16×16 tokens of 1,024 codes and back",
-            limits="knows only shapes-world pictures; grain finer than about 4 px is smoothed away",
-            record=record,
-        )
+        super().export(self.trained(model), record)
 
     @staticmethod
     def trained(model: nn.Module) -> VQModel:
@@ -172,6 +170,12 @@ def k_means(points: Tensor, k: int, rng: np.random.Generator, rounds: int = 10) 
         empty = sums.norm(dim=-1, keepdim=True) < 1e-6
         centres = F.normalize(torch.where(empty, centres, sums), dim=-1)
     return centres
+
+
+def edge_loss(out: Tensor, pixels: Tensor) -> Tensor:
+    """Absolute error of the differences between neighbours, along both axes of a picture."""
+    across, down = (F.l1_loss(out.diff(dim=d), pixels.diff(dim=d)) for d in (-1, -2))
+    return across + down
 
 
 def psnr(mse: Tensor) -> float:

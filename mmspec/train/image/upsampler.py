@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...errors import InputError
 from ...models.codebook_neighbours import nearest_codes
 from ...models.llamagen.upsampler import SCALE, LatentUpsampler, LatentUpsampling
 from ...models.llamagen.vq import VQModel
-from ...models.loading import load_model
 from ...models.token_grid import TokenGrid
 from ...worlds.shapes.vocabulary import Split
+from ..base import BaseRecipe
 from ..batches import scene_batch
-from ..card import ship, start_from, write_card
-from ..trainer import TrainConfig
-from .distillation_data import lesson_of_step
+from ..trainer import Loss, TrainConfig
+from .distillation_data import batch_of_step
 
 RESOLUTION = 128  # px, of the large pictures
 UPSAMPLER = dict(width=64, depth=3)
@@ -36,18 +35,19 @@ DAMAGE, NEAR = 0.3, 8  # most of a picture's codes that are replaced, by one of 
 POOLED = 20  # neighbours that a hit may be among
 
 
-class ImageUpsamplerRecipe:
+class ImageUpsamplerRecipe(BaseRecipe):
     """Trains `LatentUpsampler` on the tokens of the same scenes at two sizes.
 
     Args:
-        config: length, batch and device of the run.
+        config, rate: see `BaseRecipe`.
         pipeline: folder with `vq_model`; it receives `upsampler`.
         resolution: side of the large pictures in pixels.
-        rate: learning rate.
         pool: distinct batches. To draw and encode one costs more than a step, so their tokens are
             kept for the next time.
         init: component whose weights to start from; None: from nothing.
     """
+
+    name = "upsampler"
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class ImageUpsamplerRecipe:
         pool: int = POOL,
         init: str | None = None,
     ) -> None:
-        self.config, self.pipeline, self.rate, self.pool = config, pipeline, rate, pool
-        self.draw = partial(lesson_of_step, pool)
-        self.vq = load_model(VQModel, pipeline / "vq_model").to(config.device)
+        super().__init__(config, pipeline, rate)
+        self.pool, self.draw = pool, partial(batch_of_step, pool)
+        self.vq: VQModel = self.component(VQModel, "vq_model")
         self.codebook = self.vq.quantize.codebook().detach()
         size, width = self.codebook.shape
         self.near = nearest_codes(self.codebook, min(POOLED, size - 1))
@@ -73,27 +73,23 @@ class ImageUpsamplerRecipe:
         self.small = TokenGrid(side, side)
         self.resolutions = resolution // SCALE, resolution
         self.model = LatentUpsampler(size, width, **UPSAMPLER)
-        self._lessons: dict[int, tuple[Tensor, Tensor]] = {}
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(self.model, self.origin)
+        self._examples: dict[int, tuple[Tensor, Tensor]] = {}
+        self.start(init)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         weights = self.model.parameters()
         return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-2)]
 
-    def loss(
-        self, batch: int, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
-        if batch not in self._lessons:
-            lesson = self.lesson([self.config.seed, batch], self.config.batch_size, "train")
-            self._lessons[batch] = lesson
-        small, large = self._lessons[batch]
+    def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
+        if batch not in self._examples:
+            example = self.example([self.config.seed, batch], self.config.batch_size, "train")
+            self._examples[batch] = example
+        small, large = self._examples[batch]
         logits = self.model(self._latents(self.damaged(small, rng))).flatten(2).float()
         return F.cross_entropy(logits, large), {"top1": _rate(logits.argmax(1) == large)}
 
     @torch.no_grad()
-    def lesson(self, seed: list[int], size: int, split: Split) -> tuple[Tensor, Tensor]:
+    def example(self, seed: list[int], size: int, split: Split) -> tuple[Tensor, Tensor]:
         """Tokens `[size, h · w]` of small pictures, and those `[size, 4 h · w]` of large ones."""
         pixels = [
             scene_batch(np.random.default_rng(seed), size, side, split)[1]
@@ -116,10 +112,9 @@ class ImageUpsamplerRecipe:
         return self.small.latents(codes, self.codebook)
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, LatentUpsampler)
-        small, large = self.lesson([self.config.seed, 10**6], HELD_OUT, "held_out")
-        damaged = self.damaged(small, np.random.default_rng([self.config.seed, 10**6]))
+    def evaluate(self, model: Any) -> dict[str, float]:
+        small, large = self.example([self.config.seed, 10**6], HELD_OUT, "held_out")
+        damaged = self.damaged(small, self.held_out_rng())
         figures = {}
         for name, codes in (("", small), ("_damaged", damaged)):
             found = LatentUpsampling(model, self.codebook)(codes, self.small)
@@ -129,17 +124,14 @@ class ImageUpsamplerRecipe:
             figures[f"held_out_top{POOLED}_pooled{name}"] = _rate(pooled)
         return figures
 
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, LatentUpsampler)
+    def card(self, record: dict[str, Any]) -> dict[str, str]:
         rows, (small, large) = self.small.rows, self.resolutions
         scenes = self.pool * record["config"]["batch_size"]
-        write_card(
-            ship(self.pipeline, "upsampler", model.half()),
+        return dict(
             title="Up-sampler of the shapes world",
             purpose=f"turns the {rows}×{rows} tokens of a {small} px picture into the "
             f"{SCALE * rows}×{SCALE * rows} tokens of a {large} px one",
             limits="every token is chosen by itself: grain and edges do not agree everywhere",
-            record=record,
             data=f"{scenes:,} scenes of the procedural shapes world at both sizes, each many "
             "times; some codes replaced by near ones",
         )

@@ -1,4 +1,4 @@
-"""Recipe of the causal video autoencoder, whose latents are what `video_model` learns to draw.
+"""Recipe of the causal video autoencoder, whose latents are what `video.model` learns to draw.
 
 Wan team 2025, section 3 (Wan-VAE).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from ...models.wan.vae import decode_block, posterior_block
 from ...worlds.video_world.timing import TIMING
 from ..autoencoder_loss import AutoencoderRecipe
-from ..card import ship, write_card
 from ..trainer import TrainConfig
 from .batches import clip_batch
 
@@ -65,7 +64,14 @@ class VideoAutoencoderRecipe(AutoencoderRecipe):
         config, pipeline, options: see `AutoencoderRecipe`.
     """
 
-    kind = PIPELINE
+    kind, name = PIPELINE, "vae"
+    texts: ClassVar = dict(
+        title="Causal video autoencoder of the clip world",
+        purpose=f"turns clips of {RESOLUTION} px into {SIDE}×{SIDE} latents of {CHANNELS} "
+        f"numbers, {TIMING.factor} frames each but for the first, and back",
+        limits="knows only clips of the shapes world; the finest grain is smoothed away",
+        data="clips of moving shapes, drawn afresh for every batch",
+    )
 
     def __init__(self, config: TrainConfig, pipeline: Path, **options: Any) -> None:
         draw = partial(draw_in_turn, config.batch_size)
@@ -80,8 +86,7 @@ class VideoAutoencoderRecipe(AutoencoderRecipe):
         return frames
 
     def held_out(self) -> Tensor:
-        rng = np.random.default_rng([self.config.seed, 10**6])
-        frames = clip_batch(rng, 5, LONG, RESOLUTION, "held_out", LATE)[1]
+        frames = clip_batch(self.held_out_rng(), 5, LONG, RESOLUTION, "held_out", LATE)[1]
         return frames.to(self.config.device)
 
     @torch.no_grad()
@@ -107,12 +112,4 @@ class VideoAutoencoderRecipe(AutoencoderRecipe):
             latents_mean=[round(float(m), 4) for m in mean],
             latents_std=[round(float(s), 4) for s in deviation],
         )
-        write_card(
-            ship(self.pipeline, "vae", model.half(), PIPELINE),
-            title="Causal video autoencoder of the clip world",
-            purpose=f"turns clips of {RESOLUTION} px into {SIDE}×{SIDE} latents of {CHANNELS} "
-            f"numbers, {TIMING.factor} frames each but for the first, and back",
-            limits="knows only clips of the shapes world; the finest grain is smoothed away",
-            record=record,
-            data="clips of moving shapes, drawn afresh for every batch",
-        )
+        super().export(model, record)

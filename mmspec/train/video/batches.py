@@ -1,4 +1,4 @@
-"""Batches of the clip world as tensors."""
+"""Batches of the video world as tensors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...worlds.shapes.scene import in_turn
 from ...worlds.shapes.vocabulary import Split
 from ...worlds.video_world import KINDS, render_clip, sample
 
@@ -26,9 +27,8 @@ def clip_batch(
         late: the clips begin at a frame below this one, at random, or at the first if it is 0.
     """
     captions, clips = [], []
-    turn = int(rng.integers(len(KINDS)))
-    for i in range(size):
-        prompt, clip = sample(rng, KINDS[(turn + i) % len(KINDS)], split)
+    for kind in in_turn(rng, KINDS, size):
+        prompt, clip = sample(rng, kind, split)
         start = int(rng.integers(late)) if late else 0
         captions.append(prompt.prompt)
         clips.append(render_clip(clip, range(start, start + frames), resolution))

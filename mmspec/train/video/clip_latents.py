@@ -1,4 +1,4 @@
-"""Clips of the clip world as latents, which are kept and come again."""
+"""Latents of the video world's clips, cached on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...models.wan.vae import encode_block
-from ..feature_cache import keep, read
+from ..feature_cache import read_cached, write_cached
 from .batches import clip_batch
 
 
@@ -32,7 +32,7 @@ class ClipBatch:
     file: Path
 
 
-def draw_kept(
+def draw_cached(
     folder: Path, seed: int, number: int, size: int, frames: int, resolution: int
 ) -> ClipBatch:
     """Batch `number` of `size` clips, always the same; rendered unless its latents are kept.
@@ -41,7 +41,7 @@ def draw_kept(
         folder: of an autoencoder's latents, see `kept.home`.
     """
     file = folder / f"{seed}-{resolution}px-{size}x{frames}-{number}.pt"
-    kept = read(file)
+    kept = read_cached(file)
     if kept is not None:
         return ClipBatch(kept["captions"], None, kept["latents"].float(), file)
     rng = np.random.default_rng([seed, number])
@@ -56,5 +56,5 @@ def latents_of(vae: Any, batch: ClipBatch, device: str) -> Tensor:
         assert batch.latents is not None
         return batch.latents.to(device)
     found, _ = encode_block(vae, batch.frames.to(device))
-    keep(batch.file, {"captions": batch.captions, "latents": found.half().cpu()})
+    write_cached(batch.file, {"captions": batch.captions, "latents": found.half().cpu()})
     return found.float()

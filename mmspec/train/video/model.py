@@ -11,7 +11,6 @@ chance no drafter can foresee. Clips come again, with another noise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,25 +20,26 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import T5EncoderModel
 
 from ...errors import InputError
-from ...models.loading import load_component, load_model
-from ...models.wan.sampler import FewStepSampler, denoise_block, guided, warp
+from ...models.loading import load_component
+from ...models.wan.sampler import FewStepSampler, guided, warp
 from ...models.wan.transformer import TIMESTEPS, Memory, WanTransformer
 from ...models.wan.vae import decode_block, encode_block, to_bytes
 from ...worlds.video_world import KINDS, judge, sample_prompt
 from ...worlds.video_world.timing import TIMING
+from ..base import BaseRecipe, Captioned
 from ..caption_encoder import caption_encoder
-from ..card import ship, start_from, write_card
-from ..feature_cache import home
-from ..image.target import TEXT_ENCODER, hybrid_optimizers
+from ..feature_cache import cache_folder
+from ..image.target import TEXT_ENCODER
 from ..tokenizers import PREFIX, clip_tokenizer
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 from .autoencoder import CHANNELS, PIPELINE, RESOLUTION, SIDE
 from .batches import clip_batch
-from .clip_latents import ClipBatch, draw_kept, latents_of
+from .block_maker import BlockMaker
+from .clip_latents import ClipBatch, draw_cached, latents_of
 
 BLOCKS = 12  # of a training clip
 FRAMES = TIMING.frames(BLOCKS)
@@ -49,6 +49,10 @@ SHARED: dict[str, Any] = dict(
     text_len=PREFIX,
     in_dim=CHANNELS,
     out_dim=CHANNELS,
+    dim=256,
+    ffn_dim=896,
+    num_heads=4,
+    num_layers=8,
     patch_size=(1, 2, 2),
     window=4,
     sink=1,  # from how far it is a block knows when it is
@@ -62,26 +66,10 @@ SHARED: dict[str, Any] = dict(
     sample_renoise=0.0,  # the flow is learned, and nothing distilled
 )
 SIZES: dict[str, dict[str, Any]] = {
-    "transformer": dict(
-        SHARED,
-        dim=256,
-        ffn_dim=896,
-        num_heads=4,
-        num_layers=8,
-        sample_steps=8,
-        sample_guidance=GUIDANCE,
-    ),
+    "transformer": dict(SHARED, sample_steps=8, sample_guidance=GUIDANCE),
     # the same layers, of one row in place of two, in an eighth of the calls: in one step the target
     # itself, untrained, is nearer to its own blocks than with fewer layers in more steps
-    "drafter": dict(
-        SHARED,
-        dim=256,
-        ffn_dim=896,
-        num_heads=4,
-        num_layers=8,
-        sample_steps=1,
-        sample_guidance=1.0,
-    ),
+    "drafter": dict(SHARED, sample_steps=1, sample_guidance=1.0),
 }
 # clips of a batch in turn: at first most are a first block alone, where all is drawn from the
 # caption, while in whole clips eleven of twelve blocks have only to go on; whole clips come later
@@ -119,32 +107,24 @@ def draw_whole_or_begun(
         number = len(PARTS) * (step // len(turns)) + turns[step % len(turns)]
     parts = PARTS[number % len(PARTS)]
     frames = TIMING.frames(BLOCKS // parts)
-    return draw_kept(folder, seed, number % KEPT, size * parts, frames, RESOLUTION)
+    return draw_cached(folder, seed, number % KEPT, size * parts, frames, RESOLUTION)
 
 
-class CaptionedVideo(nn.Module):
-    """The transformer and its caption encoder, trained as one or beside a frozen one."""
-
-    def __init__(self, transformer: WanTransformer, text_encoder: T5EncoderModel) -> None:
-        super().__init__()
-        self.transformer = transformer
-        self.text_encoder = text_encoder
-
-
-class VideoModelRecipe:
+class VideoModelRecipe(BaseRecipe):
     """Trains `WanTransformer`, the target or its drafter.
 
     Args:
-        config: length, batch (clips) and device of the run; late is late by its steps, so they
-            should be those that the time allows.
+        config, rate: see `BaseRecipe`; a batch is of clips. Late is late by the run's steps, so
+            they should be those that the time allows.
         pipeline: folder that holds `vae`, and for a drafter `transformer` and `text_encoder`; it
             receives the component, and from a target that starts from nothing `text_encoder` and
             `tokenizer`.
         name: "transformer" or "drafter".
         init: component whose weights to start from, with the folder's text encoder; None: a target
             from nothing, a drafter from the target.
-        rate: learning rate.
     """
+
+    kind = PIPELINE
 
     def __init__(
         self,
@@ -154,47 +134,39 @@ class VideoModelRecipe:
         init: str | None = None,
         rate: float = 2e-3,
     ) -> None:
-        self.config, self.pipeline, self.name, self.rate = config, pipeline, name, rate
-        folder = home(pipeline, "latents", ["vae"])
+        super().__init__(config, pipeline, rate)
+        self.name, self.teaches_encoder = name, name == "transformer"
+        folder = cache_folder(pipeline, "latents", ["vae"])
         self.late = LATE * config.steps
         turns, since = (TURNS_DRAFTED, 0.0) if name == "drafter" else (TURNS_LATE, self.late)
         init = init or ("transformer" if name == "drafter" else None)
         self.draw = partial(
             draw_whole_or_begun, folder, config.seed, config.batch_size, turns, since
         )
-        self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
+        self.vae = self.component(AutoencoderKLWan, "vae")
         if self.vae.config.z_dim != CHANNELS:
             raise InputError(
                 f"{pipeline} holds an autoencoder of {self.vae.config.z_dim} channels, and this "
                 f"recipe is for the {CHANNELS} of `mmspec train video-autoencoder`"
             )
-        self.words = clip_tokenizer()
+        self.tokenizer = clip_tokenizer()
         encoder = pipeline / "text_encoder"
         if encoder.is_dir():
             text_encoder = load_component(T5EncoderModel, encoder, torch.float32)
         elif name == "transformer":
-            text_encoder = caption_encoder(self.words)
+            text_encoder = caption_encoder(self.tokenizer)
         else:
             raise InputError(f"{pipeline} holds no text_encoder; train its transformer first")
         transformer = WanTransformer(**SIZES[name])
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(transformer, self.origin)
-        else:
+        if not self.start(init, transformer):
             transformer.init_weights()
-        self.model = CaptionedVideo(transformer, text_encoder)
+        self.model = Captioned(transformer, text_encoder)
         self.teacher: WanTransformer | None = None
         if name != "transformer":
             text_encoder.requires_grad_(False)
-            teacher = load_model(WanTransformer, pipeline / "transformer")
-            self.teacher = teacher.to(config.device)
+            self.teacher = self.component(WanTransformer, "transformer")
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
-
-    def loss(
-        self, batch: ClipBatch, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: ClipBatch, rng: np.random.Generator, step: int) -> Loss:
         untold = CAPTION_DROPOUT if self.teacher is None else 0.0
         asked = ["" if rng.random() < untold else caption for caption in batch.captions]
         own = (step >= self.late or self.teacher is not None) and rng.random() < 0.5
@@ -206,7 +178,7 @@ class VideoModelRecipe:
 
     def _error(
         self,
-        model: CaptionedVideo,
+        model: Captioned,
         captions: list[str],
         clean: Tensor,
         rng: np.random.Generator,
@@ -288,11 +260,11 @@ class VideoModelRecipe:
         here = np.ceil(part * steps) / steps
         return torch.from_numpy(np.where(coin < anywhere, part, here))
 
-    def _features(self, model: CaptionedVideo, captions: list[str]) -> tuple[Tensor, Tensor]:
+    def _features(self, model: Captioned, captions: list[str]) -> tuple[Tensor, Tensor]:
         """Features `[R, T, D]` of captions, as the pipeline has them, and as many of none; zero
         where padded.
         """
-        batch = self.words(
+        batch = self.tokenizer(
             [*captions, ""], max_length=PREFIX, padding=True, truncation=True, return_tensors="pt"
         ).to(self.config.device)
         ids, mask = batch["input_ids"], batch["attention_mask"]
@@ -301,9 +273,8 @@ class VideoModelRecipe:
         return told, untold.expand_as(told)
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, CaptionedVideo)
-        rng = np.random.default_rng([self.config.seed, 10**6])
+    def evaluate(self, model: Any) -> dict[str, float]:
+        rng = self.held_out_rng()
         captions, pixels = clip_batch(rng, self.config.batch_size, FRAMES, RESOLUTION, "held_out")
         clean, _ = encode_block(self.vae, pixels.to(self.config.device))
         error = self._error(model, captions, clean, rng, self.teacher)
@@ -316,7 +287,7 @@ class VideoModelRecipe:
             "held_out_score": float(np.mean(scores)),
         }
 
-    def _rollout(self, model: CaptionedVideo, captions: list[str]) -> np.ndarray[Any, Any]:
+    def _rollout(self, model: Captioned, captions: list[str]) -> np.ndarray[Any, Any]:
         """Clips `[B, T, H, W, 3]` in 8 bits, every block drawn behind those drawn before it; of a
         drafter behind a first one by the target, as in use.
         """
@@ -326,39 +297,25 @@ class VideoModelRecipe:
         def draw(_: int) -> Tensor:
             return torch.randn(shape, generator=generator).to(self.config.device)
 
-        told, untold = self._features(model, captions)
-        further = model.transformer
-        first = self.teacher or further
-        samplers = {maker: FewStepSampler.usual(maker) for maker in (first, further)}
-        caches = {
-            maker: maker.start(
-                torch.cat([told, untold]) if own.guided else told, SIDE, SIDE, BLOCKS
-            )
-            for maker, own in samplers.items()
-        }
+        texts = self._features(model, captions)
+        further = first = BlockMaker.start(model.transformer, *texts, (SIDE, SIDE), BLOCKS)
+        if self.teacher is not None:
+            first = BlockMaker.start(self.teacher, *texts, (SIDE, SIDE), BLOCKS)
         pieces, state, block = [], None, None
         for number in range(BLOCKS):
-            maker = further if number else first
-            block = denoise_block(maker, caches[maker], draw(0), samplers[maker], draw, block)
+            block = (further if number else first).make(draw(0), draw, block)
             pixels, state = decode_block(self.vae, block, state)
             pieces.append(pixels)
         clips: np.ndarray[Any, Any] = to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()
         return clips
 
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, CaptionedVideo)
-        model = model.half()
-        if self.name == "transformer":
-            ship(self.pipeline, "text_encoder", model.text_encoder, PIPELINE)
-            ship(self.pipeline, "tokenizer", self.words, PIPELINE)
-        steps = model.transformer.config.sample_steps
-        write_card(
-            ship(self.pipeline, self.name, model.transformer, PIPELINE),
+    def card(self, record: dict[str, Any]) -> dict[str, str]:
+        steps = SIZES[self.name]["sample_steps"]
+        return dict(
             title=f"Block-causal video model of the clip world ({self.name})",
             purpose=f"draws clips of {RESOLUTION} px from a caption, block by block of "
             f"{TIMING.latents} latent frames, in {steps} step{'s' * (steps > 1)} a block",
             limits="knows only captions of the clip world; other words are unknown to it",
-            record=record,
             data=f"{KEPT} batches of clips of moving shapes, whole and begun, which come again",
         )
 

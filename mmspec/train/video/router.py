@@ -13,31 +13,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import T5EncoderModel
 
-from ...models.loading import load_component, load_model
 from ...models.text_encoder import encode_prompt
 from ...models.wan.frame_router import DECIBELS, FrameRouter
-from ...models.wan.sampler import FewStepSampler, denoise_block
 from ...models.wan.transformer import WanTransformer
 from ...models.wan.vae import decode_block, to_bytes
+from ...worlds.shapes.scene import in_turn
 from ...worlds.shapes.vocabulary import Split
 from ...worlds.video_world import KINDS, ClipPrompt, sample_prompt
 from ...worlds.video_world.prompts import mirrored, unseen
 from ...worlds.video_world.timing import TIMING
-from ..card import ship, start_from, write_card
-from ..feature_cache import home, keep, read
+from ..base import BaseRecipe
+from ..feature_cache import cache_folder, read_cached, write_cached
 from ..tokenizers import PREFIX, clip_tokenizer
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 from .autoencoder import PIPELINE
+from .block_maker import BlockMaker
 from .model import BLOCKS
 
 ROUTER: dict[str, Any] = dict(
@@ -93,11 +93,10 @@ class DraftedClips:
 
 def draw_prompts(size: int, rng: np.random.Generator, split: Split = "train") -> list[ClipPrompt]:
     """Prompts of a step, whose kinds take turns."""
-    turn = int(rng.integers(len(KINDS)))
-    return [sample_prompt(rng, KINDS[(turn + i) % len(KINDS)], split) for i in range(size)]
+    return [sample_prompt(rng, kind, split) for kind in in_turn(rng, KINDS, size)]
 
 
-def draw_kept_drafts(
+def draw_cached_drafts(
     folder: Path, seed: int, size: int, rng: np.random.Generator, step: int
 ) -> DraftedClips:
     """Clips of a step, whose blocks are there unless it is the first time.
@@ -105,12 +104,12 @@ def draw_kept_drafts(
     Of those that are there half are seen in a mirror, but for prompts that training never shows.
 
     Args:
-        folder: of the drafts of a pipeline, see `kept.home`.
+        folder: of the drafts of a pipeline, see `cache_folder`.
     """
     number = step % KEPT
     file = folder / f"{seed}-{size}-{number}.pt"
     prompts = draw_prompts(size, np.random.default_rng([seed, number]))
-    kept = read(file)
+    kept = read_cached(file)
     if kept is None:
         return DraftedClips(prompts, None, (seed, number, 1), file)
     turned = [mirrored(prompt) for prompt in prompts]
@@ -130,47 +129,52 @@ def draw_kept_drafts(
     return DraftedClips(prompts, drafts, (seed, number, 1), file)
 
 
-class VideoRouterRecipe:
+class VideoRouterRecipe(BaseRecipe):
     """Trains `FrameRouter`.
 
     Args:
-        config: length, batch (clips) and device of the run.
+        config, rate: see `BaseRecipe`; a batch is of clips.
         pipeline: folder that holds `vae`, `transformer`, `drafter`, `text_encoder` and `tokenizer`;
             it receives `router`.
         init: component whose weights to start from; None: from nothing.
-        rate: learning rate.
     """
+
+    kind, name = PIPELINE, "router"
+    texts: ClassVar = dict(
+        title="Router of the clip world's block video",
+        purpose="guesses how near a drafted frame is to what the target would have made",
+        limits="knows the drafts of one drafter for one target; says nothing of how good a clip is",
+        data="blocks that both models make of clips of moving shapes, from the same noise, "
+        "behind blocks of both",
+    )
 
     def __init__(
         self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
     ) -> None:
-        self.config, self.pipeline, self.rate = config, pipeline, rate
-        folder = home(pipeline, "drafts", ["vae", "transformer", "drafter", "text_encoder"])
-        self.draw = partial(draw_kept_drafts, folder, config.seed, config.batch_size)
-        self.vae = load_model(AutoencoderKLWan, pipeline / "vae").to(config.device)
-        self.makers = [
-            load_model(WanTransformer, pipeline / name).to(config.device)
-            for name in ("drafter", "transformer")
+        super().__init__(config, pipeline, rate)
+        folder = cache_folder(pipeline, "drafts", ["vae", "transformer", "drafter", "text_encoder"])
+        self.draw = partial(draw_cached_drafts, folder, config.seed, config.batch_size)
+        self.vae = self.component(AutoencoderKLWan, "vae")
+        self.makers: list[WanTransformer] = [
+            self.component(WanTransformer, name) for name in ("drafter", "transformer")
         ]
-        encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
-        self.encoder, self.words = encoder.to(config.device), clip_tokenizer()
-        self.model = FrameRouter(vocab_size=len(self.words), **ROUTER)
-        self.origin = init and pipeline / init
-        if self.origin:
-            start_from(self.model, self.origin)
+        self.encoder, self.tokenizer = (
+            self.component(T5EncoderModel, "text_encoder"),
+            clip_tokenizer(),
+        )
+        self.model = FrameRouter(vocab_size=len(self.tokenizer), **ROUTER)
+        self.start(init)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         weights = self.model.parameters()
         return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=0.01)]
 
-    def loss(
-        self, batch: DraftedClips, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: DraftedClips, rng: np.random.Generator, step: int) -> Loss:
         drafts, captions = batch.drafts, [prompt.prompt for prompt in batch.prompts]
         if drafts is None:
             drafts = list(self.drafts(captions, np.random.default_rng(batch.seed)))
             kept = [(block.before, block.frames, block.decibels) for block in drafts]
-            keep(batch.file, [[tensor.cpu() for tensor in tensors] for tensors in kept])
+            write_cached(batch.file, [[tensor.cpu() for tensor in tensors] for tensors in kept])
         decibels = torch.cat([block.decibels for block in drafts], dim=1).to(self.config.device)
         guess = torch.cat(self._guess(self.model, captions, drafts), dim=1)
         loss = F.smooth_l1_loss(guess / DECIBELS, decibels / DECIBELS)
@@ -184,17 +188,13 @@ class VideoRouterRecipe:
         is mostly the target's, as in use.
         """
         told = pad_sequence(
-            [encode_prompt(self.words, self.encoder, c, PREFIX) for c in [*captions, ""]],
+            [encode_prompt(self.tokenizer, self.encoder, c, PREFIX) for c in [*captions, ""]],
             batch_first=True,
         )
         told, untold = told[:-1], told[-1:].expand_as(told[:-1])
         config, device = self.makers[1].config, self.config.device
         size = config.sample_height, config.sample_width
-        samplers = [FewStepSampler.usual(model) for model in self.makers]
-        caches = [
-            model.start(torch.cat([told, untold]) if own.guided else told, *size, BLOCKS)
-            for model, own in zip(self.makers, samplers, strict=True)
-        ]
+        makers = [BlockMaker.start(model, told, untold, size, BLOCKS) for model in self.makers]
         steps = max(model.config.sample_steps for model in self.makers)
         shape = (steps, len(captions), config.num_frame_per_block, config.in_dim, *size)
         shares = rng.random(len(captions))
@@ -203,10 +203,7 @@ class VideoRouterRecipe:
         before: Tensor | None = None
         for number in range(BLOCKS):
             noise = torch.from_numpy(rng.standard_normal(shape)).float().to(device)
-            blocks = [
-                denoise_block(model, cache, noise[0], own, noise.__getitem__, last)
-                for model, cache, own in zip(self.makers, caches, samplers, strict=True)
-            ]
+            blocks = [maker.make(noise[0], noise.__getitem__, last) for maker in makers]
             (drafted, after), (own, afterwards) = (
                 decode_block(self.vae, block, state) for block in blocks
             )
@@ -230,7 +227,7 @@ class VideoRouterRecipe:
         self, model: FrameRouter, captions: list[str], drafts: Sequence[Drafts]
     ) -> list[Tensor]:
         """Decibels `[B, N]` of each block's frames."""
-        ids = self.words(
+        ids = self.tokenizer(
             captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
         ).input_ids
         told = model.read(ids.to(self.config.device))
@@ -244,10 +241,9 @@ class VideoRouterRecipe:
         ]
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """How well the worst frames of held-out blocks are ranked, but for clips' first blocks."""
-        assert isinstance(model, FrameRouter)
-        rng = np.random.default_rng([self.config.seed, 10**6])
+    def evaluate(self, model: Any) -> dict[str, float]:
+        """Rank correlation of the worst frames of held-out blocks; first blocks are left out."""
+        rng = self.held_out_rng()
         guessed, worst = [], []
         for _ in range(JUDGED):
             prompts = draw_prompts(self.config.batch_size, rng, split="held_out")
@@ -260,19 +256,6 @@ class VideoRouterRecipe:
             "held_out_decibels_off": float((guess - truth).abs().mean()),
             "held_out_rank_correlation": _rank_correlation(guess, truth),
         }
-
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, FrameRouter)
-        write_card(
-            ship(self.pipeline, "router", model.half(), PIPELINE),
-            title="Router of the clip world's block video",
-            purpose="guesses how near a drafted frame is to what the target would have made",
-            limits="knows the drafts of one drafter for one target; says nothing of how good a "
-            "clip is",
-            record=record,
-            data="blocks that both models make of clips of moving shapes, from the same noise, "
-            "behind blocks of both",
-        )
 
 
 def _rank_correlation(one: Tensor, other: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""How the training of a draft head goes on, method by method: what a step shows and asks for."""
+"""Curricula of draft heads, by method: what each training step shows and asks for."""
 
 from __future__ import annotations
 

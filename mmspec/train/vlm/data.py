@@ -41,7 +41,7 @@ SHORT_WEIGHT = 3.0
 
 
 @dataclass
-class Lessons:
+class QuestionBatch:
     """Rows of a picture and the questions about it.
 
     Attributes:
@@ -60,18 +60,18 @@ class Lessons:
     weights: Tensor
 
     def mask(self) -> Tensor:
-        """What a token may look at `[B, 1, L, L]`: what is shared, and its own question."""
+        """Attention mask `[B, 1, L, L]`: a token reads what is shared, and its own question."""
         before = torch.ones(self.ids.shape[1:] * 2, dtype=torch.bool, device=self.ids.device).tril()
         mine, theirs = self.segments[:, :, None], self.segments[:, None, :]
         seen = before & ((theirs == 0) | (theirs == mine))
         return seen[:, None]
 
-    def to(self, device: str) -> Lessons:
-        """The same on a device."""
-        return Lessons(**{name: value.to(device) for name, value in vars(self).items()})
+    def to(self, device: str) -> QuestionBatch:
+        """The batch on a device."""
+        return QuestionBatch(**{name: value.to(device) for name, value in vars(self).items()})
 
 
-def sample_lesson(
+def sample_example(
     rng: np.random.Generator, split: Split = "train", charts: float = CHARTS
 ) -> tuple[Picture, list[Exchange]]:
     """A picture with a long answer and several short ones; `charts`: how often it is a chart."""
@@ -89,83 +89,85 @@ def sample_lesson(
     return picture, [exchange for exchange in exchanges if exchange]
 
 
-def hearsay(rng: np.random.Generator, picture: Picture, split: Split = "train") -> str:
-    """What a verdict is asked after: two or three descriptions, each with mistakes of its own."""
+def hearsay(rng: np.random.Generator, picture: Picture) -> str:
+    """The text in front of a verdict: two or three descriptions, each with its own mistakes."""
     kind = LONG_KINDS[isinstance(picture, Chart)]
     paths = []
     for _ in range(int(rng.integers(2, 4))):
         share = MISTAKEN[int(rng.integers(len(MISTAKEN)))]
-        said = exchange_about(rng, mistaken(rng, picture, share, split), kind, split)
+        said = exchange_about(rng, mistaken(rng, picture, share), kind)
         assert said is not None
         paths.append(said.answer)
     return VERDICT["ask"].format(paths="\n".join(paths), question="")
 
 
-def draw_lessons(
-    words: Any,
+def draw_examples(
+    tokenizer: Any,
     size: int,
     side: int,
     places: int,
     charts: float,
     rng: np.random.Generator,
     step: int,
-) -> Lessons:
+) -> QuestionBatch:
     """The rows of a training step.
 
     Args:
-        words: the tokenizer.
+        tokenizer: of questions and answers.
         size: rows.
         side: of the pictures, in pixels.
         places: tokens of a picture.
         charts: how often a picture is a chart.
     """
-    drawn = [sample_lesson(rng, charts=charts) for _ in range(size)]
+    drawn = [sample_example(rng, charts=charts) for _ in range(size)]
     heard = [""] * size
     if rng.random() < HEARD:
         drawn = [(picture, said[:-1]) for picture, said in drawn]  # a description needs no help
         heard = [hearsay(rng, picture) for picture, _ in drawn]
-    return pack(words, [(draw(picture, side), said) for picture, said in drawn], places, heard)
+    return pack(tokenizer, [(draw(picture, side), said) for picture, said in drawn], places, heard)
 
 
 def pack(
-    words: Any,
+    tokenizer: Any,
     rows: list[tuple[np.ndarray, list[Exchange]]],
     places: int,
     heard: list[str] | None = None,
-) -> Lessons:
+) -> QuestionBatch:
     """Rows of a picture each `[S, S, 3]` and the exchanges about it.
 
     Args:
-        words: the tokenizer.
+        tokenizer: of questions and answers.
         rows: pictures and exchanges.
         places: tokens of a picture.
         heard: a text for each row that stands in front of all its questions.
     """
     before = heard or [""] * len(rows)
     packed = [
-        _row(words, exchanges, places, text)
+        _row(tokenizer, exchanges, places, text)
         for (_, exchanges), text in zip(rows, before, strict=True)
     ]
     length = max(len(ids) for ids, *_ in packed)
     ids, segments, positions, weights = (
         torch.tensor([column + [fill] * (length - len(column)) for column in columns])
         for columns, fill in zip(
-            zip(*packed, strict=True), (words.pad_token_id, -1, 0, 0.0), strict=True
+            zip(*packed, strict=True), (tokenizer.pad_token_id, -1, 0, 0.0), strict=True
         )
     )
     pictures = torch.from_numpy(np.stack([picture for picture, _ in rows]))
-    return Lessons(pictures, ids, segments, positions, weights)
+    return QuestionBatch(pictures, ids, segments, positions, weights)
 
 
 def _row(
-    words: Any, exchanges: list[Exchange], places: int, heard: str
+    tokenizer: Any, exchanges: list[Exchange], places: int, heard: str
 ) -> tuple[list[int], list[int], list[int], list[float]]:
-    ids = [words.user_token_id] + [words.image_token_id] * places + words(heard).input_ids
+    ids = (
+        [tokenizer.user_token_id] + [tokenizer.image_token_id] * places + tokenizer(heard).input_ids
+    )
     shared = len(ids)
     segments, positions, weights = [0] * shared, list(range(shared)), [0.0] * shared
     for number, exchange in enumerate(exchanges, 1):
-        question = [*words(exchange.question).input_ids, words.assistant_token_id]
-        answer = [*words(exchange.answer).input_ids, words.eos_token_id]
+        question = [*tokenizer(exchange.question).input_ids, tokenizer.assistant_token_id]
+        answer = [*tokenizer(exchange.answer).input_ids, tokenizer.eos_token_id]
         more = len(question) + len(answer)
         ids += question + answer
         segments += [number] * more

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ...draft.draft_model import ModelDrafter
 from ...draft.feature.block import BlockDrafter
@@ -34,27 +34,27 @@ from ...models.heads.loading import head_class
 from ...models.loading import cast
 from ...models.transformers.vlm_folder import load_vlm
 from ...registry import check_name
-from ..card import start_from, write_card
-from ..image.distillation_data import recent_lesson
-from ..image.target import hybrid_optimizers
-from ..trainer import TrainConfig
+from ..base import BaseRecipe
+from ..card import write_card
+from ..image.distillation_data import recent_batch
+from ..trainer import Loss, TrainConfig
 from .curriculum import CURRICULA
 from .prompts import FilePrompts, ShapesPrompts
 from .teacher import Teacher
 
-POOL = 32  # lessons that are kept, the newest ones
+POOL = 32  # batches that are kept, the newest ones
 USES = 8  # steps for a new one: answers take several times as long as a step
-TOGETHER = 4  # lessons whose answers are written at once
+TOGETHER = 4  # batches whose answers are written at once
 RATE = 3e-3  # learning rate at width 256; it falls as width grows
 DRAFTED = 7  # tokens a round of an evaluation
 SIDE = 336  # px of the shapes world's pictures, for models that do not say
 
 
-class VlmHeadRecipe:
+class VlmHeadRecipe(BaseRecipe):
     """Trains `heads/METHOD` on the model of a pipeline folder.
 
     Args:
-        config: length, batch (questions) and device of the run.
+        config: see `BaseRecipe`; a batch is of questions.
         pipeline: folder of a vision-language model in transformers' layout, with its processor.
         method: the head's name.
         init: head of the folder whose weights to start from; None: from nothing.
@@ -67,8 +67,6 @@ class VlmHeadRecipe:
         InputError: the folder holds no such model, or a setting or a line of the data is wrong.
     """
 
-    done = 0.0  # see `Recipe`
-
     def __init__(
         self,
         config: TrainConfig,
@@ -80,7 +78,8 @@ class VlmHeadRecipe:
         rate: float | None = None,
         max_new_tokens: int = 224,
     ) -> None:
-        self.config, self.pipeline, self.method = config, pipeline, method
+        super().__init__(config, pipeline, 0.0)
+        self.method = method
         # on a processor a model answers in float32, whatever a head is trained in
         small = config.precision == "bfloat16" and torch.device(config.device).type != "cpu"
         parts = load_vlm(pipeline, torch.bfloat16 if small else torch.float32)
@@ -88,50 +87,42 @@ class VlmHeadRecipe:
         self.teacher = Teacher(target, parts["processor"], max_new_tokens)
         self.prompts = ShapesPrompts(side_of(target)) if data is None else FilePrompts(data)
         self.model = new_head(method, target, settings or {})
-        self.origin = init and pipeline / "heads" / init
-        if self.origin:
-            start_from(self.model, self.origin)
+        self.start(init and f"heads/{init}")
         self.rate = rate or RATE * 256 / self.model.dim
         self.curriculum = CURRICULA[method]
-        self.draw = partial(recent_lesson, POOL, USES)
-        self._lessons: dict[tuple[int, bool], HeadBatch] = {}
+        self.draw = partial(recent_batch, POOL, USES)
+        self._examples: dict[tuple[int, bool], HeadBatch] = {}
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
-
-    def loss(
-        self, batch: int, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         turn = self.curriculum(self.done, rng)
-        lesson = self.teacher.on_device(self.lesson(batch, turn.seen))
+        example = self.teacher.on_device(self.example(batch, turn.seen))
         torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
-        loss, metrics = self.model.loss(lesson, **turn.how)
+        loss, metrics = self.model.loss(example, **turn.how)
         # there is no acceptance where no answer goes so far
         return loss, {name: value for name, value in metrics.items() if value == value}
 
-    def lesson(self, number: int, seen: bool = True) -> HeadBatch:
-        """A lesson of the pool, and whether its pictures are shown."""
-        if (number, seen) not in self._lessons:
+    def example(self, number: int, seen: bool = True) -> HeadBatch:
+        """A batch of the pool; `seen` says whether its pictures are shown."""
+        if (number, seen) not in self._examples:
             first, size = number - number % TOGETHER, self.config.batch_size
             rng = np.random.default_rng([self.config.seed, first])
             questions = self.prompts.draw(rng, TOGETHER * size)
             seeds = rng.integers(2**31, size=TOGETHER * size).tolist()
             device = torch.device(self.config.device).type
             with torch.autocast(device, enabled=False):  # it answers as in decoding
-                made = self.teacher.lessons(questions, seeds, size, seen)
-            self._lessons |= {(n, seen): one for n, one in enumerate(made, start=first)}
-            for key in [key for key in self._lessons if key[0] <= number - POOL]:
-                del self._lessons[key]
-        return self._lessons[number, seen]
+                made = self.teacher.examples(questions, seeds, size, seen)
+            self._examples |= {(n, seen): one for n, one in enumerate(made, start=first)}
+            for key in [key for key in self._examples if key[0] <= number - POOL]:
+                del self._examples[key]
+        return self._examples[number, seen]
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: Any) -> dict[str, float]:
         """Acceptance lengths, the bonus token included, of chains drafted for held-out questions.
 
         They are real generations, greedy and at temperature 1; at every depth, how often a drafted
         token stood if those before it did.
         """
-        assert isinstance(model, DraftHead)
         figures = {}
         for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
             stats = self.accepted(model, temperature)
@@ -141,7 +132,7 @@ class VlmHeadRecipe:
         return figures
 
     def accepted(self, model: DraftHead, temperature: float) -> SpecStats:
-        """What became of the head's chains of `DRAFTED` tokens at most."""
+        """Statistics of the head's chains of at most `DRAFTED` tokens, on held-out questions."""
         teacher = self.teacher
         head = cast(copy.deepcopy(model), teacher.model.dtype)
         questions = self.prompts.held_out()
@@ -158,7 +149,7 @@ class VlmHeadRecipe:
         folder = self.pipeline / "heads" / self.method
         with atomic_folder(folder) as part:
             model.half().save_pretrained(part)
-        lessons = -(-record["step"] // USES) * self.config.batch_size
+        examples = -(-record["step"] // USES) * self.config.batch_size
         write_card(
             folder,
             title=f"Draft head ({self.method}) over a {model.fit.model_type} model",
@@ -167,7 +158,7 @@ class VlmHeadRecipe:
             limits="any other target, or this one trained further: it reads that one's hidden "
             "states; questions of another kind: there it is accepted less often",
             record={"component": self.method, **record},
-            data=f"{lessons:,} answers of the target's own, half of them greedy and half at "
+            data=f"{examples:,} answers of the target's own, half of them greedy and half at "
             f"temperature 1, about {USES} times each; questions: {self.prompts.described}",
             held_out="questions that training never asks",
         )
@@ -208,7 +199,7 @@ def side_of(target: Any) -> int:
 
 
 def chain_of(model: FeatureModel) -> Drafter:
-    """What drafts chains with a head, block by block if its calls say several tokens."""
+    """The drafter of chains with a head, block by block if a call gives several tokens."""
     if isinstance(model, FlashModel | DFlashModel):
         return EagleDrafter(model, BlockDrafter(model))
     return EagleDrafter(model, ModelDrafter(model))

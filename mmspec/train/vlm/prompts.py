@@ -1,4 +1,4 @@
-"""What a vision-language model is asked while draft heads learn from its answers."""
+"""Questions for a vision-language model, from whose answers draft heads learn."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Prompts(Protocol):
     described: str
 
     def draw(self, rng: np.random.Generator, size: int) -> Questions:
-        """So many questions to learn from."""
+        """`size` questions to learn from."""
 
     def held_out(self) -> Questions:
         """A few that training never asks, always the same."""

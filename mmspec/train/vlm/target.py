@@ -8,7 +8,6 @@ The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instructi
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from ...errors import InputError
 from ...files import atomic_folder, write_json
 from ...models.loading import load_component, load_strict
-from ...models.transformers.prompt_inputs import asked
+from ...models.transformers.prompt_inputs import process_questions
 from ...models.transformers.vlm_folder import VERDICT_WORDS
 from ...registry import check_name
 from ...worlds.shapes.answers import accuracy_by_kind
@@ -42,12 +41,12 @@ from ...worlds.shapes.exchanges import (
     score_long,
 )
 from ...worlds.shapes.exchanges import draw as draw_picture
+from ..base import BaseRecipe
 from ..card import write_card
-from ..image.target import hybrid_optimizers
-from ..net2net import grow
+from ..net2net import net2net
 from ..tokenizers import exchange_tokenizer
-from ..trainer import TrainConfig
-from .data import CHARTS, VERDICT, Lessons, draw_lessons, pack, sample_lesson
+from ..trainer import Loss, TrainConfig
+from .data import CHARTS, VERDICT, QuestionBatch, draw_examples, pack, sample_example
 
 SIDE, PATCH = 96, 8  # pixels: 144 tokens
 VISION = dict(hidden_size=192, intermediate_size=512, num_hidden_layers=3, num_attention_heads=3)
@@ -75,18 +74,17 @@ LIMITS = {"short": 6, "long": 220}  # new tokens of an answer
 BATCH = 32  # rows that answer at once
 
 
-class VlmTargetRecipe:
-    """Trains `LlavaForConditionalGeneration` on lessons of the shapes world.
+class VlmTargetRecipe(BaseRecipe):
+    """Trains `LlavaForConditionalGeneration` on questions of the shapes world.
 
     Args:
-        config: length, batch (pictures, with some seven questions each) and device of the run.
+        config, rate: see `BaseRecipe`; a batch is of pictures, with some seven questions each.
         pipeline: folder that receives the target, and in its `drafter` the sibling.
         stage: "target", "sibling", or an expert of one subject, "scenes" or "charts", that is as
             small as the sibling.
         init: the stage whose weights to start from: its own; "tower", for its vision tower; or of a
-            target "sibling", and it begins as the same function (`grow`). None: what stands in
+            target "sibling", and it begins as the same function (`net2net`). None: what stands in
             `BEFORE`, or if that is not trained, nothing.
-        rate: learning rate.
         charts: how often a picture is a chart.
         keep: share of the weights that it starts from in the average that is exported, of a run
             that goes on from its own. What was learned before is forgotten less (WiSE-FT, Wortsman
@@ -110,45 +108,42 @@ class VlmTargetRecipe:
             check_name("component to start from", init, FOLDERS)
         elif (vlm_folder(pipeline, BEFORE[stage]) / "config.json").exists():
             init = BEFORE[stage]
-        self.config, self.pipeline, self.stage, self.rate = config, pipeline, stage, rate
-        self.origin = init and vlm_folder(pipeline, init)
-        self.keep = keep
+        super().__init__(config, pipeline, rate)
+        self.origin = vlm_folder(pipeline, init) if init else None
+        self.stage, self.keep = stage, keep
         if not 0 <= keep < 1 or (keep and init != stage):
             raise InputError(
                 f"keep must be from 0 to 1, of a run with --init {stage}, not {keep:g}"
             )
-        self.words = exchange_tokenizer()
-        self.processor = build_processor(self.words)
-        self.model = build_model(stage, self.words)
+        self.tokenizer = exchange_tokenizer()
+        self.processor = build_processor(self.tokenizer)
+        self.model = build_model(stage, self.tokenizer)
         positions = self.model.config.image_seq_length
-        self.draw = partial(draw_lessons, self.words, config.batch_size, SIDE, positions, charts)
+        self.draw = partial(
+            draw_examples, self.tokenizer, config.batch_size, SIDE, positions, charts
+        )
         if init is not None:
             self._start(init)
         self.first = copy.deepcopy(self.model.state_dict()) if keep else None
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
-
-    def loss(
-        self, batch: Any, rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
         losses, weights = token_losses(self.model, batch.to(self.config.device))
         long = losses.detach()[weights == 1]
         metrics = {"long": float(long.mean()) if len(long) else 0.0}
         return (losses * weights).sum() / weights.sum(), metrics
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: Any) -> dict[str, float]:
         """Greedy answers to questions about what training never shows, and the loss on long ones.
 
         The questions are not those of the fixed lists.
         """
         kept = self._kept(model)
-        rng = np.random.default_rng([self.config.seed, 10**6])
-        drawn = [sample_lesson(rng, "held_out") for _ in range(BATCH)]
+        rng = self.held_out_rng()
+        drawn = [sample_example(rng, "held_out") for _ in range(BATCH)]
         rows = [(draw_picture(picture, SIDE), said) for picture, said in drawn]
-        lessons = pack(self.words, rows, kept.config.image_seq_length)
-        losses, weights = token_losses(kept, lessons.to(self.config.device))
+        examples = pack(self.tokenizer, rows, kept.config.image_seq_length)
+        losses, weights = token_losses(kept, examples.to(self.config.device))
         figures = {"held_out_nats_per_token": float(losses[weights == 1].mean())}
         short = list(held_out_questions(QUESTIONS, seed=1))
         said = answer_all(kept, self.processor, short, LIMITS["short"])
@@ -183,7 +178,6 @@ class VlmTargetRecipe:
 
     def _kept(self, model: nn.Module) -> LlavaForConditionalGeneration:
         """The model, or its average with what it started from."""
-        assert isinstance(model, LlavaForConditionalGeneration)
         if not self.keep:
             return model
         assert self.first is not None
@@ -203,7 +197,7 @@ class VlmTargetRecipe:
             load_strict(self.model, trained.state_dict(), folder)
         else:
             try:
-                grow(self.model, trained.state_dict())
+                net2net(self.model, trained.state_dict())
             except ValueError as error:
                 raise InputError(f"{folder} is no smaller {self.stage}: {error}") from error
 
@@ -214,24 +208,24 @@ def vlm_folder(pipeline: Path, stage: str) -> Path:
 
 
 def vision_config() -> CLIPVisionConfig:
-    """Of the vision tower, which both models have."""
+    """The configuration of the vision tower, which both models share."""
     return CLIPVisionConfig(image_size=SIDE, patch_size=PATCH, **VISION)
 
 
-def build_model(stage: str, words: Any) -> LlavaForConditionalGeneration:
+def build_model(stage: str, tokenizer: Any) -> LlavaForConditionalGeneration:
     """A model of random weights."""
-    ends = {"bos_token_id": None, "eos_token_id": words.eos_token_id}
-    ends["pad_token_id"] = words.pad_token_id
+    ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
+    ends["pad_token_id"] = tokenizer.pad_token_id
     config = LlavaConfig(
         vision_config=vision_config(),
         text_config=LlamaConfig(
-            vocab_size=len(words),
+            vocab_size=len(tokenizer),
             max_position_embeddings=1024,
             tie_word_embeddings=True,
             **ends,
             **TEXT[SIZE.get(stage, stage)],
         ),
-        image_token_index=words.image_token_id,
+        image_token_index=tokenizer.image_token_id,
         image_seq_length=(SIDE // PATCH) ** 2,
         vision_feature_layer=-1,
         tie_word_embeddings=True,
@@ -240,7 +234,7 @@ def build_model(stage: str, words: Any) -> LlavaForConditionalGeneration:
     return LlavaForConditionalGeneration(config)
 
 
-def build_processor(words: Any) -> LlavaProcessor:
+def build_processor(tokenizer: Any) -> LlavaProcessor:
     """Pictures of any size to pixels in [-1, 1], and texts with a place for every patch."""
     sides = {"height": SIDE, "width": SIDE}
     images = CLIPImageProcessorPil(
@@ -248,27 +242,29 @@ def build_processor(words: Any) -> LlavaProcessor:
     )
     return LlavaProcessor(
         images,
-        words,
+        tokenizer,
         patch_size=PATCH,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
-        chat_template=words.chat_template,
+        chat_template=tokenizer.chat_template,
     )
 
 
-def token_losses(model: LlavaForConditionalGeneration, lessons: Lessons) -> tuple[Tensor, Tensor]:
+def token_losses(
+    model: LlavaForConditionalGeneration, examples: QuestionBatch
+) -> tuple[Tensor, Tensor]:
     """Cross-entropy in nats of every answer token, and its weight, `[N]` each."""
     hidden = model.model(
-        input_ids=lessons.ids,
-        pixel_values=lessons.pictures.permute(0, 3, 1, 2).float() / 127.5 - 1,
-        attention_mask=lessons.mask(),
-        position_ids=lessons.positions,
+        input_ids=examples.ids,
+        pixel_values=examples.pictures.permute(0, 3, 1, 2).float() / 127.5 - 1,
+        attention_mask=examples.mask(),
+        position_ids=examples.positions,
         use_cache=False,
     ).last_hidden_state
-    weights = lessons.weights[:, 1:]
+    weights = examples.weights[:, 1:]
     answers = weights > 0
     logits = model.lm_head(hidden[:, :-1][answers])
-    losses = F.cross_entropy(logits.float(), lessons.ids[:, 1:][answers], reduction="none")
+    losses = F.cross_entropy(logits.float(), examples.ids[:, 1:][answers], reduction="none")
     return losses, weights[answers]
 
 
@@ -284,7 +280,7 @@ def answer_all(
     for start in range(0, len(lines), BATCH):
         some = lines[start : start + BATCH]
         pictures = [[Image.fromarray(draw_picture(line.picture(), SIDE))] for line in some]
-        inputs = asked(processor, pictures, [line.question for line in some], model)
+        inputs = process_questions(processor, pictures, [line.question for line in some], model)
         tokens = model.generate(**inputs, max_new_tokens=limit, do_sample=False)
         new = tokens[:, inputs["input_ids"].shape[1] :]
         said += processor.batch_decode(new, skip_special_tokens=True)

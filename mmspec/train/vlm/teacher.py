@@ -29,7 +29,7 @@ from ...models.guided import GuidedDecoder
 from ...models.heads.base import HeadBatch
 from ...models.heads.columns import Images
 from ...models.target import TokenTarget
-from ...models.transformers.prompt_inputs import asked
+from ...models.transformers.prompt_inputs import process_questions
 from ...models.transformers.prompted import prompted
 from ...models.transformers.vlm import Spans, VisualPrompt
 from .prompts import Questions
@@ -70,7 +70,9 @@ class Teacher:
             seen: whether it is shown the pictures.
         """
         pictures = [[picture] if seen else [] for picture in questions.pictures]
-        inputs: dict[str, Any] = asked(self.processor, pictures, questions.texts, self.model)
+        inputs: dict[str, Any] = process_questions(
+            self.processor, pictures, questions.texts, self.model
+        )
         inputs.pop("token_type_ids", None)
         ids, mask = inputs.pop("input_ids"), inputs.pop("attention_mask").bool()
         prompt = self.decoder.prompt(ids, mask, self.limit, **inputs)
@@ -90,17 +92,17 @@ class Teacher:
         engine = Engine(*target_of, self.ends or None)
         return run(engine, len(seeds), self.limit, stats, device=device), stats
 
-    def lessons(
+    def examples(
         self, questions: Questions, seeds: list[int], size: int, seen: bool = True
     ) -> list[HeadBatch]:
-        """What a head learns from the answers to some questions, `size` of them in a lesson.
+        """Answers to questions, and hidden states at them, in batches of `size`.
 
-        Lessons lie in the host's memory. Many answers at once cost little more than a few.
+        Batches lie in the host's memory. Many answers at once cost little more than a few.
 
         Args:
             questions: what is asked.
             seeds: one a question; answers of even ones are greedy.
-            size: of a lesson.
+            size: of a batch.
             seen: whether the pictures are shown.
         """
         with torch.inference_mode():
@@ -140,18 +142,18 @@ class Teacher:
         inputs, states, kept, answered = own
         return HeadBatch(inputs, states, kept, answered, Images.of(spans), self.decoder.logits)
 
-    def on_device(self, lesson: HeadBatch) -> HeadBatch:
-        """A lesson where the model is, in float32."""
+    def on_device(self, example: HeadBatch) -> HeadBatch:
+        """The batch on the device of the model, in float32."""
         device = self.model.device
-        images = lesson.images
+        images = example.images
         if images is not None:
             moved = {n: getattr(images, n).to(device) for n in ("row", "place", "ends")}
             images = replace(images, **moved)
         return HeadBatch(
-            lesson.embedded.to(device, torch.float32),
-            lesson.features.to(device, torch.float32),
-            lesson.mask.to(device),
-            lesson.answer.to(device),
+            example.embedded.to(device, torch.float32),
+            example.features.to(device, torch.float32),
+            example.mask.to(device),
+            example.answer.to(device),
             images,
             self._logits,
         )

@@ -8,7 +8,6 @@ that contrastive pre-training has in LLaVA (Liu et al. 2023, "Visual Instruction
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ from transformers import CLIPVisionConfig, CLIPVisionModel
 from ...files import atomic_folder
 from ...worlds.shapes.exchanges import KINDS, draw, sample_picture
 from ...worlds.shapes.patches import LABELS, patch_labels
+from ...worlds.shapes.scene import in_turn
 from ...worlds.shapes.vocabulary import Split
+from ..base import BaseRecipe
 from ..card import write_card
-from ..image.target import hybrid_optimizers
-from ..trainer import TrainConfig
+from ..trainer import Loss, TrainConfig
 from .target import vision_config, vlm_folder
 
 NOTHING = 0.2  # weight of a patch without a label: most have none
@@ -47,29 +47,23 @@ class Labeller(nn.Module):
         return list(self.output(seen).split(list(LABELS.values()), dim=-1))
 
 
-class VlmTowerRecipe:
+class VlmTowerRecipe(BaseRecipe):
     """Trains `CLIPVisionModel` to say what every patch of a picture shows.
 
     Args:
-        config: length, batch (pictures) and device of the run.
+        config, rate: see `BaseRecipe`; a batch is of pictures.
         pipeline: folder in which the tower is kept for the models that begin with it.
-        rate: learning rate.
     """
 
     def __init__(self, config: TrainConfig, pipeline: Path, rate: float = 2e-3) -> None:
-        self.config, self.rate = config, rate
+        super().__init__(config, pipeline, rate)
         self.folder = vlm_folder(pipeline, "tower")
         tower = vision_config()
         self.model = Labeller(tower)
         self.patches, self.patch = tower.image_size // tower.patch_size, tower.patch_size
         self.draw = partial(draw_labelled, config.batch_size, self.patches, self.patch)
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        return hybrid_optimizers(self.model, self.rate, self.config.precision)
-
-    def loss(
-        self, batch: tuple[Tensor, Tensor], rng: np.random.Generator, step: int
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: tuple[Tensor, Tensor], rng: np.random.Generator, step: int) -> Loss:
         pictures, labels = (value.to(self.config.device) for value in batch)
         total = torch.zeros((), device=pictures.device)
         for logits, wanted in zip(self.model(pictures), labels.unbind(-1), strict=True):
@@ -80,9 +74,9 @@ class VlmTowerRecipe:
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """How often patches that show something are labelled right, by label."""
-        rng = np.random.default_rng([self.config.seed, 10**6])
-        pictures, labels = draw_labelled(HELD_OUT, self.patches, self.patch, rng, 0, "held_out")
+        """Accuracy on patches that show something, by label."""
+        sizes, rng = (HELD_OUT, self.patches, self.patch), self.held_out_rng()
+        pictures, labels = draw_labelled(*sizes, rng, 0, "held_out")
         figures = {}
         logits = model(pictures.to(self.config.device))
         for name, said, wanted in zip(LABELS, logits, labels.unbind(-1), strict=True):
@@ -105,17 +99,10 @@ class VlmTowerRecipe:
 
 
 def draw_labelled(
-    size: int,
-    patches: int,
-    patch: int,
-    rng: np.random.Generator,
-    step: int,
-    split: Split = "train",
+    size: int, patches: int, patch: int, rng: np.random.Generator, step: int, split: Split = "train"
 ) -> tuple[Tensor, Tensor]:
     """Pictures `[B, S, S, 3]`, uint8, of all kinds in turn, and their `patch_labels`."""
-    first = int(rng.integers(len(KINDS)))
-    kinds = [KINDS[(first + number) % len(KINDS)] for number in range(size)]
-    drawn = [sample_picture(rng, kind, split) for kind in kinds]
+    drawn = [sample_picture(rng, kind, split) for kind in in_turn(rng, KINDS, size)]
     pictures = np.stack([draw(picture, patches * patch) for picture in drawn])
     labels = np.stack([patch_labels(picture, patches, patch) for picture in drawn])
     return torch.from_numpy(pictures), torch.from_numpy(labels).flatten(1, 2)

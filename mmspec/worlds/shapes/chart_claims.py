@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from .chart_texts import FRACTIONS, NEAR, PHRASES
+from .chart_texts import FRACTIONS, NEAR
 from .charts import HIGHEST, PARTS, Chart
 from .claims import DescriptionScore
+from .phrases import CHARTS as PHRASES
 from .vocabulary import COLORS, SHAPES
 
 _VALUES = {o: n for n in range(1, HIGHEST + 1) for o in PHRASES[f"value_{n}"]}

@@ -8,105 +8,17 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .charts import FORMS, PARTS, Chart, Form
+from .phrases import CHARTS as PHRASES
 from .questions import Question
 from .vocabulary import COLORS, NUMBERS, SHAPES
-from .wording import Phrases, Wording, pieces
+from .wording import Wording, pieces
 
 SHORTEST, LONGEST = 60, 200  # pieces of a description
-PHRASES: Phrases = {
-    "chart": ("chart", "diagram", "graph"),
-    "highest": ("highest", "tallest"),
-    "lowest": ("lowest", "shortest"),
-    "largest": ("largest", "biggest"),
-    "smallest": ("smallest", "tiniest"),
-    "more": ("higher than", "taller than"),
-    "less": ("lower than", "shorter than"),
-    "larger": ("larger than", "bigger than"),
-    "smaller": ("smaller than",),
-    "over": ("at", "over"),
-    # questions
-    "which": ("Which {part} is the {extreme}?", "Name the {extreme} {part}."),
-    "what_value": (
-        "What is the value of {one}?",
-        "What value does {one} have?",
-        "Which number does {one} stand for?",
-    ),
-    "count_above": (
-        "How many {part}s are {side} {limit}?",
-        "How many of the {part}s have a value {side} {limit}?",
-    ),
-    "count_parts": ("How many {part}s are there?", "How many {part}s does the {chart} have?"),
-    "compare": (
-        "Is {one} {comparison} {other}?",
-        "Does the {chart} show {one} {comparison} {other}?",
-    ),
-    "rises": (
-        "Does the line rise from {one} to {other}?",
-        "Does the line go up from {one} to {other}?",
-    ),
-    "fraction_is": ("Is {one} more than {fraction} of the whole?", "Does {one} exceed {fraction}?"),
-    # descriptions
-    "opening": (
-        "This is a {form} chart with {number} {part}s",
-        "The picture shows a {form} chart of {number} {part}s",
-        "We see a {form} chart that has {number} {part}s",
-        "There are {number} {part}s in this {form} chart",
-    ),
-    "reading": (
-        "{lead}{one} has a value of {value}",
-        "{one} stands at {value}",
-        "{lead}the value of {one} is {value}",
-        "{one} reaches {value}",
-        "{lead}{value} is the value of {one}",
-        "{one} has a height of {value}",
-    ),
-    "lead": ("", "Then ", "Next, ", "Also, ", "In addition, "),
-    "superlative": (
-        "{one} is the {extreme}",
-        "The {extreme} of all is {one}",
-        "Of all {part}s {one} is the {extreme}",
-    ),
-    "comparing": (
-        "{one} is {comparison} {other}",
-        "{one} appears {comparison} {other}",
-        "You can see that {one} is {comparison} {other}",
-        "{one} is clearly {comparison} {other}",
-    ),
-    "above": ("{number} of the {part}s are {side} {limit}", "{number} {part}s lie {side} {limit}"),
-    "part_of": (
-        "{lead}{one} makes up {amount} of the whole",
-        "{one} takes {amount} of the {chart}",
-        "{lead}{amount} of the {chart} is {one}",
-        "{one} covers {amount} of the {chart}",
-    ),
-    "row": ("From left to right the values are {list}", "Read from left to right: {list}"),
-    "neighbour": (
-        "Clockwise, {one} comes after {other}",
-        "{one} comes after {other}",
-        "Turning clockwise, you find {one} after {other}",
-    ),
-    "ink": ("The line is {color}", "It is drawn as a {color} line"),
-    "value_1": ("1", "one"),
-    "value_2": ("2", "two"),
-    "value_3": ("3", "three"),
-    "value_4": ("4", "four"),
-    "value_5": ("5", "five"),
-    "value_6": ("6", "six"),
-    "value_7": ("7", "seven"),
-    "value_8": ("8", "eight"),
-    "value_9": ("9", "nine"),
-    "half": ("half", "one half"),
-    "third": ("a third", "one third"),
-    "quarter": ("a quarter", "one quarter"),
-    "fifth": ("a fifth", "one fifth"),
-    "ending": ("That is all", "There is nothing else"),
-}
 WORDS = {*PARTS, *PARTS.values(), *(part + "s" for part in PARTS.values()), *COLORS, *SHAPES}
 WORDS |= {*NUMBERS.values(), "the", "at", "more", "less", "than", "about", "above", "below", "five"}
 FRACTIONS = {"half": 1 / 2, "third": 1 / 3, "quarter": 1 / 4, "fifth": 1 / 5}
 NEAR = 0.03  # a share is "about" a fraction within it, and clearly more or less beyond it
 _NUMBERS = ("none", "one", "two", "three", "four", "five")
-_TRIES = 12
 
 
 def ask_chart(rng: np.random.Generator, chart: Chart) -> Question:

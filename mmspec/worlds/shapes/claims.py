@@ -66,7 +66,7 @@ class Introduction:
 
 @dataclass(frozen=True)
 class DescriptionScore:
-    """How true a description is.
+    """Truthfulness and coverage of a description.
 
     Attributes:
         claims, true: numbers of claims, and of those that hold; a sentence without any that the

@@ -1,4 +1,4 @@
-"""Pictures with questions and true answers: what a vision-language model is taught and asked."""
+"""Pictures with questions and true answers, for training and evaluation of language models."""
 
 from __future__ import annotations
 
@@ -18,25 +18,17 @@ from .charts import FORMS, Chart, Form, render_chart, sample_chart
 from .claims import DescriptionScore, score_description
 from .descriptions import describe
 from .mixed import sample_mixed
+from .phrases import REQUESTS as PHRASES
 from .questions import SCENE_KINDS, Question, ask
 from .render import render
 from .scene import Scene
 from .vocabulary import Split
-from .wording import Phrases, Wording
+from .wording import Wording
 
 Picture = Scene | Chart
 SHORT_KINDS = (*SCENE_KINDS, *CHART_KINDS)  # answered by a word or two
 LONG_KINDS = ("description", "chart_description")
 KINDS = (*SHORT_KINDS, *LONG_KINDS)
-PHRASES: Phrases = {
-    "request": (
-        "Describe the picture in detail.",
-        "Give a long description of the picture.",
-        "What does the picture show? Tell me everything.",
-        "Please describe all that you can see.",
-        "Write a detailed description of this image.",
-    ),
-}
 _OBJECTS = (2, 3, 3, 4, 4)  # of a scene that is described at length
 
 
@@ -100,7 +92,7 @@ def draw(picture: Picture, resolution: int = 128) -> np.ndarray:
 
 
 def score_long(text: str, picture: Picture) -> DescriptionScore:
-    """How true a description of the picture is."""
+    """Score of a description of the picture."""
     if isinstance(picture, Chart):
         return score_chart(text, picture)
     return score_description(text, picture)

@@ -1,4 +1,4 @@
-"""What can be said of a scene in words: where and how large things are, and what is behind them.
+"""Facts of a scene in words: place and size of its objects, and its background.
 
 Words of place and size have soft edges. A fact is *said* only where it is clear, and *holds* a
 little beyond, so that a reader who sees well is never called wrong.

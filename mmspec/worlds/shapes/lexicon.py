@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from . import chart_texts, descriptions, exchanges, questions
+from . import chart_texts, descriptions, questions
+from .phrases import CHARTS, QUESTION_PHRASES, REQUESTS, SCENES
 from .vocabulary import COLORS, RELATIONS, SHAPES
 from .wording import pieces, words_of
 
 
 def lexicon() -> list[str]:
     """The pieces in a fixed order: with the space in front of them, at the start, or both."""
-    rooms = (descriptions, questions, chart_texts)
-    found = words_of(exchanges.PHRASES)
-    for room in rooms:
-        found |= words_of(room.PHRASES)
+    found: set[str] = set()
+    for phrases in (REQUESTS, SCENES, QUESTION_PHRASES, CHARTS):
+        found |= words_of(phrases)
+    for room in (descriptions, questions, chart_texts):
         for word in room.WORDS:
             found |= {word, " " + word, word.capitalize(), " " + word.capitalize()}
     found |= {*COLORS, *SHAPES, *(relation.split()[0] for relation in RELATIONS), "yes", "no"}

@@ -1,4 +1,4 @@
-"""What every patch of a picture shows: ground truth for networks that learn to see."""
+"""Labels of the patches of a picture: ground truth for vision towers."""
 
 from __future__ import annotations
 

@@ -1,169 +1,18 @@
-"""The alternatives in which scenes are told and asked about."""
+"""The alternatives in which scenes and charts are told and asked about, from `phrases.json`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ...files import read_object
 from .vocabulary import SHAPES
 from .wording import Phrases
 
-PHRASES: Phrases = {
-    "picture": ("picture", "image", "scene", "photo"),
-    "objects": ("objects", "shapes", "figures", "things"),
-    "object": ("object", "shape", "figure", "thing"),
-    "opening_one": ("The {picture} shows {count}", "There is {count} in the {picture}"),
-    "opening": (
-        "The {picture} shows {count}",
-        "There are {count} in the {picture}",
-        "In this {picture} we see {count}",
-        "{count} can be seen in the {picture}",
-        "This is a {picture} of {count}",
-    ),
-    # objects
-    "circle": ("circle", "disc"),
-    "square": ("square", "box"),
-    "triangle": ("triangle",),
-    "star": ("star", "star shape"),
-    "cross": ("cross", "plus sign"),
-    "ring": ("ring", "hoop"),
-    "heart": ("heart", "heart shape"),
-    "crescent": ("crescent", "crescent moon"),
-    "small": ("small", "little", "tiny"),
-    "medium": ("medium-sized", "mid-sized"),
-    "large": ("large", "big", "huge"),
-    "sits": ("sits", "is", "lies", "stands", "appears"),
-    "we_see": ("there is", "we see", "you can see", "we find"),
-    "first": ("", "To begin with, ", "First, "),
-    "next": ("", "Then ", "Next, ", "Also, ", "In addition, "),
-    "placed": (
-        "{lead}{we_see} {thing} {place}",
-        "{thing} {sits} {place}",
-        "{place} {we_see} {thing}",
-        "{place} {sits} {thing}",
-        "{lead}{thing} can be seen {place}",
-        "{lead}{place} the {picture} has {thing}",
-    ),
-    "unplaced": (
-        "{lead}{we_see} {thing}",
-        "{thing} is there",
-        "{lead}{thing} can be seen",
-        "{lead}the {picture} has {thing}",
-    ),
-    # places
-    "left_top": ("in the top left corner", "at the upper left", "in the upper left part"),
-    "right_top": ("in the top right corner", "at the upper right", "in the upper right part"),
-    "left_bottom": ("in the bottom left corner", "at the lower left", "in the lower left part"),
-    "right_bottom": ("in the bottom right corner", "at the lower right", "in the lower right part"),
-    "centre_top": ("at the top centre", "in the middle of the upper edge"),
-    "centre_bottom": ("at the bottom centre", "in the middle of the lower edge"),
-    "left_middle": ("halfway up on the left side", "in the middle of the left edge"),
-    "right_middle": ("halfway up on the right side", "in the middle of the right edge"),
-    "centre_middle": ("in the very middle", "at the very centre", "right in the middle"),
-    "left_": ("on the left side", "towards the left", "on the left"),
-    "right_": ("on the right side", "towards the right", "on the right"),
-    "_top": ("near the top", "in the upper part", "at the top"),
-    "_bottom": ("near the bottom", "in the lower part", "at the bottom"),
-    # relations
-    "left_of": ("to the left of", "left of", "further left than"),
-    "right_of": ("to the right of", "right of", "further right than"),
-    "above": ("above", "higher up than", "over"),
-    "below": ("below", "lower down than", "under", "beneath"),
-    "relating": (
-        "{one} is {relation} {other}",
-        "{relation} {other} {sits} {one}",
-        "{one} {sits} {relation} {other}",
-        "You will find {one} {relation} {other}",
-        "{relation} {other} {we_see} {one}",
-    ),
-    "larger": ("larger than", "bigger than"),
-    "smaller": ("smaller than", "not as large as"),
-    "comparing": ("{one} is {comparison} {other}", "In size, {one} is {comparison} {other}"),
-    "largest": ("largest", "biggest"),
-    "smallest": ("smallest", "tiniest"),
-    "superlative": (
-        "The {extreme} of the {objects} is {one}",
-        "{one} is the {extreme} of the {objects}",
-    ),
-    "sized": ("{one} is {size}", "{one} looks {size}", "{one} appears {size}"),
-    "half": ("{one} is in the {side} half", "The {side} half of the {picture} holds {one}"),
-    "row": ("From {start} to {end} {we_see} {list}", "Read from {start} to {end}: {list}"),
-    # colours and counts
-    "alike": ("{number} of the {objects} are {value}", "{number} of them are {value}"),
-    "absent": (
-        "There is no {value} {here}",
-        "No {value} can be seen {here}",
-        "We see no {value} {here}",
-        "The {picture} has no {value}",
-    ),
-    "here": ("here", "anywhere", "in the {picture}"),
-    # background
-    "background": ("background", "backdrop", "ground"),
-    "cool": ("bluish grey", "cool grey"),
-    "warm": ("sandy", "beige", "warm grey"),
-    "neutral": ("neutral grey", "pure grey"),
-    "unnamed": ("greyish", "muted"),
-    "plain_adjective": ("plain", "smooth", "even"),
-    "stripes_adjective": ("striped", "lined"),
-    "checks_adjective": ("checkered", "checked"),
-    "dots_adjective": ("dotted", "spotted"),
-    "clouds_adjective": ("cloudy", "mottled"),
-    "behind": (
-        "The {background} is {tone} and {texture}",
-        "Behind them lies a {tone}, {texture} {background}",
-        "All this is on a {texture} {background} of a {tone} tone",
-        "The {background} looks {texture}, with a {tone} tone",
-    ),
-    "graded": (
-        "It grows {shade} towards the {side}",
-        "The {side} of the {background} is {shade}",
-        "Towards the {side} the {background} gets {shade}",
-    ),
-    "lighter": ("lighter", "brighter"),
-    "ending": ("That is all", "There is nothing else", "The rest of the {picture} is empty"),
-}
-
-QUESTION_PHRASES: Phrases = {
-    **{key: PHRASES[key] for key in (*SHAPES, "picture", "object", "objects", "larger", "smaller")},
-    "left_of": ("to the left of", "left of"),
-    "right_of": ("to the right of", "right of"),
-    "above": ("above",),
-    "below": ("below",),
-    "colour": ("colour", "color"),
-    "exists": (
-        "Is there {one} in the {picture}?",
-        "Can you see {one}?",
-        "Does the {picture} show {one}?",
-        "Is {one} visible?",
-    ),
-    "both": (
-        "Are there {one} and {other}?",
-        "Does the {picture} show both {one} and {other}?",
-        "Can you see {one} and {other}?",
-    ),
-    "how_many": (
-        "How many {what} are there?",
-        "How many {what} can you see?",
-        "Count the {what}.",
-        "What is the number of {what} in the {picture}?",
-    ),
-    "which_colour": (
-        "What {colour} is {one}?",
-        "Which {colour} does {one} have?",
-        "What is the {colour} of {one}?",
-    ),
-    "two_colours": (
-        "What {colour} is {one} and what {colour} is {other}?",
-        "Name the {colour} of {one} and the {colour} of {other}.",
-    ),
-    "where": (
-        "Where is {one} relative to {other}?",
-        "On which side of {other} is {one}?",
-        "Seen from {other}, where is {one}?",
-    ),
-    "which_shape": (
-        "Which shape is {what}?",
-        "What is the {what} {object}?",
-        "What shape does the {what} {object} have?",
-    ),
-    "which_beside": ("Which shape is {relation} {other}?", "What is {relation} {other}?"),
-    "is_so": ("Is {one} {what}?", "Is it true that {one} is {what}?"),
-    "number_is": ("Are there {number} {what}?", "Does the {picture} show {number} {what}?"),
-}
+_TABLES = read_object(Path(__file__).with_name("phrases.json"))
+SCENES, QUESTIONS, CHARTS, REQUESTS = (
+    {key: tuple(options) for key, options in _TABLES[name].items()}
+    for name in ("scenes", "questions", "charts", "requests")
+)
+_SHARED = (*SHAPES, "picture", "object", "objects", "larger", "smaller")
+PHRASES: Phrases = SCENES
+QUESTION_PHRASES: Phrases = {**{key: SCENES[key] for key in _SHARED}, **QUESTIONS}

@@ -120,16 +120,10 @@ def _draw_clauses(
 
     ca, cb = (colors[int(i)] for i in rng.permutation(len(colors))[:2])
     if task == "color_attr":
-        return [
-            {"class": a, "count": 1, "color": ca},
-            {"class": b, "count": 1, "color": cb},
-        ], []
+        return [{"class": a, "count": 1, "color": ca}, {"class": b, "count": 1, "color": cb}], []
 
     relation = _pick(rng, RELATIONS)
-    include = [
-        {"class": b, "count": 1},
-        {"class": a, "count": 1, "position": [relation, 0]},
-    ]
+    include = [{"class": b, "count": 1}, {"class": a, "count": 1, "position": [relation, 0]}]
     if rng.random() < 0.5:  # GenEval's position prompts name no colours; half of ours do
         include[0]["color"], include[1]["color"] = cb, ca
     return include, []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from .prompts import Prompt, sample_prompt
 from .vocabulary import COLORS, SHAPES, Split, Task, held_out_color
 
+T = TypeVar("T")
 TEXTURES = ("plain", "stripes", "checks", "dots", "clouds")
 # Low-chroma middle tones: none is near one of the ten object colours.
 BACKGROUNDS = (
@@ -69,6 +72,12 @@ def sample_scene(rng: np.random.Generator, prompt: Prompt, split: Split = "train
         for need, centre, size in zip(wanted, centres, sizes, strict=True)
     )
     return Scene(items, draw_background(rng))
+
+
+def in_turn(rng: np.random.Generator, kinds: Sequence[T], size: int) -> list[T]:
+    """`size` kinds that take turns from a random one on, so that a batch is balanced."""
+    first = int(rng.integers(len(kinds)))
+    return [kinds[(first + number) % len(kinds)] for number in range(size)]
 
 
 def sample(rng: np.random.Generator, task: Task, split: Split = "train") -> tuple[Prompt, Scene]:

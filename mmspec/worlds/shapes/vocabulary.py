@@ -5,19 +5,12 @@ Colours and task forms are GenEval's (Ghosh et al. 2023, section 3), so the same
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 Split = Literal["train", "held_out"]
 Task = Literal["single_object", "two_object", "counting", "colors", "position", "color_attr"]
 
-TASKS: tuple[Task, ...] = (
-    "single_object",
-    "two_object",
-    "counting",
-    "colors",
-    "position",
-    "color_attr",
-)
+TASKS: tuple[Task, ...] = get_args(Task)
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "heart", "crescent")
 PLURALS = {shape: shape + ("es" if shape == "cross" else "s") for shape in SHAPES}
 COLORS: dict[str, tuple[int, int, int]] = {

@@ -1,4 +1,4 @@
-"""What somebody who sees badly takes a picture for: a picture like it, with mistakes."""
+"""Pictures with mistakes, as a witness who sees badly would describe them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from .charts import HIGHEST, Chart, held_out_value
 from .exchanges import Picture
 from .mixed import shows_unseen
 from .scene import Item, Scene
-from .vocabulary import COLORS, SHAPES, Split
+from .vocabulary import COLORS, SHAPES
 
 _TRIES = 20
 
 
-def mistaken(
-    rng: np.random.Generator, picture: Picture, share: float, split: Split = "train"
-) -> Picture:
+def mistaken(rng: np.random.Generator, picture: Picture, share: float) -> Picture:
     """The picture with every colour, shape, place and value wrong with probability `share`.
 
-    With split "train" the mistakes make nothing that training never shows; where that can't be had
-    there are none.
+    The mistakes make nothing that training never shows; where that can't be had there are none.
     """
     for _ in range(_TRIES):
         if isinstance(picture, Chart):
             taken: Picture = _chart(rng, picture, share)
         else:
             taken = _scene(rng, picture, share)
-        if split == "held_out" or not _unseen(taken):
+        if not _unseen(taken):
             return taken
     return picture
 

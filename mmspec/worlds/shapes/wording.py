@@ -1,4 +1,4 @@
-"""Words drawn from alternatives, so that one fact is told in many ways, and what that is worth."""
+"""Words drawn from alternatives, so that one fact is told in many ways, and their entropy."""
 
 from __future__ import annotations
 

@@ -38,16 +38,9 @@ class LinearGaussian:
             share: how far up the variance lies between the schedule's bounds, in [0, 1]; a number
                 or one a coordinate `[C]`.
         """
-        kept, clean, current, low, high = (
-            table.to(spread)[:, None]
-            for table in (
-                schedule.alphas_bar,
-                schedule.clean,
-                schedule.current,
-                schedule.low,
-                schedule.high,
-            )
-        )
+        names = ("alphas_bar", "clean", "current", "low", "high")
+        tables = (getattr(schedule, name).to(spread)[:, None] for name in names)
+        kept, clean, current, low, high = tables
         # x_0 given x_t has the mean μ + slope (x_t − √ᾱ μ)
         slope = kept.sqrt() * spread**2 / (kept * spread**2 + 1 - kept)
         std = ((low + share * (high - low)) / 2).exp().expand_as(slope).clone()

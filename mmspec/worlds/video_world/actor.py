@@ -1,4 +1,4 @@
-"""All that is seen of the objects of one clause, and whether they move as they should."""
+"""Sightings of the objects of one clause, and whether they move as they should."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TURNING = 0.15  # sides between the edge and what may slow down and turn there
 
 @dataclass(frozen=True)
 class View:
-    """What the detector sees in a frame.
+    """Detections in a frame.
 
     Attributes:
         hits: the objects, boxes in sides of the picture.
@@ -52,7 +52,7 @@ class View:
 
 
 class Actor:
-    """What is seen of a role in a clip.
+    """Sightings and paths of a role in a clip.
 
     Attributes:
         seen: its sightings in each frame.

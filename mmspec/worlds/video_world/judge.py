@@ -1,4 +1,4 @@
-"""Is a clip what its prompt says? Judged by the shapes world's detector alone, frame by frame.
+"""Judge of clips: compares each frame with the prompt by the shapes world's detector alone.
 
 The judge shares nothing with any reward model, so it can tell what routing by a reward is worth.
 """
@@ -27,7 +27,7 @@ _MEET = 0.4  # of both extents: nearer across the motion, they overlap as they p
 
 @dataclass(frozen=True)
 class ClipScore:
-    """How well a clip fits its prompt; every number is between 0 and 1.
+    """Scores of a clip for its prompt; every number is between 0 and 1.
 
     Attributes:
         attributes: of each frame, `[T]`: the objects that are there in the right shape and colour,
@@ -70,7 +70,7 @@ def judge(frames: Array, prompt: ClipPrompt, first: int = 0, timing: Timing = TI
 
 
 def look(frames: Array) -> list[View]:
-    """What the detector sees in each frame.
+    """Detections in each frame.
 
     Args:
         frames: RGB `[T, H, W, 3]`, uint8, square.

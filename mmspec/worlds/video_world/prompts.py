@@ -75,7 +75,7 @@ def caption(include: list[dict[str, Any]]) -> str:
 
 
 def mirrored(prompt: ClipPrompt) -> ClipPrompt:
-    """What a clip of this prompt shows in a mirror, where left is right."""
+    """The prompt of the mirrored clip, where left is right."""
     include = [
         {**clause, "motion": OPPOSITE[clause["motion"]]}
         if clause["motion"] in ("left", "right")

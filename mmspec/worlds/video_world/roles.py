@@ -1,4 +1,4 @@
-"""What each clause of a clip's prompt asks of its objects."""
+"""Roles: the demands of each clause of a clip's prompt on its objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of the objects that a prompt names, frame by frame, from a detector alone.
+"""Sightings of the objects that a prompt names, frame by frame, from a detector alone.
 
 An object that crosses the picture's edge is in two pieces, and one that is passed may show in part:
 the detector then names a wrong shape or none. Of such pieces the colour counts, and those edges of

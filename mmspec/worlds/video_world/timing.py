@@ -1,4 +1,4 @@
-"""Which frames a block of latent frames is."""
+"""Timing of blocks: the frames that belong to a block of latent frames."""
 
 from __future__ import annotations
 

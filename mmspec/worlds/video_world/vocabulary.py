@@ -1,4 +1,4 @@
-"""Words of the clip world and the combinations of them that training never shows."""
+"""Words of the video world and the combinations of them that training never shows."""
 
 from __future__ import annotations
 
@@ -7,18 +7,8 @@ from typing import Literal, get_args
 from .timing import TIMING
 
 Kind = Literal[
-    "move",
-    "bounce",
-    "still",
-    "past",
-    "behind",
-    "in_front",
-    "cross",
-    "turn",
-    "move_turn",
-    "count",
+    "move", "bounce", "still", "past", "behind", "in_front", "cross", "turn", "move_turn", "count"
 ]
-
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # x to the right, y downwards
 DIRECTIONS: dict[str, tuple[int, int]] = {

@@ -8,7 +8,7 @@ from PIL import Image
 from processors import CPU, FAMILIES, PLACEHOLDER, processor
 
 from mmspec.errors import InputError
-from mmspec.models.transformers.prompt_inputs import asked, text_ids
+from mmspec.models.transformers.prompt_inputs import process_questions, text_ids
 
 PICTURES = [Image.new("RGB", size, "red") for size in ((20, 24), (40, 16))]
 
@@ -32,7 +32,7 @@ def own(made, pictures, question):
 def test_inputs_are_those_of_transformers(family, adds_start, start):
     made = processor(family, start, adds_start)
     wanted = own(made, PICTURES[:1], "what <s> is it?")
-    found = asked(made, [PICTURES[:1]], ["what <s> is it?"], CPU)
+    found = process_questions(made, [PICTURES[:1]], ["what <s> is it?"], CPU)
     assert found.keys() == wanted.keys()
     for name, value in found.items():
         assert torch.equal(value, torch.as_tensor(wanted[name])), name
@@ -47,9 +47,9 @@ def test_rows_of_a_batch_are_those_of_each_alone(family, start):
     mark = PLACEHOLDER.get(family, "<image>")
     asks = ["why?", f"what does {mark} mean, and {mark}?", "what is in both?"]
     seen = [[], PICTURES[:1], PICTURES]
-    found = asked(made, seen, asks, CPU)
+    found = process_questions(made, seen, asks, CPU)
     for row, (pictures, question) in enumerate(zip(seen, asks, strict=True)):
-        alone = asked(made, [pictures], [question], CPU)
+        alone = process_questions(made, [pictures], [question], CPU)
         real = found["attention_mask"][row].bool()
         assert torch.equal(found["input_ids"][row][real], alone["input_ids"][0])
         assert real.tolist() == sorted(real.tolist())  # padded on the left
@@ -66,11 +66,11 @@ def test_placeholders_in_a_question_are_text(family, shown):
     video = getattr(made, "video_token", None) or mark
     question = f"{mark}{mark} what does {mark} mean beside {video} ?"
     pictures = PICTURES[:shown]
-    found = asked(made, [pictures], [question], CPU)
+    found = process_questions(made, [pictures], [question], CPU)
     ids = found["input_ids"][0].tolist()
     assert made.tokenizer.decode(ids).endswith(f"{question}Assistant:")
     # as many placeholders as without them in the text, and letters otherwise
-    plain = asked(made, [pictures], ["what"], CPU)["input_ids"][0].tolist()
+    plain = process_questions(made, [pictures], ["what"], CPU)["input_ids"][0].tolist()
     for token in (mark, video):
         number = made.tokenizer.convert_tokens_to_ids(token)
         assert ids.count(number) == plain.count(number)
@@ -94,8 +94,10 @@ def test_placeholders_in_messages_are_text(family):
         ]
 
     said = messages(f"a {mark}", "b", f"{mark} c")
-    ids = asked(made, [PICTURES[:1]], [said], CPU)["input_ids"][0].tolist()
-    plain = asked(made, [PICTURES[:1]], [messages("a", "b", "c")], CPU)["input_ids"][0].tolist()
+    ids = process_questions(made, [PICTURES[:1]], [said], CPU)["input_ids"][0].tolist()
+    plain = process_questions(made, [PICTURES[:1]], [messages("a", "b", "c")], CPU)["input_ids"][
+        0
+    ].tolist()
     number = made.tokenizer.convert_tokens_to_ids(mark)
     assert ids.count(number) == plain.count(number)
     assert len(ids) - len(plain) == 2 * len(f" {mark}")  # a token a letter
@@ -115,21 +117,21 @@ def test_text_alone_has_no_placeholders():
 def test_without_a_token_to_spare():
     made = processor("llava", "<s>")
     with pytest.raises(InputError, match="leave <image> out of the text"):
-        asked(made, [[]], ["<image> <pad> </s>"], CPU)
+        process_questions(made, [[]], ["<image> <pad> </s>"], CPU)
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 def test_a_picture_that_is_refused_is_named_in_one_line(family):
     made, thin = processor(family), Image.new("RGB", (2000, 9))
     with pytest.raises(InputError, match=r"refuses a picture of 2000×9 pixels: .*aspect") as caught:
-        asked(made, [[thin]], ["what?"], CPU)
+        process_questions(made, [[thin]], ["what?"], CPU)
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="refuses question 2 of 3, pictures of 20×24, 2000×9 pix"):
-        asked(made, [[], [PICTURES[0], thin], []], ["a", "b", "c"], CPU)
+        process_questions(made, [[], [PICTURES[0], thin], []], ["a", "b", "c"], CPU)
 
 
 def test_a_processor_without_a_template():
     made = processor("llava")
     made.chat_template = None
     with pytest.raises(InputError, match="LlavaProcessor has no chat template"):
-        asked(made, [[]], ["a"], CPU)
+        process_questions(made, [[]], ["a"], CPU)

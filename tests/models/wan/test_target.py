@@ -98,7 +98,7 @@ class Work:
             self.rewards.append([b.rewards for b in target.emitted])
             return False
 
-        run(engine, rows, blocks, self.stats, keep, first=first, held=1)
+        run(engine, rows, blocks, self.stats, keep, first=first, window=1)
         return self
 
     @property

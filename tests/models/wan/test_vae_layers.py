@@ -13,7 +13,7 @@ from mmspec.models.wan.vae import decode_block
 from mmspec.models.wan.vae_layers import _normalized, quick_layers
 
 
-def swapped(part: nn.Module) -> int:
+def patched(part: nn.Module) -> int:
     names = ("forward", "_conv_forward")
     return sum(name in vars(module) for module in part.modules() for name in names)
 
@@ -30,7 +30,7 @@ def test_outputs_and_gradients_are_the_library_s(learned):
         with torch.set_grad_enabled(learned):
             if quick:
                 with quick_layers(vae.decoder):
-                    assert swapped(vae.decoder) > 0
+                    assert patched(vae.decoder) > 0
                     out = vae.decode(given).sample
             else:
                 out = vae.decode(given).sample
@@ -38,7 +38,7 @@ def test_outputs_and_gradients_are_the_library_s(learned):
             out.square().sum().backward()
         found.append((out.detach(), given.grad))
     (truth, slope), (own, own_slope), (out, quick_slope) = found
-    assert swapped(vae) == 0
+    assert patched(vae) == 0
     assert truth.abs().max() > 0.1
     assert far(own, truth) < 1e-4
     assert far(out, truth) < 4 * far(own, truth)
@@ -55,7 +55,7 @@ def test_elsewhere_the_layers_are_the_library_s(to):
     """In other precision, or on another device, where what is quick here takes longer."""
     vae = tiny_vae().float().to(to)
     with torch.no_grad(), quick_layers(vae):
-        assert swapped(vae) == 0
+        assert patched(vae) == 0
 
 
 @torch.no_grad()
@@ -81,7 +81,7 @@ def test_an_error_leaves_the_layers_as_they_were():
     vae = tiny_vae().float()
     with pytest.raises(KeyError), quick_layers(vae):
         raise KeyError
-    assert swapped(vae) == 0
+    assert patched(vae) == 0
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch lacks oneDNN")

@@ -1,4 +1,4 @@
-"""The recipe of EAGLE's head, in miniature: its lessons, its loss against a slow twin, its card."""
+"""The recipe of EAGLE's head, in miniature: its examples, loss against a slow twin, card."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mmspec.models.loading import load_model
 from mmspec.models.text_encoder import encode_captions
 from mmspec.train import recipes
 from mmspec.train.batches import scene_batch
-from mmspec.train.image import distillation_data as lessons
+from mmspec.train.image import distillation_data as examples
 from mmspec.train.image import eagle_head as image_head
 from mmspec.train.image.eagle_head import EagleRecipe
 from mmspec.train.trainer import TrainConfig
@@ -33,7 +33,7 @@ def folder(tiny_folder, tmp_path_factory):
 
 @pytest.fixture
 def recipe(folder, tmp_path, monkeypatch) -> EagleRecipe:
-    monkeypatch.setattr(lessons, "HELD_OUT", 2)
+    monkeypatch.setattr(examples, "HELD_OUT", 2)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         made = EagleRecipe(TrainConfig(tmp_path, 100, 3), folder)
@@ -45,10 +45,10 @@ def recipe(folder, tmp_path, monkeypatch) -> EagleRecipe:
 @torch.no_grad()
 def test_lesson_is_what_the_target_says(recipe):
     captions, pixels = scene_batch(np.random.default_rng([0, 5]), 3, 32)
-    lesson, target = recipe.lesson_number(5), recipe.teacher
-    features, mask = encode_captions(recipe.words, recipe.text_encoder, captions, 16)
+    example, target = recipe.example_number(5), recipe.teacher
+    features, mask = encode_captions(recipe.tokenizer, recipe.text_encoder, captions, 16)
     tokens = recipe.vq.encode(pixels)
-    assert torch.equal(lesson.tokens, tokens)
+    assert torch.equal(example.tokens, tokens)
     both = []
     for rows, caption in enumerate(
         (features, target.cls_embedding.uncond_embedding.expand_as(features))
@@ -61,11 +61,11 @@ def test_lesson_is_what_the_target_says(recipe):
         hook.remove()
         states = seen[0] / (seen[0].square().mean(-1, keepdim=True) + 1e-5).sqrt()
         states[:, :16][~mask] = 0
-        assert torch.allclose(lesson.hidden.chunk(2)[rows].float(), states, atol=4e-3)  # halves
+        assert torch.allclose(example.hidden.chunk(2)[rows].float(), states, atol=4e-3)  # halves
     law = (both[1] + 2 * (both[0] - both[1])).softmax(-1)
-    kept = law.gather(-1, lesson.ids.long())
-    assert lesson.probs.shape == (3, 16, 100)
-    assert torch.allclose(lesson.probs.float(), kept / kept.sum(-1, keepdim=True), atol=1e-3)
+    kept = law.gather(-1, example.ids.long())
+    assert example.probs.shape == (3, 16, 100)
+    assert torch.allclose(example.probs.float(), kept / kept.sum(-1, keepdim=True), atol=1e-3)
     assert float(kept.sum(-1).min()) > float(law.topk(99).values.sum(-1).min())
 
 
@@ -75,8 +75,8 @@ def test_loss_is_that_of_every_level(recipe, monkeypatch):
     rng = np.random.default_rng(0)
     with torch.no_grad():
         loss, metrics = recipe.loss(5, rng, 0)
-        lesson, expected = recipe.lesson_number(5), 0.0
-        for level, hidden in enumerate(recipe.drafted(recipe.head, lesson, 3)):
+        example, expected = recipe.example_number(5), 0.0
+        for level, hidden in enumerate(recipe.drafted(recipe.model, example, 3)):
             count = 16 - level
             assert hidden.shape == (6, count, 32)
             logits = recipe.teacher.output(hidden * recipe.teacher.norm.weight)
@@ -85,10 +85,10 @@ def test_loss_is_that_of_every_level(recipe, monkeypatch):
             for row in range(3):
                 for n in range(count):
                     p = torch.zeros(128)
-                    p[lesson.ids[row, level + n].long()] = lesson.probs[row, level + n].float()
+                    p[example.ids[row, level + n].long()] = example.probs[row, level + n].float()
                     overlap += float(torch.minimum(p, q[row, n]).sum()) / (3 * count)
                     cross -= float((p * q[row, n].log()).sum()) / (3 * count)
-            gap = (hidden - lesson.hidden[:, 15 + level :].float()).abs()
+            gap = (hidden - example.hidden[:, 15 + level :].float()).abs()
             smooth = torch.where(gap < 1, 0.5 * gap**2, gap - 0.5).mean()
             expected += 1 - overlap + cross + float(smooth)
             assert metrics[f"acceptance_{level + 1}"] == pytest.approx(overlap, abs=1e-4)
@@ -97,19 +97,19 @@ def test_loss_is_that_of_every_level(recipe, monkeypatch):
 
 @torch.no_grad()
 def test_first_level_stands_on_the_targets_states(recipe):
-    lesson = recipe.lesson_number(1)
-    (hidden,) = recipe.drafted(recipe.head, lesson, 1)
-    prefix, mask = recipe.condition(recipe.teacher, lesson)
+    example = recipe.example_number(1)
+    (hidden,) = recipe.drafted(recipe.model, example, 1)
+    prefix, mask = recipe.condition(recipe.teacher, example)
     row = 4  # a row without a caption
-    embedded = torch.cat([prefix[row], recipe.teacher.tok_embeddings(lesson.tokens[row - 3, :-1])])[
-        None
-    ]
-    before = F.pad(lesson.hidden[row, :-1].float(), (0, 0, 1, 0))[None]
+    embedded = torch.cat(
+        [prefix[row], recipe.teacher.tok_embeddings(example.tokens[row - 3, :-1])]
+    )[None]
+    before = F.pad(example.hidden[row, :-1].float(), (0, 0, 1, 0))[None]
     allowed = torch.ones(31, 31).tril().bool()
     allowed[:, :16] &= mask[row]
     allowed |= torch.eye(31).bool()
     added = torch.zeros(31, 31).masked_fill(~allowed, -torch.inf)[None, None]
-    (wanted,) = recipe.head(embedded, before, recipe.teacher.rotary()[:31], added)
+    (wanted,) = recipe.model(embedded, before, recipe.teacher.rotary()[:31], added)
     assert torch.allclose(hidden[row], wanted[0, 15:], atol=1e-5)
 
 
@@ -128,7 +128,7 @@ def test_gradient_reaches_every_weight_and_no_other(recipe):
 
 def test_recipe_from_the_command_line(folder, capsys, monkeypatch):
     """Trained, stopped, resumed: the finished head is a component with a card."""
-    monkeypatch.setattr(lessons, "HELD_OUT", 2)
+    monkeypatch.setattr(examples, "HELD_OUT", 2)
     before = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
     for steps in (2, 3):
         (record,) = recipes.train("image-head", folder, steps=steps, batch_size=2)

@@ -21,8 +21,9 @@ from mmspec.models.llamagen.spatial_heads import (
 )
 from mmspec.models.loading import load_model
 from mmspec.train import recipes
+from mmspec.train.batches import scene_batch
 from mmspec.train.image import spatial_heads as image_spatial
-from mmspec.train.image.distillation_data import recent_lesson
+from mmspec.train.image.distillation_data import recent_batch
 from mmspec.train.image.spatial_heads import ImageSpatialRecipe
 from mmspec.train.trainer import TrainConfig, Trainer
 
@@ -45,58 +46,58 @@ def recipe(folder, tmp_path) -> ImageSpatialRecipe:
 
 
 def scenes(recipe, size: int = 3):
-    return recipe._scenes(np.random.default_rng(0), size)
+    return scene_batch(np.random.default_rng(0), size, recipe.resolution)
 
 
 def test_a_lesson_is_what_the_pipeline_says(recipe, folder):
     captions, pixels = scenes(recipe)
-    lesson = recipe.lesson(captions, pixels)
+    example = recipe.example(captions, pixels)
     pipe = ImagePipeline.from_pretrained(folder)
     with torch.inference_mode():
         tokens = pipe.vq_model.encode(pixels)
         laws = pipe.token_laws(captions, tokens)
-    assert torch.equal(lesson.tokens, tokens)
-    kept = laws.gather(-1, lesson.ids.long())
-    assert torch.allclose(lesson.probs.float(), kept, atol=2e-3)
+    assert torch.equal(example.tokens, tokens)
+    kept = laws.gather(-1, example.ids.long())
+    assert torch.allclose(example.probs.float(), kept, atol=2e-3)
     assert torch.allclose(kept.sum(-1), torch.ones(()), atol=1e-5)
     # the hidden states are those that the laws are made from
-    states = guided_states(lesson.hidden.float(), recipe.scale)[..., recipe.target.config.dim :]
+    states = guided_states(example.hidden.float(), recipe.scale)[..., recipe.teacher.config.dim :]
     again = recipe.warp(recipe.decoder.logits(states))
     assert torch.allclose(again, laws, atol=5e-3)
 
 
 def test_stale_states_are_of_other_tokens(recipe):
-    lesson = recipe.lesson(*scenes(recipe))
-    assert torch.equal(lesson.stale[:, 0], lesson.hidden[:, 0])  # nothing stands in front
-    differ = (lesson.stale != lesson.hidden).any(-1)
+    example = recipe.example(*scenes(recipe))
+    assert torch.equal(example.stale[:, 0], example.hidden[:, 0])  # nothing stands in front
+    differ = (example.stale != example.hidden).any(-1)
     assert differ[:, 8:].float().mean() > 0.9
-    plain = recipe.lesson(*scenes(recipe), with_stale=False)
+    plain = recipe.example(*scenes(recipe), with_stale=False)
     assert plain.stale is plain.hidden
-    assert torch.equal(plain.hidden, lesson.hidden)
+    assert torch.equal(plain.hidden, example.hidden)
 
 
 @pytest.mark.parametrize("shown", ["fresh", "unseen"])
 def test_drafting_reads_what_training_reads(recipe, shown):
     """The training pass over whole grids against `SpatialDecoder`, to float32 rounding."""
-    lesson = recipe.lesson(*scenes(recipe))
+    example = recipe.example(*scenes(recipe))
     heads = recipe.model.eval()
     with torch.no_grad():
         for weight in heads.parameters():
             weight.normal_(std=0.2, generator=torch.Generator().manual_seed(weight.numel()))
-        expected = recipe.logits(heads, lesson, None, shown)
+        expected = recipe.logits(heads, example, None, shown)
         fast = SpatialDecoder(heads, recipe.decoder)
-        rows, cells = lesson.tokens.shape
-        states = guided_states(lesson.hidden.float(), recipe.scale)
+        rows, cells = example.tokens.shape
+        states = guided_states(example.hidden.float(), recipe.scale)
         seen = torch.full((rows, cells), shown == "fresh")
         positions = torch.arange(cells).expand(rows, -1)
         index, exist = places_above(positions, recipe.row, fast.reach)
-        summary = fast.summary(guided_states(lesson.summary.float(), recipe.scale)[:, 0])
-        below, skip = fast.look_below(states, seen, lesson.tokens, index, exist, summary)
+        summary = fast.summary(guided_states(example.summary.float(), recipe.scale)[:, 0])
+        below, skip = fast.look_below(states, seen, example.tokens, index, exist, summary)
         vocab = len(fast.embeddings)
         for place in range(cells):
             column = place % recipe.row
             left = [
-                lesson.tokens[:, place - 1 - k] if column > k else torch.full((rows,), vocab)
+                example.tokens[:, place - 1 - k] if column > k else torch.full((rows,), vocab)
                 for k in range(fast.left)
             ]
             logits = fast.logits(below[:, place], skip[:, place], left)
@@ -105,39 +106,39 @@ def test_drafting_reads_what_training_reads(recipe, shown):
 
 def test_what_a_cell_may_read(recipe):
     """Tokens that come later in raster order, or lie out of reach, change nothing."""
-    lesson = recipe.lesson(*scenes(recipe, 1))
+    example = recipe.example(*scenes(recipe, 1))
     heads, row, place = recipe.model.eval(), recipe.row, 9  # third row, second column of 4
     read = {place - 1, *range(place - row - 1, place - row + 3)}
 
     def logits(changed: int):
-        tokens = lesson.tokens.clone()
+        tokens = example.tokens.clone()
         tokens[:, changed] = (tokens[:, changed] + 1) % 128
-        return recipe.logits(heads, replace(lesson, tokens=tokens))[0, place]
+        return recipe.logits(heads, replace(example, tokens=tokens))[0, place]
 
     with torch.no_grad():
-        before = recipe.logits(heads, lesson)[0, place]
+        before = recipe.logits(heads, example)[0, place]
         changing = {n for n in range(row * row) if not torch.equal(logits(n), before)}
     assert changing == read
 
 
 def test_gradient_reaches_every_weight(recipe):
-    lesson = recipe.lesson(*scenes(recipe))
+    example = recipe.example(*scenes(recipe))
     model = recipe.model.train()
     for logits in (
-        recipe.logits(model, lesson, np.random.default_rng(3)),
-        recipe.logits(model, lesson, None, "unseen"),
+        recipe.logits(model, example, np.random.default_rng(3)),
+        recipe.logits(model, example, None, "unseen"),
     ):
-        F.cross_entropy(logits.flatten(0, 1), lesson.tokens.flatten()).backward()
+        F.cross_entropy(logits.flatten(0, 1), example.tokens.flatten()).backward()
     for name, weight in recipe.model.named_parameters():
         assert weight.grad is not None, name
         assert weight.grad.abs().sum() > 0, name
-    assert all(weight.grad is None for weight in recipe.target.parameters())
+    assert all(weight.grad is None for weight in recipe.teacher.parameters())
 
 
 def test_lessons_are_new_now_and_then_and_recent():
     pool, uses = image_spatial.POOL, image_spatial.USES
     rngs = (np.random.default_rng([1, step]) for step in range(2000))
-    drawn = [recent_lesson(pool, uses, rng, step) for step, rng in enumerate(rngs)]
+    drawn = [recent_batch(pool, uses, rng, step) for step, rng in enumerate(rngs)]
     new = drawn[::uses]
     assert new == list(range(len(new)))
     for step, number in enumerate(drawn):
@@ -149,7 +150,7 @@ def test_only_recent_lessons_are_kept(recipe, monkeypatch):
     monkeypatch.setattr(image_spatial, "POOL", 2)
     for batch in range(4):
         recipe.loss(batch, np.random.default_rng(0), 0)
-    assert sorted(recipe._lessons) == [2, 3]
+    assert sorted(recipe._examples) == [2, 3]
 
 
 def test_training_raises_acceptance(recipe):

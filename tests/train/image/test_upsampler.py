@@ -39,7 +39,7 @@ def recipe(folder, tmp_path, monkeypatch):
 
 
 def test_a_lesson_is_one_scene_at_two_sizes(recipe):
-    small, large = recipe.lesson([0, 7], 3, "train")
+    small, large = recipe.example([0, 7], 3, "train")
     for side, tokens in ((64, small), (128, large)):
         pixels = scene_batch(np.random.default_rng([0, 7]), 3, side)[1]
         assert torch.equal(tokens, recipe.vq.encode(pixels))
@@ -92,7 +92,7 @@ def test_figures(recipe, monkeypatch):
     figures = recipe.evaluate(recipe.model)
     for name in ("", "_damaged"):
         assert figures[f"held_out_top1{name}"] <= figures[f"held_out_top20_pooled{name}"] <= 1
-    large = recipe.lesson([0, 10**6], 4, "held_out")[1]
+    large = recipe.example([0, 10**6], 4, "held_out")[1]
 
     class Oracle:
         def __init__(self, *_):

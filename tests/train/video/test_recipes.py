@@ -24,7 +24,7 @@ from mmspec.models.wan.transformer import WanTransformer
 from mmspec.models.wan.vae import decode_block, encode_block, posterior_block
 from mmspec.rewards.router import RouterReward
 from mmspec.train import recipes
-from mmspec.train.feature_cache import home, keep
+from mmspec.train.feature_cache import cache_folder, write_cached
 from mmspec.train.tokenizers import PREFIX, clip_tokenizer
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.video import (
@@ -37,7 +37,7 @@ from mmspec.train.video import (
     router as video_router,
 )
 from mmspec.train.video.batches import clip_batch
-from mmspec.train.video.clip_latents import ClipBatch, draw_kept, latents_of
+from mmspec.train.video.clip_latents import ClipBatch, draw_cached, latents_of
 from mmspec.worlds.video_world import KINDS, render_clip, sample, sample_prompt
 from mmspec.worlds.video_world.prompts import mirrored, unseen
 from mmspec.worlds.video_world.timing import TIMING
@@ -190,7 +190,7 @@ def by_hand(recipe, captions, seed):
     clips = [torch.zeros(1, 0, *shape[3:]) for _ in captions]
     caches = []
     for caption in captions:
-        both = [encode_prompt(recipe.words, recipe.encoder, c, PREFIX) for c in (caption, "")]
+        both = [encode_prompt(recipe.tokenizer, recipe.encoder, c, PREFIX) for c in (caption, "")]
         text = nn.utils.rnn.pad_sequence(both, batch_first=True)
         rows_of = [1 + FewStepSampler.usual(m).guided for m in recipe.makers]
         assert rows_of == [1, 2]  # the drafter's, and the target's under guidance
@@ -255,7 +255,7 @@ def test_a_router_is_asked_as_in_use(trained, tiny, tmp_path):
     captions = drawn_captions(2, np.random.default_rng(0))
     drafts = list(recipe.drafts(captions, np.random.default_rng(1)))
     model = recipe.model.eval()
-    reward = RouterReward(model, recipe.words)
+    reward = RouterReward(model, recipe.tokenizer)
     with torch.no_grad():
         guesses = recipe._guess(model, captions, drafts)
     for block, guess in zip(drafts, guesses, strict=True):
@@ -268,7 +268,7 @@ def test_a_router_is_asked_as_in_use(trained, tiny, tmp_path):
 def test_drafts_are_kept_and_come_again(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(video_router, "KEPT", 2)
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
-    recipe.draw = partial(video_router.draw_kept_drafts, tmp_path / "drafts", 0, 2)
+    recipe.draw = partial(video_router.draw_cached_drafts, tmp_path / "drafts", 0, 2)
     rng = np.random.default_rng(0)
     first, other = recipe.draw(rng, 0), recipe.draw(rng, 1)
     assert first.drafts is other.drafts is None
@@ -288,13 +288,13 @@ def test_drafts_are_kept_and_come_again(trained, tmp_path, monkeypatch):
 @torch.no_grad()
 def test_half_of_the_kept_clips_come_in_a_mirror(tmp_path):
     """But for what training would show only so: left and right of a held-out pass."""
-    draw = partial(video_router.draw_kept_drafts, tmp_path, 0, len(KINDS))
+    draw = partial(video_router.draw_cached_drafts, tmp_path, 0, len(KINDS))
     turned, barred = [], 0
     for step in range(20):
         first = draw(np.random.default_rng(step), step)
         pictures = torch.randint(256, (len(KINDS), 3, 8, 8), dtype=torch.uint8)
         kept = [(pictures, pictures[:, None], torch.arange(float(len(KINDS)))[:, None])]
-        keep(first.file, kept)
+        write_cached(first.file, kept)
         again = draw(np.random.default_rng(step), step)
         (block,) = again.drafts
         assert torch.equal(block.decibels, kept[0][2])
@@ -369,7 +369,7 @@ def test_a_drafter_goes_on_from_its_own_blocks_from_the_first_step(
     monkeypatch.setattr(video_model, "TURNS_DRAFTED", (1,))
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 100, 2), trained[0], name)
     batch, drawn, own = recipe.draw(np.random.default_rng(0), 0), [], []
-    monkeypatch.setattr(video_model, "draw_kept", lambda *given: drawn.append(given[2]))
+    monkeypatch.setattr(video_model, "draw_cached", lambda *given: drawn.append(given[2]))
     for step in (0, 1):
         recipe.draw(np.random.default_rng(0), step)
     assert drawn == numbers
@@ -392,7 +392,7 @@ def test_captions_together_are_what_they_are_alone(trained, tiny, tmp_path):
         together, none = recipe._features(recipe.model.eval(), captions)
         assert torch.allclose(none, together[2:].expand_as(together), atol=1e-5)
         for row, caption in zip(together, captions, strict=True):
-            alone = encode_prompt(recipe.words, recipe.model.text_encoder, caption, PREFIX)
+            alone = encode_prompt(recipe.tokenizer, recipe.model.text_encoder, caption, PREFIX)
             assert torch.allclose(row[: len(alone)], alone, atol=1e-5)
             assert not row[len(alone) :].any()
 
@@ -528,18 +528,18 @@ def test_a_drafter_s_loss_is_what_it_lacks_of_that(trained, tiny, tmp_path, monk
 def test_latents_are_kept_and_come_again(trained, tmp_path, monkeypatch):
     vae = load_model(AutoencoderKLWan, trained[0] / "vae")
     asked = dict(seed=3, number=1, size=2, frames=9, resolution=64)
-    first = draw_kept(tmp_path / "latents", **asked)
+    first = draw_cached(tmp_path / "latents", **asked)
     made = latents_of(vae, first, "cpu")
     assert torch.equal(made, encode_block(vae, first.frames)[0])
     monkeypatch.setattr("mmspec.train.video.clip_latents.clip_batch", None)  # nothing is rendered
-    again = draw_kept(tmp_path / "latents", **asked)
+    again = draw_cached(tmp_path / "latents", **asked)
     assert (again.captions, again.frames) == (first.captions, None)
     assert torch.allclose(latents_of(None, again, "cpu"), made, atol=1e-2)
     monkeypatch.undo()
-    other = draw_kept(tmp_path / "latents", **{**asked, "number": 2})
+    other = draw_cached(tmp_path / "latents", **{**asked, "number": 2})
     assert other.captions != first.captions
     again.file.write_bytes(again.file.read_bytes()[:100])  # cut short
-    assert torch.equal(draw_kept(tmp_path / "latents", **asked).frames, first.frames)
+    assert torch.equal(draw_cached(tmp_path / "latents", **asked).frames, first.frames)
 
 
 def test_latents_of_another_autoencoder_are_not_taken(tmp_path):
@@ -547,7 +547,7 @@ def test_latents_of_another_autoencoder_are_not_taken(tmp_path):
     for text in ("one", "other"):
         (tmp_path / "vae").mkdir(exist_ok=True)
         (tmp_path / "vae" / "weights.safetensors").write_text(text)
-        positions.add(home(tmp_path, "latents", ["vae"]))
+        positions.add(cache_folder(tmp_path, "latents", ["vae"]))
     assert len(positions) == 2
 
 

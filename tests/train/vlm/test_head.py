@@ -1,4 +1,4 @@
-"""The recipe of draft heads: what a lesson holds, curricula, short runs of every method, data."""
+"""The recipe of draft heads: what an example holds, curricula, short runs of every method, data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mmspec.errors import InputError
 from mmspec.methods import parts
 from mmspec.models.heads.columns import Images
 from mmspec.models.heads.loading import head_class, load_head
-from mmspec.models.transformers.prompt_inputs import asked
+from mmspec.models.transformers.prompt_inputs import process_questions
 from mmspec.models.transformers.vlm_folder import load_vlm
 from mmspec.train import recipes
 from mmspec.train.tokenizers import exchange_tokenizer
@@ -93,27 +93,27 @@ def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
     teacher = Teacher(model, processor, NEW)
     teacher.ends = tuple(range(0, model.config.text_config.vocab_size, 8))
     questions = ShapesPrompts(32).draw(np.random.default_rng(3), 6)
-    lessons = teacher.lessons(questions, [10, 11, 12, 13, 14, 15], 4, seen)
-    assert [len(lesson.mask) for lesson in lessons] == [4, 2]
-    assert all((lesson.images is not None) == seen for lesson in lessons)
-    assert all(lesson.mask.any(0).all() for lesson in lessons)
+    examples = teacher.examples(questions, [10, 11, 12, 13, 14, 15], 4, seen)
+    assert [len(example.mask) for example in examples] == [4, 2]
+    assert all((example.images is not None) == seen for example in examples)
+    assert all(example.mask.any(0).all() for example in examples)
     greedy, lengths = [], set()
     for number in range(6):
-        lesson, row = lessons[number // 4], number % 4
+        example, row = examples[number // 4], number % 4
         pictures = [[questions.pictures[number]] if seen else []]
-        inputs = asked(processor, pictures, questions.texts[number : number + 1], model)
-        own, prompt = lesson.mask[row], inputs["input_ids"].shape[1]
-        assert int((own & ~lesson.answer[row]).sum()) == prompt
+        inputs = process_questions(processor, pictures, questions.texts[number : number + 1], model)
+        own, prompt = example.mask[row], inputs["input_ids"].shape[1]
+        assert int((own & ~example.answer[row]).sum()) == prompt
         if seen:
             (span,) = (inputs["input_ids"][0] == model.config.image_token_id).nonzero().T.tolist()
-            place = lesson.images.place[:, lesson.images.place[0] == row]
+            place = example.images.place[:, example.images.place[0] == row]
             pads = int((~own).long().cumprod(0).sum())
             assert (place[1] - pads).tolist() == span
-        length = int(lesson.answer[row].sum())
+        length = int(example.answer[row].sum())
         answer = torch.stack(
             [
                 (model.get_input_embeddings().weight - x).abs().sum(1).argmin()
-                for x in lesson.embedded[row, lesson.answer[row]]
+                for x in example.embedded[row, example.answer[row]]
             ]
         )
         lengths.add(length)
@@ -125,7 +125,7 @@ def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
         with torch.no_grad():
             out = model(input_ids=ids, **pixels, output_hidden_states=True)
         # the hidden state behind the last token is nobody's to draft from
-        states = lesson.features[row, own][:-1]
+        states = example.features[row, own][:-1]
         assert torch.allclose(states, out.hidden_states[-1][0, :-1], atol=1e-4)
         assert torch.allclose(teacher._logits(states), out.logits[0, :-1], atol=1e-4)
         greedy.append(torch.equal(out.logits[0, prompt - 1 : -1].argmax(-1), answer))
@@ -140,10 +140,10 @@ def test_drawn_answers_follow_the_law(folder):
     teacher = Teacher(model, processor, 1)
     one = ShapesPrompts(32).draw(np.random.default_rng(3), 1)
     many = vlm_prompts.Questions(one.pictures * 400, one.texts * 400)
-    (lesson,) = teacher.lessons(many, list(range(1, 800, 2)), 400)
-    law = teacher._logits(lesson.features[0, lesson.mask.shape[1] - 2]).softmax(-1)
+    (example,) = teacher.examples(many, list(range(1, 800, 2)), 400)
+    law = teacher._logits(example.features[0, example.mask.shape[1] - 2]).softmax(-1)
     table = model.get_input_embeddings().weight
-    drawn = torch.cdist(lesson.embedded[:, -1], table).argmin(1)
+    drawn = torch.cdist(example.embedded[:, -1], table).argmin(1)
     top = law.topk(3)
     for p, token in zip(top.values.tolist(), top.indices.tolist(), strict=True):
         share = float((drawn == token).float().mean())
@@ -152,13 +152,13 @@ def test_drawn_answers_follow_the_law(folder):
 
 def test_lessons_depend_on_their_number_alone(build):
     first, second = build("eagle"), build("eagle")
-    before = first.lesson(0)
-    mine, theirs = first.lesson(5), second.lesson(5)
+    before = first.example(0)
+    mine, theirs = first.example(5), second.example(5)
     for name in ("embedded", "features", "mask", "answer"):
         assert torch.equal(getattr(mine, name), getattr(theirs, name))
-    for other in (before, first.lesson(4)):
+    for other in (before, first.example(4)):
         assert not torch.equal(mine.embedded[0, -NEW:], other.embedded[0, -NEW:])
-    assert {number for number, _ in first._lessons} == {4, 5, 6, 7}  # the pool is bounded
+    assert {number for number, _ in first._examples} == {4, 5, 6, 7}  # the pool is bounded
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -287,12 +287,12 @@ def test_levels_take_turns():
 
 
 def test_the_trainer_tells_how_far_it_is(build, monkeypatch):
-    """MSD's lessons are text alone up to the middle of the run."""
+    """MSD's examples are text alone up to the middle of the run."""
     recipe = build("msd", steps=8)
     shown = []
-    lesson = recipe.lesson
+    example = recipe.example
     monkeypatch.setattr(
-        recipe, "lesson", lambda number, seen: shown.append(seen) or lesson(number, seen)
+        recipe, "example", lambda number, seen: shown.append(seen) or example(number, seen)
     )
     monkeypatch.setattr(recipe, "export", lambda model, record: None)
     with torch.random.fork_rng():

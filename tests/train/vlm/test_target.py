@@ -24,10 +24,10 @@ from mmspec.train.vlm.data import (
     CHARTS,
     SHORT_WEIGHT,
     VERDICT,
-    draw_lessons,
+    draw_examples,
     hearsay,
     pack,
-    sample_lesson,
+    sample_example,
 )
 from mmspec.train.vlm.target import VlmTargetRecipe, answer_all, build_processor, token_losses
 from mmspec.train.vlm.tower import VlmTowerRecipe
@@ -104,13 +104,13 @@ def test_chat_template():
     assert ids[-1] == words.assistant_token_id
 
 
-# --- lessons ----------------------------------------------------------------------------------
+# --- examples ---------------------------------------------------------------------------------
 
 
 def test_lessons_are_the_same_for_the_same_step():
     words = exchange_tokenizer()
     one, other = (
-        draw_lessons(words, 3, 36, 9, CHARTS, np.random.default_rng(4), 0) for _ in range(2)
+        draw_examples(words, 3, 36, 9, CHARTS, np.random.default_rng(4), 0) for _ in range(2)
     )
     assert all(
         torch.equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True)
@@ -121,7 +121,7 @@ def test_lessons_are_the_same_for_the_same_step():
 
 def test_lessons_hold_every_kind():
     rng = np.random.default_rng(0)
-    said = [exchange for _ in range(150) for exchange in sample_lesson(rng)[1]]
+    said = [exchange for _ in range(150) for exchange in sample_example(rng)[1]]
     assert {exchange.kind for exchange in said} == set(KINDS)
     long = sum(exchange.kind in LONG_KINDS for exchange in said)
     assert 0.1 < long / len(said) < 0.25
@@ -140,12 +140,12 @@ def test_a_packed_row_is_its_questions_one_by_one(verdict):
             weight.mul_(4 if weight.ndim == 2 else 1)
     processor = build_processor(words)
     rng = np.random.default_rng(3)
-    drawn = [sample_lesson(rng) for _ in range(2)]
+    drawn = [sample_example(rng) for _ in range(2)]
     rows = [(draw(picture, 36), said) for picture, said in drawn]
     heard = [hearsay(rng, picture) if verdict else "" for picture, _ in drawn]
-    lessons = pack(words, rows, model.config.image_seq_length, heard)
+    examples = pack(words, rows, model.config.image_seq_length, heard)
     with torch.no_grad():
-        losses, weights = token_losses(model, lessons)
+        losses, weights = token_losses(model, examples)
     expected, expected_weights = [], []
     for (picture, said), before in zip(rows, heard, strict=True):
         paths = before.split("\n")[:-1]
@@ -180,9 +180,9 @@ def test_a_packed_row_is_its_questions_one_by_one(verdict):
 def test_experts_learn_their_subject():
     words, rng = exchange_tokenizer(), np.random.default_rng(0)
     for charts in (0.0, 1.0):
-        said = [exchange for _ in range(20) for exchange in sample_lesson(rng, charts=charts)[1]]
+        said = [exchange for _ in range(20) for exchange in sample_example(rng, charts=charts)[1]]
         assert {"chart" in exchange.kind for exchange in said} == {bool(charts)}
-    some = [draw_lessons(words, 1, 36, 9, CHARTS, np.random.default_rng(n), 0) for n in range(40)]
+    some = [draw_examples(words, 1, 36, 9, CHARTS, np.random.default_rng(n), 0) for n in range(40)]
     heard = [int((row.segments == 0).sum()) > 10 for row in some]
     assert 2 <= sum(heard) <= 20  # a step in five
 
@@ -190,11 +190,11 @@ def test_experts_learn_their_subject():
 def test_the_picture_matters_to_the_loss():
     words = exchange_tokenizer()
     model = vlm_target.build_model("target", words).eval()
-    lessons = draw_lessons(words, 2, 36, 9, CHARTS, np.random.default_rng(1), 0)
+    examples = draw_examples(words, 2, 36, 9, CHARTS, np.random.default_rng(1), 0)
     with torch.no_grad():
-        first, _ = token_losses(model, lessons)
-        lessons.pictures = 255 - lessons.pictures
-        second, _ = token_losses(model, lessons)
+        first, _ = token_losses(model, examples)
+        examples.pictures = 255 - examples.pictures
+        second, _ = token_losses(model, examples)
     assert not torch.equal(first, second)
 
 
@@ -204,8 +204,8 @@ def test_the_picture_matters_to_the_loss():
 def test_gradient_reaches_every_weight_that_is_used(tmp_path, monkeypatch):
     recipe = recipe_in(tmp_path)
     monkeypatch.setattr(vlm_data, "HEARD", 0.0)  # what is heard comes without a long answer
-    lessons = recipe.draw(np.random.default_rng(0), 0)
-    loss, metrics = recipe.loss(lessons, np.random.default_rng(0), 0)
+    examples = recipe.draw(np.random.default_rng(0), 0)
+    loss, metrics = recipe.loss(examples, np.random.default_rng(0), 0)
     loss.backward()
     assert 0 < metrics["long"] < 20
     for name, weight in recipe.model.named_parameters():
@@ -261,10 +261,10 @@ def test_target_starts_as_the_sibling_s_function_and_a_stage_from_its_own_weight
     for part in (*small.modules(), *started.model.modules()):
         if hasattr(part, "variance_epsilon"):  # which weighs more in the narrower model
             part.variance_epsilon = 1e-30
-    lessons = sibling.draw(np.random.default_rng(0), 0)
-    losses, _ = token_losses(started.model, lessons)
+    examples = sibling.draw(np.random.default_rng(0), 0)
+    losses, _ = token_losses(started.model, examples)
     with torch.no_grad():
-        expected, _ = token_losses(small, lessons)
+        expected, _ = token_losses(small, examples)
     assert expected.std() > 0.1
     assert torch.allclose(losses, expected, atol=1e-4)
     losses.mean().backward()

@@ -1,0 +1,118 @@
+"""The base of the recipes: settings, networks that are loaded, first weights and optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import T5EncoderModel
+
+from ..models.loading import load_component
+from .card import ship, start_from, write_card
+from .muon import Muon
+from .trainer import TrainConfig
+
+# parts of names: matrices that Muon does not suit, such as those of the first and last layers
+OUTER = (
+    *("embed", "shared", "output", "relative_attention_bias"),
+    *("z_proj", "input_proj", "final_layer", "time_projection", "head.head"),
+)
+
+
+class Captioned(nn.Module):
+    """A transformer and its caption encoder, trained as one or beside a frozen one."""
+
+    def __init__(self, transformer: Any, text_encoder: T5EncoderModel) -> None:
+        super().__init__()
+        self.transformer: Any = transformer
+        self.text_encoder = text_encoder
+
+
+class BaseRecipe:
+    """A `Recipe` with all that does not depend on what is trained.
+
+    Args:
+        config: length, batch and device of the run.
+        pipeline: folder of the pipeline; components are read from it, and the trained one is added.
+        rate: learning rate.
+
+    Attributes:
+        origin: folder of the weights that it starts from; None: from nothing.
+        kind: class of the pipeline.
+        name: of the component.
+        texts: of its card, where they are always the same.
+        tokenizer: of the captions.
+        teaches_encoder: whether the pipeline receives the caption encoder of a `Captioned` model.
+    """
+
+    model: Any
+    tokenizer: Any
+    teaches_encoder = True
+    name: str
+    texts: ClassVar[dict[str, str]]
+    origin: Path | None = None
+    kind = "ImagePipeline"
+    done = 0.0
+
+    def __init__(self, config: TrainConfig, pipeline: Path, rate: float) -> None:
+        self.config, self.pipeline, self.rate = config, pipeline, rate
+
+    def component(self, kind: type, name: str) -> Any:
+        """A component of the pipeline, frozen, in float32 on the device of the run."""
+        part = load_component(kind, self.pipeline / name, torch.float32)
+        if not isinstance(part, nn.Module):
+            return part
+        return part.to(self.config.device).requires_grad_(False)
+
+    def start(self, init: str | None, model: nn.Module | None = None) -> bool:
+        """Take the first weights from a component of the pipeline; whether there are any to take.
+
+        Args:
+            init: its name; None: the weights stay.
+            model: takes them; None: the recipe's.
+        """
+        if init is None:
+            return False
+        self.origin = self.pipeline / init
+        start_from(self.model if model is None else model, self.origin)
+        return True
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        return hybrid_optimizers(self.model, self.rate, self.config.precision)
+
+    def held_out_rng(self) -> np.random.Generator:
+        """The chance of an evaluation, the same every time."""
+        return np.random.default_rng([self.config.seed, 10**6])
+
+    def card(self, record: dict[str, Any]) -> dict[str, str]:
+        """The texts of the component's card, see `write_card`."""
+        return self.texts
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        model = model.half()
+        if isinstance(model, Captioned):
+            if self.teaches_encoder:
+                ship(self.pipeline, "text_encoder", model.text_encoder, self.kind)
+                ship(self.pipeline, "tokenizer", self.tokenizer, self.kind)
+            model = model.transformer
+        folder = ship(self.pipeline, self.name, model, self.kind)
+        write_card(folder, record=record, **self.card(record))
+
+
+def hybrid_optimizers(model: nn.Module, rate: float, precision: str) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the blocks, AdamW for embeddings, heads and vectors."""
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            continue
+        inner = p.ndim == 2 and not any(part in name for part in OUTER)
+        (matrices if inner else rest).append(p)
+    return [
+        Muon(matrices, rate, weight_decay=0.01, dtype=getattr(torch, precision)),
+        torch.optim.AdamW(rest, rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
