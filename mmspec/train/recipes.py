@@ -14,7 +14,7 @@ import torch
 from ..errors import InputError
 from ..files import locked
 from ..models.eight_bit import is_packed
-from ..models.heads.loading import HEADS
+from ..methods import parts
 from ..registry import check_name, resolve
 from .card import read_record
 from .parallel import Processes
@@ -128,7 +128,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         "scenes": _answering("scenes", 2000, charts=0.0),
         "charts": _answering("charts", 2000, charts=1.0),
     },
-    "vlm-head": {name: _head(name) for name in HEADS.names()},
+    "vlm-head": {name: _head(name) for name in parts("head")},
 }
 OPTIONS = {
     "init": "a component to start from (init)",
