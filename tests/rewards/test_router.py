@@ -24,7 +24,7 @@ def router(words):
         torch.manual_seed(0)
         sizes = dict(text_dim=16, widths=(8, 16), blocks=3, frames=5)
         made = FrameRouter(len(words), **sizes).eval()
-        for weight in (made.numbers, made.positions):
+        for weight in (made.numbers, made.places):
             torch.nn.init.normal_(weight)
         return made
 

@@ -53,7 +53,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
             text_dim, 2, 2 * text_dim, dropout=dropout, batch_first=True, norm_first=True
         )
         self.numbers = nn.Parameter(0.02 * torch.randn(blocks, text_dim))
-        self.positions = nn.Parameter(0.02 * torch.randn(frames, text_dim))
+        self.places = nn.Parameter(0.02 * torch.randn(frames, text_dim))
         before = [SHOWN * 3 * patch_size**2, *widths[:-1]]
         self.stages = nn.ModuleList(
             RouterStage(inner, width, text_dim, halve=n > 0)
@@ -85,8 +85,8 @@ class FrameRouter(ModelMixin, ConfigMixin):
         count, last = frames.shape[1], before[:, None]
         prior = torch.cat([last, frames[:, :-1]], dim=1)
         x = torch.cat([frames, prior, last.expand_as(frames)], dim=2).flatten(0, 1)
-        place = torch.arange(count, device=frames.device).clamp_max(len(self.positions) - 1)
-        when = self.numbers[min(number, len(self.numbers) - 1)] + self.positions[place]
+        place = torch.arange(count, device=frames.device).clamp_max(len(self.places) - 1)
+        when = self.numbers[min(number, len(self.numbers) - 1)] + self.places[place]
         told = (prompts[:, None] + when).flatten(0, 1)
         x = F.pixel_unshuffle(x, self.config.patch_size)
         for stage in self.stages:
