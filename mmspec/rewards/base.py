@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
 from ..picture import open_picture
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Images: TypeAlias = "Tensor | Sequence[Image.Image]"
 """Pictures: uint8 `[N, 3, H, W]`, or PIL images that may differ in size."""
@@ -69,7 +70,7 @@ def to_pil(images: Images) -> list[Image.Image]:
     Raises:
         ValueError: a tensor that is not uint8 `[N, 3, H, W]`.
     """
-    if not isinstance(images, Tensor):
+    if isinstance(images, Sequence):
         return [open_picture(image) for image in images]
     _check(images)
     return [Image.fromarray(array) for array in images.movedim(1, -1).cpu().numpy()]
@@ -81,7 +82,9 @@ def to_uint8(images: Images) -> Tensor:
     Raises:
         ValueError: pictures of different sizes, or a tensor of another kind.
     """
-    if isinstance(images, Tensor):
+    import torch
+
+    if isinstance(images, torch.Tensor):
         _check(images)
         return images
     pictures = to_pil(images)
@@ -112,5 +115,7 @@ def batches(count: int, size: int) -> Iterator[slice]:
 
 
 def _check(images: Tensor) -> None:
+    import torch
+
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
         raise ValueError(f"expected uint8 [N, 3, H, W], got {images.dtype} {list(images.shape)}")

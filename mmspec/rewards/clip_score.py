@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from .base import Images
-from .clip import OpenCLIP
+from .part import FeaturePart, RewardPart
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from .networks.clip import OpenCLIP
+
+_WEIGHTS = "a folder in open_clip's format, such as laion/CLIP-ViT-L-14-laion2B-s32B-b82K"
+CLIP = FeaturePart("clip", "mmspec.rewards.networks.clip:OpenCLIP", weights=_WEIGHTS)
+CLIP_SCORE = RewardPart(
+    "clip_score", "mmspec.rewards.clip_score:CLIPScore", weights=_WEIGHTS, bounds=(0, 100)
+)
 
 
 class CLIPScore:
@@ -32,6 +42,8 @@ class CLIPScore:
         cls, path: str | Path, *, device: str | torch.device = "cpu", batch_size: int = 32
     ) -> CLIPScore:
         """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
+        from .networks.clip import OpenCLIP
+
         return cls(OpenCLIP.from_pretrained(path, device=device, batch_size=batch_size))
 
     @property

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .base import Images
-from .clip import OpenCLIP
+from .part import RewardPart
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from .networks.clip import OpenCLIP
 
 ARCHITECTURE = "ViT-H-14"
 PREPROCESS = {"resize_mode": "longest", "fill_color": 0}
 # published files by the name of their scores, which don't compare with each other
 WEIGHTS = {"hpsv2": "HPS_v2_compressed.pt", "hpsv2.1": "HPS_v2.1_compressed.pt"}
+HPSV2 = RewardPart(
+    "hpsv2",
+    "mmspec.rewards.hpsv2:HPSv2",
+    weights="the file HPS_v2.1_compressed.pt or HPS_v2_compressed.pt (of xswu/HPSv2)",
+    bounds=(-1, 1),
+    scored_as=tuple(WEIGHTS),
+)
 
 
 class HPSv2:
@@ -50,6 +61,8 @@ class HPSv2:
             InputError: none or both of the files, an unreadable one, or a tensor is missing,
                 unexpected or of another shape.
         """
+        from .networks.clip import OpenCLIP
+
         path = Path(path)
         found = [path]
         if path.is_dir():

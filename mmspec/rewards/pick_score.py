@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import torch
-from torch import Tensor
-from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..models.loading import load_component
-from ..models.truncation import lost_words, tell_lost
 from .base import Images, batches, check_pairs, distinct, to_pil
+from .part import RewardPart
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
+
+PICK_SCORE = RewardPart(
+    "pick_score",
+    "mmspec.rewards.pick_score:PickScore",
+    weights="the folder of yuvalkirstain/PickScore_v1, with model.safetensors",
+    bounds=(-100, 100),
+)
 
 
 class PickScore:
@@ -57,6 +65,11 @@ class PickScore:
             InputError: a file is missing or unreadable, a tensor is missing, unexpected or of
                 another shape, or the vocabulary is another.
         """
+        import torch
+        from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
+
+        from ..models.loading import load_component
+
         folder = Path(path)
         model = load_component(CLIPModel, folder, torch.float32)
         if not (folder / "preprocessor_config.json").is_file():
@@ -80,6 +93,10 @@ class PickScore:
         Raises:
             ValueError: not one prompt per picture.
         """
+        import torch
+
+        from ..models.truncation import lost_words, tell_lost
+
         check_pairs(prompts, images)
         scores = torch.empty(len(prompts))
         with torch.inference_mode():

@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..models.embedded import embedded_folder
-from .base import Images
+from ...models.embedded import embedded_folder
+from ..base import Images
 from .clip import OpenCLIP
-from .clip_score import CLIPScore
 
 
 class ShapesCLIP(OpenCLIP):
@@ -39,20 +38,3 @@ class ShapesCLIP(OpenCLIP):
     def features(self, images: Images) -> Tensor:
         """Embeddings of pictures, unit vectors `[N, D]`: their lengths say little in this model."""
         return F.normalize(super().features(images), dim=-1)
-
-
-class ShapesCLIPScore(CLIPScore):
-    """CLIPScore by the embedded CLIP: `100 · max(cos, 0)`."""
-
-    name = "shapes_clip_score"
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | Path | None = None,
-        *,
-        device: str | torch.device = "cpu",
-        batch_size: int = 64,
-    ) -> ShapesCLIPScore:
-        """With the embedded model, or the one in `path`; see `ShapesCLIP.from_pretrained`."""
-        return cls(ShapesCLIP.from_pretrained(path, device=device, batch_size=batch_size))
