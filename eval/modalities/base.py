@@ -15,6 +15,7 @@ from ...registry import Registry
 from ..methods import parse_methods
 
 if TYPE_CHECKING:
+    from ..metrics.base import Metric
     from ..run.job import Job, Outcome, Plan, Unit
     from ..run.run_folder import RunFolder
     from ..schema import MethodResult
@@ -70,11 +71,11 @@ class Modality(Protocol):
     """What a modality knows of measuring itself.
 
     Attributes:
-        metrics: of single outputs or of sets, that its suites may name.
+        metric_kinds: classes of the metrics that its suites may name.
         options: fields of a suite that it serves, of those that not all do: `OPTIONS`.
     """
 
-    metrics: tuple[str, ...]
+    metric_kinds: tuple[type[Metric], ...]
     options: tuple[str, ...]
 
     def arguments(self) -> set[str]:

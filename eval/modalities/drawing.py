@@ -14,7 +14,8 @@ from ..measure.ideal_speedup import BareCosts
 from ..measure.quality import QualityWorker, quality_rows
 from ..measure.scorers import check_files
 from ..measure.speed import WARMUP, SpeedWorker, mean_costs, noise_notes, speed_rows
-from ..metrics.table import METRICS
+from ..metrics.base import Metric, PictureMetric
+from ..metrics.features import SetDistance
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import SampleLog
@@ -28,7 +29,7 @@ from .image_sets import compare_sets
 class DrawingModality(ABC):
     """The part of `Modality` that does not depend on what a picture's tokens are."""
 
-    metrics = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
+    metric_kinds: tuple[type[Metric], ...] = (PictureMetric, SetDistance)
     options: tuple[str, ...] = ("again",)
 
     def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:

@@ -20,12 +20,12 @@ from ...pipelines.video.pipeline import VideoPipeline
 from ...pipelines.video.sizes import VideoSizes
 from ...pipelines.video.speculation import judged
 from ...pipelines.video.stats import VideoStats
-from ...rewards.registry import PUBLISHED, load_reward
+from ...rewards.registry import REWARDS, load_reward
 from ...worlds.video_world.timing import Timing
 from ..contact_sheet import contact_sheet
 from ..data.clip_prompts import read_clip_prompts
 from ..data.prompts import prompt_files
-from ..judges.clips import CLIP_METRICS, ClipJudge
+from ..judges.clips import ClipJudge, ClipMetric
 from ..measure.quality import Judged, QualityWorker
 from ..measure.routing import routed_rows, routing_notes
 from ..measure.speed import speed_line
@@ -48,7 +48,7 @@ FIXED = {
 class VideoModality(DrawingModality):
     """See `Modality`."""
 
-    metrics = CLIP_METRICS
+    metric_kinds = (ClipMetric,)
     options = ("sceptics", "again")
 
     def arguments(self) -> set[str]:
@@ -89,8 +89,9 @@ class VideoModality(DrawingModality):
         if strange:
             raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
         for name in asked:
-            if name in PUBLISHED and not job.file(name, PUBLISHED[name]).exists():
-                raise InputError(f"no {job.files[name]} ({name} should be {PUBLISHED[name]})")
+            weights = REWARDS.get(name).weights
+            if weights and not job.file(name, weights).exists():
+                raise InputError(f"no {job.files[name]} ({name} should be {weights})")
         if pipe is not None:
             _take_reward(job, pipe)
         super().check(job, todo, pipe)

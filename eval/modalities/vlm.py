@@ -10,6 +10,7 @@ from ...errors import InputError
 from ...pipelines.vlm.pipeline import VlmPipeline
 from ..data.picture_questions import Asked, read_asked
 from ..data.prompts import prompt_files
+from ..metrics.graded_answers import AnswerGrade
 from ..run.job import Job, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..suite import Suite
@@ -26,7 +27,7 @@ FIXED = {"self", "prompt", "image", "generator", "streamer", "return_dict", "cal
 class VlmModality:
     """See `Modality`."""
 
-    metrics = ("accuracy", "truthfulness", "coverage")
+    metric_kinds = (AnswerGrade,)
     options = ("calls", "peers", "blank", "verdict")
 
     def arguments(self) -> set[str]:

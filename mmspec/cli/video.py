@@ -116,7 +116,9 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
         raise InputError("--weights are a reward's; say which with --reward, not the router's")
     weights = "" if routed else REWARDS.get(reward).weights
     if args.weights is None and weights:
-        raise InputError(f"{reward} needs its weights: pass --weights PATH, where PATH is {weights}")
+        raise InputError(
+            f"{reward} needs its weights: pass --weights PATH, where PATH is {weights}"
+        )
     pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
     if not routed:
         pipe.reward = load_reward(reward, args.weights, args.device)

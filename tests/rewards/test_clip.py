@@ -19,9 +19,9 @@ from torchvision.transforms.functional import to_pil_image
 
 from mmspec.errors import InputError
 from mmspec.models.embedded import readable
+from mmspec.rewards.clip_score import CLIPScore
 from mmspec.rewards.networks import shapes_clip
 from mmspec.rewards.networks.clip import OpenCLIP, _lost
-from mmspec.rewards.clip_score import CLIPScore
 from mmspec.rewards.networks.shapes_clip import ShapesCLIP
 from mmspec.rewards.shapes_clip import ShapesCLIPScore
 

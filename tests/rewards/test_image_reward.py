@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from PIL import Image
 
 from mmspec.errors import InputError
-from mmspec.rewards.networks import image_reward
 from mmspec.rewards.image_reward import ImageReward
+from mmspec.rewards.networks import image_reward
 from mmspec.rewards.networks.image_reward import build_network, published_name, unused_tensors
 
 Layout = dict[str, tuple[int, ...]]

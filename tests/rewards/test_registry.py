@@ -15,7 +15,6 @@ from mmspec.rewards.base import batches, check_pairs
 from mmspec.rewards.networks import shapes_clip
 from mmspec.rewards.registry import FEATURES, REWARDS, load_features, load_reward, reward_names
 
-
 PUBLISHED = {part.name for part in (*REWARDS.all(), *FEATURES.all()) if part.weights}
 
 
