@@ -147,7 +147,7 @@ def _checked(
     names: Sequence[str], given: Mapping[str, Any], weights: Mapping[str, Path]
 ) -> list[FolderMetric]:
     """The metrics, each known and with all that it needs."""
-    known = metrics_of(FolderMetric)
+    known = metrics_of(FolderMetric)  # type: ignore[type-abstract]
     if not names:
         raise InputError(f"no metrics; choose from {', '.join(known)}")
     for name in names:

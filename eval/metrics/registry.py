@@ -15,7 +15,7 @@ from ..judges.base import JUDGES
 from .base import Metric
 from .reward import RewardMetric
 
-METRICS = Declarations(Metric, "metric", ("mmspec.eval.metrics", "mmspec.eval.judges"), GROUP)  # type: ignore[type-abstract]
+METRICS = Declarations(Metric, "metric", ("mmspec.eval.metrics", "mmspec.eval.judges"), GROUP)
 M = TypeVar("M", bound=Metric)
 
 
@@ -25,7 +25,7 @@ def all_metrics() -> tuple[Metric, ...]:
 
 
 def metrics_of(*kinds: type[M]) -> dict[str, M]:
-    """The metrics of some classes by name."""
+    """The metrics of some classes, which may be abstract, by name."""
     return {metric.name: metric for metric in all_metrics() if isinstance(metric, kinds)}
 
 
@@ -44,6 +44,7 @@ def metric_of_run(name: str) -> Metric:
 def check_weights(names: Iterable[str]) -> None:
     """Raise an `InputError` if a name stands for no network that any metric knows."""
     known = [*reward_names(), *FEATURES.names()]
-    known += [name for part in (*METRICS.all(), *JUDGES.all()) for name in part.weights]
+    known += [name for metric in METRICS.all() for name in metric.weights]
+    known += [name for judge in JUDGES.all() for name in judge.weights]
     for name in names:
         check_name("network of --weights", name, list(dict.fromkeys(known)))

@@ -9,13 +9,14 @@ from typing import Any
 from ...errors import InputError
 from ..schema import MethodResult, Report
 from . import format as f
+from .columns import fewer_calls, speedup, tokens_per_call
 from .parts import parts
 from .summary import MARKS, first_metric, held
 from .table import Cell, Row, Table, escape
-from .tables import fewer_calls, quality_cell, speedup, tokens_per_call
+from .tables import quality_cell
+from .wording import wording
 
 LEAST = 20  # prompts timed; of a report with fewer speed-ups say little
-_UNITS = {"image": "tokens", "vlm": "tokens", "continuous": "steps", "video": "blocks"}
 TOLD = {  # of a report's notes those that the table must not be read without
     "the machine was noisy": "a noisy machine, see its notes",
     "weights in half precision": "weights in half precision, which ship in eight bits since",
@@ -123,7 +124,7 @@ def _emitted(report: Report, row: MethodResult) -> Cell:
     cell = tokens_per_call(row)
     if cell.text == f.MISSING:
         return cell
-    return Cell(f"{cell.text} {_UNITS[report.pipeline]}", cell.interval)
+    return Cell(f"{cell.text} {wording(report).emitted}", cell.interval)
 
 
 def _ran(path: Path, report: Report) -> str:
