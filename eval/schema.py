@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
-from ..files import read_json, write_json
-from .schema_parts import PARTS, Choice, EqualShare, Member, Quality, Ratio, Throughput
-from .typed import misfit
+from ..errors import InputError, absent
+from ..files import read_json, read_text, write_json
+from .schema_parts import STRICT, Choice, EqualShare, Member, Quality, Ratio, Throughput
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 VERSION = 2
-# a version's first reports are without these
-LATER = {
-    *("family", "knob", "knob_value", "call", "mean_acceptance_length_ci95", "acceptance_ratios"),
-    *("speedup_end_to_end_ci95", "same_output", "choices", "members", "head_calls"),
-    *("share_of_plain", "share_ci95", "drafted_share", "at_equal_share", "against"),
-    *("head_rows_per_sample", "drafter_head_calls_per_sample", "drafter_backbone_calls_per_sample"),
-    *("sibling_calls_per_sample", "speedup_of_all", "speedup_of_all_ci95"),
-    *("seconds_p95", "outputs_per_second", "tokens_per_second", "accepted_lengths"),
-    *("date", "seconds_total"),
-}
 
 
 @dataclass
@@ -89,6 +83,8 @@ class MethodResult:
         drafted_share: of video, share of the blocks that are the drafter's; None: of others.
         at_equal_share: against other ways to route blocks, by family.
     """
+
+    __pydantic_config__ = STRICT
 
     contract: str
     n: int
@@ -168,6 +164,8 @@ class Report:
         seconds_total: that all of it took, over all starts; None: not known.
     """
 
+    __pydantic_config__ = STRICT
+
     suite: str
     pipeline: str
     model: str
@@ -198,55 +196,31 @@ class Report:
         data = read_json(path)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise InputError(f"{path} is not a version {VERSION} report; run the suite again")
+        reader = _adapter()
+        from pydantic import ValidationError
+
         try:
-            report = _report(data, str(path))
-        except InputError:
-            raise
-        except (TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path} is not a report: {error}") from error
-        if (what := misfit(report)) is not None:
-            raise InputError(f"{path} is not a report: {what}")
-        return report
+            return reader.validate_json(read_text(path))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise InputError(f"{path} is not a report: {_told(first)}") from error
 
 
-def _report(data: dict[str, Any], where: str) -> Report:
-    """JSON has no tuples and no integer keys."""
-    _check(Report, data, where)
-    for name, row in data["methods"].items():
-        place = f"{where}: method {name}"
-        _check(MethodResult, row, place)
-        for part, kind in PARTS.items():
-            row[part] = {
-                key: _part(kind, value, f"{place}: {part} {key}")
-                for key, value in row.get(part, {}).items()
-            }
-        row["throughput"] = {int(batch): many for batch, many in row["throughput"].items()}
-        data["methods"][name] = MethodResult(**_tuples(row))
-    data["costs"] = {
-        who: {int(n): seconds for n, seconds in by_width.items()}
-        for who, by_width in data["costs"].items()
-    }
-    return Report(**data)
+@cache
+def _adapter() -> TypeAdapter[Report]:
+    """Reads reports as strictly as JSON is, which has lists for tuples and texts for keys."""
+    try:
+        from pydantic import TypeAdapter
+    except ImportError as error:
+        raise absent("reports need pydantic", "eval") from error
+
+    return TypeAdapter(Report)
 
 
-def _part(kind: type, data: Any, where: str) -> Any:
-    """One of a row's parts by name."""
-    _check(kind, data, where)
-    return kind(**_tuples(data))
-
-
-def _tuples(row: dict[str, Any]) -> dict[str, Any]:
-    def read(name: str, value: Any) -> Any:
-        pair = name.endswith("ci95") or name == "tv_per_step"
-        return tuple(value) if pair and value is not None else value
-
-    return {name: read(name, value) for name, value in row.items()}
-
-
-def _check(kind: type, data: Any, where: str) -> None:
-    if not isinstance(data, dict):
-        raise InputError(f"{where}: not an object")
-    known = {f.name for f in fields(kind)}
-    wrong = sorted(known.symmetric_difference(data) - (LATER - data.keys()))
-    if wrong:
-        raise InputError(f"{where}: fields missing or unknown: {', '.join(wrong)}")
+def _told(error: Mapping[str, Any]) -> str:
+    """`methods.sjd.n: input should be a valid integer, not "3"`."""
+    where, value = ".".join(map(str, error["loc"])), repr(error["input"])
+    what = error["msg"][0].lower() + error["msg"][1:]
+    if error["type"] in ("missing", "unexpected_keyword_argument"):
+        return f"{where}: {what}"
+    return f"{where}: {what}, not {value if len(value) <= 40 else value[:37] + '...'}"

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
+
+# how files are read: fields of other names or types are errors, and numbers are finite
+STRICT: ConfigDict = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
 
 @dataclass
@@ -20,6 +27,8 @@ class Quality:
         share_of_plain, share_ci95: of video, and of GenEval's score: the value over plain's, over
             the same prompts and seeds, and its interval.
     """
+
+    __pydantic_config__ = STRICT
 
     value: float
     ci95: tuple[float, float] | None = None
@@ -44,6 +53,8 @@ class Throughput:
             the other; mean.
     """
 
+    __pydantic_config__ = STRICT
+
     n: int
     tokens_per_second: float
     speedup_median: float | None = None
@@ -54,6 +65,8 @@ class Throughput:
 @dataclass
 class Ratio:
     """A figure of a row over another row's, on the same samples, with its interval."""
+
+    __pydantic_config__ = STRICT
 
     value: float
     ci95: tuple[float, float] | None = None
@@ -73,6 +86,8 @@ class EqualShare:
         against: as which row, if it is the row itself that is mixed; None: the others are.
     """
 
+    __pydantic_config__ = STRICT
+
     value: float
     ci95: tuple[float, float] | None
     rows: list[str]
@@ -90,6 +105,8 @@ class Choice:
         seconds: spent on choosing and compressing, mean.
     """
 
+    __pydantic_config__ = STRICT
+
     n: int
     visual: float
     kept: float
@@ -100,17 +117,8 @@ class Choice:
 class Member:
     """What one model among several took for a question, mean: calls, tokens, seconds."""
 
+    __pydantic_config__ = STRICT
+
     calls: float
     tokens: float
     seconds: float
-
-
-# fields of a row that hold objects by name
-PARTS: dict[str, type] = {
-    "quality": Quality,
-    "throughput": Throughput,
-    "acceptance_ratios": Ratio,
-    "at_equal_share": EqualShare,
-    "choices": Choice,
-    "members": Member,
-}

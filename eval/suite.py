@@ -11,7 +11,9 @@ from .. import assets
 from ..errors import InputError, absent
 from ..files import read_text
 from ..registry import check_name
-from .metrics.table import METRICS
+from .judges.base import JUDGES
+from .metrics.base import Metric
+from .metrics.registry import metrics_for, metrics_of
 from .modalities.base import MODALITIES, OPTIONS, modality
 
 SUITES = Path(__file__).resolve().parent / "suites"
@@ -20,11 +22,6 @@ PIPELINES = tuple(MODALITIES.names())
 
 Source = Literal["prompts", "images", "answers", "videos"]
 SOURCES = ("prompts", "images", "answers", "videos")
-METRICS_OF: dict[str, tuple[str, ...]] = {
-    "images": tuple(METRICS),
-    "answers": ("vqav2", "textvqa", "chartqa", "docvqa", "mmmu"),
-    "videos": ("frame_reward", "motion", "temporal_flicker"),
-}
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,8 @@ class Suite:
         metrics: the first one is the suite's own; verdicts are about it.
         pipeline: the modality that draws or answers.
         prompts: file in `assets/prompts`, or several; none: the user gives one.
-        judge: who answers GenEval's question: "shapes" (that world's detector) or "mask2former".
+        judge: who answers GenEval's question, a name of `eval.judges`, such as "shapes", that
+            world's detector.
         reference: what sets are compared with: "shapes" renders scenes of the same prompts; None:
             the user's folder.
         call: keyword arguments of every pipeline call.
@@ -82,9 +80,9 @@ class Suite:
         where = f"suite {self.name}"
         check_name(f"{where}: source", self.source, SOURCES)
         check_name(f"{where}: pipeline", self.pipeline, PIPELINES)
-        check_name(f"{where}: judge", self.judge, ("shapes", "mask2former"))
+        check_name(f"{where}: judge", self.judge, JUDGES.names())
         for metric in self.metrics:
-            check_name(f"{where}: metric", metric, self._metrics())
+            check_name(f"{where}: metric", metric, self._known())
         for name in ("speed", "quality", "images_per_prompt"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -104,9 +102,8 @@ class Suite:
         for name in ("again", "peers", "blank", "verdict"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{where}: {name} must be true or false")
-        served = modality(self.pipeline).options
-        for name in OPTIONS:
-            if getattr(self, name) and name not in served:
+        for name in (name for name in OPTIONS if getattr(self, name)):
+            if name not in modality(self.pipeline).options:
                 raise InputError(f"{where}: {name} is not for pipeline {self.pipeline}")
         if self.source == "prompts":
             self._check_calls(where)
@@ -116,10 +113,16 @@ class Suite:
         """The metric that verdicts are about, and its margin."""
         return None if self.margin is None else (self.metrics[0], self.margin)
 
-    def _metrics(self) -> tuple[str, ...]:
+    @property
+    def declared(self) -> tuple[Metric, ...]:
+        """The metrics as they declare themselves."""
+        known = self._known()
+        return tuple(known[name] for name in self.metrics)
+
+    def _known(self) -> dict[str, Metric]:
         if self.source == "prompts":
-            return modality(self.pipeline).metrics
-        return METRICS_OF[self.source]
+            return metrics_of(*modality(self.pipeline).metric_kinds)
+        return metrics_for(self.source)
 
     def _check_calls(self, where: str) -> None:
         """The pipeline takes these arguments: better said now than after an hour."""
@@ -144,8 +147,7 @@ class Suite:
             return
         if isinstance(margin, bool) or not isinstance(margin, int | float) or not margin > 0:
             raise InputError(f"{where}: margin must be above 0, not {margin!r}")
-        first = METRICS.get(self.metrics[0]) if self.metrics else None
-        if not self.metrics or (first is not None and first.kind != "reward"):
+        if not self.metrics or not self.declared[0].single:
             raise InputError(f"{where}: a margin is for a first metric of single pictures")
 
 

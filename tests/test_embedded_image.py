@@ -7,16 +7,16 @@ import json
 import numpy as np
 import pytest
 import torch
-from mmspec.rewards.shapes_clip import ShapesCLIP
 from PIL import Image, ImageFilter
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli.main import main
-from mmspec.eval.measure.reference import set_distance
+from mmspec.eval.metrics.frechet import FRECHET_SHAPES_CLIP
 from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.methods import serving
 from mmspec.models.embedded import MODELS
 from mmspec.models.llamagen.transformer import LlamaGenTransformer
+from mmspec.rewards.networks.shapes_clip import ShapesCLIP
 from mmspec.train.clip import _distinct_pairs
 from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, render, sample
@@ -152,7 +152,9 @@ def test_features_move_away_as_pictures_get_worse(clip):
     rng = np.random.default_rng(13)
     scenes = [sample(rng, TASKS[i % 6], "held_out")[1] for i in range(480)]
     pictures = np.stack([render(scene, 128) for scene in scenes])
-    distance = set_distance("frechet", clip.features(_batch(pictures[:240])).numpy())
+    distance = FRECHET_SHAPES_CLIP.to_reference(
+        clip.features(_batch(pictures[:240])).double().numpy()
+    )
     found = []
     for blur in (0, 3, 6):
         worn = [

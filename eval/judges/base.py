@@ -1,11 +1,18 @@
-"""What a judge is."""
+"""What a judge is, and how one declares itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from PIL import Image
+from ...declarations import Declarations
+from ...registry import resolve
+from ...rewards.registry import GROUP
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Metadata = Mapping[str, Any]  # a line of GenEval's `evaluation_metadata.jsonl`
 
@@ -23,3 +30,42 @@ class Judge(Protocol):
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
     ) -> list[tuple[bool, str]]:
         """For each picture whether it is correct, and if not, why; `prompts[i]` for `images[i]`."""
+
+
+@dataclass(frozen=True)
+class JudgePart:
+    """A judge of GenEval's question, declared in the file of its class.
+
+    Attributes:
+        name: as suites call it.
+        cls: `"module:Class"`; its `from_pretrained(*paths, device=…)` loads it.
+        vocabulary: `"module:NAME"`: classes of objects that prompts may name.
+        weights: what the paths of its networks lead to, by name and in order.
+    """
+
+    name: str
+    cls: str
+    vocabulary: str
+    weights: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> Collection[str]:
+        """The names of the objects that it can find."""
+        found: Collection[str] = resolve(self.vocabulary)
+        return found
+
+    def load(self, file: Callable[[str, str], Path], device: str) -> Judge:
+        """The judge.
+
+        Args:
+            file: the path of a network, by its name and what it should lead to.
+
+        Raises:
+            InputError: weights are missing or don't fit.
+        """
+        paths = [file(name, what) for name, what in self.weights.items()]
+        judge: Judge = resolve(self.cls).from_pretrained(*paths, device=device)
+        return judge
+
+
+JUDGES = Declarations(JudgePart, "judge", (__package__,), GROUP)

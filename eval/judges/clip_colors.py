@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor
 
 from ...errors import InputError
 from ...picture import open_picture
 from ...worlds.shapes.vocabulary import COLORS
 from ..metrics.geneval import Box
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 NAMES = tuple(COLORS)  # GenEval's ten colours, in its order
 TEMPLATES = (
@@ -45,6 +46,7 @@ class ClipColors:
         device: str | torch.device = "cpu",
     ) -> None:
         import open_clip
+        import torch
 
         if not Path(weights).is_file():
             raise InputError(f"no file {weights}: the weights of open_clip's {model} belong there")
@@ -62,12 +64,14 @@ class ClipColors:
         self._tokenize: Any = open_clip.get_tokenizer(model)
         self._classifiers: dict[str, Tensor] = {}
 
-    @torch.inference_mode()
     def classify(self, crops: Sequence[Image.Image], label: str) -> list[str]:
         """The colour of each cropped object of class `label`."""
-        pixels = torch.stack([self._transform(crop) for crop in crops]).to(self.device)
-        features = self._model.encode_image(pixels, normalize=True)  # [N, D]
-        best = (features @ self._classifier(label).T).argmax(-1)
+        import torch
+
+        with torch.inference_mode():
+            pixels = torch.stack([self._transform(crop) for crop in crops]).to(self.device)
+            features = self._model.encode_image(pixels, normalize=True)  # [N, D]
+            best = (features @ self._classifier(label).T).argmax(-1)
         return [NAMES[index] for index in best.tolist()]
 
     def _classifier(self, label: str) -> Tensor:
@@ -77,7 +81,7 @@ class ClipColors:
             tokens = self._tokenize(texts).to(self.device)
             features = self._model.encode_text(tokens, normalize=True)
             mean = features.unflatten(0, (len(NAMES), len(TEMPLATES))).mean(1)
-            self._classifiers[label] = F.normalize(mean, dim=-1)
+            self._classifiers[label] = mean / mean.norm(dim=-1, keepdim=True)
         return self._classifiers[label]
 
 

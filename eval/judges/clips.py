@@ -15,8 +15,24 @@ from ...worlds.video_world.actor import View
 from ...worlds.video_world.judge import judge_views
 from ...worlds.video_world.timing import TIMING, Timing
 from ...worlds.video_world.vocabulary import PASSES
+from ..metrics.base import Metric
 
-CLIP_METRICS = ("correctness", "attributes", "motion", "order")
+
+@dataclass(frozen=True, kw_only=True)
+class ClipMetric(Metric):
+    """What `ClipJudge` says of a clip."""
+
+    bounds: tuple[float, float] = (0, 1)
+
+
+CORRECTNESS = ClipMetric(
+    name="correctness",
+    summary="mean over a clip's blocks of attributes × motion × order",
+    told_by_task=True,
+)
+ATTRIBUTES = ClipMetric(name="attributes", summary="share of frames with the right shapes, colours")
+MOTION = ClipMetric(name="motion", summary="share of objects that move as they should")
+ORDER = ClipMetric(name="order", summary="whether objects that pass do so the stated way")
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
 from PIL import Image
 
 from ..metrics.geneval import Box, score_prompt
-from .base import Metadata
-from .clip_colors import ClipColors, masked_crop
-from .mask2former import Instance, Mask2FormerDetector
+from .base import JudgePart, Metadata
 
+if TYPE_CHECKING:
+    import torch
+
+    from .mask2former import Instance
+
+MASK2FORMER = JudgePart(
+    "mask2former",
+    "mmspec.eval.judges.geneval:GenEvalJudge",
+    "mmspec.eval.judges.coco:CLASSES",
+    {
+        "mask2former": "the folder of facebook/mask2former-swin-small-coco-instance",
+        "clip": "a file of CLIP ViT-L/14 weights for open_clip",
+    },
+)
 THRESHOLD, COUNTING_THRESHOLD = 0.3, 0.9
 
 
@@ -67,6 +78,9 @@ class GenEvalJudge:
         Raises:
             InputError: a file that is missing or does not fit.
         """
+        from .clip_colors import ClipColors
+        from .mask2former import Mask2FormerDetector
+
         found = Mask2FormerDetector(detector, device=device)
         colors = ClipColors(clip, model=clip_model, device=device)
         return cls(found, colors, f"{Path(detector).resolve().name}+{colors.name}")
@@ -102,5 +116,7 @@ class _Detected:
 
     @cached_property
     def color(self) -> str:
+        from .clip_colors import masked_crop
+
         crop = masked_crop(self._image, self._mask, self.box)
         return self._colors.classify([crop], self.label)[0]

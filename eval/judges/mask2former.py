@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor
 
 from ...errors import InputError
-from ...models.loading import load_component
 from ...picture import open_picture
 from ..metrics.geneval import Box
 from .coco import CLASSES, geneval_class
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,10 @@ class Mask2FormerDetector:
         shortest_edge: int = 800,
         longest_edge: int = 1333,
     ) -> None:
+        import torch
         from transformers import Mask2FormerForUniversalSegmentation, Mask2FormerImageProcessor
+
+        from ...models.loading import load_component
 
         folder = Path(folder)
         self.device = torch.device(device)
@@ -75,13 +78,15 @@ class Mask2FormerDetector:
                 " GenEval are missing): take a model of COCO instance segmentation"
             )
 
-    @torch.inference_mode()
     def detect(self, image: Image.Image, threshold: float) -> list[Instance]:
         """The instances with a confidence above `threshold`, in no order."""
+        import torch
+
         picture = open_picture(image)
         inputs = self._processor(images=picture, size=self._size, return_tensors="pt")
         pixels = inputs["pixel_values"].to(self.device)  # [1, 3, H', W']
-        output: Any = self._model(pixels)
+        with torch.inference_mode():
+            output: Any = self._model(pixels)
         scores, labels, masks = instances(
             output.class_queries_logits[0],
             output.masks_queries_logits[0],
@@ -113,6 +118,9 @@ def instances(
         size: height and width of the picture, and of the masks.
         threshold: only scores above it are returned.
     """
+    import torch
+    import torch.nn.functional as F
+
     probabilities = class_logits.softmax(-1)[:, :-1]
     best, index = probabilities.flatten().topk(len(class_logits))
     likely = best > threshold  # a score is at most its class probability

@@ -10,13 +10,24 @@ from PIL import Image
 from ...picture import open_picture
 from ...worlds.shapes.detector import detect
 from ..metrics.geneval import score_prompt
-from .base import Metadata
+from .base import JudgePart, Metadata
+
+SHAPES = JudgePart(
+    "shapes",
+    "mmspec.eval.judges.shapes:ShapesJudge",
+    "mmspec.worlds.shapes.vocabulary:SHAPES",
+)
 
 
 class ShapesJudge:
     """Judges drawn or generated scenes of the shapes world (GenEval's six tasks)."""
 
     name = "shapes_detector"
+
+    @classmethod
+    def from_pretrained(cls, device: str = "cpu") -> ShapesJudge:
+        """The judge, which has no weights; its arithmetic is NumPy's."""
+        return cls()
 
     def judge(
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]

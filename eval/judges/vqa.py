@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
 from PIL import Image
 
-from ...models.loading import load_component
 from ...picture import open_picture
+
+if TYPE_CHECKING:
+    import torch
 
 
 class QuestionAnswerer(Protocol):
@@ -53,7 +54,10 @@ class BlipAnswerer:
         device: str | torch.device = "cpu",
         batch: int = 16,
     ) -> None:
+        import torch
         from transformers import BlipForQuestionAnswering, BlipProcessor
+
+        from ...models.loading import load_component
 
         folder = Path(folder)
         self.name = name or folder.resolve().name
@@ -68,7 +72,6 @@ class BlipAnswerer:
         said = self.texts(images, questions)
         return [text.strip().lower() == "yes" for text in said]
 
-    @torch.inference_mode()
     def texts(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[str]:
         """The answers in BLIP's own words."""
         pairs = list(zip(images, questions, strict=True))
@@ -79,6 +82,7 @@ class BlipAnswerer:
                 text=[pairs[row][1] for row in rows],
                 return_tensors="pt",
             ).to(self.device)
+            # transformers' generate keeps no gradients
             tokens = self._model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=10)
             texts = self._processor.batch_decode(tokens, skip_special_tokens=True)
             for row, text in zip(rows, texts, strict=True):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ...pipelines.image.token_pipeline import TokenImagePipeline
+from ..metrics.registry import metric_of_run
 from ..run.job import Job
 from ..run.samples import Line
 from ..schema import MethodResult
@@ -17,8 +18,6 @@ from ..variants import AGAIN, unchanged
 from . import bootstrap
 from .counters import counted_row, merged_stats
 
-BY_TASK = ("geneval", "accuracy")  # metrics that are means over tasks
-TOLD_BY_TASK = (*BY_TASK, "correctness")  # those whose tasks are told apart
 FEWEST = 5  # prompts of a task: resamples of fewer look surer than they are
 
 
@@ -75,8 +74,9 @@ def compare_scores(
     are alike.
     """
     values = _scores(metric, samples)
-    tags = [line["tag"] if metric in TOLD_BY_TASK else "" for line in samples]
-    strata = tags if metric in BY_TASK else [""] * len(samples)
+    told = metric_of_run(metric)
+    tags = [line["tag"] if told.told_by_task else "" for line in samples]
+    strata = tags if told.by_task else [""] * len(samples)
     # one question may be asked about many pictures
     items = [line.get("item", line["prompt"]) for line in samples]
     means = bootstrap.StratifiedMean(strata, items)
@@ -88,7 +88,7 @@ def compare_scores(
     if plain is not None:
         whole = _scores(metric, plain)
         change = values - whole
-        if metric == "geneval" and means(whole) > 0:
+        if told.share and means(whole) > 0:
             out.share_of_plain = out.value / means(whole)
             out.share_ci95 = means.share_interval(values, whole) if enough else None
         out.difference_to_plain = means(change)

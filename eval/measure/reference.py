@@ -1,10 +1,9 @@
-"""What generated pictures are compared with as a set, and how far apart two sets are."""
+"""The real pictures that generated ones are compared with as a set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -12,8 +11,6 @@ from PIL import Image
 from ...errors import InputError
 from ...worlds.shapes import render, sample_scene
 from ..data.folders import read_images
-from ..metrics.frechet import frechet_distance
-from ..metrics.kid import polynomial_mmd
 from ..run.job import Job
 
 BATCH = 64
@@ -33,20 +30,6 @@ def reference_pictures(job: Job, count: int) -> Iterator[list[Image.Image]]:
             yield [_scene(job, i) for i in range(first, min(count, first + BATCH))]
     else:
         raise InputError("distances of sets need real pictures: --reference FOLDER")
-
-
-def set_distance(kind: str, reference: Any) -> Callable[[Any], float]:
-    """A distance of features `[N, D]` to the reference's: "frechet" or "kid"."""
-    truth = np.asarray(reference, np.float64)
-    if kind == "kid":
-        return lambda features: polynomial_mmd(truth, np.asarray(features, np.float64))
-    mean, covariance = truth.mean(0), np.cov(truth, rowvar=False)
-
-    def distance(features: Any) -> float:
-        ours = np.asarray(features, np.float64)
-        return frechet_distance(mean, covariance, ours.mean(0), np.cov(ours, rowvar=False))
-
-    return distance
 
 
 def _scene(job: Job, index: int) -> Image.Image:

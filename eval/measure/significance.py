@@ -14,6 +14,7 @@ from ...errors import InputError
 from ...files import to_json
 from ...registry import check_name
 from ..methods import split_methods
+from ..metrics.registry import metric_of_run
 from ..report.format import chance, decimals, fact, fixed, significant
 from ..report.format import interval as interval_text
 from ..report.samples import Key, Samples, read_samples
@@ -22,7 +23,6 @@ from ..report.tables import flat
 from ..schema import Report
 from .bootstrap import Interval, StratifiedMean, ratio_interval
 from .paired_tests import holm, paired_test, ratio_test
-from .quality import BY_TASK
 
 SECONDS = "decode seconds"
 
@@ -191,7 +191,8 @@ def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> list[Compariso
         if not keys:
             continue
         values = np.array([[of[k].scores[metric] for k in keys] for of in (left, right)])
-        strata = [left[key].tag if metric in BY_TASK else "" for key in keys]
+        by_task = metric_of_run(metric).by_task
+        strata = [left[key].tag if by_task else "" for key in keys]
         means = StratifiedMean(strata, [prompt for _, _, prompt in keys])
         a, b = (means(v) for v in values)
         change = values[1] - values[0]

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from ...registry import check_name
+from ..data.answers import read_predictions
 from ..data.questions import PictureQuestion, Prediction
-from ..metrics.anls import Anls
-from ..metrics.answer_metric import AnswerMetric
-from ..metrics.multiple_choice import MultipleChoiceAccuracy
-from ..metrics.relaxed_accuracy import RelaxedAccuracy
-from ..metrics.vqa_accuracy import VqaAccuracy, normalize_textvqa
+from ..metrics.answer_metric import AnswerBenchmark
+from ..metrics.registry import metrics_of
+from .score_files import mean_with_interval
 
-METRICS: dict[str, Callable[[], AnswerMetric]] = {
-    "vqav2": VqaAccuracy,
-    "textvqa": functools.partial(VqaAccuracy, normalize_textvqa, normalize_unanimous=True),
-    "chartqa": RelaxedAccuracy,
-    "docvqa": Anls,
-    "mmmu": MultipleChoiceAccuracy,
-}
-"""The metric of each benchmark; for data of your own, name the one whose metric fits."""
+if TYPE_CHECKING:
+    from ..suite import Suite
+    from .score_files import Given, OnLine, Progress
 
-IDS = {
-    "chartqa": "FILESTEM-INDEX, the questions' file without its suffix and the place in it from 0",
-    "docvqa": "the data's questionId",
-    "mmmu": "the data's id",
-    "textvqa": "the data's question_id",
-    "vqav2": "the data's question_id",
-}
-"""What a benchmark's own questions are known by: the `question_id` of a prediction."""
+
+def score_answer_files(
+    suite: Suite, given: Given, on_line: OnLine, progress: Progress | None
+) -> dict[str, Any]:
+    """The user's file of answers; see `score_given`."""
+    first, *others = suite.declared
+    if others or not isinstance(first, AnswerBenchmark):
+        raise InputError(f"answers are of one benchmark: choose {first.name} with --metrics")
+    questions = first.read(given)
+    predictions = read_predictions(given.path("predictions"))
+    found = score_answers(questions, predictions, first.name, given.partial)
+    for name, score in zip(found["question_ids"], found["scores"], strict=True):
+        on_line({"metric": first.name, "id": name, "value": score})
+    figures = dict(found["quality"])
+    value = figures.pop(next(iter(figures)))  # the mean comes first, then those of the subjects
+    parts = {name.rpartition("/")[2]: figure for name, figure in figures.items()}
+    missing = found["missing"]
+    notes = [f"{missing} questions have no prediction and are left out"] if missing else []
+    scored = {**mean_with_interval(found["scores"], value), "parts": parts, "notes": notes}
+    return {"n": found["n"], "missing": missing, "metrics": {first.name: scored}}
 
 
 def score_answers(
@@ -45,7 +50,7 @@ def score_answers(
     Args:
         questions: all of them; the result follows their order.
         predictions: at most one a question, in any order; or answers by question id.
-        metric: a name in `METRICS`.
+        metric: the benchmark's name; for data of your own, one whose metric fits.
         partial: whether questions without a prediction may be left out. The figure is then of
             another, maybe easier, set of questions.
 
@@ -57,16 +62,18 @@ def score_answers(
         InputError: unknown metric or question id, two predictions for one question, a question
             without a prediction (unless `partial`) or without answers, or nothing to score.
     """
-    check_name("metric", metric, METRICS)
-    answers = _by_question(questions, predictions, metric)
+    known = metrics_of(AnswerBenchmark)
+    check_name("metric", metric, known)
+    benchmark = known[metric]
+    answers = _by_question(questions, predictions, benchmark)
     missing = [question for question in questions if question.id not in answers]
     if missing and not partial:
         raise InputError(
             f"{_name(missing[0])}: no prediction for question {missing[0].id} "
             f"({len(missing)} of {len(questions)} questions have none); "
-            f"predict them or ask for a partial score; {_ids(questions, metric)}"
+            f"predict them or ask for a partial score; {_ids(questions, benchmark)}"
         )
-    scorer = METRICS[metric]()
+    scorer = benchmark.metric()
     scored = [question for question in questions if question.id in answers]
     for question in scored:
         try:
@@ -87,7 +94,7 @@ def score_answers(
 def _by_question(
     questions: Sequence[PictureQuestion],
     predictions: Iterable[Prediction] | Mapping[str, str],
-    metric: str,
+    benchmark: AnswerBenchmark,
 ) -> dict[str, str]:
     if isinstance(predictions, Mapping):
         predictions = [Prediction(key, answer) for key, answer in predictions.items()]
@@ -96,17 +103,17 @@ def _by_question(
     for prediction in predictions:
         key, where = prediction.question_id, prediction.where or "predictions"
         if key not in known:
-            raise InputError(f"{where}: there is no question {key}; {_ids(questions, metric)}")
+            raise InputError(f"{where}: there is no question {key}; {_ids(questions, benchmark)}")
         if key in answers:
             raise InputError(f"{where}: question {key} is answered already")
         answers[key] = prediction.answer
     return answers
 
 
-def _ids(questions: Sequence[PictureQuestion], metric: str) -> str:
+def _ids(questions: Sequence[PictureQuestion], benchmark: AnswerBenchmark) -> str:
     """What ids look like, here and in the benchmark's own files."""
     here = f"ids here are such as {questions[0].id}; " if questions else ""
-    return f"{here}{metric}'s own are {IDS[metric]}"
+    return f"{here}{benchmark.name}'s own are {benchmark.ids}"
 
 
 def _name(question: PictureQuestion) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .answer_metric import AnswerMetric
+from .answer_metric import AnswerBenchmark, AnswerMetric
 
 
 def anls(prediction: str, answers: str | Sequence[str], threshold: float = 0.5) -> float:
@@ -36,6 +36,15 @@ class Anls(AnswerMetric):
 
     def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
         return anls(prediction, answers, self.threshold)
+
+
+DOCVQA = AnswerBenchmark(
+    name="docvqa",
+    summary="ANLS of answers: how much of each is right, letter by letter",
+    metric=Anls,
+    reader="mmspec.eval.data.answers:read_docvqa",
+    ids="the data's questionId",
+)
 
 
 def _plain(text: str) -> str:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import InputError
+from ...registry import resolve
+from .base import Metric
+
+if TYPE_CHECKING:
+    from ..data.questions import PictureQuestion
+    from ..measure.score_files import Given
 
 
 class AnswerMetric(ABC):
@@ -74,3 +81,39 @@ class AnswerMetric(ABC):
     @abstractmethod
     def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
         """The score of one question; `answers` is not empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerBenchmark(Metric):
+    """A benchmark of questions, declared beside its metric; answers come from a file.
+
+    Attributes:
+        metric: makes what scores the answers.
+        reader: `"module:function"` that reads the benchmark's own questions.
+        ids: what the benchmark's own questions are known by: the `question_id` of a prediction.
+        parquet: its own questions are Parquet files; else these hold questions in the common form.
+    """
+
+    scorer = "mmspec.eval.measure.vqa:score_answer_files"
+    sources = ("answers",)
+
+    metric: Callable[[], AnswerMetric]
+    reader: str
+    ids: str
+    parquet: bool = False
+    needs: tuple[str, ...] = ("questions", "predictions")
+    bounds: tuple[float, float] = (0, 1)
+
+    def read(self, given: Given) -> list[PictureQuestion]:
+        """The questions, in the benchmark's own form or the common one.
+
+        Raises:
+            InputError: they are in neither form.
+        """
+        from ..data.answers import read_questions
+
+        path = given.path("questions")
+        common = path.suffix == ".jsonl" or (path.suffix == ".parquet" and not self.parquet)
+        read = read_questions if common else resolve(self.reader)
+        asked: list[PictureQuestion] = read(path)
+        return asked

@@ -6,12 +6,21 @@ single broken frame.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ...rewards.base import Images, Reward
+from ...rewards.registry import load_reward, reward_names
+from .base import VideoMetric, VideoScorer
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+    from ..measure.score_files import Given
+
+USUAL = "shapes_clip_score"  # where nobody gives a reward's weights
 
 
 @dataclass(frozen=True)
@@ -36,9 +45,37 @@ def frame_reward(reward: Reward, prompt: str, frames: Images, batch: int = 16) -
     Raises:
         ValueError: no frames.
     """
+    import torch
+
     if not len(frames):
         raise ValueError("a video without frames has no reward")
     parts = [frames[first : first + batch] for first in range(0, len(frames), batch)]
     scores = torch.cat([reward.score([prompt] * len(part), part) for part in parts])
     worst = int(scores.argmin())
     return FrameReward(scores, float(scores.mean()), float(scores[worst]), worst)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameRewardMetric(VideoMetric):
+    """See `VideoMetric`: a mean and a worst frame by every reward whose weights are given."""
+
+    def video_scorer(self, given: Given) -> VideoScorer:
+        """See `VideoMetric.video_scorer`."""
+        named = [name for name in given.weights if name in reward_names()] or [USUAL]
+        rewards = {name: load_reward(name, given.weights.get(name), given.device) for name in named}
+
+        def score(
+            metadata: Mapping[str, Any], frames: Sequence[Image.Image]
+        ) -> Mapping[str, float | str]:
+            found: dict[str, float | str] = {}
+            for name, reward in rewards.items():
+                scored = frame_reward(reward, metadata["prompt"], frames)
+                found |= {f"{name}_mean": scored.mean, f"{name}_worst_frame": scored.worst}
+            return found
+
+        return score
+
+
+METRIC = FrameRewardMetric(
+    name="frame_reward", summary="rewards of a video's frames: their mean, and the worst frame's"
+)

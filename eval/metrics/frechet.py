@@ -6,13 +6,21 @@ Equilibrium", equation 6. It is FID over Inception-v3's pool features only.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ...errors import InputError
-from ...rewards.base import FeatureExtractor, Images
-from .features import as_float64, is_inception, slug
+from .features import SetDistance, as_float64, is_inception, slug
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ...rewards.base import FeatureExtractor, Images
 
 Array = NDArray[np.float64]
 
@@ -140,6 +148,36 @@ class FrechetDistance:
 
     def _sets(self) -> dict[str, Moments]:
         return {"real": self._real, "generated": self._generated}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrechetMetric(SetDistance):
+    """See `SetDistance`."""
+
+    summary: str = "Fréchet distance of the pictures' features to the reference's"
+    bounds: tuple[float, float] = (0, math.inf)
+
+    def accumulator(self, extractor: FeatureExtractor, seed: int) -> FrechetDistance:
+        """See `SetDistance.accumulator`; there is no chance."""
+        return FrechetDistance(extractor)
+
+    def to_reference(self, reference: Any) -> Callable[[Any], float]:
+        """See `SetDistance.to_reference`."""
+        mean, covariance = reference.mean(0), np.cov(reference, rowvar=False)
+
+        def distance(features: Any) -> float:
+            ours = np.asarray(features, np.float64)
+            return frechet_distance(mean, covariance, ours.mean(0), np.cov(ours, rowvar=False))
+
+        return distance
+
+    def too_few(self, count: int, features: int) -> bool:
+        """See `SetDistance.too_few`: the covariance has no full rank."""
+        return count <= features
+
+
+FID = FrechetMetric(name="fid", network="inception-v3")
+FRECHET_SHAPES_CLIP = FrechetMetric(name="frechet_shapes_clip", network="shapes_clip")
 
 
 def _factor(cov: Array) -> Array:

@@ -6,13 +6,20 @@ features only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ...errors import InputError
-from ...rewards.base import FeatureExtractor, Images
-from .features import as_float64, is_inception, slug
+from .features import SetDistance, as_float64, is_inception, slug
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ...rewards.base import FeatureExtractor, Images
 
 Array = NDArray[np.float64]
 
@@ -115,6 +122,25 @@ class KernelDistance:
 
     def _size(self) -> int:
         return min(self.subset_size, *self._counts().values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelMetric(SetDistance):
+    """See `SetDistance`."""
+
+    summary: str = "kernel distance of the pictures' features to the reference's, unbiased"
+
+    def accumulator(self, extractor: FeatureExtractor, seed: int) -> KernelDistance:
+        """See `SetDistance.accumulator`."""
+        return KernelDistance(extractor, seed=seed)
+
+    def to_reference(self, reference: Any) -> Callable[[Any], float]:
+        """See `SetDistance.to_reference`: all pictures are one subset."""
+        return lambda features: polynomial_mmd(reference, np.asarray(features, np.float64))
+
+
+KID = KernelMetric(name="kid", network="inception-v3")
+KID_SHAPES_CLIP = KernelMetric(name="kid_shapes_clip", network="shapes_clip")
 
 
 def _kernel(x: Array, y: Array) -> Array:

@@ -7,18 +7,22 @@ user the backbone's ImageNet weights.
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...models.weights import read_tensors
 from ...rewards.base import Images
 from ...rewards.batching import rows_of_one_size, select, sizes
+from .base import FolderMetric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..measure.image_sets import FolderJob, Scored
 
 MIN_SIDE = 32  # below it a backbone's last layer has no pixel
 
@@ -50,6 +54,9 @@ class LPIPS:
                 one of the two networks has.
         """
         import lpips  # from the eval extra
+        import torch
+
+        from ...models.weights import read_tensors
 
         weights = read_tensors(path)
         backbone = _BACKBONES.get(tuple(weights.get(_FIRST, torch.empty(0)).shape))
@@ -62,20 +69,61 @@ class LPIPS:
         _load_backbone(network.net, weights, path)
         return cls(network.to(device), backbone, batch_size)
 
-    @torch.inference_mode()
     def distances(self, images: Images, references: Images) -> Tensor:
         """Float32 distances `[N]` on the CPU of `images[i]` to `references[i]`.
 
         Raises:
             InputError: other counts, a pair of unequal sizes, or pictures that are too small.
         """
+        import torch
+
         _check_pairs(images, references)
         device = next(self.network.parameters()).device
         out = torch.empty(len(images))
-        for rows in rows_of_one_size(images, self.batch_size):
-            pair = [select(side, rows).to(device) / 127.5 - 1 for side in (images, references)]
-            out[rows] = self.network(*pair).flatten().cpu()
+        with torch.inference_mode():
+            for rows in rows_of_one_size(images, self.batch_size):
+                pair = [select(side, rows).to(device) / 127.5 - 1 for side in (images, references)]
+                out[rows] = self.network(*pair).flatten().cpu()
         return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class LpipsMetric(FolderMetric):
+    """See `FolderMetric`: distances of like-named pictures."""
+
+    single = False
+
+    def check(self, job: FolderJob) -> None:
+        """See `FolderMetric.check`."""
+        from ..data.folders import check_paired
+
+        check_paired(job.images, job.reference)
+        for file in job.images.files.values():
+            if min(file.size) < MIN_SIDE:
+                raise InputError(f"{file.path}: lpips needs {MIN_SIDE} pixels a side or more")
+
+    def score(self, group: Sequence[Any], job: FolderJob) -> Scored:
+        """See `FolderMetric.score`."""
+        from ..measure.image_sets import mean
+
+        lpips = LPIPS.from_pretrained(job.weights[self.network], job.device, job.batch_size)
+        values: dict[str, float] = {}
+        both = (job.images.batches(job.batch_size), job.reference.batches(job.batch_size))
+        for (ids, pictures), (_, others) in zip(*both, strict=True):
+            values |= zip(ids, lpips.distances(pictures, others).tolist(), strict=True)
+            job.step(2 * len(ids))
+        return {self.name: {**mean(values), "backbone": lpips.backbone, "notes": []}}, values
+
+
+METRIC = LpipsMetric(
+    name="lpips",
+    summary="how different like-named pictures look, from a classifier's activations",
+    needs=("images", "reference"),
+    weights={"lpips": "torchvision's file of AlexNet's or VGG-16's weights"},
+    larger_is_better=False,
+    bounds=(0, math.inf),
+    network="lpips",
+)
 
 
 def _load_backbone(net: Any, weights: Mapping[str, Tensor], path: str | Path) -> None:

@@ -8,8 +8,9 @@ direction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,12 @@ from ...errors import InputError
 from ...rewards.base import Images, to_pil
 from ...worlds.shapes.detector import Detection, detect
 from ...worlds.video_world.vocabulary import DIRECTIONS
+from .base import VideoMetric, VideoScorer
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from ..measure.score_files import Given
 
 Track = npt.NDArray[np.float64]
 
@@ -112,3 +119,27 @@ def _slope(times: npt.NDArray[np.int64], places: Track) -> Track:
     """Displacement `[2]` a frame of the least-squares line through places `[N, 2]`."""
     centred = times - times.mean()
     return np.asarray(centred @ places / (centred @ centred))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MotionMetric(VideoMetric):
+    """See `VideoMetric`: of videos whose prompts name a motion, which are right."""
+
+    def video_scorer(self, given: Given) -> VideoScorer:
+        """See `VideoMetric.video_scorer`."""
+        judge = MotionJudge()
+
+        def score(
+            metadata: Mapping[str, Any], frames: Sequence[Image.Image]
+        ) -> Mapping[str, float | str]:
+            if not any("motion" in clause for clause in metadata.get("include", [])):
+                return {}
+            right, reason = judge.judge(metadata, frames)
+            return {"reason": reason, self.name: float(right)}
+
+        return score
+
+
+METRIC = MotionMetric(
+    name="motion", summary="share of videos whose objects go where the caption says", bounds=(0, 1)
+)

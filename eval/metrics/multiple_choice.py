@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from string import ascii_uppercase
 
 from ...errors import InputError
-from .answer_metric import AnswerMetric
+from .answer_metric import AnswerBenchmark, AnswerMetric
 from .rejected import ENGLISH, as_words, without_rejected
 
 _NUMBER = re.compile(
@@ -110,6 +110,16 @@ class MultipleChoiceAccuracy(AnswerMetric):
         chosen = parse_choice(prediction, options)
         self.unparsed += chosen is None
         return float(chosen in right)
+
+
+MMMU = AnswerBenchmark(
+    name="mmmu",
+    summary="accuracy of choices and short answers",
+    metric=MultipleChoiceAccuracy,
+    reader="mmspec.eval.data.answers:read_mmmu",
+    ids="the data's id",
+    parquet=True,
+)
 
 
 def _letter(answer: str, options: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .answer_metric import AnswerMetric
+from .answer_metric import AnswerBenchmark, AnswerMetric
 
 
 def relaxed_accuracy(prediction: str, answer: str, tolerance: float = 0.05) -> float:
@@ -39,6 +39,15 @@ class RelaxedAccuracy(AnswerMetric):
 
     def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
         return max(relaxed_accuracy(prediction, answer, self.tolerance) for answer in answers)
+
+
+CHARTQA = AnswerBenchmark(
+    name="chartqa",
+    summary="relaxed accuracy of answers: numbers may be 5 % off",
+    metric=RelaxedAccuracy,
+    reader="mmspec.eval.data.answers:read_chartqa",
+    ids="FILESTEM-INDEX, the questions' file without its suffix and the place in it from 0",
+)
 
 
 def _number(text: str) -> float | None:

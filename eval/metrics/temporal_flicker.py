@@ -8,11 +8,15 @@ motion counts as flicker, and frames that have not been through a codec score a 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
-
-import torch
+from typing import TYPE_CHECKING
 
 from ...rewards.base import Images, to_uint8
+from .base import VideoMetric, VideoScorer
+
+if TYPE_CHECKING:
+    from ..measure.score_files import Given
 
 
 def temporal_flicker(frames: Images) -> float:
@@ -21,8 +25,24 @@ def temporal_flicker(frames: Images) -> float:
     Raises:
         ValueError: fewer than two frames, or frames of different sizes.
     """
+    import torch
+
     video = to_uint8(frames).to(torch.int16)
     if len(video) < 2:
         raise ValueError(f"a video of {len(video)} frames has no pair of consecutive ones")
     differences = [(b - a).abs().double().mean() for a, b in pairwise(video)]
     return (255 - float(torch.stack(differences).mean())) / 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlickerMetric(VideoMetric):
+    """See `VideoMetric`."""
+
+    def video_scorer(self, given: Given) -> VideoScorer:
+        """See `VideoMetric.video_scorer`."""
+        return lambda metadata, frames: {self.name: temporal_flicker(frames)}
+
+
+METRIC = FlickerMetric(
+    name="temporal_flicker", summary="likeness of consecutive frames, 1 if still", bounds=(0, 1)
+)

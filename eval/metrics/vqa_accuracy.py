@@ -8,11 +8,20 @@ the official evaluation. TextVQA takes the same formula with the processing of M
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from .answer_metric import AnswerMetric
+from ...files import read_json
+from .answer_metric import AnswerBenchmark, AnswerMetric
+
+if TYPE_CHECKING:
+    from ..data.questions import PictureQuestion
+    from ..measure.score_files import Given
 
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
 _DIGITS = {"none": "0", "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4"}
@@ -118,6 +127,46 @@ class VqaAccuracy(AnswerMetric):
 
     def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
         return vqa_accuracy(prediction, answers, self.normalize, self.normalize_unanimous)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vqav2Benchmark(AnswerBenchmark):
+    """See `AnswerBenchmark`: its answers lie in a file of their own."""
+
+    def read(self, given: Given) -> list[PictureQuestion]:
+        """See `AnswerBenchmark.read`."""
+        from ..data.answers import read_vqav2
+
+        questions = given.path("questions")
+        if given.annotations or _is_vqav2(questions):
+            return read_vqav2(questions, given.path("annotations"))
+        return super().read(given)
+
+
+def _is_vqav2(path: Path) -> bool:
+    """Whether a file has the form of the benchmark's own questions."""
+    try:
+        data = read_json(path) if path.suffix == ".json" else None
+    except InputError:  # the reader will say so
+        return False
+    return isinstance(data, dict) and "data_subtype" in data
+
+
+_OWN_IDS = "the data's question_id"
+VQAV2 = Vqav2Benchmark(
+    name="vqav2",
+    summary="soft accuracy of answers: right as far as three annotators say the same",
+    metric=VqaAccuracy,
+    reader="mmspec.eval.data.answers:read_questions",
+    ids=_OWN_IDS,
+)
+TEXTVQA = AnswerBenchmark(
+    name="textvqa",
+    summary="the same with M4C's processing of answers",
+    metric=functools.partial(VqaAccuracy, normalize_textvqa, normalize_unanimous=True),
+    reader="mmspec.eval.data.answers:read_textvqa",
+    ids=_OWN_IDS,
+)
 
 
 def _tidy(answer: str) -> str:

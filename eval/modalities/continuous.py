@@ -7,10 +7,9 @@ from typing import Any
 from ...errors import InputError
 from ...pipelines.continuous.pipeline import ContinuousImagePipeline
 from ...pipelines.prompts import classes
-from ..metrics.table import METRICS
+from ..metrics.features import SetDistance
 from ..run.job import Job
 from .drawing import DrawingBench, DrawingModality
-from .image_sets import OF_SETS
 
 
 class ContinuousModality(DrawingModality):
@@ -36,7 +35,7 @@ class ContinuousModality(DrawingModality):
 
     def _check_classes(self, job: Job, pipe: Any) -> None:
         """A model that is told classes takes their numbers for prompts, which no judge can read."""
-        read = [m for m in job.suite.metrics if m not in METRICS or METRICS[m].kind not in OF_SETS]
+        read = [m.name for m in job.suite.declared if not isinstance(m, SetDistance)]
         if read or job.suite.reference is not None:
             asked = " and ".join(read) or f"reference {job.suite.reference}"
             raise InputError(

@@ -13,8 +13,9 @@ from PIL import Image
 from ...errors import InputError
 from ..data.prompts import load_prompts
 from ..files import png_bytes
-from ..measure.scorers import PictureScorer, check_files, make_scorers
-from ..metrics.table import METRICS
+from ..measure.scorers import check_files, make_scorers
+from ..metrics.base import Metric, PictureMetric, PictureScorer
+from ..metrics.features import SetDistance
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
@@ -29,7 +30,7 @@ from .modality import Modality
 class DrawingModality(Modality):
     """The part of `Modality` that does not depend on what a picture's tokens are."""
 
-    metrics = ("geneval", "dpg", *(n for n, m in METRICS.items() if m.kind != "pairs"))
+    metric_kinds: tuple[type[Metric], ...] = (PictureMetric, SetDistance)
     options: tuple[str, ...] = ("again",)
 
     def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:

@@ -9,14 +9,13 @@ import numpy as np
 
 from ...picture import open_picture
 from ..measure.quality import set_quality
-from ..measure.reference import reference_pictures, set_distance
-from ..metrics.table import METRICS
+from ..measure.reference import reference_pictures
+from ..metrics.features import SetDistance
 from ..run.job import Job
 from ..run.run_folder import RunFolder
 from ..schema import MethodResult
 from ..variants import AGAIN
 
-OF_SETS = ("frechet", "kid")  # kinds of metrics
 TO_PLAIN = "_to_plain"  # ends the name of a distance to what plain draws with other seeds
 
 
@@ -28,12 +27,13 @@ def compare_sets(job: Job, folder: RunFolder, rows: dict[str, MethodResult]) -> 
     """
     from ...rewards.registry import load_features
 
-    names = [m for m in job.suite.metrics if m in METRICS and METRICS[m].kind in OF_SETS]
+    metrics = [metric for metric in job.suite.declared if isinstance(metric, SetDistance)]
     count = min(row.n for row in rows.values())
-    if names and count < 2:
-        return [f"{', '.join(names)}: a set of one picture has no distance to another"]
+    if metrics and count < 2:
+        names = ", ".join(metric.name for metric in metrics)
+        return [f"{names}: a set of one picture has no distance to another"]
     notes: list[str] = []
-    for network in dict.fromkeys(METRICS[name].network for name in names):
+    for network in dict.fromkeys(metric.network for metric in metrics):
         path = job.files.get(network)
         extractor = load_features(network, Path(path) if path else None, job.device)
         lines = folder.log.of("quality")
@@ -44,8 +44,9 @@ def compare_sets(job: Job, folder: RunFolder, rows: dict[str, MethodResult]) -> 
         truth = reference_pictures(job, count)
         reference = np.concatenate([extractor.features(batch).numpy() for batch in truth])
         rounds = 200 if reference.shape[1] <= 512 else 0  # a distance of 2048 takes seconds
-        for name in (n for n in names if METRICS[n].network == network):
-            if METRICS[name].kind == "frechet" and count <= reference.shape[1]:
+        for of_set in (metric for metric in metrics if metric.network == network):
+            name = of_set.name
+            if of_set.too_few(count, reference.shape[1]):
                 notes.append(
                     f"{name}: {count} pictures for {reference.shape[1]} features: the distance is "
                     "far too large; compare it at equal counts only"
@@ -54,7 +55,7 @@ def compare_sets(job: Job, folder: RunFolder, rows: dict[str, MethodResult]) -> 
             if AGAIN in rows:
                 truths[name + TO_PLAIN] = of_method[AGAIN][:count]
             for metric, truth_set in truths.items():
-                distance = set_distance(METRICS[name].kind, truth_set)
+                distance = of_set.to_reference(np.asarray(truth_set, np.float64))
                 for method, row in rows.items():
                     if method == AGAIN and metric != name:
                         continue  # to itself

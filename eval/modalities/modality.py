@@ -14,6 +14,7 @@ from ...pipelines.base import SpeculativePipeline
 from ..measure.quality import quality_rows
 from ..measure.speed import WARMUP, mean_costs, noise_notes, speed_rows
 from ..methods import parse_methods
+from ..metrics.base import Metric
 from ..run.job import Job, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..suite import Suite
@@ -28,7 +29,7 @@ class Modality(ABC):
     Attributes:
         pipeline: the class.
         fixed: arguments of the pipeline's call that are a run's own affair.
-        metrics: of single outputs or of sets, that its suites may name.
+        metric_kinds: classes of the metrics that its suites may name.
         options: fields of a suite that it serves, of those that not all do: `OPTIONS`.
         takes_device_map: whether its models can be told devices by a map.
         entropy_samples: those whose laws are looked at, at most.
@@ -37,7 +38,7 @@ class Modality(ABC):
 
     pipeline: ClassVar[type[SpeculativePipeline]]
     fixed: ClassVar[frozenset[str]] = frozenset({"self", "prompt"})
-    metrics: tuple[str, ...] = ()
+    metric_kinds: tuple[type[Metric], ...] = ()
     options: tuple[str, ...] = ()
     takes_device_map = True
     entropy_samples = 0

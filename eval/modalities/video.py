@@ -16,12 +16,12 @@ from ...errors import InputError
 from ...pipelines.video.pipeline import VideoPipeline
 from ...pipelines.video.sizes import VideoSizes
 from ...pipelines.video.speculation import judged
-from ...rewards.registry import PUBLISHED, load_reward
+from ...rewards.registry import REWARDS, load_reward
 from ...worlds.video_world.timing import Timing
 from ..contact_sheet import contact_sheet
 from ..data.clip_prompts import read_clip_prompts
 from ..data.prompts import prompt_files
-from ..judges.clips import CLIP_METRICS, ClipJudge
+from ..judges.clips import ClipJudge, ClipMetric
 from ..measure.routing import routed_rows, routing_notes
 from ..run.job import Job, Plan
 from ..run.run_folder import RunFolder
@@ -81,7 +81,7 @@ class VideoModality(DrawingModality):
             "callback_on_step_end_tensor_inputs",
         }
     )
-    metrics = CLIP_METRICS
+    metric_kinds = (ClipMetric,)
     options = ("sceptics", "again")
     takes_device_map = False
     bench = VideoBench
@@ -104,8 +104,9 @@ class VideoModality(DrawingModality):
         if strange:
             raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
         for name in asked:
-            if name in PUBLISHED and not job.file(name, PUBLISHED[name]).exists():
-                raise InputError(f"no {job.files[name]} ({name} should be {PUBLISHED[name]})")
+            weights = REWARDS.get(name).weights
+            if weights and not job.file(name, weights).exists():
+                raise InputError(f"no {job.files[name]} ({name} should be {weights})")
         if pipe is not None:
             _take_reward(job, pipe)
         super().check(job, todo, pipe)

@@ -19,6 +19,7 @@ from .samples import Samples, read_samples, sample_files
 from .summary import lede, title, warnings, what_ran
 from .svg import VARIABLES, apart
 from .text_tables import text_tables
+from .wording import wording
 
 
 def to_html(report: Report, folder: Path) -> str:
@@ -50,7 +51,7 @@ def to_html(report: Report, folder: Path) -> str:
         settings=tables.facts("Settings", report.settings),
         environment=tables.facts("Environment", report.environment),
         gallery=gallery(report, samples, folder),
-        sheets=COLOURS if report.pipeline == "video" else None,
+        sheets=COLOURS if wording(report).sheets else None,
         files=sample_files(report, folder),
         command=report.command,
         definitions=definitions(report),

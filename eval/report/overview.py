@@ -11,10 +11,12 @@ from ...errors import InputError
 from ...methods import PIPELINES
 from ..schema import MethodResult, Report
 from . import format as f
+from .columns import fewer_calls, speedup, tokens_per_call
 from .parts import parts
 from .summary import MARKS, baseline, first_metric, held
 from .table import Cell, Row, Table, escape
-from .tables import fewer_calls, quality_cell, speedup, tokens_per_call
+from .tables import quality_cell
+from .wording import wording
 
 LEAST = 20  # prompts timed; of a report with fewer speed-ups say little
 TOLD = {  # of a report's notes those that the table must not be read without
@@ -188,7 +190,7 @@ def _emitted(report: Report, row: MethodResult) -> Cell:
     cell = tokens_per_call(row)
     if cell.text == f.MISSING:
         return cell
-    return Cell(f"{cell.text} {_UNITS[report.pipeline]}", cell.interval)
+    return Cell(f"{cell.text} {wording(report).emitted}", cell.interval)
 
 
 def _ran(path: Path, report: Report, base: Path) -> str:

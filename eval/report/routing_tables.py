@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..schema import Report
 from ..schema_parts import EqualShare
 from . import format as f
+from .columns import DRAFTED
 from .families import knob_text
 from .summary import first_metric
 from .table import Cell, Row, Table
@@ -22,7 +23,7 @@ def equal_shares(report: Report) -> Table | None:
         Row(
             name,
             (
-                Cell(f.share(row.drafted_share)),
+                DRAFTED.cell(row),
                 *(_gain(report, row.at_equal_share.get(family), digits) for family in families),
             ),
         )
@@ -30,7 +31,7 @@ def equal_shares(report: Report) -> Table | None:
     ]
     caption = f"Gain in {first_metric(report)} over other ways to route, at equal drafted shares, "
     caption += "with 95 % intervals; then the rows that these are mixed of."
-    columns = ("method", "drafted", *(f"against {family}" for family in families))
+    columns = ("method", DRAFTED.heading, *(f"against {family}" for family in families))
     return Table(caption, columns, tuple(rows))
 
 

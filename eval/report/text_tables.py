@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..schema import Report
 from . import format as f
+from .columns import TOKENS_PER_CALL
 from .summary import MARKS
 from .table import Cell, Row, Table
 
@@ -21,16 +22,13 @@ def _lengths(report: Report) -> Table:
     others = [name for name in _OVER if any(name in r.acceptance_ratios for r in having.values())]
     rows = []
     for name, row in having.items():
-        own = Cell(
-            f.fixed(row.mean_acceptance_length, 2), f.interval(row.mean_acceptance_length_ci95, 2)
-        )
         found = [row.acceptance_ratios.get(other) for other in others]
         cells = [
             Cell() if r is None else Cell(f.fixed(r.value, 2, unit="×"), f.interval(r.ci95, 2))
             for r in found
         ]
-        rows.append(Row(name, (own, *cells), MARKS.get(row.role, "")))
-    columns = ("method", "tokens per call", *(_OVER[other] for other in others))
+        rows.append(Row(name, (TOKENS_PER_CALL.cell(row), *cells), MARKS.get(row.role, "")))
+    columns = ("method", TOKENS_PER_CALL.heading, *(_OVER[other] for other in others))
     return Table("Mean acceptance length, and over that of other rows.", columns, tuple(rows))
 
 

@@ -90,7 +90,7 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
     from transformers.utils import logging
 
     from ..pipelines.video.pipeline import VideoPipeline
-    from ..rewards.registry import PUBLISHED, load_reward
+    from ..rewards.registry import REWARDS, load_reward
     from ..rewards.router import RouterReward
 
     logging.disable_progress_bar()
@@ -98,9 +98,10 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
     routed = reward == RouterReward.name
     if args.weights is not None and routed:
         raise InputError("--weights are a reward's; say which with --reward, not the router's")
-    if args.weights is None and reward in PUBLISHED:
+    weights = "" if routed else REWARDS.get(reward).weights
+    if args.weights is None and weights:
         raise InputError(
-            f"{reward} needs its weights: pass --weights PATH, where PATH is {PUBLISHED[reward]}"
+            f"{reward} needs its weights: pass --weights PATH, where PATH is {weights}"
         )
     pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
     if not routed:

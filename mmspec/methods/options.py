@@ -156,9 +156,9 @@ class Option:
             check_name(self.name, value, self.choices)
         elif self.kind in (int, float):
             number = Integral if self.kind is int else Real
-            fits = (
-                isinstance(value, number) and not isinstance(value, bool) and not math.isnan(value)
-            )
+            given: Any = value
+            fits = isinstance(given, number) and not isinstance(given, bool)
+            fits = fits and not math.isnan(value)
             fits = fits and (self.low is None or value >= self.low)
             fits = fits and (self.high is None or value <= self.high)
             fits = fits and (self.above is None or value > self.above)

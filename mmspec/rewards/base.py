@@ -1,17 +1,17 @@
-"""Protocols of rewards and feature extractors, and the pictures that they take."""
+"""What a reward and a feature extractor are, and the pictures that they take."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
 from ..picture import open_picture
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Images: TypeAlias = "Tensor | Sequence[Image.Image]"
 """Pictures: uint8 `[N, 3, H, W]`, or PIL images that may differ in size."""
@@ -64,40 +64,13 @@ class FeatureExtractor(Protocol):
         """Float32 features `[N, D]` on the CPU."""
 
 
-class BatchedReward(ABC):
-    """A `Reward` of a network that takes a few pictures at once.
-
-    Attributes:
-        batch_size: most pictures in one forward.
-    """
-
-    batch_size: int
-
-    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 scores `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
-
-        Raises:
-            ValueError: not one prompt per picture.
-        """
-        check_pairs(prompts, images)
-        scores = torch.empty(len(prompts))
-        with torch.inference_mode():
-            for part in batches(len(prompts), self.batch_size):
-                scores[part] = self.score_batch(list(prompts[part]), to_pil(images[part]))
-        return scores
-
-    @abstractmethod
-    def score_batch(self, prompts: list[str], pictures: list[Image.Image]) -> Tensor:
-        """Scores `[n]` of one batch."""
-
-
 def to_pil(images: Images) -> list[Image.Image]:
     """The pictures as RGB images.
 
     Raises:
         ValueError: a tensor that is not uint8 `[N, 3, H, W]`.
     """
-    if not isinstance(images, Tensor):
+    if isinstance(images, Sequence):
         return [open_picture(image) for image in images]
     _check(images)
     return [Image.fromarray(array) for array in images.movedim(1, -1).cpu().numpy()]
@@ -109,7 +82,9 @@ def to_uint8(images: Images) -> Tensor:
     Raises:
         ValueError: pictures of different sizes, or a tensor of another kind.
     """
-    if isinstance(images, Tensor):
+    import torch
+
+    if isinstance(images, torch.Tensor):
         _check(images)
         return images
     pictures = to_pil(images)
@@ -140,5 +115,7 @@ def batches(count: int, size: int) -> Iterator[slice]:
 
 
 def _check(images: Tensor) -> None:
+    import torch
+
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
         raise ValueError(f"expected uint8 [N, 3, H, W], got {images.dtype} {list(images.shape)}")

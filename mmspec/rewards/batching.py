@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from .base import Images, to_uint8
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def sizes(images: Images) -> list[tuple[int, int]]:
     """`(width, height)` of each picture."""
-    if isinstance(images, Tensor):
-        return [(images.shape[-1], images.shape[-2])] * len(images)
-    return [image.size for image in images]
+    if isinstance(images, Sequence):
+        return [image.size for image in images]
+    return [(images.shape[-1], images.shape[-2])] * len(images)
 
 
 def rows_of_one_size(images: Images, batch_size: int) -> Iterator[list[int]]:
@@ -28,6 +30,6 @@ def rows_of_one_size(images: Images, batch_size: int) -> Iterator[list[int]]:
 
 def select(images: Images, rows: Sequence[int]) -> Tensor:
     """Some pictures, of equal size, as uint8 `[len(rows), 3, H, W]`."""
-    if isinstance(images, Tensor):
-        return to_uint8(images)[list(rows)]
-    return to_uint8([images[row] for row in rows])
+    if isinstance(images, Sequence):
+        return to_uint8([images[row] for row in rows])
+    return to_uint8(images)[list(rows)]

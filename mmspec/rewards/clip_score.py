@@ -8,20 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from .base import Images
-from .clip import OpenCLIP
+from .part import FeaturePart, RewardPart
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from .networks.clip import OpenCLIP
+
+_WEIGHTS = "a folder in open_clip's format, such as laion/CLIP-ViT-L-14-laion2B-s32B-b82K"
+CLIP = FeaturePart("clip", "mmspec.rewards.networks.clip:OpenCLIP", weights=_WEIGHTS)
+CLIP_SCORE = RewardPart(
+    "clip_score", "mmspec.rewards.clip_score:CLIPScore", weights=_WEIGHTS, bounds=(0, 100)
+)
 
 
-class ClipReward:
-    """A `Reward` by the cosine of the prompt's and the picture's CLIP embeddings."""
+class CLIPScore:
+    """`100 · max(cos, 0)` of the prompt's and the picture's CLIP embeddings.
+
+    Scores of different CLIPs don't compare: name the model beside the number.
+    """
+
+    name = "clip_score"
 
     def __init__(self, clip: OpenCLIP) -> None:
         self.clip = clip
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | Path, *, device: str | torch.device = "cpu", batch_size: int = 32
+    ) -> CLIPScore:
+        """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
+        from .networks.clip import OpenCLIP
+
+        return cls(OpenCLIP.from_pretrained(path, device=device, batch_size=batch_size))
 
     @property
     def device(self) -> torch.device:
@@ -29,28 +52,9 @@ class ClipReward:
         return self.clip.device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 cosines `[N]` on the CPU, from −1 to 1; `prompts[i]` belongs to `images[i]`.
+        """Float32 scores `[N]` on the CPU, from 0 to 100; `prompts[i]` belongs to `images[i]`.
 
         Raises:
             ValueError: not one prompt per picture.
         """
-        return self.clip.similarity(prompts, images)
-
-
-class CLIPScore(ClipReward):
-    """`100 · max(cos, 0)`, from 0 to 100.
-
-    Scores of different CLIPs don't compare: name the model beside the number.
-    """
-
-    name = "clip_score"
-    network: ClassVar[Any] = OpenCLIP
-
-    @classmethod
-    def from_pretrained(cls, path: str | Path | None = None, **options: Any) -> CLIPScore:
-        """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
-        return cls(cls.network.from_pretrained(path, **options))
-
-    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """100 times the cosines, 0 where they are negative; see `ClipReward.score`."""
-        return 100 * super().score(prompts, images).clamp(min=0)
+        return 100 * self.clip.similarity(prompts, images).clamp(min=0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from ..models.wan.vae import to_bytes
 from .base import BlockReward, Reward
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,16 @@ class FrameJudge:
             before: the last frame before the block `[3, H, W]`; None: it is the clip's first.
             number: of the block in its clip, from 0.
         """
+        import torch
+
+        from ..models.wan.vae import to_bytes
+
         failed = torch.full((len(frames),), torch.nan, dtype=torch.float64)
         if not frames.isfinite().all():
             return self._failed(failed, "the frames are no numbers")
         try:
-            scores = self._score(self.prompts[row], to_bytes(frames), before, number)
+            last = None if before is None else to_bytes(before)
+            scores = self._score(self.prompts[row], to_bytes(frames), last, number)
             rewards = scores.double().cpu().view(len(frames))
         except Exception as error:  # a reward raises what its libraries raise
             first = (str(error) or type(error).__name__).splitlines()[0]
@@ -54,8 +59,7 @@ class FrameJudge:
 
     def _score(self, prompt: str, frames: Tensor, before: Tensor | None, number: int) -> Tensor:
         if isinstance(self.reward, BlockReward):
-            last = None if before is None else to_bytes(before)
-            return self.reward.score_block(prompt, frames, last, number)
+            return self.reward.score_block(prompt, frames, before, number)
         return self.reward.score([prompt] * len(frames), frames)
 
     def _failed(self, rewards: Tensor, reason: str) -> Tensor:

@@ -7,21 +7,34 @@ Text-to-Image Synthesis", section 4. The published files are open_clip's ViT-H-1
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .clip import OpenCLIP
-from .clip_score import ClipReward
+from .base import Images
+from .part import RewardPart
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from .networks.clip import OpenCLIP
 
 ARCHITECTURE = "ViT-H-14"
 PREPROCESS = {"resize_mode": "longest", "fill_color": 0}
 # published files by the name of their scores, which don't compare with each other
 WEIGHTS = {"hpsv2": "HPS_v2_compressed.pt", "hpsv2.1": "HPS_v2.1_compressed.pt"}
+HPSV2 = RewardPart(
+    "hpsv2",
+    "mmspec.rewards.hpsv2:HPSv2",
+    weights="the file HPS_v2.1_compressed.pt or HPS_v2_compressed.pt (of xswu/HPSv2)",
+    bounds=(-1, 1),
+    scored_as=tuple(WEIGHTS),
+)
 
 
-class HPSv2(ClipReward):
+class HPSv2:
     """The cosine of the prompt's and the picture's embeddings, as the authors' `score` gives it.
 
     Their benchmark tables, and most papers, print 100 times that.
@@ -32,8 +45,7 @@ class HPSv2(ClipReward):
     """
 
     def __init__(self, clip: OpenCLIP, name: str = "hpsv2") -> None:
-        super().__init__(clip)
-        self.name = name
+        self.clip, self.name = clip, name
 
     @classmethod
     def from_pretrained(
@@ -49,6 +61,8 @@ class HPSv2(ClipReward):
             InputError: none or both of the files, an unreadable one, or a tensor is missing,
                 unexpected or of another shape.
         """
+        from .networks.clip import OpenCLIP
+
         path = Path(path)
         found = [path]
         if path.is_dir():
@@ -62,3 +76,16 @@ class HPSv2(ClipReward):
             found[0], ARCHITECTURE, preprocess=PREPROCESS, device=device, batch_size=batch_size
         )
         return cls(clip, name)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return self.clip.device
+
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """Float32 scores `[N]` on the CPU, from −1 to 1; `prompts[i]` belongs to `images[i]`.
+
+        Raises:
+            ValueError: not one prompt per picture.
+        """
+        return self.clip.similarity(prompts, images)

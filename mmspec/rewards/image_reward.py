@@ -2,70 +2,38 @@
 
 Xu et al. 2023, "ImageReward: Learning and Evaluating Human Preferences for Text-to-Image
 Generation", section 3. A BLIP ViT-L/16 sees the picture, BERT reads the prompt with
-cross-attention to it, and a linear stack turns BERT's first output into a number. The networks are
-transformers'; the checkpoint is the authors', whose tensor names are mapped here.
+cross-attention to it, and a linear stack turns BERT's first output into a number.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-from PIL import Image
-from torch import Tensor, nn
-from torchvision import transforms
-from transformers import (
-    BertTokenizer,
-    BlipTextConfig,
-    BlipTextModel,
-    BlipVisionConfig,
-    BlipVisionModel,
-)
+from .base import Images, batches, check_pairs, to_pil
+from .part import RewardPart
 
-from ..errors import InputError
-from ..files import read_object
-from ..models.bounded_init import bounded_init
-from ..models.loading import cast, check_tensors, load_component
-from ..models.truncation import lost_words, tell_lost
-from ..models.weights import read_checkpoint
-from .base import BatchedReward
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import BertTokenizer
 
-WEIGHTS, TEXT_CONFIG = "ImageReward.pt", "med_config.json"
-SIDE, PATCH, LENGTH = 224, 16, 35  # pixels, pixels, tokens
+    from .networks.image_reward import ImageRewardNetwork
+
+WEIGHTS = "ImageReward.pt"
+LENGTH = 35  # tokens
 MEAN, STD = 0.16717362830052426, 1.0333394966054072  # of the reward over the authors' data
-CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-VIT = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}  # ViT-L
-
-# what is taken from the prompt's configuration
-_TEXT_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "max_position_embeddings",
-    "hidden_act",
-    "layer_norm_eps",
-    "pad_token_id",
-)
-# tensor names of transformers' models as the checkpoint has them, in this order
-_PUBLISHED = (
-    (r"^vision\.embeddings\.class_embedding$", "blip.visual_encoder.cls_token"),
-    (r"^vision\.embeddings\.position_embedding$", "blip.visual_encoder.pos_embed"),
-    (r"^vision\.embeddings\.patch_embedding\.", "blip.visual_encoder.patch_embed.proj."),
-    (r"^vision\.post_layernorm\.", "blip.visual_encoder.norm."),
-    (r"^vision\.encoder\.layers\.", "blip.visual_encoder.blocks."),
-    (r"\.layer_norm([12])\.", r".norm\1."),
-    (r"\.self_attn\.qkv\.", ".attn.qkv."),
-    (r"\.self_attn\.projection\.", ".attn.proj."),
-    (r"^text\.", "blip.text_encoder."),
-    (r"^mlp\.", "mlp.layers."),
+IMAGE_REWARD = RewardPart(
+    "image_reward",
+    "mmspec.rewards.image_reward:ImageReward",
+    weights="a folder with ImageReward.pt and med_config.json (of THUDM/ImageReward) and "
+    "vocab.txt (of google-bert/bert-base-uncased)",
+    bounds=(-5, 5),
 )
 
 
-class ImageReward(BatchedReward):
+class ImageReward:
     """The reward `(r − 0.1672) / 1.0333`: mean 0, deviation 1 over the authors' data.
 
     Prompts are cut at 35 tokens. Pictures are brought to 224 pixels on their shorter side and
@@ -82,15 +50,10 @@ class ImageReward(BatchedReward):
     def __init__(
         self, network: ImageRewardNetwork, tokenizer: BertTokenizer, batch_size: int = 32
     ) -> None:
+        from .networks.image_reward import preprocessing
+
         self.network, self.tokenizer, self.batch_size = network, tokenizer, batch_size
-        self._preprocess = transforms.Compose(
-            [
-                transforms.Resize(SIDE, transforms.InterpolationMode.BICUBIC),
-                transforms.CenterCrop(SIDE),
-                transforms.ToTensor(),
-                transforms.Normalize(CLIP_MEAN, CLIP_STD),
-            ]
-        )
+        self._preprocess = preprocessing()
 
     @classmethod
     def from_pretrained(
@@ -106,6 +69,8 @@ class ImageReward(BatchedReward):
             InputError: a file is missing or unreadable, a tensor is missing, unexpected or of
                 another shape, or the vocabulary is another.
         """
+        from .networks.image_reward import load_network, load_tokenizer
+
         path = Path(path)
         weights = path / WEIGHTS if path.is_dir() else path
         network = load_network(weights)
@@ -117,124 +82,30 @@ class ImageReward(BatchedReward):
         """Where the network lies."""
         return next(self.network.parameters()).device
 
-    def score_batch(self, prompts: list[str], pictures: list[Image.Image]) -> Tensor:
-        pixels = torch.stack([self._preprocess(picture) for picture in pictures])
-        tell_lost(lost_words(self.tokenizer, prompts, LENGTH), LENGTH, self.name)
-        full = {"padding": "max_length", "truncation": True, "max_length": LENGTH}
-        text = self.tokenizer(prompts, return_tensors="pt", **full).to(self.device)
-        out = self.network(pixels.to(self.device), text.input_ids, text.attention_mask)
-        rewards: Tensor = (out - MEAN) / STD
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """Float32 rewards `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
+
+        Raises:
+            ValueError: not one prompt per picture.
+        """
+        import torch
+
+        from ..models.truncation import lost_words, tell_lost
+
+        check_pairs(prompts, images)
+        rewards = torch.empty(len(prompts))
+        with torch.inference_mode():
+            for part in batches(len(prompts), self.batch_size):
+                pixels = torch.stack([self._preprocess(image) for image in to_pil(images[part])])
+                words = list(prompts[part])
+                tell_lost(lost_words(self.tokenizer, words, LENGTH), LENGTH, self.name)
+                text = self.tokenizer(
+                    words,
+                    padding="max_length",
+                    truncation=True,
+                    max_length=LENGTH,
+                    return_tensors="pt",
+                ).to(self.device)
+                out = self.network(pixels.to(self.device), text.input_ids, text.attention_mask)
+                rewards[part] = (out - MEAN) / STD
         return rewards
-
-
-class ImageRewardNetwork(nn.Module):
-    """The picture's encoder, the prompt's, and the linear stack, as trained."""
-
-    def __init__(self, vision: BlipVisionConfig, text: BlipTextConfig) -> None:
-        super().__init__()
-        self.vision = BlipVisionModel(vision)
-        self.text = BlipTextModel(text, add_pooling_layer=False)
-        self.mlp = nn.Sequential(
-            nn.Linear(text.hidden_size, 1024),
-            nn.Dropout(0.2),
-            nn.Linear(1024, 128),
-            nn.Dropout(0.2),
-            nn.Linear(128, 64),
-            nn.Dropout(0.1),
-            nn.Linear(64, 16),
-            nn.Linear(16, 1),
-        )
-
-    def forward(self, pixels: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
-        """The raw reward `[B]` of `pixels [B, 3, 224, 224]` for tokens and their mask `[B, T]`."""
-        seen = self.vision(pixels).last_hidden_state  # [B, 1 + 14², D]
-        # the configuration of a decoder brings the cross-attention; no causal mask goes with it
-        read = self.text(
-            ids, attention_mask=mask, encoder_hidden_states=seen, is_decoder=False
-        ).last_hidden_state
-        reward: Tensor = self.mlp(read[:, 0])
-        return reward[:, 0]
-
-
-def load_network(path: Path) -> ImageRewardNetwork:
-    """The networks of `ImageReward.pt` in float32, sized by `med_config.json` beside it."""
-    weights = read_checkpoint(path)
-    shapes = {name: value.shape for name, value in weights.items()}
-    with torch.device("meta"), bounded_init(shapes, path.with_name(TEXT_CONFIG)):
-        network = build_network(path.with_name(TEXT_CONFIG))
-    ours = network.state_dict()
-    expected = {published_name(name): value for name, value in ours.items()}
-    unused = {name: value for name, value in unused_tensors(network).items() if name in weights}
-    check_tensors({**expected, **unused}, weights, path, "ImageReward")
-    network.load_state_dict({name: weights[published_name(name)] for name in ours}, assign=True)
-    # derived, so not among the weights
-    positions = torch.arange(network.text.config.max_position_embeddings)
-    network.text.embeddings.position_ids = positions[None]
-    return cast(network, torch.float32)
-
-
-def build_network(text_config: Path) -> ImageRewardNetwork:
-    """The networks without their weights, the prompt's sized by `med_config.json`."""
-    vision = BlipVisionConfig(
-        image_size=SIDE,
-        patch_size=PATCH,
-        layer_norm_eps=1e-6,
-        intermediate_size=4 * VIT["hidden_size"],
-        **VIT,
-    )
-    published = read_object(text_config)
-    absent = [key for key in _TEXT_SIZES if key not in published]
-    if absent:
-        raise InputError(f"{text_config} has no {absent[0]}")
-    try:
-        text = BlipTextConfig(
-            encoder_hidden_size=VIT["hidden_size"], **{key: published[key] for key in _TEXT_SIZES}
-        )
-        return ImageRewardNetwork(vision, text)
-    except InputError:
-        raise
-    except Exception as error:  # the configuration's checks raise classes of their own
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{text_config} is no BERT configuration: {first}") from error
-
-
-def published_name(name: str) -> str:
-    """What the checkpoint calls a tensor of `ImageRewardNetwork`."""
-    for pattern, replacement in _PUBLISHED:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
-def unused_tensors(network: ImageRewardNetwork) -> dict[str, Tensor]:
-    """What the checkpoint may hold beside the reward's own tensors, without values.
-
-    BLIP's two projections of its contrastive loss, frozen in training, and BERT's positions.
-    """
-    text, width = network.text.config, network.vision.config.hidden_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "blip.text_encoder.embeddings.position_ids": (1, text.max_position_embeddings),
-        "blip.vision_proj.weight": (256, width),
-        "blip.vision_proj.bias": (256,),
-        "blip.text_proj.weight": (256, text.hidden_size),
-        "blip.text_proj.bias": (256,),
-    }
-    return {
-        name: torch.empty(
-            shape, device="meta", dtype=torch.long if name.endswith("_ids") else torch.float32
-        )
-        for name, shape in shapes.items()
-    }
-
-
-def load_tokenizer(folder: Path, vocab_size: int) -> Any:
-    """bert-base-uncased from a folder, with `[DEC]` and `[ENC]` as BLIP adds them."""
-    if not any((folder / name).is_file() for name in ("vocab.txt", "tokenizer.json")):
-        raise InputError(f"no vocab.txt in {folder}; copy bert-base-uncased's there")
-    tokenizer = load_component(BertTokenizer, folder, torch.float32)
-    tokenizer.add_tokens(["[DEC]", "[ENC]"], special_tokens=True)
-    if len(tokenizer) != vocab_size:
-        raise InputError(
-            f"the vocabulary in {folder} has {len(tokenizer)} words with BLIP's own two, "
-            f"expected {vocab_size}: is it bert-base-uncased's?"
-        )
-    return tokenizer

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from textwrap import shorten
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..models.weights import read_tensors
 from .base import Images
 from .batching import rows_of_one_size, select
+from .part import FeaturePart
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+INCEPTION = FeaturePart(
+    "inception-v3",
+    "mmspec.rewards.inception:InceptionV3",
+    weights="the file weights-inception-2015-12-05-6726825d.pth (of torch-fidelity)",
+)
 
 
 class InceptionV3:
@@ -51,9 +56,12 @@ class InceptionV3:
             InputError: no such file, one that does not hold plain tensors, or a tensor missing,
                 unexpected or of another shape.
         """
+        import torch
         from torch_fidelity.feature_extractor_inceptionv3 import (  # from the eval extra
             FeatureExtractorInceptionV3,
         )
+
+        from ..models.weights import read_tensors
 
         # The library would unpickle whatever the file holds, so it gets a copy of the tensors alone
         safe = io.BytesIO()
@@ -62,16 +70,22 @@ class InceptionV3:
         try:
             network = FeatureExtractorInceptionV3(cls.name, [str(cls.dim)], safe)
         except RuntimeError as error:  # several lines: a heading, then a line per kind of misfit
-            problem = shorten(" ".join(str(error).split("\n")[1:2]), 160, placeholder=" …")
-            raise InputError(f"{path} does not fit Inception-v3: {problem}") from error
+            problem = " ".join(str(error).split("\n")[1:2]).strip()
+            raise InputError(f"{path} does not fit Inception-v3: {_shortened(problem)}") from error
         return cls(network.to(device), batch_size)
 
-    @torch.inference_mode()
     def features(self, images: Images) -> Tensor:
         """Float32 features `[N, 2048]` on the CPU."""
+        import torch
+
         device = self.network.fc.weight.device
         out = torch.empty(len(images), self.dim)
-        for rows in rows_of_one_size(images, self.batch_size):
-            (features,) = self.network(select(images, rows).to(device))
-            out[rows] = features.cpu()
+        with torch.inference_mode():
+            for rows in rows_of_one_size(images, self.batch_size):
+                (features,) = self.network(select(images, rows).to(device))
+                out[rows] = features.cpu()
         return out
+
+
+def _shortened(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else f"{text[:limit]} …"

@@ -6,20 +6,28 @@ Generation", section 3. The published model is a ViT-H CLIP in transformers' for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-
-import torch
-from PIL import Image
-from torch import Tensor
-from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..models.loading import load_component
-from ..models.truncation import lost_words, tell_lost
-from .base import BatchedReward, distinct
+from .base import Images, batches, check_pairs, distinct, to_pil
+from .part import RewardPart
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
+
+PICK_SCORE = RewardPart(
+    "pick_score",
+    "mmspec.rewards.pick_score:PickScore",
+    weights="the folder of yuvalkirstain/PickScore_v1, with model.safetensors",
+    bounds=(-100, 100),
+)
 
 
-class PickScore(BatchedReward):
+class PickScore:
     """`exp(s) · cos` of the prompt's and the picture's embeddings, s the learned logit scale.
 
     The difference of two pictures' scores is the log odds that the first is chosen.
@@ -57,6 +65,11 @@ class PickScore(BatchedReward):
             InputError: a file is missing or unreadable, a tensor is missing, unexpected or of
                 another shape, or the vocabulary is another.
         """
+        import torch
+        from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
+
+        from ..models.loading import load_component
+
         folder = Path(path)
         model = load_component(CLIPModel, folder, torch.float32)
         if not (folder / "preprocessor_config.json").is_file():
@@ -74,14 +87,31 @@ class PickScore(BatchedReward):
         device: torch.device = self.model.device
         return device
 
-    def score_batch(self, prompts: list[str], pictures: list[Image.Image]) -> Tensor:
-        pixels = self.preprocess(pictures, return_tensors="pt")
-        words, places = distinct(prompts)
-        length = self.model.config.text_config.max_position_embeddings
-        tell_lost(lost_words(self.tokenizer, words, length), length, self.name)
-        text = self.tokenizer(
-            words, padding=True, truncation=True, max_length=length, return_tensors="pt"
-        )
-        out = self.model(**text.to(self.device), **pixels.to(self.device))
-        scores: Tensor = out.logits_per_image[range(len(places)), places]
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """Float32 scores `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
+
+        Raises:
+            ValueError: not one prompt per picture.
+        """
+        import torch
+
+        from ..models.truncation import lost_words, tell_lost
+
+        check_pairs(prompts, images)
+        scores = torch.empty(len(prompts))
+        with torch.inference_mode():
+            for part in batches(len(prompts), self.batch_size):
+                pixels = self.preprocess(to_pil(images[part]), return_tensors="pt")
+                words, places = distinct(prompts[part])
+                length = self.model.config.text_config.max_position_embeddings
+                tell_lost(lost_words(self.tokenizer, words, length), length, self.name)
+                text = self.tokenizer(
+                    words,
+                    padding=True,
+                    truncation=True,
+                    max_length=length,
+                    return_tensors="pt",
+                )
+                out = self.model(**text.to(self.device), **pixels.to(self.device))
+                scores[part] = out.logits_per_image[range(len(places)), places]
         return scores

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from ..models.wan.frame_router import FrameRouter
 from .base import to_uint8
+from .part import RewardPart
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..models.wan.frame_router import FrameRouter
+
+ROUTER = RewardPart(
+    "router", "mmspec.rewards.router:RouterReward", bounds=(0, 100), of_pipeline=True
+)
 
 
 class RouterReward:
@@ -26,14 +32,16 @@ class RouterReward:
         self.router, self.tokenizer = router, tokenizer
         self._read = lru_cache(maxsize=64)(self._read_prompt)  # a clip has many blocks
 
-    @torch.inference_mode()
     def score_block(
         self, prompt: str, frames: Tensor, before: Tensor | None, number: int
     ) -> Tensor:
         """See `BlockReward.score_block`."""
-        shown = self._pixels(frames)[None]
-        last = torch.zeros_like(shown[:, 0]) if before is None else self._pixels(before[None])
-        decibels: Tensor = self.router(shown, last, self._read(prompt), number)
+        import torch
+
+        with torch.inference_mode():
+            shown = self._pixels(frames)[None]
+            last = torch.zeros_like(shown[:, 0]) if before is None else self._pixels(before[None])
+            decibels: Tensor = self.router(shown, last, self._read(prompt), number)
         return decibels[0].float().cpu()
 
     def _pixels(self, pictures: Tensor) -> Tensor:

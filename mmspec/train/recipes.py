@@ -13,8 +13,8 @@ import torch
 
 from ..errors import InputError
 from ..files import locked
-from ..models.eight_bit import is_packed
 from ..methods import parts
+from ..models.eight_bit import is_packed
 from ..registry import check_name, resolve
 from .card import read_record
 from .parallel import Processes

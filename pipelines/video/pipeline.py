@@ -26,7 +26,7 @@ from ...models.wan.window import ContextWindow
 from ...registry import check_name
 from ...rewards.base import BlockReward, Reward
 from ...rewards.frames import FrameJudge
-from ...rewards.registry import PUBLISHED, REWARDS, check_threshold, load_reward
+from ...rewards.registry import REWARDS, check_threshold, load_reward, reward_names
 from ...rewards.router import RouterReward
 from ..arguments import check_arguments, checked
 from ..base import SpeculativePipeline, owned
@@ -259,15 +259,15 @@ class VideoPipeline(SpeculativePipeline):
 
     def _check_named(self, reward: str) -> None:
         """Raise an `InputError` if the pipeline can't have a reward by its name alone."""
-        check_name(REWARDS.kind, reward, [RouterReward.name, *REWARDS.names()])
+        check_name("reward", reward, REWARDS.names())
         if reward == RouterReward.name and self.router is None:
-            known = ", ".join(REWARDS.names())
+            known = ", ".join(reward_names())
             raise InputError(f"this pipeline has no router: train one, or name a reward: {known}")
-        if reward in PUBLISHED:
+        if weights := REWARDS.get(reward).weights:
             raise InputError(
                 f"reward {reward!r} needs its weights: set pipe.reward = "
                 f"mmspec.rewards.registry.load_reward({reward!r}, PATH), where PATH is "
-                f"{PUBLISHED[reward]}"
+                f"{weights}"
             )
 
     def check_call(self, config: SpecConfig, **call: Any) -> None:

@@ -12,8 +12,6 @@ import numpy as np
 import open_clip
 import pytest
 import torch
-from mmspec.rewards.clip import OpenCLIP, _lost
-from mmspec.rewards.shapes_clip import ShapesCLIP, ShapesCLIPScore
 from open_clip import factory
 from safetensors.torch import load_file, save_file
 from torchmetrics.functional.multimodal import clip_score as torchmetrics_clip_score
@@ -21,8 +19,11 @@ from torchvision.transforms.functional import to_pil_image
 
 from mmspec.errors import InputError
 from mmspec.models.embedded import readable
-from mmspec.rewards import shapes_clip
 from mmspec.rewards.clip_score import CLIPScore
+from mmspec.rewards.networks import shapes_clip
+from mmspec.rewards.networks.clip import OpenCLIP, _lost
+from mmspec.rewards.networks.shapes_clip import ShapesCLIP
+from mmspec.rewards.shapes_clip import ShapesCLIPScore
 
 NEAR = partial(torch.allclose, atol=1e-6, rtol=1e-5)
 ARCHITECTURE = {  # with the library's own words

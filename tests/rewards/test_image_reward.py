@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from PIL import Image
 
 from mmspec.errors import InputError
-from mmspec.rewards import image_reward
-from mmspec.rewards.image_reward import ImageReward, build_network, published_name, unused_tensors
+from mmspec.rewards.image_reward import ImageReward
+from mmspec.rewards.networks import image_reward
+from mmspec.rewards.networks.image_reward import build_network, published_name, unused_tensors
 
 Layout = dict[str, tuple[int, ...]]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##s"]

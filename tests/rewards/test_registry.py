@@ -10,28 +10,31 @@ import pytest
 import torch
 
 from mmspec.errors import InputError
-from mmspec.rewards import shapes_clip
+from mmspec.registry import resolve
 from mmspec.rewards.base import batches, check_pairs
-from mmspec.rewards.registry import FEATURES, PUBLISHED, REWARDS, load_features, load_reward
+from mmspec.rewards.networks import shapes_clip
+from mmspec.rewards.registry import FEATURES, REWARDS, load_features, load_reward, reward_names
+
+PUBLISHED = {part.name for part in (*REWARDS.all(), *FEATURES.all()) if part.weights}
 
 
-@pytest.mark.parametrize("name", REWARDS.names())
+@pytest.mark.parametrize("name", reward_names())
 def test_rewards_resolve(name):
-    kind = REWARDS.get(name)
+    kind = resolve(REWARDS.get(name).cls)
     assert callable(kind.score)
     assert callable(kind.from_pretrained)
 
 
 @pytest.mark.parametrize("name", ["clip", "shapes_clip"])
 def test_features_resolve(name):
-    kind = FEATURES.get(name)
+    kind = resolve(FEATURES.get(name).cls)
     assert callable(kind.features)
     assert callable(kind.from_pretrained)
 
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_missing_weights_say_what_and_how(name):
-    load = load_reward if name in REWARDS.names() else load_features
+    load = load_reward if name in reward_names() else load_features
     with pytest.raises(InputError) as caught:
         load(name)
     text = str(caught.value)
@@ -59,7 +62,7 @@ def test_unknown_names():
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\xff" * 64, "truncated", "pipe"], ids=str)
-@pytest.mark.parametrize("name", [*REWARDS.names(), *FEATURES.names()])
+@pytest.mark.parametrize("name", [*reward_names(), *FEATURES.names()])
 def test_broken_weights_are_one_line(name, content, clip_folder):
     """Of every reward and extractor, in the file and in the folder that it takes."""
     path = clip_folder / "open_clip_model.safetensors"
@@ -70,7 +73,7 @@ def test_broken_weights_are_one_line(name, content, clip_folder):
     else:
         path.write_bytes(data[:-100] if content == "truncated" else content)
     path.with_name("model.safetensors").symlink_to(path)  # as PickScore's folder calls it
-    load = load_reward if name in REWARDS.names() else load_features
+    load = load_reward if name in reward_names() else load_features
     for place in (clip_folder, path):
         with pytest.raises(InputError) as caught:
             load(name, place)
@@ -99,7 +102,11 @@ def test_embedded_weights(clip_folder, monkeypatch, pictures, prompts):
 
 
 def test_names_without_their_libraries():
-    code = "import mmspec.rewards.registry, sys; print({'torch', 'open_clip'} & set(sys.modules))"
+    code = (
+        "import sys; from mmspec.rewards.registry import FEATURES, REWARDS; "
+        "assert REWARDS.names() and FEATURES.names(); "
+        "print({'torch', 'open_clip', 'transformers', 'scipy'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -11,6 +11,7 @@ from ....methods import SpecConfig
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...data.picture_questions import PictureQuestion, read_picture_questions
 from ...data.prompts import prompt_files
+from ...metrics.graded_answers import AnswerGrade
 from ...run.job import Job, Plan
 from ...run.run_folder import RunFolder
 from ...suite import Suite
@@ -32,7 +33,7 @@ class VlmModality(Modality):
     fixed = frozenset(
         ("self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end")
     )
-    metrics = ("accuracy", "truthfulness", "coverage")
+    metric_kinds = (AnswerGrade,)
     entropy_samples = 24
     bench = VlmBench
     options = ("calls", "peers", "blank", "verdict")

@@ -21,14 +21,14 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..files import read_object
-from ..models.bounded_init import bounded_init
-from ..models.loading import cast, load_strict
-from ..models.truncation import lost_words, tell_lost
-from ..models.weights import read_checkpoint
-from ..registry import check_name
-from .base import Images, batches, check_pairs, distinct, to_pil
+from ...errors import InputError
+from ...files import read_object
+from ...models.bounded_init import bounded_init
+from ...models.loading import cast, load_strict
+from ...models.truncation import lost_words, tell_lost
+from ...models.weights import read_checkpoint
+from ...registry import check_name
+from ..base import Images, batches, check_pairs, distinct, to_pil
 
 C = TypeVar("C", bound="OpenCLIP")
 CONFIG = "open_clip_config.json"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..models.embedded import embedded_folder
-from .base import Images
+from ...models.embedded import embedded_folder
+from ..base import Images
 from .clip import OpenCLIP
-from .clip_score import CLIPScore
 
 
 class ShapesCLIP(OpenCLIP):
@@ -19,25 +18,23 @@ class ShapesCLIP(OpenCLIP):
 
     @classmethod
     def from_pretrained(
-        cls, path: str | Path | None = None, *, batch_size: int = 64, **options: Any
+        cls,
+        path: str | Path | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        batch_size: int = 64,
     ) -> ShapesCLIP:
         """The embedded model, or one that `mmspec train` has written to `path`.
 
         Raises:
             InputError: as `OpenCLIP.from_pretrained`.
         """
-        folder = path or embedded_folder("clip")
-        clip = super().from_pretrained(folder, batch_size=batch_size, **options)
+        clip = super().from_pretrained(
+            path or embedded_folder("clip"), device=device, batch_size=batch_size
+        )
         clip.name = "shapes_clip"
         return clip
 
     def features(self, images: Images) -> Tensor:
         """Embeddings of pictures, unit vectors `[N, D]`: their lengths say little in this model."""
         return F.normalize(super().features(images), dim=-1)
-
-
-class ShapesCLIPScore(CLIPScore):
-    """CLIPScore by the embedded CLIP, or by one that `mmspec train` has written."""
-
-    name = "shapes_clip_score"
-    network = ShapesCLIP

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 import mmspec.assets
-from mmspec.eval.judges.clips import CLIP_METRICS, ClipJudge
+from mmspec.eval.judges.clips import ClipJudge, ClipMetric
+from mmspec.eval.metrics.registry import metrics_of
 from mmspec.worlds.video_world import Timing, judge, read_held_out_clips, render_clip
 
 HELD_OUT = read_held_out_clips(Path(mmspec.assets.__file__).parent / "prompts" / "clips.jsonl")
@@ -31,7 +32,7 @@ def test_metrics_are_the_judges(place):
         assert scores["attributes"] == found.attributes.mean()
         assert scores["motion"] == found.motion.mean()
         assert ("order" in scores) == (item.prompt.tag in ("past", "behind", "in_front"))
-        assert set(scores) <= set(CLIP_METRICS)
+        assert set(scores) <= set(metrics_of(ClipMetric).keys())
         assert why.startswith(f"attributes {scores['attributes']:.2f}, motion ")
     assert ClipJudge()(item.prompt, pictures(frames))[0]["correctness"] > 0.95
     assert scores["motion"] < 0.95

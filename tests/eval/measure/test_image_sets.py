@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,12 +14,14 @@ from mmspec.errors import InputError
 from mmspec.eval.data.captions import Captions
 from mmspec.eval.data.folders import read_images
 from mmspec.eval.measure.image_sets import score_folders
+from mmspec.eval.metrics.base import FolderMetric
 from mmspec.eval.metrics.frechet import frechet_distance
 from mmspec.eval.metrics.kid import polynomial_mmd
-from mmspec.eval.metrics.table import METRICS
+from mmspec.eval.metrics.registry import metrics_of
 from mmspec.rewards.base import to_pil
 
 N = 10
+METRICS = metrics_of(FolderMetric)
 
 
 class Colours:
@@ -50,8 +51,7 @@ class Brightness:
 @pytest.fixture
 def registry(monkeypatch):
     """Stands in for the rewards' registry, and lists what it was asked for."""
-    module = ModuleType("mmspec.rewards.registry")
-    module.asked = []
+    module = SimpleNamespace(asked=[])
 
     def load_features(name, weights, device):
         module.asked.append((name, weights, device))
@@ -64,7 +64,9 @@ def registry(monkeypatch):
         return Brightness(f"{name}-v0")
 
     module.load_features, module.load_reward = load_features, load_reward
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    where = "mmspec.eval.metrics"
+    monkeypatch.setattr(f"{where}.features.load_features", lambda *a: module.load_features(*a))
+    monkeypatch.setattr(f"{where}.reward.load_reward", lambda *a: module.load_reward(*a))
     return module
 
 
@@ -91,7 +93,7 @@ def captions(sets, tmp_path):
 @pytest.fixture
 def weights(tmp_path):
     """Files that exist; the stand-ins don't look into them."""
-    names = {metric.network for metric in METRICS.values() if not metric.embedded}
+    names = {name for metric in METRICS.values() for name in metric.weights_of()}
     for name in names:
         (tmp_path / f"{name}.pth").touch()
     return {name: tmp_path / f"{name}.pth" for name in names}
@@ -230,7 +232,7 @@ def test_one_picture_has_no_interval(sets, captions, registry, tmp_path):
 @pytest.mark.parametrize(
     ("metrics", "given", "message"),
     [
-        ([], set(), "no metrics; choose from fid, kid"),
+        ([], set(), "no metrics; choose from fid, frechet_shapes_clip, kid"),
         (["fld"], set(), "unknown metric 'fld'; did you mean 'fid'?"),
         (["fid", "fid"], {"reference", "weights"}, "metric fid is asked for twice"),
         (["fid"], {"weights"}, "fid needs a reference: pass a folder"),

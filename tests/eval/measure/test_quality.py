@@ -9,7 +9,8 @@ import pytest
 
 from mmspec.engine.stats import SpecStats
 from mmspec.eval.measure.quality import compare_scores, quality_rows, set_quality
-from mmspec.eval.measure.reference import set_distance
+from mmspec.eval.metrics.frechet import FID
+from mmspec.eval.metrics.kid import KID
 from mmspec.worlds.shapes.vocabulary import TASKS
 
 
@@ -111,12 +112,12 @@ def test_rows_stand_on_common_samples():
     assert other["sjd"].quality["geneval"].verdict == ""  # the margin is another metric's
 
 
-@pytest.mark.parametrize("kind", ["frechet", "kid"])
-def test_distances_of_sets(kind):
+@pytest.mark.parametrize("metric", [FID, KID])
+def test_distances_of_sets(metric):
     rng = np.random.default_rng(0)
     truth, near = rng.normal(size=(400, 4)), rng.normal(size=(400, 4))
     far = rng.normal(size=(400, 4)) * 1.5 + 1
-    distance = set_distance(kind, truth)
+    distance = metric.to_reference(truth)
     found = set_quality(distance, far, near, rounds=50)
     assert found.value == distance(far) > distance(near)
     assert found.difference_to_plain == pytest.approx(distance(far) - distance(near))
@@ -137,4 +138,4 @@ def test_frechet_of_gaussians_in_closed_form():
     a, b = rng.normal(size=(500, 1)), rng.normal(2, 3, size=(500, 1))
     gap = (a.mean() - b.mean()) ** 2 + (a.std(ddof=1) - b.std(ddof=1)) ** 2
     both = [np.hstack([x, x * 0 + rng.normal(size=(500, 1)) * 1e-9]) for x in (a, b)]
-    assert set_distance("frechet", both[0])(both[1]) == pytest.approx(gap, rel=1e-6)
+    assert FID.to_reference(both[0])(both[1]) == pytest.approx(gap, rel=1e-6)

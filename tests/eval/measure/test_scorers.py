@@ -84,7 +84,7 @@ def test_rewards_get_their_weights(tmp_path, monkeypatch):
         asked.append((name, path and str(path), device))
         return Reward()
 
-    monkeypatch.setattr("mmspec.rewards.registry.load_reward", load)
+    monkeypatch.setattr("mmspec.eval.metrics.reward.load_reward", load)
     metrics = ("image_reward", "shapes_clip_score", "frechet_shapes_clip")
     wanted = job(
         "shapes-full", metrics=metrics, files={"image_reward": str(tmp_path)}, device="cuda"

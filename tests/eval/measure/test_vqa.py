@@ -10,7 +10,8 @@ import pytest
 from mmspec.errors import InputError
 from mmspec.eval.data.answers import read_predictions, read_questions
 from mmspec.eval.data.questions import PictureQuestion, Prediction
-from mmspec.eval.measure.vqa import METRICS, score_answers
+from mmspec.eval.measure.vqa import score_answers
+from mmspec.eval.metrics.registry import metrics_for
 
 
 def asked(key: str, *answers: str, **more) -> PictureQuestion:
@@ -25,7 +26,7 @@ def test_each_benchmark_has_its_metric():
     assert score_answers(ten, {"1": "Stop."}, "chartqa")["quality"] == {"relaxed_accuracy": 0}
     assert score_answers(ten, {"1": "Stop."}, "docvqa")["quality"] == {"anls": 0.8}
     assert score_answers(ten, {"1": "Stop."}, "mmmu")["quality"] == {"accuracy": 1, "unparsed": 0}
-    assert set(METRICS) == {"vqav2", "textvqa", "chartqa", "docvqa", "mmmu"}
+    assert set(metrics_for("answers")) == {"vqav2", "textvqa", "chartqa", "docvqa", "mmmu"}
     with pytest.raises(InputError, match="unknown metric 'docvq'; did you mean 'docvqa'"):
         score_answers(ten, {"1": "Stop."}, "docvq")
 

@@ -91,7 +91,10 @@ def test_parts_in_their_order():
 def test_words_of_video():
     said = definitions(made())
     assert "clips together" in said["Speed-up"]
-    assert "At equal drafted shares" in said
+    assert "At equal drafted shares" not in said  # no row is compared so
+    report = made()
+    report.methods["sdvg[tau=60]"].at_equal_share = {"random": EqualShare(0.1, None, [], 0.5)}
+    assert "At equal drafted shares" in definitions(report)
     other = made()
     other.pipeline = "image"
     assert "token loop" in definitions(other)["Speed-up"]

@@ -1,0 +1,295 @@
+"""Columns of a report's rows: heading, figure, meaning and when it is shown, each said once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..schema import MethodResult, Report
+from . import format as f
+from .summary import calls_saved, counted
+from .table import Cell
+from .wording import wording
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    Attributes:
+        heading: names its modality's words in braces, `{outputs}` and `{units}`.
+        cell: its figure of a row.
+        term, meaning: what a reader looks up, and what it says; "": nothing that a heading doesn't.
+        seldom: shown only where a row has something in it.
+        when: of which reports it is one at all.
+    """
+
+    heading: str
+    cell: Callable[[MethodResult], Cell]
+    term: str = ""
+    meaning: str = ""
+    seldom: bool = False
+    when: Callable[[Report], bool] = lambda report: True
+
+    def title(self, report: Report) -> str:
+        """The heading in a report."""
+        words = wording(report)
+        return self.heading.format(outputs=words.outputs, units=words.units)
+
+    def shown(self, report: Report) -> bool:
+        """Whether a report has the column."""
+        return self.when(report) and (not self.seldom or self.filled(report))
+
+    def filled(self, report: Report) -> bool:
+        """Whether it holds anything."""
+        return any(self.cell(row).text != f.MISSING for row in report.methods.values())
+
+
+def figure(
+    field: str, digits: int | None = 1, *, unit: str = "", ci95: str = ""
+) -> Callable[[MethodResult], Cell]:
+    """A cell of one field of a row.
+
+    Args:
+        digits: decimals; None: three significant figures.
+        ci95: the field of its interval.
+    """
+
+    def cell(row: MethodResult) -> Cell:
+        value = getattr(row, field)
+        text = f.significant(value) if digits is None else f.fixed(value, digits, unit=unit)
+        return Cell(text, f.interval(getattr(row, ci95), digits or 0) if ci95 else "")
+
+    return cell
+
+
+def speedup(row: MethodResult) -> Cell:
+    """Of the token loop, of video that of all clips together, with its interval."""
+    return Cell(f.fixed(row.speedup, 2, unit="×"), f.interval(row.speedup_interval, 2))
+
+
+def tokens_per_call(row: MethodResult) -> Cell:
+    """The mean acceptance length; nothing where the target is not asked."""
+    length = row.mean_acceptance_length if row.nfe_per_sample else None
+    return Cell(f.fixed(length, 2), f.interval(row.mean_acceptance_length_ci95, 2))
+
+
+def fewer_calls(report: Report, row: MethodResult, digits: int = 1) -> Cell:
+    """Of the target, and beside it with those of a sibling: a call of it may cost as much.
+
+    Of continuous tokens the calls of a drafter's head stand beside it: how large it is, and what a
+    call of it costs, no count tells.
+    """
+    alone = f.fixed(calls_saved(report, row), digits, unit="×")
+    if row.drafter_head_calls_per_sample:  # one after the other, and not the target's
+        drafted = f.fixed(row.drafter_head_calls_per_sample, 0)
+        if alone == f.MISSING:
+            return Cell(alone, notes=(f"the drafter's {drafted} head calls alone",))
+        return Cell(alone, notes=(f"and {drafted} head calls of the drafter",))
+    if not f.known(row.sibling_calls_per_sample):
+        return Cell(alone)
+    both = f.fixed(calls_saved(report, row, sibling=True), digits, unit="×")
+    calls = f.fixed(row.sibling_calls_per_sample, 1)
+    if alone == f.MISSING:
+        return Cell(both, notes=(f"the sibling's {calls} calls alone",))
+    return Cell(alone, notes=(f"{both} with the sibling's {calls} calls",))
+
+
+def _variation(row: MethodResult) -> Cell:
+    if row.tv_per_step is None:
+        return Cell()
+    mean, most = map(f.tiny, row.tv_per_step)
+    return Cell(mean, notes=(f"max {most}",))
+
+
+def _samples(row: MethodResult) -> Cell:
+    both = row.n_speed and row.quality
+    return Cell(f"{row.n:,}", notes=(f"{row.n_speed:,} timed",) if both else ())
+
+
+def _median(row: MethodResult) -> Cell:
+    """The speed-up clip by clip, where that of all together is the one to quote."""
+    if row.speedup_of_all is None:
+        return Cell()
+    return figure("speedup_median", 2, unit="×", ci95="speedup_ci95")(row)
+
+
+def _drafter_heads(row: MethodResult) -> Cell:
+    return Cell(f.fixed(row.drafter_head_calls_per_sample or None, 1))
+
+
+def _uncounted(report: Report) -> bool:
+    return not counted(report)
+
+
+def _timed_by_loop(report: Report) -> bool:
+    return not wording(report).whole_calls
+
+
+SPEEDUP = Column(
+    "speed-up",
+    speedup,
+    "Speed-up",
+    "Plain's seconds in the token loop over the method's, for the same prompt and seed in "
+    "one process at batch 1, methods in turn; the median over prompts. Prefill, captions "
+    "and pixels are left out; end to end has them. Answers that differ in length are compared "
+    "token for token.",
+)
+TOKENS_PER_CALL = Column(
+    "tokens per call",
+    tokens_per_call,
+    "Tokens per call",
+    "The mean acceptance length: tokens emitted per call of the target, the recovered or "
+    "bonus token included. Plain decoding has 1.",
+    when=_uncounted,
+)
+DRAFTED = Column(
+    "drafted",
+    lambda r: Cell(f.share(r.drafted_share)),
+    "Drafted",
+    "The share of all blocks that are the drafter's, the forced first ones included.",
+    seldom=True,
+)
+_IDEAL = (
+    "Ideal and efficiency",
+    (
+        "The ideal is the speed-up if the bare forward passes that the method needed were all "
+        "that took time. Efficiency is measured over ideal; the rest is the engine's own cost."
+    ),
+)
+_PER_SECOND = (
+    "Per second",
+    (
+        "Outputs over the seconds of whole calls, and output tokens over those of the token loop, "
+        "at batch 1."
+    ),
+)
+
+# of every report: contract, cost and speed of its methods
+HEADLINE = (
+    Column(
+        "contract",
+        lambda r: Cell(r.contract),
+        "Contract",
+        "What a method promises about its output. Exact: the same law as plain decoding of the "
+        "target. Exact-greedy: the same tokens when decoding greedily. Bounded: away from that "
+        "law by no more than a set amount. Lossy: no promise, only what was measured.",
+    ),
+    Column(
+        "same output",
+        lambda r: Cell(f.share(r.same_output)),
+        "Same output",
+        "How many of a row's greedy answers are, to the letter, those of plain decoding. Sums in "
+        "another order may round two equally likely tokens the other way.",
+        seldom=True,
+    ),
+    Column(
+        "total variation",
+        _variation,
+        "Total variation",
+        "The most by which the probability of any event differs between the next token as the "
+        "rule emits it and the target's own; 0 is the same law. Mean over the steps of real "
+        "rounds, and the largest.",
+        seldom=True,
+    ),
+    Column("n", _samples),
+    DRAFTED,
+    Column(
+        "NFE",
+        figure("nfe_per_sample"),
+        "NFE",
+        "Calls of the target that generate a sample, the prefill of the prompt not counted. It "
+        "carries over to other machines; seconds do not.",
+        when=_uncounted,
+    ),
+    Column(
+        "sibling's calls",
+        figure("sibling_calls_per_sample"),
+        "Sibling's calls",
+        "Calls of a model of the target's kind that draws a small picture first, which is then "
+        "scaled up. NFE leaves them out, and a call of a sibling as large as the target takes as "
+        "long as one of the target.",
+        seldom=True,
+        when=_uncounted,
+    ),
+    TOKENS_PER_CALL,
+    Column(
+        "head calls",
+        figure("head_calls_per_sample"),
+        "Head calls",
+        "Calls of the target's diffusion head one after the other, for a picture that is drawn "
+        "alone: what its reader waits for. Tokens that are denoised together share them. Rows are "
+        "what those calls computed, a token at one step each, twice under guidance: drafts that "
+        "are judged together take fewer calls and not fewer rows. They carry over to other "
+        "machines; seconds do not. Those of a drafter's head come on top: it denoises step by "
+        "step, too.",
+        when=counted,
+    ),
+    Column("drafter's head calls", _drafter_heads, seldom=True, when=counted),
+    Column("head rows", figure("head_rows_per_sample", 0), when=counted),
+    Column(
+        "backbone calls",
+        figure("backbone_calls_per_sample"),
+        "Backbone calls",
+        "The same of the network that tells the head about a token's neighbours.",
+        when=counted,
+    ),
+    Column(
+        "steps per call",
+        tokens_per_call,
+        "Steps per call",
+        "The mean acceptance length: denoising steps of a token per call of the head it took part "
+        "in, the recovered or bonus step included. Plain sampling has 1.",
+        when=counted,
+    ),
+    Column("seconds", figure("seconds_median", None)),
+    SPEEDUP,
+    Column(
+        "of the median clip",
+        _median,
+        "Of the median clip",
+        "The same clip by clip, and the median over prompts: drafts may stand in most clips and "
+        "fall in others, so that it says less of a long run, and does not go with a mean quality.",
+        seldom=True,
+    ),
+    Column("ideal", figure("ideal_speedup", 2, unit="×"), *_IDEAL, seldom=True),
+    Column("efficiency", lambda r: Cell(f.share(r.engine_efficiency)), *_IDEAL, seldom=True),
+    Column("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
+)
+# what the headline has no room for
+FURTHER = (
+    Column("target tokens", figure("target_tokens_per_sample"), seldom=True, when=_uncounted),
+    Column(
+        "steps that the head read, a token",
+        figure("target_tokens_per_sample"),
+        seldom=True,
+        when=counted,
+    ),
+    Column("latency p50, s", figure("seconds_median", None), seldom=True),
+    Column(
+        "latency p95, s",
+        figure("seconds_p95", None),
+        "Latency",
+        "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
+        "twenty exceeds, told from 20 calls on.",
+        seldom=True,
+    ),
+    Column("{outputs} per second", figure("outputs_per_second", None), *_PER_SECOND, seldom=True),
+    Column("{units} per second", figure("tokens_per_second", None), *_PER_SECOND, seldom=True),
+    Column(
+        "seconds of the token loop",
+        figure("decode_seconds_median", None),
+        seldom=True,
+        when=_timed_by_loop,
+    ),
+    Column(
+        "speed-up end to end",
+        figure("speedup_end_to_end_median", 2, unit="×", ci95="speedup_end_to_end_ci95"),
+        seldom=True,
+        when=_timed_by_loop,
+    ),
+    Column("energy, J", figure("energy_joules_per_sample", None), seldom=True),
+    Column("entropy, nats per token", figure("target_entropy", 2), seldom=True),
+    Column("drafter's head calls", figure("drafter_head_calls_per_sample"), seldom=True),
+    Column("drafter's backbone calls", figure("drafter_backbone_calls_per_sample"), seldom=True),
+)
