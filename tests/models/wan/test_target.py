@@ -23,9 +23,9 @@ from mmspec.errors import InputError
 from mmspec.models.wan.clips import MOST_WAITING, WanClips
 from mmspec.models.wan.sampler import FewStepSampler
 from mmspec.models.wan.target import VideoTarget
-from mmspec.models.wan.vae import decode_block
+from mmspec.models.wan.vae import decode_block, to_bytes
 from mmspec.models.wan.window import ContextWindow
-from mmspec.rewards.frames import FrameJudge, to_bytes
+from mmspec.rewards.frames import FrameJudge
 
 SIZE = (2, 4)
 SAMPLERS = [
