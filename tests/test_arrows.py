@@ -24,7 +24,7 @@ def graph() -> grimp.ImportGraph:
 
 
 def test_rooms_import_one_way(capsys):
-    """The contracts of `pyproject.toml`, of imports for types too."""
+    """The contracts of `pyproject.toml`, of imports that run."""
     code = lint_imports(str(PROJECT), no_cache=True)
     assert code == 0, capsys.readouterr().out
 
