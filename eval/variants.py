@@ -84,8 +84,12 @@ def variant_names(job: Job) -> list[str]:
 
 
 def method_variant(job: Job, name: str, pipe: Any) -> MethodVariant:
-    """The variant of a name of `variant_names`."""
-    if name in job.configs:
+    """The variant of a name of `variant_names`.
+
+    Raises:
+        KeyError: a job has no variant of that name.
+    """
+    if not name.startswith(OTHERWISE):
         return MethodVariant(pipe, job.configs[name])
     own = job.suite.sceptics.get(name.removeprefix(OTHERWISE), {})
     return MethodVariant(pipe, SpecConfig(method=PLAIN), own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from graphlib import TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 
 import grimp
@@ -29,8 +30,25 @@ def test_rooms_import_one_way(capsys):
     assert code == 0, capsys.readouterr().out
 
 
+def at_its_head(graph: grimp.ImportGraph, importer: str, imported: str) -> bool:
+    """Whether a module imports another as it is loaded itself, not in a function."""
+    lines = Path(find_spec(importer).origin).read_text(encoding="utf-8").splitlines()
+    found = graph.get_import_details(importer=importer, imported=imported)
+    return any(not lines[one["line_number"] - 1].startswith((" ", "\t")) for one in found)
+
+
 def test_modules_import_in_no_circle(graph):
-    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    """A metric and the reader of its files see each other, one of them in a function."""
+    own = {name for name in graph.modules if name.split(".")[0] == "mmspec"}
+    imports = {
+        module: {
+            other
+            for other in graph.find_modules_directly_imported_by(module) & own
+            if at_its_head(graph, module, other)
+        }
+        for module in own
+    }
+    assert sum(map(len, imports.values())) > 1000
     TopologicalSorter(imports).prepare()  # raises a CycleError that names the circle
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,3 +139,13 @@ def samples_to_decide(loss: Interval, margin: float, n: int) -> int:
     centre, half = sum(loss) / 2, (loss[1] - loss[0]) / 2
     gap = abs(margin - centre)
     return max(n, round(n * (half / (gap or half / 1000)) ** 2)) if half else n
+
+
+def mean(values: Mapping[str, float]) -> dict[str, Any]:
+    """The mean of values by picture and, of two or more, its 95 % interval."""
+    array = np.array(list(values.values()))
+    value = float(array.mean())
+    if len(array) < 2:
+        return {"value": value}
+    spread = 1.96 * float(array.std(ddof=1)) / len(array) ** 0.5
+    return {"value": value, "ci95": [value - spread, value + spread]}

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from ...errors import InputError
 from ...registry import check_name
 from ..data.captions import Captions, read_captions
@@ -125,16 +123,6 @@ def score_folders(
         "n_reference": None if reference is None else len(reference),
         "metrics": {name: results[name] for name in metrics},
     }
-
-
-def mean(values: Mapping[str, float]) -> dict[str, Any]:
-    """The mean of values by picture and, of two or more, its 95 % interval."""
-    array = np.array(list(values.values()))
-    value = float(array.mean())
-    if len(array) < 2:
-        return {"value": value}
-    spread = 1.96 * float(array.std(ddof=1)) / len(array) ** 0.5
-    return {"value": value, "ci95": [value - spread, value + spread]}
 
 
 _TELL = {

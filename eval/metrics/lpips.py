@@ -104,7 +104,7 @@ class LpipsMetric(FolderMetric):
 
     def score(self, group: Sequence[Any], job: FolderJob) -> Scored:
         """See `FolderMetric.score`."""
-        from ..measure.image_sets import mean
+        from ..measure.bootstrap import mean
 
         lpips = LPIPS.from_pretrained(job.weights[self.network], job.device, job.batch_size)
         values: dict[str, float] = {}

@@ -54,7 +54,7 @@ class RewardMetric(FolderMetric, PictureMetric):
 
     def score(self, group: Sequence[Any], job: FolderJob) -> Scored:
         """See `FolderMetric.score`."""
-        from ..measure.image_sets import mean
+        from ..measure.bootstrap import mean
 
         reward = load_reward(self.name, job.weights.get(self.name), job.device)
         values: dict[str, float] = {}

@@ -82,7 +82,7 @@ def test_what_a_report_says_is_text(page, data, tmp_path):
                 **data,
                 "methods": {n: {**r, "nfe_per_sample": "x"} for n, r in data["methods"].items()},
             },
-            "nfe_per_sample must be a finite number, not 'x'",
+            "nfe_per_sample: input should be a valid number, not 'x'",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def test_an_entry_that_names_no_class_is_no_component(undrafted, tmp_path, entry
 
 
 def test_the_router_is_asked_for_by_what_reads_its_rewards(tmp_path):
-    names = ["plain", "drafter-only", "sdvg", "sdvg-adaptive", "random-routing"]
+    names = ["plain", "sdvg", "sdvg-adaptive", "drafter-only", "random-routing"]
     tiny_pipeline().save_pretrained(tmp_path)
     assert runnable_in(tmp_path, "video") == names
     needs = {name: SpecConfig(name).resolve("video").needs for name in names}

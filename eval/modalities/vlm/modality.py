@@ -55,9 +55,7 @@ class VlmModality(Modality):
         if strange:
             raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
         if pipe is not None:
-            configs = [config.resolve("vlm") for config in methods_of(job).values()]
-            for config in configs:
-                pipe.check_speculation(config)
+            configs = [pipe.check_speculation(config) for config in methods_of(job).values()]
             check_experts(job)
             count = min(max(todo.speed, todo.most, self.entropy_samples), len(job.prompts))
             drafts = any("drafter" in config.needs for config in configs)

@@ -38,7 +38,7 @@ class VlmMethod:
         self.pipe = VlmPipeline(**pipe.components)
         self.pipe.enable_speculation(config)
         self.blank = Blank(self.pipe, config) if blank else None
-        head = dict(self.pipe.heads or {}).get(str(config.resolve("vlm").head))
+        head = dict(self.pipe.heads or {}).get(config.resolve("vlm").parts["head"])
         self.clock = CompressorClock(head) if isinstance(head, SpecVlmHead) else None
 
     def prepare(

@@ -187,8 +187,11 @@ def test_other_defaults_are_other_settings(job, finished, monkeypatch):
     draft = presets()["draft"]
     monkeypatch.setitem(presets(), "draft", replace(draft, settings={"num_draft_tokens": 5}))
     resolve.cache_clear()
-    with pytest.raises(InputError, match=r"other settings \(methods differ\)"):
-        run_suite(job, WHOLE, finished)
+    try:
+        with pytest.raises(InputError, match=r"other settings \(methods differ\)"):
+            run_suite(job, WHOLE, finished)
+    finally:
+        resolve.cache_clear()
 
 
 def test_samples_rise_until_the_comparison_is_decided(job, tmp_path, monkeypatch):

@@ -645,7 +645,7 @@ def test_wrong_calls(pipe, call, word):
         (dict(method="draft"), "method 'draft' is for a model that draws pictures"),
         (
             dict(method="plain", drafter="lookup"),
-            "are blocks of video; use 'null' or",
+            "are blocks of video; use 'block-video'",
         ),
         (
             dict(method="sdvg", rule="token"),
