@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import html
 import re
+import warnings
 from collections.abc import Sequence
 from urllib.parse import unquote_plus
 
 import ftfy
-from bs4 import BeautifulSoup, ParserRejectedMarkup
+from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, ParserRejectedMarkup
 
 _FILES = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
 _DOMAINS = "com|co|ru|net|org|edu|gov|it"
@@ -107,6 +108,8 @@ def _replaced(text: str, rules: Sequence[tuple[str, str]]) -> str:
 
 def _without_tags(text: str) -> str:
     try:
-        return BeautifulSoup(text, "html.parser").text
+        with warnings.catch_warnings():  # a caption such as "cat.jpg" is no file to be opened
+            warnings.simplefilter("ignore", MarkupResemblesLocatorWarning)
+            return BeautifulSoup(text, "html.parser").text
     except ParserRejectedMarkup:  # a declaration that never ends, in older Pythons
         return text
