@@ -93,7 +93,7 @@ _SPATIAL, _TOWER = "image.spatial_heads:ImageSpatialRecipe", "vlm.tower:VlmTower
 # stages in the order in which they build on each other, by recipe
 STAGES: dict[str, dict[str, Stage]] = {
     "image-tokenizer": {
-        "vq_model": _stage("image.tokenizer:ImageTokenizerRecipe", 1600, 16, 0.995)
+        "vq_model": _stage("image.tokenizer:ImageTokenizerRecipe", 1600, 16, 0.995, "init rate")
     },
     "image-target": {
         "sibling": _drawing("sibling", 3800, 64),

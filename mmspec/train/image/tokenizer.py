@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...models.llamagen.vq import VQModel
-from ...models.loading import load_model
 from ..base import BaseRecipe
 from ..batches import scene_batch
 from ..trainer import Loss, TrainConfig
@@ -40,8 +39,9 @@ class ImageTokenizerRecipe(BaseRecipe):
     Args:
         config, rate: see `BaseRecipe`; a batch is of pictures of 128 px.
         pipeline: folder that receives `vq_model`.
-        init: folder of a trained tokenizer to go on from.
+        init: component whose weights to start from; None: from nothing.
         commit: weight of the commitment loss.
+        edges: weight of `edge_loss`, which decides how crisp the outlines are.
     """
 
     name = "vq_model"
@@ -55,16 +55,18 @@ class ImageTokenizerRecipe(BaseRecipe):
         self,
         config: TrainConfig,
         pipeline: Path,
-        init: Path | None = None,
+        init: str | None = None,
         rate: float = 1e-3,
         commit: float = 0.25,
+        edges: float = 4.0,
     ) -> None:
         super().__init__(config, pipeline, rate)
-        self.commit = commit
+        self.commit, self.edges = commit, edges
         self.draw = partial(_draw, config.batch_size)
-        self.vq = VQModel(**EMBEDDED) if init is None else load_model(VQModel, init)
-        self.free_steps = 60 if init is None else 0
-        self.codebook = CodebookAverage(self.vq, started=init is not None)
+        self.vq = VQModel(**EMBEDDED)
+        started = self.start(init, self.vq)
+        self.free_steps = 0 if started else 60
+        self.codebook = CodebookAverage(self.vq, started)
         self.model = nn.ModuleDict({"vq": self.vq, "codebook": self.codebook})
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
@@ -84,7 +86,7 @@ class ImageTokenizerRecipe(BaseRecipe):
             code = z + (code - z).detach()  # straight-through
         out = self.vq.decode_latents(code)
         error = F.mse_loss(out, pixels)
-        edges = edge_loss(out, pixels)
+        edges = self.edges * edge_loss(out, pixels)
         loss = F.l1_loss(out, pixels) + error + edges + self.commit * commit
         return loss, {"psnr": psnr(error), "used": self.codebook.used}
 
@@ -110,8 +112,8 @@ class ImageTokenizerRecipe(BaseRecipe):
 
 
 def _draw(size: int, rng: np.random.Generator, step: int) -> Tensor:
-    # two batches in three at 64 px: a quarter of the cost, the same codes
-    if step % 3 == 2:
+    # the same codes serve both sizes; four small pictures cost as much as a large one
+    if step % 2:
         return scene_batch(rng, size, 128)[1]
     return scene_batch(rng, 4 * size, 64)[1]
 
