@@ -1,0 +1,71 @@
+"""DFlash (Chen et al. 2026): a whole block of masked places in one call.
+
+A block is the last committed token and mask tokens behind it, in the target's embeddings. What its
+layers know of the context are keys and values made of the target's hidden states, joined by `fc`
+and normed; the context itself runs through no layer. Within the block every place sees every other.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .layer import Attend, HeadLayer, HeadSizes
+
+
+class DFlashNetwork(nn.Module):
+    """The network; see the module.
+
+    Args:
+        sizes: see `HeadSizes`.
+        fused: hidden states of the target that are joined, A.
+        target_size: their width Ht.
+        block_size: places of a block, its first token among them.
+        layers: decoder layers.
+        vocab_size: V of its embeddings; None: it stores none and takes the target's.
+        draft_vocab_size: Vd of its output layer; None: it has none and takes the target's.
+    """
+
+    def __init__(
+        self,
+        sizes: HeadSizes,
+        fused: int,
+        target_size: int,
+        block_size: int,
+        layers: int = 5,
+        vocab_size: int | None = None,
+        draft_vocab_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        width, eps = sizes.hidden_size, sizes.rms_norm_eps
+        self.block_size = block_size
+        if vocab_size is not None:
+            self.embed_tokens = nn.Embedding(vocab_size, width)
+        self.fc = nn.Linear(fused * target_size, width, bias=False)
+        self.hidden_norm = nn.RMSNorm(width, eps)
+        self.layers = nn.ModuleList(HeadLayer(sizes) for _ in range(layers))
+        self.norm = nn.RMSNorm(width, eps)
+        if draft_vocab_size is not None:
+            self.lm_head = nn.Linear(width, draft_vocab_size, bias=False)
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """The context `[…, H]` of the target's hidden states `[…, A · Ht]`."""
+        out: Tensor = self.hidden_norm(self.fc(states))
+        return out
+
+    def context(
+        self, fused: Tensor, turns: tuple[Tensor, Tensor]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values `[R, kv_heads, N, head_dim]` by layer, of what `fuse` gave."""
+        return [layer.self_attn.keys_values(fused, turns) for layer in self.layers]
+
+    def forward(self, block: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        """Hidden states `[R, N, H]` behind the final norm, of embedded blocks `[R, N, H]`.
+
+        `attend` puts the context's keys and values in front of the block's.
+        """
+        x = block
+        for number, layer in enumerate(self.layers):
+            x = layer(x, turns, attend, number)
+        out: Tensor = self.norm(x)
+        return out

@@ -1,0 +1,84 @@
+"""A published head with all that running it takes: network, positions, vocabulary, what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ....errors import InputError
+from .rotary import HeadRotary
+from .vocabulary import DraftVocabulary
+
+
+class PublishedHead(nn.Module):
+    """A draft head that was read from files.
+
+    Args:
+        network: one of the networks of this folder.
+        format: name of the files' format, such as "eagle3".
+        config: of its `config.json`.
+        target_size: width of the target's hidden states.
+        reads: the target's hidden states that it joins, numbered as transformers'
+            `hidden_states`: 0 is the embeddings, k the output of layer k - 1. None: the last one,
+            behind the final norm.
+        rotary: its positions; None: it has no attention.
+        vocabulary: the target's ids of its own; None: they are the same.
+        vocab_size: of the target, where the files say; None: they do not.
+        length: tokens that a draft has where the files say; None: they do not.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        format: str,
+        config: Mapping[str, Any],
+        target_size: int,
+        reads: tuple[int, ...] | None = None,
+        rotary: HeadRotary | None = None,
+        vocabulary: DraftVocabulary | None = None,
+        vocab_size: int | None = None,
+        length: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.format, self.config = network, format, dict(config)
+        self.target_size, self.reads, self.rotary = target_size, reads, rotary
+        self.vocabulary, self.vocab_size, self.length = vocabulary, vocab_size, length
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return next(self.parameters()).dtype
+
+    @property
+    def embeddings(self) -> Tensor | None:
+        """Its own embeddings `[V, H]`; None: it takes the target's."""
+        table = getattr(self.network, "embed_tokens", None)
+        return None if table is None else table.weight
+
+    def check(self, target: PreTrainedModel) -> None:
+        """Raise an `InputError` unless the head fits `target` in its sizes."""
+        text: Any = target.config.get_text_config()
+        vocab = target.get_output_embeddings().weight.shape[0]
+        name = type(target).__name__
+        if text.hidden_size != self.target_size:
+            raise InputError(
+                f"the draft head ({self.format}) is for a target with hidden_size "
+                f"{self.target_size}, and this {name} has {text.hidden_size}; load the head that "
+                "was trained for this target"
+            )
+        if self.vocab_size not in (None, vocab):
+            raise InputError(
+                f"the draft head ({self.format}) is for a vocabulary of {self.vocab_size}, and this "
+                f"{name} has {vocab}; load the head that was trained for this target"
+            )
+        deepest = max(self.reads or (0,))
+        if deepest > text.num_hidden_layers:
+            raise InputError(
+                f"the draft head ({self.format}) reads the output of layer {deepest - 1}, and this "
+                f"{name} has {text.num_hidden_layers} layers; load the head that was trained for "
+                "this target"
+            )
