@@ -43,7 +43,8 @@ class GuidedDecoder:
         drafts: whether it only drafts: what fails in one branch of a tree then leaves the others
             alone. Of a target such a fault is to be seen.
         watched: whether calls leave the last hidden states, after the last norm, behind.
-        hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`.
+        hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`; see
+            the decoder's `states`.
         made_of: all arguments but the network, for a drafter's network beside this one.
     """
 
@@ -106,7 +107,7 @@ class GuidedDecoder:
                 # a padded query reads itself, so that its softmax is defined
                 real = (keys >= self.pads[:, None, None]) | (keys == keys[:, None])
                 mask = (mask + additive(real, mask.dtype))[:, None]
-            self.hidden = self.decoder.forward(
+            hidden = self.decoder.forward(
                 self._prefilled(length),
                 self.rotary[:length],
                 self.cache,
@@ -115,6 +116,7 @@ class GuidedDecoder:
                 mask,
                 head=False,
             )
+            self.hidden = self.decoder.states(hidden)
 
     def _prefilled(self, length: int) -> Tensor:
         """Inputs `[R, length, D]` of the prefix's first columns."""
@@ -217,7 +219,7 @@ class GuidedDecoder:
         `positions [B, n]` are the tokens' own, for the laws that the layout forces.
         """
         if self.watched:
-            self.hidden, out = out, self.decoder.logits(out)
+            self.hidden, out = self.decoder.states(out), self.decoder.logits(out)
         if self.scale is not None:
             rows = len(out) // 2
             out = torch.lerp(out[rows:], out[:rows], self.scale)

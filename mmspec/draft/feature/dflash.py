@@ -12,6 +12,7 @@ from ...errors import InputError
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import positions
 from ...models.heads.decoder import DFlashDecoder
+from ...models.heads.published.decoder import PublishedDFlashDecoder
 from ...models.transformers.prompted import continued
 from .feature_model import FeatureModel
 
@@ -30,16 +31,16 @@ class DFlashModel(FeatureModel):
         InputError: a block is larger than what one call of the target may add.
     """
 
-    decoder: DFlashDecoder
+    decoder: DFlashDecoder | PublishedDFlashDecoder
 
     def __init__(
         self,
-        head: DFlashDecoder,
+        head: DFlashDecoder | PublishedDFlashDecoder,
         target: GuidedDecoder,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         prefix, mask, _, _, limit, _, scratch, _ = target.made_of
-        self.most = head.network.block_size
+        self.most = head.most
         if self.most > scratch:
             raise InputError(
                 f"the head drafts blocks of {self.most} tokens, and a call takes {scratch}; raise "
@@ -62,9 +63,8 @@ class DFlashModel(FeatureModel):
         assert not drafted.shape[1], "it drafts one block a round"
         self._feed(context)
         condition = context.lengths[:, None] == 0
-        network = self.decoder.network
         first = self._embedded(context.last, condition)[:, 0]
-        x = network.masked(first)
+        x = self.decoder.masked(first)
         size = x.shape[1]
         slots = context.lengths[:, None] + (self.offset - 1) + self.keys[:size]
         length = self.offset - 1 + max(context.base) + size

@@ -19,6 +19,7 @@ from .base import DraftHead
 from .columns import Columns, Images, Look, kept_columns
 from .dflash import DFlashHead
 from .feature import FeatureHead, kept
+from .hydra import HydraHead
 
 
 class HeadDecoder(LlamaGenDecoder):
@@ -71,6 +72,10 @@ class HeadDecoder(LlamaGenDecoder):
         out = super().forward(x, self.turns(rotary), *args, **options)
         hidden = out * self.network.norm.weight
         return self.logits(hidden) if head else hidden
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """What is kept of the target's hidden states: all."""
+        return states
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The target's output layer."""
@@ -131,6 +136,15 @@ class DFlashDecoder(HeadDecoder):
 
     network: DFlashHead
 
+    @property
+    def most(self) -> int:
+        """Tokens that a block says."""
+        return self.network.block_size
+
+    def masked(self, embedded: Tensor) -> Tensor:
+        """See `DFlashHead.masked`."""
+        return self.network.masked(embedded)
+
     def feed(self, features: Tensor, columns: Tensor, cache: KVCache, slots: int | Tensor) -> None:
         """Write what the layers read of features `[R, n, D]` at `columns [n]` or `[R, n]`."""
         kv, turns = self.kv_heads, self.turns(columns)
@@ -140,3 +154,18 @@ class DFlashDecoder(HeadDecoder):
             heads = wqkv(rows).view(*features.shape[:2], -1, self.head_dim)[:, :, self.heads :]
             new = torch.stack([rotate(heads[:, :, :kv], turns), heads[:, :, kv:]])
             cache.write(layer, new.transpose(2, 3), slots)
+
+
+class HydraDecoder(HeadDecoder):
+    """Hydra's heads."""
+
+    network: HydraHead
+
+    @property
+    def most(self) -> int:
+        """How many heads there are."""
+        return len(self.network.first)
+
+    def ahead(self, before: Tensor, path: Tensor) -> Tensor:
+        """See `HydraHead.ahead`."""
+        return self.network.ahead(before, path)

@@ -139,6 +139,10 @@ class LlamaGenDecoder:
         h = h.view(rows, n, -1)
         return self.logits(h) if head else h.to(self.placement.main)
 
+    def states(self, hidden: Tensor) -> Tensor:
+        """What a call leaves behind for a draft head: the hidden states that it gave."""
+        return hidden
+
     def logits(self, hidden: Tensor) -> Tensor:
         """The output layer: logits `[..., V]` of hidden states `[..., D]`."""
         rows = self.head(hidden.flatten(0, -2).to(self.placement.head))

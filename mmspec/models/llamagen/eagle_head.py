@@ -151,6 +151,10 @@ class FeatureDecoder(LlamaGenDecoder):
     Embeddings and output layer are the target's.
     """
 
+    def fuse(self, states: Tensor) -> Tensor:
+        """What is kept of the target's hidden states: all."""
+        return states
+
     @abstractmethod
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int

@@ -84,12 +84,17 @@ class CausalDecoder:
 
     Attributes:
         masks: how the model takes masks.
+        reads: hidden states that calls leave behind for a draft head, numbered as transformers'
+            `hidden_states`: k is what layer k reads, 0 the embeddings, and as many as there are
+            layers the last one. Empty: the last one, behind the final norm.
 
     Raises:
         InputError: the model has no table of embeddings.
     """
 
     head: Callable[[Tensor], Tensor] | None
+    reads: tuple[int, ...] = ()
+    _read: dict[int, Tensor]
 
     def __init__(
         self,
@@ -204,7 +209,7 @@ class CausalDecoder:
             return columns[:, :, None] - columns_of(cache, length)[:, None]
 
         whole = head and self.head is None
-        with nullcontext() if use is None else running(self.blocks(), use):
+        with nullcontext() if use is None else running(self.blocks(), use), self._reading():
             out = self._call(
                 self.model if whole else self.body,
                 x,
@@ -218,6 +223,33 @@ class CausalDecoder:
             return logits
         hidden: Tensor = out.last_hidden_state
         return self.logits(hidden) if head else hidden
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Around a call: keep the hidden states of `reads`."""
+        self._read, hooks = {}, []
+
+        def keep(number: int, layer: nn.Module, args: tuple[Any, ...], named: Any) -> None:
+            self._read[number] = args[0] if args else named["hidden_states"]
+
+        if self.reads:
+            blocks = self.blocks()
+            for number in {*self.reads} - {len(blocks)}:
+                hook = partial(keep, number)
+                hooks.append(blocks[number].register_forward_pre_hook(hook, with_kwargs=True))
+        try:
+            yield
+        finally:
+            for handle in hooks:
+                handle.remove()
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """What the last call leaves behind `[R, N, A · D]`, which gave the states `hidden`."""
+        if not self.reads:
+            return hidden
+        states = [self._read.get(number, hidden) for number in self.reads]
+        self._read = {}
+        return torch.cat(states, dim=-1)
 
     def _call(
         self,

@@ -59,8 +59,9 @@ def made(
     embeds = files.shape("embed_tokens.weight")[0] if "embed_tokens.weight" in tensors else None
     vocab = settings.get("vocab_size")
     target_size = width // len(reads)
+    size, mask = settings["block_size"], settings["mask_token_id"]
     network = DFlashNetwork(
-        sizes, len(reads), target_size, settings["block_size"], layers, embeds, drafted
+        sizes, len(reads), target_size, size, mask, layers, embeds, drafted
     )
     files.load(network, ("d2t", "t2d"))
     return PublishedHead(

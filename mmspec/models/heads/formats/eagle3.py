@@ -116,11 +116,6 @@ def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:
     return tuple(int(n) for n in ids)
 
 
-def default_ids(layers: int) -> tuple[int, int, int]:
-    """What is fused where a configuration is silent: inputs of these layers of the target's."""
-    return 2, layers // 2, layers - 3
-
-
 def vocabulary(
     files: HeadFiles, drafted: int | None, vocab: int | None
 ) -> DraftVocabulary | None:

@@ -39,7 +39,8 @@ def read_medusa(files: HeadFiles) -> PublishedHead:
     heads = 1 + max(int(match[1]) for match in places)
     blocks = max(int(match[2]) for match in places)
     vocab, width = files.shape(f"0.{blocks}.weight")
-    network = MedusaNetwork(heads, blocks, width, vocab)
+    bias = "0.0.linear.bias" in files.tensors
+    network = MedusaNetwork(heads, blocks, width, vocab, bias)
     files.load(network)
     return PublishedHead(
         network, "medusa", files.config, width, vocab_size=vocab, length=heads

@@ -21,6 +21,7 @@ class DFlashNetwork(nn.Module):
         fused: hidden states of the target that are joined, A.
         target_size: their width Ht.
         block_size: places of a block, its first token among them.
+        mask_token_id: of the target's vocabulary.
         layers: decoder layers.
         vocab_size: V of its embeddings; None: it stores none and takes the target's.
         draft_vocab_size: Vd of its output layer; None: it has none and takes the target's.
@@ -32,13 +33,14 @@ class DFlashNetwork(nn.Module):
         fused: int,
         target_size: int,
         block_size: int,
+        mask_token_id: int,
         layers: int = 5,
         vocab_size: int | None = None,
         draft_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
         width, eps = sizes.hidden_size, sizes.rms_norm_eps
-        self.block_size = block_size
+        self.block_size, self.mask_token_id = block_size, mask_token_id
         if vocab_size is not None:
             self.embed_tokens = nn.Embedding(vocab_size, width)
         self.fc = nn.Linear(fused * target_size, width, bias=False)

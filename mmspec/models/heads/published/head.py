@@ -23,8 +23,8 @@ class PublishedHead(nn.Module):
         config: of its `config.json`.
         target_size: width of the target's hidden states.
         reads: the target's hidden states that it joins, numbered as transformers'
-            `hidden_states`: 0 is the embeddings, k the output of layer k - 1. None: the last one,
-            behind the final norm.
+            `hidden_states`: 0 is the embeddings, k the output of layer k - 1. Empty: the last one,
+            behind the final norm. None: the files do not say; see `reads_of`.
         rotary: its positions; None: it has no attention.
         vocabulary: the target's ids of its own; None: they are the same.
         vocab_size: of the target, where the files say; None: they do not.
@@ -37,7 +37,7 @@ class PublishedHead(nn.Module):
         format: str,
         config: Mapping[str, Any],
         target_size: int,
-        reads: tuple[int, ...] | None = None,
+        reads: tuple[int, ...] | None = (),
         rotary: HeadRotary | None = None,
         vocabulary: DraftVocabulary | None = None,
         vocab_size: int | None = None,
@@ -59,6 +59,14 @@ class PublishedHead(nn.Module):
         table = getattr(self.network, "embed_tokens", None)
         return None if table is None else table.weight
 
+    def reads_of(self, layers: int) -> tuple[int, ...]:
+        """The hidden states that it joins of a target with so many layers.
+
+        Where the files are silent, what EAGLE-3's authors join: what layers 2, L // 2 and L - 3
+        read.
+        """
+        return (2, layers // 2, layers - 3) if self.reads is None else self.reads
+
     def check(self, target: PreTrainedModel) -> None:
         """Raise an `InputError` unless the head fits `target` in its sizes."""
         text: Any = target.config.get_text_config()
@@ -75,10 +83,10 @@ class PublishedHead(nn.Module):
                 f"the draft head ({self.format}) is for a vocabulary of {self.vocab_size}, and this "
                 f"{name} has {vocab}; load the head that was trained for this target"
             )
-        deepest = max(self.reads or (0,))
-        if deepest > text.num_hidden_layers:
+        layers = text.num_hidden_layers
+        reads = self.reads_of(layers)
+        if not all(0 <= number <= layers for number in reads):
             raise InputError(
-                f"the draft head ({self.format}) reads the output of layer {deepest - 1}, and this "
-                f"{name} has {text.num_hidden_layers} layers; load the head that was trained for "
-                "this target"
+                f"the draft head ({self.format}) reads the hidden states {list(reads)}, and this "
+                f"{name} has {layers} layers; load the head that was trained for this target"
             )

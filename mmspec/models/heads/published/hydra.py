@@ -44,6 +44,11 @@ class HydraNetwork(nn.Module):
         )
         self.hydra_lm_head = nn.ModuleList(nn.Linear(width, vocab_size) for _ in range(heads))
 
+    @property
+    def count(self) -> int:
+        """How many heads there are."""
+        return len(self.hydra_mlp)
+
     def forward(self, hidden: Tensor, path: Tensor) -> Tensor:
         """Logits `[…, V]` of the token behind a path of embeddings `[…, k + 1, H]`.
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 class ResidualBlock(nn.Module):
     """`x + SiLU(W x + b)`."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, bias: bool = True) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, width)
+        self.linear = nn.Linear(width, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + F.silu(self.linear(x))
@@ -28,16 +28,28 @@ class MedusaNetwork(nn.ModuleList):
         blocks: residual blocks of a head.
         width: of the target's hidden states H.
         vocab_size: V.
+        bias: the blocks have biases.
     """
 
-    def __init__(self, heads: int, blocks: int, width: int, vocab_size: int) -> None:
+    def __init__(
+        self, heads: int, blocks: int, width: int, vocab_size: int, bias: bool = True
+    ) -> None:
         super().__init__(
             nn.Sequential(
-                *(ResidualBlock(width) for _ in range(blocks)),
+                *(ResidualBlock(width, bias) for _ in range(blocks)),
                 nn.Linear(width, vocab_size, bias=False),
             )
             for _ in range(heads)
         )
+
+    @property
+    def count(self) -> int:
+        """How many heads there are."""
+        return len(self)
+
+    def head(self, number: int) -> nn.Module:
+        """A head, which makes logits `[…, V]` of hidden states `[…, H]`."""
+        return self[number]
 
     def forward(self, hidden: Tensor) -> list[Tensor]:
         """Logits `[…, V]` of every head, of the target's last hidden states `[…, H]`."""

@@ -5,7 +5,7 @@ import json
 import torch
 from safetensors.torch import save_file
 
-H, I, HEADS, KV, DIM, V, VD = 16, 24, 4, 2, 4, 40, 12  # noqa: E741
+H, I, HEADS, KV, DIM, V, VD = 16, 24, 4, 2, 4, 12, 7  # noqa: E741
 SIZES = dict(
     hidden_size=H,
     intermediate_size=I,

@@ -41,7 +41,7 @@ def seed():
 def test_eagle1(tmp_path, layout):
     folder, config, tensors = folders.eagle1(tmp_path / "head", **layout)
     head = loaded(folder)
-    assert head.format == "eagle" and head.reads is None
+    assert head.format == "eagle" and head.reads == ()
     embedded, hidden = rand(N, H), rand(N, H)
     turns = head.rotary(torch.arange(N)[None], torch.float64)
     net = head.network
