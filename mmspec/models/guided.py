@@ -220,13 +220,17 @@ class GuidedDecoder:
         """
         if self.watched:
             self.hidden, out = self.decoder.states(out), self.decoder.logits(out)
-        if self.scale is not None:
-            rows = len(out) // 2
-            out = torch.lerp(out[rows:], out[:rows], self.scale)
-        laws = self.warp(out)
+        laws = self._warped(out)
         if self.forced is None or positions is None:
             return laws
         return self._force(laws, self.forced[positions + 1])
+
+    def _warped(self, logits: Tensor) -> Tensor:
+        """Laws `[B, n, V]` of logits `[R, n, V]`, under guidance."""
+        if self.scale is not None:
+            rows = len(logits) // 2
+            logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
+        return self.warp(logits)
 
     def _force(self, laws: Tensor, token: Tensor) -> Tensor:
         """The laws `[B, n, V]` with a point mass where the next position's `token` is forced."""

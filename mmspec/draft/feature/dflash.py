@@ -61,6 +61,10 @@ class DFlashModel(FeatureModel):
     def block(self, context: Context, drafted: Tensor) -> Tensor:
         """See `BlockModel.block`."""
         assert not drafted.shape[1], "it drafts one block a round"
+        return self._laws(self._denoised(context))
+
+    def _denoised(self, context: Context) -> Tensor:
+        """Hidden states `[R, K, H]` of the places that say the next K tokens."""
         self._feed(context)
         condition = context.lengths[:, None] == 0
         first = self._embedded(context.last, condition)[:, 0]
@@ -70,7 +74,7 @@ class DFlashModel(FeatureModel):
         length = self.offset - 1 + max(context.base) + size
         seen = self.keys[:length] <= slots[:, -1:, None]  # its own end bounds what a row reads
         hidden = self._at(x, slots, slots, length, seen.expand(-1, size, -1))
-        return self._laws(hidden[:, 1:])
+        return hidden[:, size - self.decoder.most :]
 
     def _feed(self, context: Context) -> None:
         """Read the hidden states that the last rounds have brought."""

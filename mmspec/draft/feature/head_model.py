@@ -27,6 +27,7 @@ from ...models.heads.published.decoder import (
 )
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.causal import CausalDecoder
+from .corrected import CorrectedModel
 from .dflash import DFlashModel
 from .eagle import EagleModel
 from .feature_model import FeatureModel
@@ -76,6 +77,8 @@ def head_model(
         return kind(head, target, images, warp)
     if isinstance(head, PublishedEagleDecoder):
         return EagleModel(head, target, images, warp)
+    if isinstance(head, PublishedDFlashDecoder) and head.network.correction is not None:
+        return CorrectedModel(head, head.network.correction, target, warp)
     if isinstance(head, DFlashDecoder | PublishedDFlashDecoder):
         return DFlashModel(head, target, warp)
     assert isinstance(head, HydraDecoder | PublishedPathDecoder)

@@ -33,6 +33,11 @@ LAYOUTS = {
     "eagle3-fc-norm": lambda folder: folders.eagle3(folder, fc_norm=True, **ALL),
     "speculators": lambda folder: folders.speculators_eagle3(folder, norm_output=True, eagle_aux_hidden_state_layer_ids=[0, 1, 2]),
     "dflash": lambda folder: folders.dflash(folder, dflash_config={"mask_token_id": 7, "target_layer_ids": [0, 1]}),
+    "dspark": lambda folder: folders.dspark(folder, target_layer_ids=[0, 1]),
+    "dspark-gated": lambda folder: folders.dspark(folder, kind="gated", target_layer_ids=[0, 1]),
+    "dspark-rnn": lambda folder: folders.dspark(folder, kind="rnn", deepspec=True, target_layer_ids=[0, 1]),
+    "domino": lambda folder: folders.domino(folder, target_layer_ids=[0, 1]),
+    "domino-fill-in": lambda folder: folders.domino(folder, target_layer_ids=[0, 1], shift_label=False, pure_draft_prefix_len=0),
     "medusa": lambda folder: folders.medusa(folder),
     "hydra": lambda folder: folders.hydra(folder),
 }
@@ -79,13 +84,35 @@ class Twin:
         if self.name == "hydra":
             way = embedded[root : root + 1 + len(path)]
             return naive.hydra(t, len(path), states[-1][root - 1], way)
-        if self.name == "dflash":
+        if self.name.startswith(("dflash", "dspark", "domino")):
             known = [torch.cat([states[1][n], states[2][n]]) for n in range(root)]
             masks = self.model.get_input_embeddings()(torch.tensor([7] * 3))
-            block = [embedded[root], *masks]
-            out = naive.dflash(t, c, known, block, range(root), root)
-            return self.model.lm_head(out[1 + len(path)])
+            own = t.get("embed_tokens.weight")
+            first = embedded[root]
+            if own is not None:
+                masks = own[[7] * 3]
+                first = own[committed[-1]] if committed else first
+            out = naive.dflash(t, c, known, [first, *masks], range(root), root)
+            return self.corrected(out, committed, path, first)
         return self.recurrent(passes, embedded, states, root, len(path))
+
+    def corrected(self, out, committed, path, first):
+        """Logits of a block's place, with what the tokens before it add."""
+        t, c, n = self.tensors, self.config, len(path)
+        anchored = self.name.startswith("dspark") or (self.name == "domino")
+        slots = out if anchored else out[1:]
+        table = t.get("lm_head.weight")
+        logits = self.model.lm_head(slots[n]) if table is None else table @ slots[n]
+        if self.name.startswith("dspark") and (n or committed):
+            before = [committed[-1] if committed else 0, *path]
+            logits = logits + naive.markov(t, c["markov_head_type"], before, slots[: n + 1])[n]
+        if self.name.startswith("domino"):
+            skipped = c.get("pure_draft_prefix_len", 1) + (not anchored)
+            number = n if anchored else n + 1
+            words = self.model.get_input_embeddings()(torch.tensor(path, dtype=torch.long))
+            if number >= skipped:
+                logits = logits + naive.domino(t, [first, *words], slots[: n + 1])[n]
+        return logits
 
     def recurrent(self, passes, embedded, states, root, depth):
         """EAGLE's kind: pairs of a token and the hidden state in front, its own ones at last."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ....errors import InputError
 from ..published.head import PublishedHead
-from .dflash import is_dflash, read_dflash
+from .dflash import is_deepspec, is_dflash, read_dflash
 from .eagle import is_eagle, is_vispec, read_eagle, read_vispec
 from .eagle3 import is_eagle3, read_eagle3
 from .files import HeadFiles
@@ -34,6 +34,7 @@ class HeadFormat(NamedTuple):
 FORMATS = (
     HeadFormat("speculators", is_speculators, read_speculators),
     HeadFormat("DFlash", is_dflash, read_dflash),
+    HeadFormat("DSpark", is_deepspec, read_dflash),
     HeadFormat("ViSpec", is_vispec, read_vispec),
     HeadFormat("EAGLE-3", is_eagle3, read_eagle3),
     HeadFormat("Medusa", is_medusa, read_medusa),

@@ -36,11 +36,23 @@ def read_speculators(files: HeadFiles) -> PublishedHead:
             "length": proposal_length(config),
         }
         return read_eagle3(files, own)
-    if kind == "dflash":
+    if kind in ("dflash", "dspark"):
         ids = config.get("aux_hidden_state_layer_ids")
         if not ids:
             raise InputError(f"{files.folder}: config.json names no aux_hidden_state_layer_ids")
-        return made(files, flat, tuple(int(n) for n in ids), "speculators dflash")
+        if kind == "dspark" and "sample_from_anchor" not in config:
+            raise InputError(
+                f"{files.folder}: config.json does not say sample_from_anchor, and writers of "
+                "speculators' DSpark heads differ in what they mean; add it: true for newer heads"
+            )
+        return made(
+            files,
+            flat,
+            tuple(int(n) for n in ids),
+            f"speculators {kind}",
+            anchored=bool(config.get("sample_from_anchor", False)),
+            length=proposal_length(config),
+        )
     raise InputError(f"{files.folder}: speculators of type {kind!r} are not supported yet")
 
 

@@ -112,10 +112,16 @@ class PublishedDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits `[…, V]` by the head's own output layer, or the target's."""
+        return self.spread(self.own_logits(hidden))
+
+    def own_logits(self, hidden: Tensor) -> Tensor:
+        """Logits `[…, Vd]` over the tokens that the head drafts."""
         own = getattr(self.network, "lm_head", None)
-        if own is None:
-            return self.target.logits(hidden)
-        logits: Tensor = own(hidden)
+        logits: Tensor = self.target.logits(hidden) if own is None else own(hidden)
+        return logits
+
+    def spread(self, logits: Tensor) -> Tensor:
+        """Logits `[…, V]` of those over the head's own tokens `[…, Vd]`."""
         vocabulary = self.head.vocabulary
         return logits if vocabulary is None else vocabulary.scatter(logits)
 
@@ -266,14 +272,15 @@ class PublishedDFlashDecoder(PublishedDecoder):
     @property
     def most(self) -> int:
         """Tokens that a block says."""
-        return self.network.block_size - 1
+        return self.network.most
 
     def fuse(self, states: Tensor) -> Tensor:
         return self.network.fuse(states)
 
     def masked(self, embedded: Tensor) -> Tensor:
         """Inputs of blocks `[…, 1 + K, H]` that begin with tokens embedded as `[…, H]`."""
-        ids = torch.full((*embedded.shape[:-1], self.most), self.network.mask_token_id)
+        size = self.network.block_size - 1
+        ids = torch.full((*embedded.shape[:-1], size), self.network.mask_token_id)
         masks = self.embed(ids.to(embedded.device))
         return torch.cat([embedded.unsqueeze(-2), masks], dim=-2)
 

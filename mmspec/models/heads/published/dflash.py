@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .correction import ConfidenceHead, Correction, DominoHead
 from .layer import Attend, HeadLayer, HeadSizes
 
 
@@ -25,6 +26,10 @@ class DFlashNetwork(nn.Module):
         layers: decoder layers.
         vocab_size: V of its embeddings; None: it stores none and takes the target's.
         draft_vocab_size: Vd of its output layer; None: it has none and takes the target's.
+        anchored: a place says the token behind it, so that the first one says a token, too;
+            otherwise a place says the token that stands there.
+        correction: corrects the logits by the tokens drafted before (DSpark, Domino).
+        confidence: DSpark's estimate that a token stands.
     """
 
     def __init__(
@@ -37,6 +42,9 @@ class DFlashNetwork(nn.Module):
         layers: int = 5,
         vocab_size: int | None = None,
         draft_vocab_size: int | None = None,
+        anchored: bool = False,
+        correction: Correction | None = None,
+        confidence: ConfidenceHead | None = None,
     ) -> None:
         super().__init__()
         width, eps = sizes.hidden_size, sizes.rms_norm_eps
@@ -49,6 +57,25 @@ class DFlashNetwork(nn.Module):
         self.norm = nn.RMSNorm(width, eps)
         if draft_vocab_size is not None:
             self.lm_head = nn.Linear(width, draft_vocab_size, bias=False)
+        self.anchored = anchored
+        # Domino's tensors have no name in front
+        if isinstance(correction, DominoHead):
+            self.prefix_gru, self.embed_proj = correction.prefix_gru, correction.embed_proj
+        elif correction is not None:
+            self.markov_head = correction
+        if confidence is not None:
+            self.confidence_head = confidence
+        self._correction = [correction]  # in a list, so that its tensors have one name
+
+    @property
+    def correction(self) -> Correction | None:
+        """See the arguments."""
+        return self._correction[0]
+
+    @property
+    def most(self) -> int:
+        """Tokens that a block says."""
+        return self.block_size if self.anchored else self.block_size - 1
 
     def fuse(self, states: Tensor) -> Tensor:
         """The context `[…, H]` of the target's hidden states `[…, A · Ht]`."""

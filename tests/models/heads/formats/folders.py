@@ -147,6 +147,38 @@ def dflash(folder, *, layers=2, **config):
     return write(folder, config, tensors), config, tensors
 
 
+def dspark(folder, *, kind="vanilla", rank=6, deepspec=False, **config):
+    """DSpark's, as SpecForge or DeepSpec writes it."""
+    _, settings, tensors = dflash(folder)
+    tensors |= {"markov_head.markov_w1.weight": rand(V, rank), "markov_head.markov_w2.weight": rand(V, rank)}
+    if kind == "gated":
+        tensors |= {"markov_head.gate_proj.weight": rand(rank, H + rank), "markov_head.gate_proj.bias": rand(rank)}
+    if kind == "rnn":
+        tensors |= {"markov_head.joint_proj.weight": rand(3 * rank, 2 * rank + H), "markov_head.joint_proj.bias": rand(3 * rank)}
+    tensors |= {"confidence_head.proj.weight": rand(1, H + rank), "confidence_head.proj.bias": rand(1)}
+    inner = {**settings.pop("dflash_config"), "markov_rank": rank, "markov_head_type": kind, **config}
+    if deepspec:
+        tensors |= {"embed_tokens.weight": rand(V, H), "lm_head.weight": rand(V, H)}
+        settings |= {**inner, "architectures": ["Qwen3DSparkModel"]}
+    else:
+        settings |= {"architectures": ["DSparkDraftModel"], "dflash_config": {**inner, "projector_type": "dspark"}}
+    return write(folder, settings, tensors), {**settings, **inner}, tensors
+
+
+def domino(folder, *, state=5, inner=7, **config):
+    """Domino's."""
+    _, settings, tensors = dflash(folder)
+    tensors |= {
+        "prefix_gru.weight_ih_l0": rand(3 * state, H),
+        "prefix_gru.weight_hh_l0": rand(3 * state, state),
+        "embed_proj.0.weight": rand(inner, H + state),
+        "embed_proj.2.weight": rand(V, inner),
+    }
+    extra = {**settings["dflash_config"], "projector_type": "domino", **config}
+    settings |= {"architectures": ["DominoDraftModel"], "dflash_config": extra}
+    return write(folder, settings, tensors), {**settings, **extra}, tensors
+
+
 def medusa(folder, *, heads=3, blocks=1, file="medusa_lm_head.pt"):
     tensors = {}
     for k in range(heads):

@@ -195,3 +195,32 @@ def adapter(tensors, picture):
             found.append(sum(w / sum(weights) * value[n] for w, value in pairs))
         out.append(linear(tensors, "imadpt.o_proj", torch.cat(found)))
     return out
+
+
+def markov(tensors, kind, before, slots):
+    """DSpark's corrections of slots, `before` the ids in front of them."""
+    state, out = torch.zeros_like(tensors["markov_head.markov_w1.weight"][0]), []
+    for token, z in zip(before, slots, strict=True):
+        e = tensors["markov_head.markov_w1.weight"][token]
+        if kind == "gated":
+            e = torch.sigmoid(linear(tensors, "markov_head.gate_proj", torch.cat([z, e]))) * e
+        if kind == "rnn":
+            joint = linear(tensors, "markov_head.joint_proj", torch.cat([state, e, z]))
+            g, c, o = joint.view(3, -1)
+            g = 1 / (1 + torch.exp(-g))
+            state, e = g * state + (1 - g) * torch.tanh(c), torch.tanh(o)
+        out.append(tensors["markov_head.markov_w2.weight"] @ e)
+    return out
+
+
+def domino(tensors, before, slots):
+    """Domino's corrections of slots, `before` the embeddings in front of them."""
+    state, out = torch.zeros_like(tensors["prefix_gru.weight_hh_l0"][0]), []
+    for e, z in zip(before, slots, strict=True):
+        ir, iz, into = (tensors["prefix_gru.weight_ih_l0"] @ e).view(3, -1)
+        hr, hz, hn = (tensors["prefix_gru.weight_hh_l0"] @ state).view(3, -1)
+        r, u = torch.sigmoid(ir + hr), torch.sigmoid(iz + hz)
+        state = (1 - u) * torch.tanh(into + r * hn) + u * state
+        inner = tensors["embed_proj.0.weight"] @ torch.cat([z, state])
+        out.append(tensors["embed_proj.2.weight"] @ (inner * torch.sigmoid(inner)))
+    return out
