@@ -23,6 +23,7 @@ from ...models.heads.published.decoder import (
     PublishedDFlashDecoder,
     PublishedEagleDecoder,
     PublishedPathDecoder,
+    PublishedPEagleDecoder,
     published_decoder,
 )
 from ...models.heads.published.head import PublishedHead
@@ -33,6 +34,7 @@ from .eagle import EagleModel
 from .feature_model import FeatureModel
 from .flash import FlashModel
 from .hydra import HydraModel
+from .peagle import PEagleModel
 
 
 AnyHead = DraftHead | PublishedHead
@@ -75,6 +77,8 @@ def head_model(
     if isinstance(head, FeatureHeadDecoder):
         kind = FlashModel if isinstance(head.network, FlashHead) else EagleModel
         return kind(head, target, images, warp)
+    if isinstance(head, PublishedPEagleDecoder):
+        return PEagleModel(head, target, images, warp)
     if isinstance(head, PublishedEagleDecoder):
         return EagleModel(head, target, images, warp)
     if isinstance(head, PublishedDFlashDecoder) and head.network.correction is not None:

@@ -31,13 +31,23 @@ LAYOUTS = {
     "vispec": lambda folder: folders.vispec(folder),
     "eagle3": lambda folder: folders.eagle3(folder, **ALL),
     "eagle3-fc-norm": lambda folder: folders.eagle3(folder, fc_norm=True, **ALL),
-    "speculators": lambda folder: folders.speculators_eagle3(folder, norm_output=True, eagle_aux_hidden_state_layer_ids=[0, 1, 2]),
-    "dflash": lambda folder: folders.dflash(folder, dflash_config={"mask_token_id": 7, "target_layer_ids": [0, 1]}),
+    "speculators": lambda folder: folders.speculators_eagle3(
+        folder, norm_output=True, eagle_aux_hidden_state_layer_ids=[0, 1, 2]
+    ),
+    "peagle": lambda folder: folders.peagle(folder, **ALL),
+    "eagle-attn": lambda folder: eagle_attn(folder),
+    "dflash": lambda folder: folders.dflash(
+        folder, dflash_config={"mask_token_id": 7, "target_layer_ids": [0, 1]}
+    ),
     "dspark": lambda folder: folders.dspark(folder, target_layer_ids=[0, 1]),
     "dspark-gated": lambda folder: folders.dspark(folder, kind="gated", target_layer_ids=[0, 1]),
-    "dspark-rnn": lambda folder: folders.dspark(folder, kind="rnn", deepspec=True, target_layer_ids=[0, 1]),
+    "dspark-rnn": lambda folder: folders.dspark(
+        folder, kind="rnn", deepspec=True, target_layer_ids=[0, 1]
+    ),
     "domino": lambda folder: folders.domino(folder, target_layer_ids=[0, 1]),
-    "domino-fill-in": lambda folder: folders.domino(folder, target_layer_ids=[0, 1], shift_label=False, pure_draft_prefix_len=0),
+    "domino-fill-in": lambda folder: folders.domino(
+        folder, target_layer_ids=[0, 1], shift_label=False, pure_draft_prefix_len=0
+    ),
     "medusa": lambda folder: folders.medusa(folder),
     "hydra": lambda folder: folders.hydra(folder),
 }
@@ -46,6 +56,15 @@ LAYOUTS = {
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+def eagle_attn(folder):
+    """Hydra's of one layer that has its first norm."""
+    _, config, tensors = folders.eagle1(folder / "eagle")
+    tensors |= folders.layer("layers.0.")
+    named = {name.replace("layers.0.", "attn."): t for name, t in tensors.items()}
+    config |= {"hydra_num_heads": 1, "hydra_head_arch": "eagle-attn", "grounded_heads": True}
+    return folders.write(folder, config, named, "hydra_lm_head.pt"), config, tensors
 
 
 def head_of(name, folder):
@@ -67,7 +86,12 @@ class Twin:
         """All hidden states of a text `[L + 1, S, D]`, the last behind the final norm."""
         body = self.model.model.language_model
         return torch.stack(
-            [s[0] for s in body(inputs_embeds=passes.embedded(text), output_hidden_states=True).hidden_states]
+            [
+                s[0]
+                for s in body(
+                    inputs_embeds=passes.embedded(text), output_hidden_states=True
+                ).hidden_states
+            ]
         )
 
     def law(self, row, committed, path):
@@ -76,6 +100,7 @@ class Twin:
         return logits.softmax(-1)
 
     def logits(self, passes, committed, path):
+        self.text = [-1] * passes.length + list(committed)
         text, t, c = [*committed, *path], self.tensors, self.config
         embedded, states = passes.embedded(text)[0], self.states(passes, text)
         root = passes.length + len(committed) - 1  # the last committed column
@@ -118,12 +143,16 @@ class Twin:
         """EAGLE's kind: pairs of a token and the hidden state in front, its own ones at last."""
         t, c, eps = self.tensors, self.config, self.config["rms_norm_eps"]
         three = "eagle3" in self.name or self.name == "speculators"
+        if self.name == "peagle":
+            return self.parallel(embedded, states, root, depth)
         own = []
         for level in range(depth + 1):
             last = root + level
             columns, keep = range(1, last + 1), []
             if three:
-                layer = naive.Layer(t, "midlayer." if "midlayer.hidden_norm.weight" in t else "layers.0.", c)
+                layer = naive.Layer(
+                    t, "midlayer." if "midlayer.hidden_norm.weight" in t else "layers.0.", c
+                )
             else:
                 count = len({n.split(".")[1] for n in t if n.startswith("layers.")})
                 layers = [naive.Layer(t, f"layers.{n}.", c) for n in range(count)]
@@ -134,13 +163,18 @@ class Twin:
                     if hidden is None:
                         parts = states[:3, column - 1]
                         if c.get("fc_norm"):
-                            parts = [naive.rms_norm(p, t[f"fc_norm.{n}.weight"], eps) for n, p in enumerate(parts)]
+                            parts = [
+                                naive.rms_norm(p, t[f"fc_norm.{n}.weight"], eps)
+                                for n, p in enumerate(parts)
+                            ]
                         hidden = naive.linear(t, "fc", torch.cat(list(parts)))
                     out = layer.fused(e, hidden, column - 1)
                     normed = naive.rms_norm(out, t["norm.weight"], eps)
                     keep = normed if c.get("norm_output") else out
                     continue
-                x = self.joined(passes, column, e, states[-1][column - 1] if hidden is None else hidden)
+                x = self.joined(
+                    passes, column, e, states[-1][column - 1] if hidden is None else hidden
+                )
                 if x is None:
                     continue
                 for one in layers:
@@ -153,6 +187,25 @@ class Twin:
             full[torch.arange(folders.VD) + t["d2t"]] = logits
             return full
         return self.model.lm_head(own[-1])
+
+    def parallel(self, embedded, states, root, depth):
+        """P-EAGLE's: places behind the root have a mask token and a learned state."""
+        t, c, eps = self.tensors, self.config, self.config["rms_norm_eps"]
+        first, second = (naive.Layer(t, f"layers.{n}.", c) for n in range(2))
+        text = self.text
+        for place in range(root + depth):
+            if place < root:
+                e, parts = t["embed_tokens.weight"][text[place + 1]], states[:3, place].flatten()
+                if text[place + 1] < 0:
+                    e = embedded[place + 1]
+            else:
+                e, parts = t["embed_tokens.weight"][7], t["mask_hidden"].flatten()
+            h = first.fused(e, naive.linear(t, "fc", parts), place)
+            h = second.plain(h, place)
+        logits = t["lm_head.weight"] @ naive.rms_norm(h, t["norm.weight"], eps)
+        full = torch.full((folders.V,), -torch.inf, dtype=torch.float64)
+        full[torch.arange(folders.VD) + t["d2t"]] = logits
+        return full
 
     def joined(self, passes, column, embedded, hidden):
         """A layer's input; None: the column is not read."""
@@ -179,7 +232,9 @@ class Twin:
         )
 
 
-def generation(name, kind, folder, *, rows=ROWS, warp=None, limit=8, depth=3, watch=False, rule=None):
+def generation(
+    name, kind, folder, *, rows=ROWS, warp=None, limit=8, depth=3, watch=False, rule=None
+):
     model = tiny_llava()
     target, prompt, images = guided_vlm(model, rows, limit=limit, warp=warp)
     head, config, tensors = head_of(name, folder)
@@ -194,7 +249,7 @@ def generation(name, kind, folder, *, rows=ROWS, warp=None, limit=8, depth=3, wa
         return run(engine, len(rows), limit, SpecStats()), drafter, (model, prompt)
 
 
-KINDS = [(name, "block" if name == "dflash" else "chain") for name in LAYOUTS]
+KINDS = [(name, "block" if name in ("dflash", "peagle") else "chain") for name in LAYOUTS]
 KINDS += [(name, "dynamic") for name in ("eagle3", "vispec", "medusa", "hydra")]
 
 

@@ -30,7 +30,7 @@ def is_vispec(files: HeadFiles) -> bool:
 def read_eagle(files: HeadFiles, kind: str = "eagle") -> PublishedHead:
     """The head of EAGLE-1's layout, as `kind` "eagle" or "msd"."""
     sizes, common = _common(files)
-    network = EagleNetwork(sizes, *common)
+    network = EagleNetwork(sizes, *common, first_norm=_first_norm(files))
     return _head(files, sizes, network, kind)
 
 
@@ -63,9 +63,7 @@ def _common(files: HeadFiles) -> tuple[HeadSizes, tuple[int | None, int, bool]]:
     return sizes, (vocab, _layers(files), bias)
 
 
-def _head(
-    files: HeadFiles, sizes: HeadSizes, network: EagleNetwork, kind: str
-) -> PublishedHead:
+def _head(files: HeadFiles, sizes: HeadSizes, network: EagleNetwork, kind: str) -> PublishedHead:
     files.load(network)
     return PublishedHead(
         network,

@@ -24,6 +24,7 @@ _NAMES = (
     ("model.lm_head.", "lm_head."),
     ("model.", ""),
 )
+MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE's writers
 _MAP = ("d2t", "t2d")
 SPECFORGE = {
     "LlamaForCausalLMEagle3",
@@ -46,6 +47,11 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
     """
     files = files.renamed(*_NAMES)
     config, tensors = files.config, files.tensors
+    parallel = "mask_hidden" in tensors
+    mask = next((config[key] for key in MASKS if isinstance(config.get(key), int)), None)
+    if parallel and (mask is None or "embed_tokens.weight" not in tensors):
+        lacks = "no mask_token_id" if mask is None else "no embed_tokens.weight"
+        raise InputError(f"{files.folder}: a P-EAGLE head with {lacks} can't draft")
     own = {"format": "eagle3", **(own or _conventions(config))}
     layers = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
     sizes = HeadSizes.of(
@@ -76,6 +82,8 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         "input_norm.weight" in tensors,
         bool(own.get("feed_normed", False)),
         bool(own.get("norm_logits", True)),
+        mask if parallel else None,
+        int(own.get("length") or config.get("num_depths") or config.get("para_depths") or 8),
     )
     files.load(network, _MAP)
     return PublishedHead(
@@ -87,7 +95,7 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         HeadRotary(config, sizes.head_dim),
         vocabulary(files, drafted, vocab),
         vocab,
-        own.get("length"),
+        own.get("length") or (network.block if parallel else None),
     )
 
 
@@ -116,9 +124,7 @@ def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:
     return tuple(int(n) for n in ids)
 
 
-def vocabulary(
-    files: HeadFiles, drafted: int | None, vocab: int | None
-) -> DraftVocabulary | None:
+def vocabulary(files: HeadFiles, drafted: int | None, vocab: int | None) -> DraftVocabulary | None:
     """The map from the head's tokens to the target's; None: they are the same.
 
     Raises:

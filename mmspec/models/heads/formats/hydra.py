@@ -5,6 +5,7 @@ from __future__ import annotations
 from ....errors import InputError
 from ..published.head import PublishedHead
 from ..published.hydra import HydraNetwork
+from .eagle import read_eagle
 from .files import HeadFiles
 
 
@@ -18,10 +19,14 @@ def is_hydra(files: HeadFiles) -> bool:
 def read_hydra(files: HeadFiles) -> PublishedHead:
     """The heads."""
     arch = files.config.get("hydra_head_arch", "mlp")
+    if arch == "eagle-attn":
+        return read_eagle(
+            files.renamed(("hydra_head.", ""), ("attn.", "layers.0.")), "hydra eagle-attn"
+        )
     if arch != "mlp" or not files.config.get("grounded_heads", True):
         raise InputError(
-            f"{files.folder}: Hydra heads of arch {arch!r} are not supported yet, only grounded "
-            "ones of 'mlp'"
+            f"{files.folder}: Hydra heads of arch {arch!r} are not supported yet, only 'eagle-attn' "
+            "and grounded ones of 'mlp'"
         )
     files = files.renamed(("hydra_head.", ""))
     parts = [name.split(".") for name in files.tensors if name.startswith("hydra_mlp.")]

@@ -42,9 +42,7 @@ def read_medusa(files: HeadFiles) -> PublishedHead:
     bias = "0.0.linear.bias" in files.tensors
     network = MedusaNetwork(heads, blocks, width, vocab, bias)
     files.load(network)
-    return PublishedHead(
-        network, "medusa", files.config, width, vocab_size=vocab, length=heads
-    )
+    return PublishedHead(network, "medusa", files.config, width, vocab_size=vocab, length=heads)
 
 
 def _numbered(files: HeadFiles) -> HeadFiles:

@@ -29,9 +29,11 @@ def read_speculators(files: HeadFiles) -> PublishedHead:
         raise InputError(f"{files.folder}: config.json has no transformer_layer_config")
     flat = {**layers, **{k: v for k, v in config.items() if k != "transformer_layer_config"}}
     files = HeadFiles(files.folder, flat, files.tensors, files.files)
-    if kind == "eagle3":
+    if kind in ("eagle3", "peagle"):
+        if kind == "peagle" and "mask_hidden" not in files.tensors:
+            raise InputError(f"{files.folder}: a P-EAGLE head without mask_hidden can't draft")
         own: dict[str, Any] = {
-            "format": "speculators eagle3",
+            "format": f"speculators {kind}",
             "feed_normed": bool(config.get("norm_output", False)),
             "length": proposal_length(config),
         }

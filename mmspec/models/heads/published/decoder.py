@@ -219,6 +219,21 @@ def cached(cache: KVCache, slots: int | Tensor, length: int, mask: Tensor | None
     return attend
 
 
+class PublishedPEagleDecoder(PublishedEagle3Decoder):
+    """A P-EAGLE head, for `PEagleModel`."""
+
+    @property
+    def most(self) -> int:
+        """Tokens that a block says."""
+        return self.network.block
+
+    def masked(self, rows: int) -> Tensor:
+        """Inputs `[rows, K - 1, 2 H]` of the places behind a block's first."""
+        token = torch.tensor(self.network.mask_token_id, device=self.embeddings.device)
+        both = self.joined(self.embed(token)[None, None], self.fuse(self.network.mask_hidden))
+        return both.expand(rows, self.most - 1, -1)
+
+
 class PublishedMsdDecoder(PublishedEagleDecoder):
     """An MSD head: a picture's column is its embedding itself, past `fc`."""
 
@@ -329,6 +344,8 @@ def published_decoder(head: PublishedHead, target: CausalDecoder) -> PublishedDe
         kind = PublishedMsdDecoder if head.format == "msd" else PublishedEagleDecoder
         return kind(head, target)
     if isinstance(network, Eagle3Network):
+        if network.mask_token_id is not None:
+            return PublishedPEagleDecoder(head, target)
         return PublishedEagle3Decoder(head, target)
     if isinstance(network, DFlashNetwork):
         return PublishedDFlashDecoder(head, target)

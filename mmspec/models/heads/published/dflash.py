@@ -82,9 +82,7 @@ class DFlashNetwork(nn.Module):
         out: Tensor = self.hidden_norm(self.fc(states))
         return out
 
-    def context(
-        self, fused: Tensor, turns: tuple[Tensor, Tensor]
-    ) -> list[tuple[Tensor, Tensor]]:
+    def context(self, fused: Tensor, turns: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Keys and values `[R, kv_heads, N, head_dim]` by layer, of what `fuse` gave."""
         return [layer.self_attn.keys_values(fused, turns) for layer in self.layers]
 

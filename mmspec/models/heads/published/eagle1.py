@@ -21,17 +21,23 @@ class EagleNetwork(nn.Module):
         vocab_size: V of its embeddings; None: it stores none and takes the target's.
         layers: decoder layers; those behind the first have their first norm.
         bias: `fc` has a bias.
+        first_norm: the first layer has its first norm, too (Hydra's "eagle-attn").
     """
 
     def __init__(
-        self, sizes: HeadSizes, vocab_size: int | None, layers: int = 1, bias: bool = True
+        self,
+        sizes: HeadSizes,
+        vocab_size: int | None,
+        layers: int = 1,
+        bias: bool = True,
+        first_norm: bool = False,
     ) -> None:
         super().__init__()
         width = sizes.hidden_size
         if vocab_size is not None:
             self.embed_tokens = nn.Embedding(vocab_size, width)
         self.fc = nn.Linear(2 * width, width, bias=bias)
-        self.layers = nn.ModuleList(HeadLayer(sizes, first_norm=n > 0) for n in range(layers))
+        self.layers = nn.ModuleList(HeadLayer(sizes, first_norm or n > 0) for n in range(layers))
 
     def joined(self, embedded: Tensor, hidden: Tensor) -> Tensor:
         """Inputs `[R, N, H]` of embeddings and the hidden states in front of them."""

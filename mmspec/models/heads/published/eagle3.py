@@ -30,6 +30,9 @@ class Eagle3Network(nn.Module):
         input_norm: the fused states are normed together.
         feed_normed: the next step takes the output behind the final norm (EAGLE-3.1).
         norm_logits: the output layer reads the output behind the final norm.
+        mask_token_id: P-EAGLE's, of places that have no token yet; their hidden states are
+            `mask_hidden`. None: the head drafts token by token.
+        block: tokens that P-EAGLE says a call.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class Eagle3Network(nn.Module):
         input_norm: bool = False,
         feed_normed: bool = False,
         norm_logits: bool = True,
+        mask_token_id: int | None = None,
+        block: int = 1,
     ) -> None:
         super().__init__()
         width, eps = sizes.hidden_size, sizes.rms_norm_eps
@@ -56,6 +61,9 @@ class Eagle3Network(nn.Module):
             self.fc_norm = nn.ModuleList(nn.RMSNorm(target_size, eps) for _ in range(fused))
         if input_norm:
             self.input_norm = nn.RMSNorm(fused * target_size, eps)
+        self.mask_token_id, self.block = mask_token_id, block
+        if mask_token_id is not None:
+            self.mask_hidden = nn.Parameter(torch.empty(1, 1, fused * target_size))
         self.fc = nn.Linear(fused * target_size, width, bias=bias)
         first = FusedLayer(sizes, norm_before_residual)
         self.layers = nn.ModuleList([first, *(HeadLayer(sizes) for _ in range(layers - 1))])

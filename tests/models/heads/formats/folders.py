@@ -129,6 +129,22 @@ def speculators_eagle3(folder, **config):
     return write(folder, config, tensors), {**flat, **config}, tensors
 
 
+def peagle(folder, *, layers=2, block=3, **config):
+    """P-EAGLE's: layers behind the first are plain, embeddings are its own."""
+    _, config, tensors = eagle3(folder, mask_token_id=7, num_depths=block, **config)
+    tensors |= {"mask_hidden": rand(1, 1, 3 * H), "embed_tokens.weight": rand(V, H)}
+    tensors |= {
+        name.replace("midlayer.", "layers.0."): t
+        for name, t in tensors.items()
+        if "midlayer." in name
+    }
+    tensors = {name: t for name, t in tensors.items() if "midlayer." not in name}
+    for n in range(1, layers):
+        tensors |= layer(f"layers.{n}.")
+    config |= {"num_hidden_layers": layers, "architectures": ["PEagleDraftModel"]}
+    return write(folder, config, tensors), config, tensors
+
+
 def dflash(folder, *, layers=2, **config):
     tensors = {"fc.weight": rand(H, 2 * H), "hidden_norm.weight": 1 + rand(H)}
     for n in range(layers):
@@ -150,18 +166,38 @@ def dflash(folder, *, layers=2, **config):
 def dspark(folder, *, kind="vanilla", rank=6, deepspec=False, **config):
     """DSpark's, as SpecForge or DeepSpec writes it."""
     _, settings, tensors = dflash(folder)
-    tensors |= {"markov_head.markov_w1.weight": rand(V, rank), "markov_head.markov_w2.weight": rand(V, rank)}
+    tensors |= {
+        "markov_head.markov_w1.weight": rand(V, rank),
+        "markov_head.markov_w2.weight": rand(V, rank),
+    }
     if kind == "gated":
-        tensors |= {"markov_head.gate_proj.weight": rand(rank, H + rank), "markov_head.gate_proj.bias": rand(rank)}
+        tensors |= {
+            "markov_head.gate_proj.weight": rand(rank, H + rank),
+            "markov_head.gate_proj.bias": rand(rank),
+        }
     if kind == "rnn":
-        tensors |= {"markov_head.joint_proj.weight": rand(3 * rank, 2 * rank + H), "markov_head.joint_proj.bias": rand(3 * rank)}
-    tensors |= {"confidence_head.proj.weight": rand(1, H + rank), "confidence_head.proj.bias": rand(1)}
-    inner = {**settings.pop("dflash_config"), "markov_rank": rank, "markov_head_type": kind, **config}
+        tensors |= {
+            "markov_head.joint_proj.weight": rand(3 * rank, 2 * rank + H),
+            "markov_head.joint_proj.bias": rand(3 * rank),
+        }
+    tensors |= {
+        "confidence_head.proj.weight": rand(1, H + rank),
+        "confidence_head.proj.bias": rand(1),
+    }
+    inner = {
+        **settings.pop("dflash_config"),
+        "markov_rank": rank,
+        "markov_head_type": kind,
+        **config,
+    }
     if deepspec:
         tensors |= {"embed_tokens.weight": rand(V, H), "lm_head.weight": rand(V, H)}
         settings |= {**inner, "architectures": ["Qwen3DSparkModel"]}
     else:
-        settings |= {"architectures": ["DSparkDraftModel"], "dflash_config": {**inner, "projector_type": "dspark"}}
+        settings |= {
+            "architectures": ["DSparkDraftModel"],
+            "dflash_config": {**inner, "projector_type": "dspark"},
+        }
     return write(folder, settings, tensors), {**settings, **inner}, tensors
 
 

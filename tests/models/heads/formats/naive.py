@@ -88,7 +88,9 @@ class Layer:
 
     def plain(self, x, position):
         """A layer with one input; EAGLE-1's first one lacks its norm."""
-        normed = self.norm("input_layernorm", x) if f"{self.p}input_layernorm.weight" in self.t else x
+        normed = (
+            self.norm("input_layernorm", x) if f"{self.p}input_layernorm.weight" in self.t else x
+        )
         self.remember(normed, position)
         return self.closed(x + self.attend(normed, position))
 
@@ -174,7 +176,11 @@ def hydra(tensors, head, hidden, path):
     while f"hydra_mlp.{head}.{block}.linear.weight" in tensors:
         name = f"hydra_mlp.{head}.{block}."
         y = linear(tensors, f"{name}linear", x)
-        residual = linear(tensors, f"{name}res_connection", x) if f"{name}res_connection.weight" in tensors else x
+        residual = (
+            linear(tensors, f"{name}res_connection", x)
+            if f"{name}res_connection.weight" in tensors
+            else x
+        )
         x, block = residual + y * torch.sigmoid(y), block + 1
     return linear(tensors, f"hydra_lm_head.{head}", x)
 

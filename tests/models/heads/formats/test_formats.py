@@ -58,7 +58,13 @@ def test_eagle1(tmp_path, layout):
         {"norm_before_residual": True},
         {"target": 20},
         {"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 0]}},
-        {"rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 0], "mrope_interleaved": True}},
+        {
+            "rope_scaling": {
+                "rope_type": "default",
+                "mrope_section": [1, 1, 0],
+                "mrope_interleaved": True,
+            }
+        },
     ],
     ids=["plain", "fc_norm", "input_norm", "residual", "target", "mrope", "interleaved"],
 )
@@ -122,7 +128,10 @@ def test_dflash(tmp_path):
         return torch.nn.functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
 
     turns = head.rotary(torch.arange(first, first + 4)[None], torch.float64)
-    same(net(block[None], turns, attend)[0], naive.dflash(tensors, config, states, block, range(N), first))
+    same(
+        net(block[None], turns, attend)[0],
+        naive.dflash(tensors, config, states, block, range(N), first),
+    )
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
