@@ -56,7 +56,7 @@ class CorrectedModel(DFlashModel):
         return self._corrected(tokens, torch.zeros_like(tokens, dtype=torch.bool))
 
     def _corrected(self, tokens: Tensor, unknown: Tensor) -> Tensor:
-        """Laws `[B, 1, V]` of the next place, behind `tokens [B, 1]`; `unknown` ones add nothing."""
+        """Laws `[B, 1, V]` of the next place, behind `tokens [B, 1]`; `unknown` ones add none."""
         embedded = self._embedded(tokens, unknown)[:, 0]
         copies = len(embedded) // len(tokens)
         ids, nothing = (t[:, 0].repeat(copies) for t in (tokens, unknown))

@@ -36,7 +36,6 @@ from .flash import FlashModel
 from .hydra import HydraModel
 from .peagle import PEagleModel
 
-
 AnyHead = DraftHead | PublishedHead
 AnyDecoder = HeadDecoder | PublishedDecoder
 

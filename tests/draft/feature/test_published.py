@@ -8,7 +8,6 @@ import pytest
 import torch
 from test_head_model import Watched, inner
 from toy_vlm import ROWS, Passes, guided_vlm, tiny_llava
-from toys import EXACT, distance, whole_loop
 
 from mmspec.draft.feature.eagle import EagleDrafter
 from mmspec.draft.feature.head_model import head_model

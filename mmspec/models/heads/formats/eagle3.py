@@ -83,7 +83,7 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         bool(own.get("feed_normed", False)),
         bool(own.get("norm_logits", True)),
         mask if parallel else None,
-        int(own.get("length") or config.get("num_depths") or config.get("para_depths") or 8),
+        _block(config, own) if parallel else 1,
     )
     files.load(network, _MAP)
     return PublishedHead(
@@ -107,6 +107,11 @@ def _conventions(config: Mapping[str, Any]) -> dict[str, Any]:
     if SPECFORGE & set(config.get("architectures") or ()):
         return {"norm_logits": given}
     return {"feed_normed": given}
+
+
+def _block(config: Mapping[str, Any], own: Mapping[str, Any]) -> int:
+    """Tokens that a P-EAGLE head says a call: as many as it was trained for."""
+    return int(own.get("length") or config.get("num_depths") or config.get("para_depths") or 8)
 
 
 def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:

@@ -25,8 +25,8 @@ def read_hydra(files: HeadFiles) -> PublishedHead:
         )
     if arch != "mlp" or not files.config.get("grounded_heads", True):
         raise InputError(
-            f"{files.folder}: Hydra heads of arch {arch!r} are not supported yet, only 'eagle-attn' "
-            "and grounded ones of 'mlp'"
+            f"{files.folder}: Hydra heads of arch {arch!r} are not supported yet, only "
+            "'eagle-attn' and grounded ones of 'mlp'"
         )
     files = files.renamed(("hydra_head.", ""))
     parts = [name.split(".") for name in files.tensors if name.startswith("hydra_mlp.")]

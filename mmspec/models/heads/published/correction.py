@@ -1,7 +1,7 @@
 """Heads that correct a block's logits by the tokens drafted before: DSpark's and Domino's.
 
-The block is denoised once; then its tokens are drawn one by one, and each logit is corrected by what
-was drawn. So the law of a token is known once the token before it is.
+The block is denoised once; then its tokens are drawn one by one, and each logit is corrected by
+what was drawn. So the law of a token is known once the token before it is.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ConfidenceHead(nn.Module):
         self.proj = nn.Linear(inputs, 1, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Probabilities `[…]` of slots' hidden states, and with them the token's W1 `[…, H (+ r)]`."""
+        """Probabilities `[…]` of slots' hidden states, beside the token's W1: `[…, H (+ r)]`."""
         return torch.sigmoid(self.proj(x)).squeeze(-1)
 
 

@@ -129,8 +129,9 @@ class PublishedDecoder:
 class PublishedEagleDecoder(PublishedDecoder):
     """A head of EAGLE's kind, for `EagleModel`.
 
-    Its input at a column is the token's embedding and the hidden state in front of it. As published,
-    a row's first column has none and is not read, and a pair stands at its hidden state's position.
+    Its input at a column is the token's embedding and the hidden state in front of it. As
+    published, a row's first column has none and is not read, and a pair stands at its hidden
+    state's position.
     """
 
     network: EagleNetwork | Eagle3Network

@@ -7,7 +7,6 @@ and normed; the context itself runs through no layer. Within the block every pla
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from .correction import ConfidenceHead, Correction, DominoHead

@@ -90,7 +90,8 @@ class Eagle3Network(nn.Module):
         h = first(embedded, hidden, turns, attend, 0)
         for number, layer in enumerate(others, start=1):
             h = layer(h, turns, attend, number)
-        return self.norm(h) if self.feed_normed else h
+        out: Tensor = self.norm(h) if self.feed_normed else h
+        return out
 
     def before_output(self, hidden: Tensor) -> Tensor:
         """What the output layer reads of what `forward` gave."""

@@ -1,4 +1,4 @@
-"""A published head with all that running it takes: network, positions, vocabulary, what it reads."""
+"""A published head with all that running it takes: network, positions, vocabulary, layers."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class PublishedHead(nn.Module):
             )
         if self.vocab_size not in (None, vocab):
             raise InputError(
-                f"the draft head ({self.format}) is for a vocabulary of {self.vocab_size}, and this "
-                f"{name} has {vocab}; load the head that was trained for this target"
+                f"the draft head ({self.format}) is for a vocabulary of {self.vocab_size}, and "
+                f"this {name} has {vocab}; load the head that was trained for this target"
             )
         layers = text.num_hidden_layers
         reads = self.reads_of(layers)

@@ -1,7 +1,7 @@
 """ViSpec (Kang et al. 2025): EAGLE-1's layers; a picture is a vector or two, and one for all text.
 
-Learned queries read a picture's embeddings by one cross-attention. All outputs but the last stand in
-the picture's last columns, past `fc`. The last is g: text joins it to its hidden state,
+Learned queries read a picture's embeddings by one cross-attention. All outputs but the last stand
+in the picture's last columns, past `fc`. The last is g: text joins it to its hidden state,
 `fc([e; img_fc([h; g])])`, g zero before the first picture.
 """
 
@@ -27,7 +27,7 @@ class ImageAdapter(nn.Module):
         self.o_proj = nn.Linear(heads * dim, width, bias=False)
 
     def forward(self, picture: Tensor, real: Tensor) -> Tensor:
-        """Outputs `[M, queries, H]` of pictures `[M, P, H]`; `real [M, P]`, False behind the end."""
+        """Outputs `[M, queries, H]` of pictures `[M, P, H]`; `real [M, P]`: not behind the end."""
         _, heads, dim = self.q.shape
         k, v = (
             layer(picture).unflatten(-1, (heads, dim)).transpose(1, 2)

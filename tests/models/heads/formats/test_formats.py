@@ -41,7 +41,8 @@ def seed():
 def test_eagle1(tmp_path, layout):
     folder, config, tensors = folders.eagle1(tmp_path / "head", **layout)
     head = loaded(folder)
-    assert head.format == "eagle" and head.reads == ()
+    assert head.format == "eagle"
+    assert head.reads == ()
     embedded, hidden = rand(N, H), rand(N, H)
     turns = head.rotary(torch.arange(N)[None], torch.float64)
     net = head.network
@@ -117,7 +118,8 @@ def test_speculators_say_layers_and_length(tmp_path):
 def test_dflash(tmp_path):
     folder, config, tensors = folders.dflash(tmp_path / "head")
     head = loaded(folder)
-    assert head.reads == (1, 3) and head.length == 3  # the outputs of layers 0 and 2
+    assert head.reads == (1, 3)
+    assert head.length == 3
     net, first = head.network, N
     states, block = rand(N, 2 * H), rand(4, H)
     before = head.rotary(torch.arange(N)[None], torch.float64)
@@ -206,7 +208,7 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path):
 
 def test_files_that_hold_no_head_are_refused(tmp_path):
     folder = tmp_path / "head"
-    with pytest.raises(InputError, match="config.json"):
+    with pytest.raises(InputError, match=r"config\.json"):
         HeadFiles.read(folder)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(folders.SIZES))
