@@ -41,8 +41,7 @@ class RowLinear:
         """`x [M, in]` to `[M, out]`."""
         if not self.packed:
             return F.linear(x, self.weight)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
-        return out
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
 
 
 class Affine:

@@ -50,8 +50,7 @@ def cast(model: M, dtype: torch.dtype) -> M:
 
     By nn.Module's own `to`: Diffusers' warns about modules that are to stay in float32, of none.
     """
-    loaded: M = nn.Module.to(model, dtype).eval()
-    return loaded
+    return nn.Module.to(model, dtype).eval()
 
 
 def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | None = None) -> Any:

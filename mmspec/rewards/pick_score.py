@@ -84,8 +84,7 @@ class PickScore:
     @property
     def device(self) -> torch.device:
         """Where the model lies."""
-        device: torch.device = self.model.device
-        return device
+        return self.model.device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
         """Float32 scores `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
@@ -106,11 +105,7 @@ class PickScore:
                 length = self.model.config.text_config.max_position_embeddings
                 tell_lost(lost_words(self.tokenizer, words, length), length, self.name)
                 text = self.tokenizer(
-                    words,
-                    padding=True,
-                    truncation=True,
-                    max_length=length,
-                    return_tensors="pt",
+                    words, padding=True, truncation=True, max_length=length, return_tensors="pt"
                 )
                 out = self.model(**text.to(self.device), **pixels.to(self.device))
                 scores[part] = out.logits_per_image[range(len(places)), places]

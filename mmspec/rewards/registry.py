@@ -52,11 +52,9 @@ def load_reward(name: str, weights: Path | None = None, device: str = "cpu") -> 
         InputError: nothing has that name, the weights must be given but are not, or don't fit.
     """
     check_name("reward", name, reward_names())
-    reward: Reward = REWARDS.get(name).load(weights, device)
-    return reward
+    return REWARDS.get(name).load(weights, device)
 
 
 def load_features(name: str, weights: Path | None = None, device: str = "cpu") -> FeatureExtractor:
     """The feature extractor called `name`; arguments and errors as of `load_reward`."""
-    extractor: FeatureExtractor = FEATURES.get(name).load(weights, device)
-    return extractor
+    return FEATURES.get(name).load(weights, device)

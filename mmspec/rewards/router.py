@@ -58,5 +58,4 @@ class RouterReward:
             max_length=self.router.config.text_len,
             return_tensors="pt",
         ).input_ids
-        read: Tensor = self.router.read(ids.to(self.router.device))
-        return read
+        return self.router.read(ids.to(self.router.device))

@@ -104,8 +104,7 @@ class FeatureHeadDecoder(HeadDecoder, FeatureDecoder):
         if self._images is None:
             return [0] * len(self._mask)
         found = self._images.visual(self._mask).gather(1, self._index) & self._kept
-        counts: list[int] = found.sum(1).tolist()
-        return counts
+        return found.sum(1).tolist()
 
     def branches(self) -> list[dict[str, float]]:
         """Weights of its compressor's branches for the last prompt, those above 0, per row."""

@@ -42,8 +42,7 @@ class DFlashHead(DraftHead):
 
     def context(self, features: Tensor) -> Tensor:
         """The context that the layers read in place of hidden states `[…, D]`."""
-        out: Tensor = self.context_norm(self.fc(features))
-        return out
+        return self.context_norm(self.fc(features))
 
     def masked(self, embedded: Tensor) -> Tensor:
         """Inputs of blocks `[…, 1 + K, D]` that begin with tokens embedded as `[…, D]`."""
@@ -83,8 +82,7 @@ class DFlashHead(DraftHead):
             )
             h = h + attention.joined(found)
             h = h + layer.feed_forward(layer.ffn_norm(h))
-        out: Tensor = self.norm(h.unflatten(1, (count, size))[:, :, 1:])
-        return out
+        return self.norm(h.unflatten(1, (count, size))[:, :, 1:])
 
     def loss(self, batch: HeadBatch, anchors: int = 32) -> tuple[Tensor, dict[str, float]]:
         """Cross-entropy to the target's laws, the mean over the K places.

@@ -71,8 +71,7 @@ class FeatureHead(DraftHead):
 
     def between(self, both: Tensor) -> Tensor:
         """`fc([e; h])`, `[…, D]` of `[…, 2D]`."""
-        out: Tensor = self.fc(both)
-        return out
+        return self.fc(both)
 
     def read(self, columns: Columns) -> Read:
         """The layer's inputs of columns."""

@@ -19,8 +19,7 @@ from .base import DraftHead
 
 def head_class(name: str) -> type[DraftHead]:
     """The class of the head called `name`."""
-    found: type[DraftHead] = resolve(str(declared(name).reference))
-    return found
+    return resolve(str(declared(name).reference))
 
 
 def name_of(head: DraftHead) -> str:
@@ -43,8 +42,7 @@ def load_head(
     kinds = {kind.__name__: kind for kind in map(head_class, parts("head"))}
     if name not in kinds:
         raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
-    head: DraftHead = load_model(kinds[name], folder, dtype, variant)
-    return head
+    return load_model(kinds[name], folder, dtype, variant)
 
 
 class DraftHeads(nn.ModuleDict):

@@ -30,5 +30,4 @@ class Resampler(nn.Module):
         found = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=real[:, None, None, :]
         )
-        out: Tensor = self.out(found.transpose(1, 2).flatten(2))
-        return out
+        return self.out(found.transpose(1, 2).flatten(2))

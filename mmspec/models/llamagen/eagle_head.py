@@ -76,8 +76,7 @@ class EagleHead(ModelMixin, ConfigMixin):
         embedded = self.normed(embedded)
 
         def inputs(features: Tensor) -> Tensor:
-            joined: Tensor = self.fc(torch.cat([embedded, features], dim=-1))
-            return joined
+            return self.fc(torch.cat([embedded, features], dim=-1))
 
         return draft_levels(self.layer, inputs(features), inputs, self.normed, rotary, mask, depth)
 

@@ -77,8 +77,7 @@ class LlamaGenImageModel:
         return torch.cat([told, nothing.to(told).expand_as(told)])
 
     def embed(self, condition: Tensor) -> Tensor:
-        prefix: Tensor = self.network.cls_embedding(condition)
-        return prefix
+        return self.network.cls_embedding(condition)
 
     def decoder(self, placement: Placement | None = None) -> LlamaGenDecoder:
         return LlamaGenDecoder(self.network, placement)
@@ -116,5 +115,4 @@ class LlamaGenClassModel(LlamaGenImageModel):
         return torch.cat([told, torch.full_like(told, self.nothing)])
 
     def embed(self, condition: Tensor) -> Tensor:
-        prefix: Tensor = self.network.cls_embedding(condition[:, 0])
-        return prefix
+        return self.network.cls_embedding(condition[:, 0])

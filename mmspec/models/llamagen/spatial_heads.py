@@ -77,14 +77,12 @@ class SpatialHeads(ModelMixin, ConfigMixin):
             embedded: the target's embeddings of the tokens `[..., D]`.
         """
         x = torch.cat([states, self._even(embedded)], dim=-1)
-        out: Tensor = self.cell(x)
-        return out
+        return self.cell(x)
 
     def summary(self, states: Tensor) -> Tensor:
         """Features `[B, F]` of the condition, whose mean states are `[B, 2D]`."""
         nothing = states.new_zeros(*states.shape[:-1], self.config.dim)
-        out: Tensor = self.cell(torch.cat([states, nothing], dim=-1))
-        return out
+        return self.cell(torch.cat([states, nothing], dim=-1))
 
     def look_below(self, above: Tensor, summary: Tensor) -> tuple[Tensor, Tensor]:
         """What the row above says of cells.
@@ -105,8 +103,7 @@ class SpatialHeads(ModelMixin, ConfigMixin):
 
     def look_right(self, below: Tensor, left: Tensor) -> Tensor:
         """Hidden states `[..., D]`, from `below [..., H]` and `left [..., H]`, a sum of `table`."""
-        out: Tensor = self.out(F.silu(below + left))
-        return out
+        return self.out(F.silu(below + left))
 
     def table(self, distance: int, embeddings: Tensor) -> Tensor:
         """`[V + 1, H]`: what each token says `distance` + 1 cells further right; V: no token."""

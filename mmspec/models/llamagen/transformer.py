@@ -108,8 +108,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
         """Logits `[B, S + 1, V]` after the prefix and after each of the tokens, see `hidden`."""
         h = self.hidden(*inputs, **options)
-        logits: Tensor = self.output(self.norm(h[:, self.prefix_length - 1 :]))
-        return logits
+        return self.output(self.norm(h[:, self.prefix_length - 1 :]))
 
     def hidden(
         self,
@@ -159,8 +158,7 @@ class CaptionEmbedder(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        out: Tensor = self.cap_proj(features)
-        return out
+        return self.cap_proj(features)
 
 
 class LabelEmbedder(nn.Module):
@@ -171,8 +169,7 @@ class LabelEmbedder(nn.Module):
         self.embedding_table = nn.Embedding(num_classes + 1, dim)
 
     def forward(self, labels: Tensor) -> Tensor:
-        out: Tensor = self.embedding_table(labels)[:, None]
-        return out
+        return self.embedding_table(labels)[:, None]
 
 
 class Projection(nn.Module):
@@ -182,8 +179,7 @@ class Projection(nn.Module):
         self.fc2 = nn.Linear(out_features, out_features, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
-        return out
+        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
 
 
 class LlamaGenBlock(nn.Module):
@@ -196,8 +192,7 @@ class LlamaGenBlock(nn.Module):
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
         h: Tensor = x + self.attention(self.attention_norm(x), rotary, mask)
-        out: Tensor = h + self.feed_forward(self.ffn_norm(h))
-        return out
+        return h + self.feed_forward(self.ffn_norm(h))
 
 
 class LlamaGenAttention(nn.Module):
@@ -216,8 +211,7 @@ class LlamaGenAttention(nn.Module):
 
     def joined(self, out: Tensor) -> Tensor:
         """What the heads found, `[B, heads, S, head_dim]`, as the layer's output `[B, S, D]`."""
-        projected: Tensor = self.wo(out.transpose(1, 2).flatten(2))
-        return projected
+        return self.wo(out.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
         return self.joined(attend(*self.heads(x, rotary), mask))
@@ -245,8 +239,7 @@ class FeedForward(nn.Module):
         self.w2 = nn.Linear(hidden, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.w2(F.silu(self.w1(x)) * self.w3(x))
-        return out
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
 
 
 def rotate(x: Tensor, rotary: Tensor) -> Tensor:

@@ -88,8 +88,7 @@ class TimestepEmbedder(nn.Module):
         speeds = torch.exp(-math.log(10000) * torch.arange(half, device=timesteps.device) / half)
         angles = timesteps[:, None] * speeds
         waves = torch.cat([angles.cos(), angles.sin()], dim=-1)
-        out: Tensor = self.mlp(waves.to(_linear(self.mlp, 0).weight))
-        return out
+        return self.mlp(waves.to(_linear(self.mlp, 0).weight))
 
 
 class ResBlock(nn.Module):
@@ -112,8 +111,7 @@ class ResBlock(nn.Module):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         shift, scale, gate = self.adaLN_modulation(y).chunk(3, dim=-1)
-        out: Tensor = h + gate * self.mlp(self.in_ln(h) * (1 + scale) + shift)
-        return out
+        return h + gate * self.mlp(self.in_ln(h) * (1 + scale) + shift)
 
 
 class FinalLayer(nn.Module):
@@ -130,8 +128,7 @@ class FinalLayer(nn.Module):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         shift, scale = self.adaLN_modulation(y).chunk(2, dim=-1)
-        out: Tensor = self.linear(self.norm_final(h) * (1 + scale) + shift)
-        return out
+        return self.linear(self.norm_final(h) * (1 + scale) + shift)
 
 
 def _linear(layers: nn.Sequential, index: int) -> nn.Linear:

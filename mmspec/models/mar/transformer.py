@@ -123,8 +123,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
 
     def captions(self, features: Tensor) -> Tensor:
         """The buffer `[R, T, D]` of text features `[R, T, caption_dim]`, zero where padded."""
-        embedded: Tensor = self.caption_emb(features)
-        return embedded
+        return self.caption_emb(features)
 
     def nothing(self, rows: int) -> Tensor:
         """The buffer `[rows, T, D]` of "no class" or "no caption"."""
@@ -150,8 +149,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
         x = self.z_proj_ln(x)
         for block in self.encoder_blocks:
             x = block(x)
-        out: Tensor = self.encoder_norm(x)
-        return out
+        return self.encoder_norm(x)
 
     def decode(self, known: Tensor, positions: Tensor, wanted: Tensor) -> Tensor:
         """Conditions `[R, m, E]` at the places `wanted [R, m]`, from what the encoder made."""
@@ -181,8 +179,7 @@ class MarBlock(nn.Module):
         """`[R, S, D]` to the same; `queries [R, m]`: to `[R, m, D]`, of these places alone."""
         read = self.attn(self.norm1(x), queries)
         x = (x if queries is None else _at(x, queries)) + read
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return x + self.mlp(self.norm2(x))
 
 
 class MarAttention(nn.Module):
@@ -200,8 +197,7 @@ class MarAttention(nn.Module):
             parts = (_at(parts[0], queries), *parts[1:])
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         read = F.scaled_dot_product_attention(q, k, v)
-        out: Tensor = self.proj(read.transpose(1, 2).flatten(2))
-        return out
+        return self.proj(read.transpose(1, 2).flatten(2))
 
 
 class Mlp(nn.Module):
@@ -211,8 +207,7 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
-        return out
+        return self.fc2(F.gelu(self.fc1(x)))
 
 
 def _at(x: Tensor, positions: Tensor) -> Tensor:

@@ -145,8 +145,7 @@ class CausalDecoder:
         """Inputs `[…, D]` of token ids `[…]`."""
         module = self.model.get_input_embeddings()
         if self._own_embeddings and type(module) is not nn.Embedding:
-            embedded: Tensor = module(ids)  # some scale what they look up
-            return embedded
+            return module(ids)  # some scale what they look up
         return F.embedding(ids, self.embeddings)
 
     def rotary(self, grid: int = 0) -> Tensor:
@@ -214,8 +213,7 @@ class CausalDecoder:
                 **inputs,
             )
         if whole:
-            logits: Tensor = out.logits
-            return logits
+            return out.logits
         hidden: Tensor = out.last_hidden_state
         return self.logits(hidden) if head else hidden
 

@@ -69,10 +69,9 @@ class ChameleonForImageGeneration(ChameleonForConditionalGeneration):
         """Pixels `[B, 3, H, W]`, nominally in [-1, 1], of codes `[B, rows · columns]`."""
         tokenizer = self.model.vqmodel
         latents = tokenizer.quantize.embedding(codes).unflatten(1, (rows, columns))
-        pixels: Tensor = tokenizer.decoder(
+        return tokenizer.decoder(
             tokenizer.post_quant_conv(latents.permute(0, 3, 1, 2).contiguous())
         )
-        return pixels
 
 
 def _image_tokenizer(folder: Path) -> dict[str, Tensor]:

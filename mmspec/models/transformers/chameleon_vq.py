@@ -68,8 +68,7 @@ class _Level(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         for block in self.block:
             h = block(h)
-        out: Tensor = self.upsample(h)
-        return out
+        return self.upsample(h)
 
 
 def read_vqgan(path: Path) -> dict[str, Tensor]:

@@ -23,12 +23,10 @@ class VqImageModel:
         self.network, self.processor = network, processor
 
     def embed(self, condition: Tensor) -> Tensor:
-        prefix: Tensor = self.network.get_input_embeddings()(condition)
-        return prefix
+        return self.network.get_input_embeddings()(condition)
 
     def codebook(self) -> Tensor:
-        vectors: Tensor = self.network.model.vqmodel.quantize.embedding.weight
-        return vectors
+        return self.network.model.vqmodel.quantize.embedding.weight
 
 
 def tokenize(

@@ -68,8 +68,7 @@ class JanusImageModel(VqImageModel):
     def _turn(self, prompt: str) -> str:
         """What a user says, as a conversation that is the model's to answer."""
         said = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
-        turn: str = self.processor.apply_chat_template(said, add_generation_prompt=True)
-        return turn
+        return self.processor.apply_chat_template(said, add_generation_prompt=True)
 
     def decoder(self, placement: Placement | None = None) -> CausalDecoder:
         parts = self.network.model

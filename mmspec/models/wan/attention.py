@@ -45,8 +45,7 @@ class WanAttention(nn.Module):
 
     def joined(self, found: Tensor) -> Tensor:
         """What the heads found, `[B, heads, S, head_dim]`, as the layer's output `[B, S, D]`."""
-        out: Tensor = self.o(found.transpose(1, 2).flatten(2))
-        return out
+        return self.o(found.transpose(1, 2).flatten(2))
 
     def _split(self, x: Tensor, rotary: Tensor | None) -> Tensor:
         heads = x.unflatten(-1, (self.heads, -1))
@@ -94,5 +93,4 @@ def later(keys: Tensor, frames: int) -> Tensor:
 @lru_cache(maxsize=64)  # a call may ask for as many as it has blocks, layer after layer
 def _turn(frames: int, head_dim: int, double: bool, device: torch.device) -> Tensor:
     """Factors `[1, head_dim / 2]` of so many frames."""
-    factors: Tensor = rotary_3d.__wrapped__((frames,), 1, 1, head_dim, double, device)
-    return factors
+    return rotary_3d.__wrapped__((frames,), 1, 1, head_dim, double, device)

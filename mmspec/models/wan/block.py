@@ -58,8 +58,7 @@ class WanBlock(nn.Module):
         queries = self.cross_attn.queries(self.norm3(x).flatten(1, 2))
         found = F.scaled_dot_product_attention(queries, text[0], text[1])
         x = x + self.cross_attn.joined(found).view_as(x)
-        out: Tensor = x + gate_ffn * self.ffn(self.norm2(x) * (1 + scale) + shift)
-        return out
+        return x + gate_ffn * self.ffn(self.norm2(x) * (1 + scale) + shift)
 
 
 class WanHead(nn.Module):
@@ -74,8 +73,7 @@ class WanHead(nn.Module):
     def forward(self, x: Tensor, told: Tensor) -> Tensor:
         """`[B, F, S, out]` of `x [B, F, S, D]`, given the timesteps' embedding `[B, F, D]`."""
         shift, scale = (self.modulation + told.unsqueeze(2)).unsqueeze(3).unbind(2)
-        out: Tensor = self.head(self.norm(x) * (1 + scale) + shift)
-        return out
+        return self.head(self.norm(x) * (1 + scale) + shift)
 
 
 def mlp(inward: int, hidden: int, out: int) -> nn.Sequential:

@@ -40,8 +40,7 @@ def _normalized(layer: WanRMS_norm, x: Tensor) -> Tensor:
     axis = 1 if layer.channel_first else -1
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     scale = wide.square().sum(axis, keepdim=True).clamp_min(TINY).rsqrt()
-    out: Tensor = (wide * scale).to(x.dtype) * (layer.scale * layer.gamma) + layer.bias
-    return out
+    return (wide * scale).to(x.dtype) * (layer.scale * layer.gamma) + layer.bias
 
 
 def _convolved(layer: nn.Conv3d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

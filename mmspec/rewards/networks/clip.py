@@ -119,8 +119,7 @@ class OpenCLIP:
     @property
     def device(self) -> torch.device:
         """Where the model lies."""
-        device: torch.device = next(self.model.parameters()).device
-        return device
+        return next(self.model.parameters()).device
 
     def image_features(self, images: Images) -> Tensor:
         """Unit vectors of pictures, float32 `[N, D]` on the CPU."""
@@ -140,8 +139,7 @@ class OpenCLIP:
             if length := getattr(self.tokenizer, "context_length", None):
                 tell_lost(_lost(self.tokenizer, words, length), length, self.name)
             ids = self.tokenizer(words).to(self.device)
-            vectors: Tensor = self.model.encode_text(ids, normalize=True)
-            return vectors
+            return self.model.encode_text(ids, normalize=True)
 
         return self._in_batches(len(prompts), embed)
 
@@ -156,8 +154,7 @@ class OpenCLIP:
 
         def embed(part: slice) -> Tensor:
             pixels = torch.stack([self.preprocess(image) for image in to_pil(images[part])])
-            vectors: Tensor = self.model.encode_image(pixels.to(self.device), normalize=False)
-            return vectors
+            return self.model.encode_image(pixels.to(self.device), normalize=False)
 
         return self._in_batches(len(images), embed)
 

@@ -131,8 +131,7 @@ def build_network(text_config: Path) -> ImageRewardNetwork:
         raise InputError(f"{text_config} has no {absent[0]}")
     try:
         text = BlipTextConfig(
-            encoder_hidden_size=VIT["hidden_size"],
-            **{key: published[key] for key in _TEXT_SIZES},
+            encoder_hidden_size=VIT["hidden_size"], **{key: published[key] for key in _TEXT_SIZES}
         )
         return ImageRewardNetwork(vision, text)
     except InputError:
