@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .base import Images
-from .batching import rows_of_one_size, select
-from .part import FeaturePart
+from .base import Images, rows_of_one_size, select
+from .registry import FeaturePart
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .base import to_uint8
-from .part import RewardPart
+from .registry import RewardPart
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from ...errors import InputError
 from ...files import read_object
 from ...models.bounded_init import bounded_init
+from ...models.embedded import embedded_folder
 from ...models.loading import cast, load_strict
 from ...models.truncation import lost_words, tell_lost
 from ...models.weights import read_checkpoint
@@ -178,6 +179,33 @@ class OpenCLIP:
         with torch.inference_mode():
             parts = [embed(part).float().cpu() for part in batches(count, self.batch_size)]
         return torch.cat(parts)  # an ordinary tensor: not in inference mode
+
+
+class ShapesCLIP(OpenCLIP):
+    """The embedded CLIP: trained on the shapes world, and of use only there."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        batch_size: int = 64,
+    ) -> ShapesCLIP:
+        """The embedded model, or one that `mmspec train` has written to `path`.
+
+        Raises:
+            InputError: as `OpenCLIP.from_pretrained`.
+        """
+        clip = super().from_pretrained(
+            path or embedded_folder("clip"), device=device, batch_size=batch_size
+        )
+        clip.name = "shapes_clip"
+        return clip
+
+    def features(self, images: Images) -> Tensor:
+        """Embeddings of pictures, unit vectors `[N, D]`: their lengths say little in this model."""
+        return F.normalize(super().features(images), dim=-1)
 
 
 def _load(
