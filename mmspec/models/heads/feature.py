@@ -131,3 +131,22 @@ def kept(columns: Columns, look: Look) -> Tensor:
     place = torch.arange(columns.mask.shape[1], device=columns.mask.device)
     last = (columns.asked * place).amax(1, keepdim=True)
     return (look.keep & columns.mask).scatter(1, last, True)
+
+
+class EagleVlmHead(FeatureHead):
+    """EAGLE's head under a vision-language model: pictures are read as text is (Li et al. 2024).
+
+    The layer has its first norm, which the published heads leave out (EagleVLM of SpecVLM, Huang et
+    al. 2025, section 3.1).
+    """
+
+
+class MsdHead(FeatureHead):
+    """MSD's head: text and pictures come in by ways of their own (Lin et al. 2025, section 3.2).
+
+    A text column is `fc([e; h])` as in EAGLE; a picture's column is its projected embedding itself,
+    with no hidden state in it.
+    """
+
+    def look(self, columns: Columns) -> Look:
+        return Look(values=columns.embedded)
