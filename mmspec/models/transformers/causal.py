@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from ...engine.cache import KVCache
 from ...errors import InputError
 from .cache_view import CacheView, columns_of, write_columns
+from .patched_forward import patched
 from .repacked import Repacked
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
@@ -263,8 +264,9 @@ class CausalDecoder:
         return head
 
 
-@contextmanager
-def running(layers: Sequence[nn.Module], use: Sequence[Tensor | bool]) -> Iterator[None]:
+def running(
+    layers: Sequence[nn.Module], use: Sequence[Tensor | bool]
+) -> AbstractContextManager[None]:
     """Let every layer run for some rows alone: what skips it keeps its hidden states.
 
     Args:
@@ -272,16 +274,8 @@ def running(layers: Sequence[nn.Module], use: Sequence[Tensor | bool]) -> Iterat
         use: by layer, True or False, or which rows `[R, 1, 1]`.
     """
     part = [(layer, rows) for layer, rows in zip(layers, use, strict=True) if rows is not True]
-    before = [vars(layer).get("forward") for layer, _ in part]
-    for layer, rows in part:
-        vars(layer)["forward"] = partial(_of_rows, layer.forward, rows)
-    try:
-        yield
-    finally:
-        for (layer, _), own in zip(part, before, strict=True):
-            del vars(layer)["forward"]
-            if own is not None:
-                vars(layer)["forward"] = own
+    ways = [(layer, "forward", partial(_of_rows, layer.forward, rows)) for layer, rows in part]
+    return patched(ways, over=True)
 
 
 def _of_rows(

@@ -54,17 +54,10 @@ class ChameleonImageModel(VqImageModel):
         self.lumina = model.config.image_layout == LUMINA
         self.guidance_scale, self.top_k = (4.0, 2000) if self.lumina else (3.0, 0)
         self.ids = self._ids()  # the model's own id of each of ours
+        self.vocab_size, side = len(self.ids), model.config.vq_config.resolution
+        self.default_size = side, side
         # pixels of a code's side
         self.factor = 2 ** (len(model.config.vq_config.channel_multiplier) - 1)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.ids)
-
-    @property
-    def default_size(self) -> tuple[int, int]:
-        side = self.network.config.vq_config.resolution
-        return side, side
 
     def grid(self, height: int, width: int) -> TokenGrid:
         config, factor = self.network.config.vq_config, self.factor

@@ -30,18 +30,19 @@ class Emu3ImageModel(VqImageModel):
     """
 
     guidance_scale, top_k = 3.0, 2048
-    component_classes: ClassVar[dict[str, str]] = {
-        "model": "transformers:Emu3ForConditionalGeneration",
-        "processor": "transformers:Emu3Processor",
-    }
+    component_classes: ClassVar = VqImageModel.classes_of("Emu3")
 
     def __init__(self, network: Any, processor: Any) -> None:
         super().__init__(network, processor)
-        words, size = self.network.vocabulary_mapping, self.network.config.vq_config.codebook_size
-        if sorted(words.img2bpe) != list(range(size)) or words.eol_token_id is None:
+        words, self.codes = network.vocabulary_mapping, network.config.vq_config.codebook_size
+        if sorted(words.img2bpe) != list(range(self.codes)) or words.eol_token_id is None:
             raise InputError(
                 "this Emu3's vocabulary_map lacks visual tokens or the end-of-line token"
             )
+        self.vocab_size = self.codes + 4
+        self.factor = network.model.vqmodel.spatial_scale_factor  # pixels to a token's side
+        side = round(processor.image_area**0.5 / self.factor) * self.factor
+        self.default_size = side, side
 
     @property
     def words(self) -> list[int]:
@@ -51,29 +52,10 @@ class Emu3ImageModel(VqImageModel):
         ends = [tokens.eof_token_id, tokens.eoi_token_id, tokens.eos_token_id]
         return [*codes, mapping.eol_token_id, *ends]
 
-    @property
-    def vocab_size(self) -> int:
-        return self.codes + 4
-
-    @property
-    def codes(self) -> int:
-        """How many there are."""
-        return int(self.network.config.vq_config.codebook_size)
-
-    @property
-    def factor(self) -> int:
-        """Pixels to a token's side."""
-        return int(self.network.model.vqmodel.spatial_scale_factor)
-
-    @property
-    def default_size(self) -> tuple[int, int]:
-        side = round(self.processor.image_area**0.5 / self.factor) * self.factor
-        return side, side
-
     def grid(self, height: int, width: int) -> TokenGrid:
         factor = self.factor
         check_multiples(height, width, factor)
-        line, *tail = range(self.codes, self.codes + 4)
+        line, *tail = range(self.codes, self.vocab_size)
         return TokenGrid(height // factor, width // factor, line, tuple(tail))
 
     def condition(

@@ -22,6 +22,12 @@ class VqImageModel:
     def __init__(self, network: Any, processor: Any) -> None:
         self.network, self.processor = network, processor
 
+    @staticmethod
+    def classes_of(family: str) -> dict[str, str]:
+        """The `component_classes` of one of transformers' families."""
+        model, processor = f"{family}ForConditionalGeneration", f"{family}Processor"
+        return {"model": f"transformers:{model}", "processor": f"transformers:{processor}"}
+
     def embed(self, condition: Tensor) -> Tensor:
         return self.network.get_input_embeddings()(condition)
 

@@ -29,29 +29,19 @@ class JanusImageModel(VqImageModel):
     """
 
     guidance_scale, top_k = 5.0, 0
-    component_classes: ClassVar[dict[str, str]] = {
-        "model": "transformers:JanusForConditionalGeneration",
-        "processor": "transformers:JanusProcessor",
-    }
+    component_classes: ClassVar = VqImageModel.classes_of("Janus")
 
     def __init__(self, network: Any, processor: Any) -> None:
         super().__init__(network, processor)
         if not self.processor.chat_template:
             raise InputError("this Janus processor has no chat template; its folder lacks a file")
-
-    @property
-    def vocab_size(self) -> int:
-        return int(self.network.config.vq_config.num_embeddings)
-
-    @property
-    def default_size(self) -> tuple[int, int]:
-        config = self.network.config.vq_config
-        side = config.num_patches * 2 ** (len(config.channel_multiplier) - 1)
-        return side, side
+        config = network.config.vq_config
+        self.vocab_size, self.side = config.num_embeddings, config.num_patches
+        pixels = self.side * 2 ** (len(config.channel_multiplier) - 1)
+        self.default_size = pixels, pixels
 
     def grid(self, height: int, width: int) -> TokenGrid:
-        side = self.network.config.vq_config.num_patches
-        return fixed_grid((height, width), self.default_size, side)
+        return fixed_grid((height, width), self.default_size, self.side)
 
     def condition(
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid

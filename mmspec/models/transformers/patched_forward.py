@@ -9,15 +9,20 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def patched(ways: Iterable[tuple[nn.Module, str, Callable[..., Tensor]]]) -> Iterator[None]:
-    """Replace methods of layers, by name, by functions; what is patched already stays."""
+def patched(
+    ways: Iterable[tuple[nn.Module, str, Callable[..., Tensor]]], over: bool = False
+) -> Iterator[None]:
+    """Replace methods of layers, by name, by functions; unless `over`, what is patched stays."""
     changed = []
     for layer, name, way in ways:
-        if name not in vars(layer):
+        own = vars(layer).get(name)
+        if own is None or over:
             vars(layer)[name] = way
-            changed.append((layer, name))
+            changed.append((layer, name, own))
     try:
         yield
     finally:
-        for layer, name in changed:
+        for layer, name, own in changed:
             del vars(layer)[name]
+            if own is not None:
+                vars(layer)[name] = own

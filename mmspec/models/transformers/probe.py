@@ -77,7 +77,9 @@ def probe(decoder: PromptedDecoder) -> None:
     decoder.masks = Masks(stated.window if found.window else None, found.kinds)
     if fault is not None:
         raise _refused(name, fault)
-    if found.window is None and _may_slide(decoder.config):
+    kinds, window = (getattr(decoder.config, n, None) for n in ("layer_types", "sliding_window"))
+    slides = any("sliding" in kind for kind in kinds) if kinds else window is not None
+    if found.window is None and slides:
         raise _refused(name, "its config states a window, and its masks do not heed it")
 
 
@@ -198,13 +200,6 @@ def _check_kinds(decoder: PromptedDecoder) -> None:
         known = field == "sliding_window" or isinstance(value, bool) or not value
         if not known and WINDOW.fullmatch(field):
             raise _refused(name, f"its config states {field}, a window of another kind")
-
-
-def _may_slide(config: Any) -> bool:
-    kinds = getattr(config, "layer_types", None)
-    if kinds:
-        return any("sliding" in kind for kind in kinds)
-    return getattr(config, "sliding_window", None) is not None
 
 
 @contextmanager

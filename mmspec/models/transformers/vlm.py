@@ -106,7 +106,12 @@ class VlmDecoder(PromptedDecoder):
                 refuse("pictures together with inputs_embeds")
             visual = torch.zeros_like(mask)
         sizes = [len(picture) for picture in features]
-        check_placeholders(int(visual.sum()), sum(sizes))
+        if int(visual.sum()) != sum(sizes):
+            raise InputError(
+                f"the prompts have {int(visual.sum())} image tokens and the pictures take "
+                f"{sum(sizes)}; give every placeholder its picture, and both to the processor "
+                "at once"
+            )
         embedded, text = plain.embedded, plain.text
         if features:
             if features[0].shape[-1] != embedded.shape[-1]:
@@ -166,15 +171,6 @@ class VlmDecoder(PromptedDecoder):
         """Raise an `InputError` if there are videos."""
         if any(inputs.get(name) is not None for name in ("pixel_values_videos", "video")):
             refuse(f"videos of {type(self.model).__name__}")
-
-
-def check_placeholders(placeholders: int, features: int) -> None:
-    """Raise an `InputError` unless there are as many of both."""
-    if placeholders != features:
-        raise InputError(
-            f"the prompts have {placeholders} image tokens and the pictures take {features}; give "
-            "every placeholder its picture, and both to the processor at once"
-        )
 
 
 def spans(visual: Tensor, sizes: Sequence[int]) -> Spans:

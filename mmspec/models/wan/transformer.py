@@ -19,8 +19,7 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
 from ...errors import InputError
-from .attention import later, rotary_3d
-from .block import WanBlock, WanHead, mlp, sinusoids
+from .block import WanBlock, WanHead, later, mlp, rotary_3d, sinusoids
 from .cache import WanCache
 from .window import ContextWindow, attend_blocks
 
