@@ -29,11 +29,7 @@ CLIP_SCORE = RewardPart(
 
 
 class ClipReward:
-    """Base of a `Reward` by the embeddings of a CLIP.
-
-    Args:
-        clip: the model.
-    """
+    """Base of a `Reward` by the embeddings of a CLIP."""
 
     def __init__(self, clip: OpenCLIP) -> None:
         self.clip = clip

@@ -19,12 +19,7 @@ ROUTER = RewardPart(
 
 
 class RouterReward:
-    """Expected PSNR of drafted frames against what the target would have made, in decibels.
-
-    Args:
-        router: the network.
-        tokenizer: of its words.
-    """
+    """Expected PSNR of drafted frames against what the target would have made, in decibels."""
 
     name = "router"
 
@@ -35,7 +30,6 @@ class RouterReward:
     def score_block(
         self, prompt: str, frames: Tensor, before: Tensor | None, number: int
     ) -> Tensor:
-        """See `BlockReward.score_block`."""
         import torch
 
         with torch.inference_mode():

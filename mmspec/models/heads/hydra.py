@@ -81,7 +81,6 @@ def block_loss(
             drafted = drafted.gather(1, columns)
         pairs.append((hidden[drafted], features[drafted]))
 
-    def loss(_: losses.Pair, logits: losses.Pair) -> losses.Terms:
-        return (losses.soft_cross_entropy(*logits),)
-
-    return losses.mean_loss(pairs, batch.output, loss)
+    return losses.mean_loss(
+        pairs, batch.output, lambda _, logits: (losses.soft_cross_entropy(*logits),)
+    )

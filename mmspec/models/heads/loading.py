@@ -48,9 +48,6 @@ def load_head(
 class DraftHeads(nn.ModuleDict):
     """The heads of one target by name, as one component of a pipeline.
 
-    Args:
-        heads: at least one.
-
     Raises:
         InputError: a head is of another kind than its name says.
     """

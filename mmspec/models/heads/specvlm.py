@@ -71,7 +71,7 @@ class SpecVlmHead(FeatureHead):
         question = asked(columns, visual)
         choice = self.weights(question)  # [R, branches]
         both = torch.cat([columns.embedded, columns.before], dim=-1)
-        x, embedded = self.between(images.picked(both)), images.picked(columns.embedded)
+        x, embedded = self.fc(images.picked(both)), images.picked(columns.embedded)
         total, keep = torch.zeros_like(x), torch.zeros_like(images.real())
         for n, branch in enumerate(BRANCHES):
             if self.choose in BRANCHES and branch != self.choose:

@@ -21,12 +21,7 @@ from .feature import FeatureHead
 
 
 class Resampler(nn.Module):
-    """n learned queries read the embeddings of M pictures by one cross-attention.
-
-    Args:
-        dim, heads: width D of the embeddings, and attention heads.
-        queries: n.
-    """
+    """n learned queries read the embeddings of M pictures by one cross-attention."""
 
     def __init__(self, dim: int, heads: int, queries: int) -> None:
         super().__init__()
@@ -85,7 +80,7 @@ class ViSpecHead(FeatureHead):
     def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:
         assert context is not None
         both = torch.cat([before, context.expand_as(before)], dim=-1)
-        return self.between(torch.cat([embedded, self.globally(both)], dim=-1))
+        return self.fc(torch.cat([embedded, self.globally(both)], dim=-1))
 
     def loss(
         self, batch: HeadBatch, depth: int = 1, stage: int = 1

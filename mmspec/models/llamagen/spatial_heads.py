@@ -76,8 +76,7 @@ class SpatialHeads(ModelMixin, ConfigMixin):
         Args:
             embedded: the target's embeddings of the tokens `[..., D]`.
         """
-        x = torch.cat([states, self._even(embedded)], dim=-1)
-        return self.cell(x)
+        return self.cell(torch.cat([states, self._even(embedded)], dim=-1))
 
     def summary(self, states: Tensor) -> Tensor:
         """Features `[B, F]` of the condition, whose mean states are `[B, 2D]`."""
@@ -117,10 +116,6 @@ class SpatialHeads(ModelMixin, ConfigMixin):
 class SpatialDecoder:
     """Spatial heads as they run at inference: what depends on weights alone is made once.
 
-    Args:
-        heads: see `SpatialHeads`.
-        decoder: the target that they were trained for, in the same dtype.
-
     Raises:
         InputError: the heads are for hidden states of another width.
     """
@@ -142,7 +137,6 @@ class SpatialDecoder:
         self.heads = heads
 
     def summary(self, states: Tensor) -> Tensor:
-        """See `SpatialHeads.summary`."""
         return self.heads.summary(states)
 
     def look_below(
@@ -193,7 +187,7 @@ class Packed(nn.Module):
         self.run, self.bias = RowLinear(linear.weight), linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.run(x.flatten(0, -2)).view(*x.shape[:-1], -1) + self.bias
+        return self.run(x) + self.bias
 
 
 def guided_states(hidden: Tensor, scale: float | None) -> Tensor:

@@ -7,6 +7,7 @@ on the grid. The module trains and holds the weights; generation runs in `decode
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -97,13 +98,9 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
     def rotary(self, grid: int | None = None) -> Tensor:
         """Rotary factors `[T + grid², head_dim / 2]`, complex, of the prefix and a square grid."""
         head_dim = self.config.dim // self.config.n_head
-        return rotary_2d(
-            grid or self.grid,
-            head_dim,
-            self.config.rope_base,
-            self.prefix_length,
-            self.config.rotary_prefix,
-        ).to(self.output.weight.device)
+        base, start = self.config.rope_base, self.config.rotary_prefix
+        factors = rotary_2d(grid or self.grid, head_dim, base, self.prefix_length, start)
+        return factors.to(self.output.weight.device)
 
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
         """Logits `[B, S + 1, V]` after the prefix and after each of the tokens, see `hidden`."""
@@ -152,7 +149,7 @@ class CaptionEmbedder(nn.Module):
 
     def __init__(self, caption_dim: int, dim: int, token_num: int) -> None:
         super().__init__()
-        self.cap_proj = Projection(caption_dim, dim)
+        self.cap_proj = mlp(caption_dim, dim, dim, False, "tanh")
         self.register_buffer(
             "uncond_embedding", torch.randn(token_num, caption_dim) / caption_dim**0.5
         )
@@ -172,14 +169,10 @@ class LabelEmbedder(nn.Module):
         return self.embedding_table(labels)[:, None]
 
 
-class Projection(nn.Module):
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(in_features, out_features, bias=False)
-        self.fc2 = nn.Linear(out_features, out_features, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+def mlp(inward: int, hidden: int, out: int, bias: bool, approximate: str) -> nn.Sequential:
+    """Two linear layers, under the published names, and GELU between them."""
+    first, second = nn.Linear(inward, hidden, bias), nn.Linear(hidden, out, bias)
+    return nn.Sequential(OrderedDict(fc1=first, act=nn.GELU(approximate), fc2=second))
 
 
 class LlamaGenBlock(nn.Module):

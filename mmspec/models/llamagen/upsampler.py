@@ -24,11 +24,7 @@ def nearest(codes: Tensor, grid: TokenGrid) -> Tensor:
 
 
 class PixelUpsampler:
-    """In pixels: decoded, enlarged bicubically, encoded again.
-
-    Args:
-        vq_model: the image tokenizer.
-    """
+    """In pixels: decoded, enlarged bicubically, encoded again."""
 
     def __init__(self, vq_model: VQModel) -> None:
         self.vq_model = vq_model

@@ -17,7 +17,7 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
 from ...registry import check_name
-from ..llamagen.transformer import Projection
+from ..llamagen.transformer import mlp
 from .diffusion_head import DiffusionHead
 from .schedule import DiffusionSchedule, NoiseSchedule
 
@@ -71,7 +71,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
         if condition == "class":
             self.class_emb = nn.Embedding(class_num, width)
         else:
-            self.caption_emb = Projection(caption_dim, width)
+            self.caption_emb = mlp(caption_dim, width, width, False, "tanh")
         self.fake_latent = nn.Parameter(torch.zeros(1, width))
         self.z_proj = nn.Linear(token_dim, width)
         self.z_proj_ln = nn.LayerNorm(width, EPS)
@@ -173,7 +173,7 @@ class MarBlock(nn.Module):
         self.norm1 = nn.LayerNorm(width, EPS)
         self.attn = MarAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, EPS)
-        self.mlp = Mlp(width, int(width * mlp_ratio))
+        self.mlp = mlp(width, int(width * mlp_ratio), width, True, "none")
 
     def forward(self, x: Tensor, queries: Tensor | None = None) -> Tensor:
         """`[R, S, D]` to the same; `queries [R, m]`: to `[R, m, D]`, of these places alone."""
@@ -198,16 +198,6 @@ class MarAttention(nn.Module):
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         read = F.scaled_dot_product_attention(q, k, v)
         return self.proj(read.transpose(1, 2).flatten(2))
-
-
-class Mlp(nn.Module):
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, hidden)
-        self.fc2 = nn.Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
 
 
 def _at(x: Tensor, positions: Tensor) -> Tensor:

@@ -17,8 +17,7 @@ from transformers import PreTrainedModel
 from ...engine.cache import KVCache
 from ...errors import InputError
 from .cache_view import CacheView, columns_of, write_columns
-from .patched_forward import patched
-from .repacked import Repacked
+from .repacked import Repacked, patched
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
 

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import InputError
+from ..image_model import VqImageModel
 from ..placement import Placement
 from ..token_grid import TokenGrid, check_multiples, fixed_grid
 from .causal import CausalDecoder
 from .chameleon import LUMINA, ChameleonForImageGeneration
-from .image_processor import VqImageModel
 
 BEGIN, END_OF_TURN = "<s>", "<reserved08706>"
 BEGIN_IMAGE, END_IMAGE = "<racm3:break>", "<eoss>"

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import InputError
+from ..image_model import VqImageModel, to_unit_range, tokenize
 from ..placement import Placement
 from ..token_grid import TokenGrid, check_multiples
 from .causal import CausalDecoder
-from .image_processor import VqImageModel, to_unit_range, tokenize
 
 
 class Emu3ImageModel(VqImageModel):
@@ -62,13 +62,9 @@ class Emu3ImageModel(VqImageModel):
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
     ) -> tuple[Tensor, Tensor]:
         texts = [*prompts, *(negative or [""] * len(prompts))] if guided else prompts
-        ids, mask = tokenize(
-            self.processor,
-            texts,
-            return_for_image_generation=True,
-            ratio=f"{grid.columns}:{grid.rows}",
-            image_area=grid.columns * grid.rows * self.processor.downsample_ratio**2,
-        )
+        ratio, side = f"{grid.columns}:{grid.rows}", self.processor.downsample_ratio
+        size = {"ratio": ratio, "image_area": grid.columns * grid.rows * side**2}
+        ids, mask = tokenize(self.processor, texts, return_for_image_generation=True, **size)
         return ids.to(self.network.device), mask.to(self.network.device)
 
     def decoder(self, placement: Placement | None = None) -> CausalDecoder:

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import InputError
+from ..image_model import VqImageModel, to_unit_range, tokenize
 from ..placement import Placement
 from ..token_grid import TokenGrid, fixed_grid
 from .causal import CausalDecoder
-from .image_processor import VqImageModel, to_unit_range, tokenize
 
 
 class JanusImageModel(VqImageModel):

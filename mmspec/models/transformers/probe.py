@@ -151,14 +151,10 @@ def _own(decoder: PromptedDecoder, alone: bool = False) -> list[Tensor]:
     lines = [[*p, first, CHILD, NEXT] for p in PROMPTS] + [[*p, second] for p in PROMPTS]
     width = 0 if alone else max(map(len, lines))
     lines = [line + [0] * (width - len(line)) for line in lines]
-    texts = [[line] for line in lines] if alone else [lines]
-    out = [
-        row
-        for text in texts
-        for row in decoder.model(
-            input_ids=ids[torch.tensor(text, device=ids.device)], use_cache=False
-        ).logits
-    ]
+    out: list[Tensor] = []
+    for text in [[line] for line in lines] if alone else [lines]:
+        inputs = ids[torch.tensor(text, device=ids.device)]
+        out += decoder.model(input_ids=inputs, use_cache=False).logits
     ends = [len(p) - 1 for p in PROMPTS]
     rows = list(enumerate(ends))
     nodes = [torch.stack([out[n][e + 1], out[n + 2][e + 1], out[n][e + 2]]) for n, e in rows]

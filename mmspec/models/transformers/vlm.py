@@ -48,7 +48,6 @@ class VisualPrompt(EncodedPrompt):
         return replace(both, visual=visual, images=mine.images + theirs.images)
 
     def widened(self, width: int) -> Self:
-        """See `EncodedPrompt.widened`."""
         more = width - self.mask.shape[1]
         return replace(
             super().widened(width),
@@ -57,7 +56,6 @@ class VisualPrompt(EncodedPrompt):
         )
 
     def repeated(self, times: int) -> Self:
-        """See `EncodedPrompt.repeated`."""
         deep = self.deep
         if deep is not None:
             rows = deep.split(self.visual.sum(1).tolist(), dim=1)
@@ -132,7 +130,6 @@ class VlmDecoder(PromptedDecoder):
 
     @contextmanager
     def generating(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """See `PromptedDecoder.generating`."""
         self._check_videos(inputs)
         yield
 

@@ -48,11 +48,8 @@ def load_wan(
         told = {}
         weights = _plain_names(read_checkpoint(path, ("generator_ema", "generator")))
     config = {**_sizes(weights, path), **told, **options}
-    shapes = {name: value.shape for name, value in weights.items()}
     build: Callable[[], WanTransformer] = partial(WanTransformer, **config)
-    model = build_empty(build, shapes, path, "Wan")
-    load_strict(model, weights, path)
-    return cast(model, dtype)
+    return cast(load_strict(build_empty(build, weights, path, "Wan"), weights, path), dtype)
 
 
 def _folder_config(path: Path) -> dict[str, Any]:

@@ -200,15 +200,13 @@ class WanTransformer(ModelMixin, ConfigMixin):
             limit: blocks at most; a rolling window needs none.
             window: another than the model's own.
         """
-        size, window = self.config.num_frame_per_block, window or self.window
-        return WanCache(
-            self.read_text(text),
-            size * self.tokens(height, width),
-            window,
-            limit,
-            self.config.sample_frames // size,
-            lambda keys, blocks: later(keys, blocks * size),
-        )
+        size, told = self.config.num_frame_per_block, self.read_text(text)
+        tokens, known = size * self.tokens(height, width), self.config.sample_frames // size
+
+        def moved(keys: Tensor, blocks: int) -> Tensor:
+            return later(keys, blocks * size)
+
+        return WanCache(told, tokens, window or self.window, limit, known, moved)
 
     def denoise(
         self, noisy: Tensor, timestep: float, cache: WanCache, clean: Tensor | None = None
@@ -240,14 +238,8 @@ class WanTransformer(ModelMixin, ConfigMixin):
         rows, frames = latents.shape[:2]
         times = torch.full((rows, frames), timestep, device=latents.device)
         times[:, :known] = self.config.context_noise
-        velocities = self._run(
-            latents,
-            times,
-            tuple(range(first, first + frames)),
-            cache.text,
-            partial(cache.attend, clean=blocks),
-            noisy.shape[1],
-        )
+        positions, read = tuple(range(first, first + frames)), partial(cache.attend, clean=blocks)
+        velocities = self._run(latents, times, positions, cache.text, read, noisy.shape[1])
         cache.advance(blocks)
         return velocities
 

@@ -21,7 +21,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torch import Tensor, nn
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from ...files import read_object
 from ...models.bounded_init import bounded_init
 from ...models.embedded import embedded_folder
@@ -215,23 +215,16 @@ def _load(
     tensors = read_checkpoint(weights)
     try:
         # the weights that the library draws are replaced: nobody's random numbers are used up
-        shapes = {key: value.shape for key, value in tensors.items()}
-        with _quiet(), torch.random.fork_rng(devices=[]), bounded_init(shapes, name):
-            model = open_clip.create_model(
-                name,
-                load_weights=False,
-                pretrained_text=False,
-                force_preprocess_cfg=dict(preprocess),
-            )
+        given = dict(load_weights=False, pretrained_text=False)
+        with _quiet(), torch.random.fork_rng(devices=[]), bounded_init(tensors, name):
+            model = open_clip.create_model(name, force_preprocess_cfg=dict(preprocess), **given)
             tokenizer = _load_tokenizer(name)
         transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
     except InputError:
         raise
     except Exception as error:  # the library raises what its parsers raise
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"open_clip can't make {name}: {first}") from error
-    load_strict(model, tensors, weights)
-    return cast(model, torch.float32), transform, tokenizer
+        raise InputError(f"open_clip can't make {name}: {reason(error)}") from error
+    return cast(load_strict(model, tensors, weights), torch.float32), transform, tokenizer
 
 
 def _lost(tokenizer: Any, prompts: list[str], length: int) -> dict[str, str]:
