@@ -9,28 +9,20 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module
 
 from ..errors import InputError, reason
+from .weights import FileHeader
 
 M = TypeVar("M", bound=nn.Module)
-
-
-class Sized(Protocol):
-    """A tensor, or what a file says of one."""
-
-    @property
-    def shape(self) -> Sequence[int]: ...
-
-
-Tensors = Mapping[str, Sized]
+Tensors = Mapping[str, Tensor] | Mapping[str, FileHeader]
 
 # modules and tensors that a network may have beyond those of its file, which may be quantized
 _TIMES, _MORE = 16, 4096

@@ -16,6 +16,7 @@ from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
+from ...engine.accept.chain import pick
 from ...registry import check_name
 from ..llamagen.transformer import mlp
 from .diffusion_head import DiffusionHead
@@ -178,7 +179,7 @@ class MarBlock(nn.Module):
     def forward(self, x: Tensor, queries: Tensor | None = None) -> Tensor:
         """`[R, S, D]` to the same; `queries [R, m]`: to `[R, m, D]`, of these places alone."""
         read = self.attn(self.norm1(x), queries)
-        x = (x if queries is None else _at(x, queries)) + read
+        x = (x if queries is None else pick(x, queries)) + read
         return x + self.mlp(self.norm2(x))
 
 
@@ -194,12 +195,7 @@ class MarAttention(nn.Module):
     def forward(self, x: Tensor, queries: Tensor | None) -> Tensor:
         parts = self.qkv(x).chunk(3, dim=-1)
         if queries is not None:
-            parts = (_at(parts[0], queries), *parts[1:])
+            parts = (pick(parts[0], queries), *parts[1:])
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         read = F.scaled_dot_product_attention(q, k, v)
         return self.proj(read.transpose(1, 2).flatten(2))
-
-
-def _at(x: Tensor, positions: Tensor) -> Tensor:
-    """`x [R, S, D]` at `positions [R, m]`: `[R, m, D]`."""
-    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))

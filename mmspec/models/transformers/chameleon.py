@@ -73,14 +73,6 @@ class ChameleonForImageGeneration(ChameleonForConditionalGeneration):
             weights = _image_tokenizer(folder) | weights
         return super().from_pretrained(None, config=config, state_dict=weights, **kwargs)
 
-    def decode_image(self, codes: Tensor, rows: int, columns: int) -> Tensor:
-        """Pixels `[B, 3, H, W]`, nominally in [-1, 1], of codes `[B, rows · columns]`."""
-        tokenizer = self.model.vqmodel
-        latents = tokenizer.quantize.embedding(codes).unflatten(1, (rows, columns))
-        return tokenizer.decoder(
-            tokenizer.post_quant_conv(latents.permute(0, 3, 1, 2).contiguous())
-        )
-
 
 class ChameleonVQDecoder(Coder):
     """Latents `[B, C, h, w]`, after `post_quant_conv`, to pixels `[B, 3, H, W]` around [-1, 1].

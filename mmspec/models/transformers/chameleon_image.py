@@ -95,7 +95,9 @@ class ChameleonImageModel(VqImageModel):
         return CausalDecoder(self.network.model, words[self.ids], head)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
-        decoded: Tensor = self.network.decode_image(codes, grid.rows, grid.columns)
+        tokenizer = self.network.model.vqmodel
+        latents = grid.latents(codes, self.codebook()).contiguous()
+        decoded = tokenizer.decoder(tokenizer.post_quant_conv(latents))
         return decoded.float().clamp(-1, 1) / 2 + 0.5
 
     def _ids(self) -> Tensor:

@@ -6,6 +6,7 @@ with three more: end of frame, end of image, end of sequence.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -71,9 +72,7 @@ class Emu3ImageModel(VqImageModel):
         words = torch.tensor(self.words, device=self.network.device)
         table = self.network.get_input_embeddings().weight.detach()[words]
         head = self.network.lm_head.weight.detach()[words[: self.codes]]
-        return CausalDecoder(
-            self.network.model.text_model, table, lambda hidden: F.linear(hidden, head)
-        )
+        return CausalDecoder(self.network.model.text_model, table, partial(F.linear, weight=head))
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         decoded = self.network.model.vqmodel.decode(codes.unflatten(1, (grid.rows, grid.columns)))
