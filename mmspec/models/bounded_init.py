@@ -33,11 +33,6 @@ _LAYERS = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|\w*depths?|layers")
 def build_empty(build: Callable[[], M], tensors: Tensors, source: str | Path, kind: str) -> M:
     """A network on the meta device: no weights are drawn that are then overwritten.
 
-    Args:
-        build: makes it.
-        tensors: that will fill it, by name; their shapes count.
-        source, kind: what holds its config, and the network's name, for messages.
-
     Raises:
         InputError: the config makes no such network, or one that is far larger than its weights.
     """

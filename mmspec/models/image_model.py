@@ -118,7 +118,6 @@ def tokenize(
     """Left-padded token ids `[B, T]` of texts, and the mask `[B, T]`, True where a token stands.
 
     Args:
-        processor: of transformers.
         texts: a user's; the processor's placeholders in them are text.
         turn: what a chat template makes of a text; None: it stays.
         options: of the processor's call.

@@ -58,13 +58,7 @@ def tell(subject: str, found: Mapping[str, str], line: Line) -> None:
 
 
 def tell_lost(lost: Mapping[str, str], length: int, reader: str = "the model") -> None:
-    """Warn of the ends of prompts that lie beyond the tokens that are read.
-
-    Args:
-        lost: the words by prompt, see `lost_words`.
-        length: tokens that are read, marks of beginning and end among them.
-        reader: who reads them.
-    """
+    """Warn of the ends of prompts that lie beyond the tokens that are read."""
 
     def line(lost: Mapping[str, str]) -> str:
         prompt, words = next(iter(lost.items()))

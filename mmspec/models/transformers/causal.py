@@ -171,7 +171,7 @@ class CausalDecoder:
         x = self.embeddings.new_zeros(1, 1, self.embeddings.shape[1])
         place = torch.zeros(1, dtype=torch.long, device=x.device)
         place = self.turned(place)[..., :1, :]  # of one row
-        self._call(self.body, x, place, x.new_zeros(1, 1, 1, 1), lambda: x)
+        self._call(self.body, x, place, self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x))
         if not self._view.shapes:
             raise InputError("its layers store no keys and values")
 
@@ -203,38 +203,20 @@ class CausalDecoder:
             return columns[:, :, None] - columns_of(cache, length)[:, None]
 
         whole = head and self.head is None
+        network = self.model if whole else self.body
+        masks = self.masks.of(mask if mask.ndim == 4 else mask[None, None], distance)
         with nullcontext() if use is None else running(self.blocks(), use):
-            out = self._call(
-                self.model if whole else self.body,
-                x,
-                self.turned(rotary),
-                mask if mask.ndim == 4 else mask[None, None],
-                distance,
-                **inputs,
-            )
+            out = self._call(network, x, self.turned(rotary), masks, **inputs)
         if whole:
             return out.logits
-        hidden: Tensor = out.last_hidden_state
-        return self.logits(hidden) if head else hidden
+        return self.logits(out.last_hidden_state) if head else out.last_hidden_state
 
     def _call(
-        self,
-        network: nn.Module,
-        x: Tensor,
-        positions: Tensor,
-        mask: Tensor,
-        distance: Callable[[], Tensor],
-        **inputs: Any,
+        self, network: nn.Module, x: Tensor, positions: Tensor, masks: Any, **inputs: Any
     ) -> Any:
-        """What `network` makes of inputs `[R, N, D]`; see `Masks.of`."""
-        inputs |= {
-            "inputs_embeds": x,
-            "attention_mask": self.masks.of(mask, distance),
-            "position_ids": positions,
-            self._cache_name: self._view,
-            "use_cache": True,
-        }
-        return network(**inputs)
+        """What `network` makes of inputs `[R, N, D]`; `masks` are those of `Masks.of`."""
+        inputs |= {"inputs_embeds": x, "attention_mask": masks, "position_ids": positions}
+        return network(**inputs, **{self._cache_name: self._view}, use_cache=True)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output layer: logits `[..., V]` of hidden states `[..., D]`.

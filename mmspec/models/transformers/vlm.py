@@ -87,8 +87,6 @@ class VlmDecoder(PromptedDecoder):
         Args:
             ids: `[R, T]`, with as many placeholders as the pictures have features: what the
                 model's processor makes of them.
-            mask: `[R, T]`, False where padded.
-            limit: outputs to come.
             inputs: what else the processor gives: `pixel_values` and what describes them, or in
                 their place what `generate` makes of them.
 

@@ -195,10 +195,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
     ) -> WanCache:
         """An empty cache for clips of the text features `[B, T, text_dim]`, one a row.
 
-        Args:
-            height, width: of the latents.
-            limit: blocks at most; a rolling window needs none.
-            window: another than the model's own.
+        It takes `limit` blocks at most; a rolling window needs no limit.
         """
         size, told = self.config.num_frame_per_block, self.read_text(text)
         tokens, known = size * self.tokens(height, width), self.config.sample_frames // size
@@ -211,13 +208,10 @@ class WanTransformer(ModelMixin, ConfigMixin):
     def denoise(
         self, noisy: Tensor, timestep: float, cache: WanCache, clean: Tensor | None = None
     ) -> Tensor:
-        """Velocities `[B, F, C, H, W]` of the block that comes next.
+        """Velocities `[B, F, C, H, W]` of the block that comes next, given its noisy frames.
 
-        Args:
-            noisy: its F latent frames.
-            timestep: of all of them.
-            clean: frames of one or more blocks before it that are not committed yet, which this
-                call does along the way.
+        `clean` are frames of one or more blocks before it that are not committed yet, which this
+        call does along the way.
         """
         return self._advance(noisy, timestep, cache, clean)
 
