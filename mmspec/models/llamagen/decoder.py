@@ -8,7 +8,6 @@ Layers may be spread over several devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -107,11 +106,10 @@ class LlamaGenDecoder:
         h = x.reshape(rows * n, self.dim)
         for layer, (wqkv, wo, w13, w2) in enumerate(self.layers):
             if layer in self._moves:
-                values: Any = h, turn, mask, slots
                 device = self._moves[layer]
-                h, turn, mask, slots = (
-                    value.to(device) if isinstance(value, Tensor) else value for value in values
-                )
+                h, turn = h.to(device), turn.to(device)
+                mask = None if mask is None else mask.to(device)
+                slots = slots.to(device) if isinstance(slots, Tensor) else slots
             if use is not None and use[layer] is False:
                 continue
             before = h
