@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...rewards.base import Images
-from ...rewards.batching import rows_of_one_size, select, sizes
+from ...rewards.base import Images, rows_of_one_size, select, sizes
 from .base import FolderMetric
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ def head_preset(head: str, summary: str, length: int, drafter: str = "model") ->
 PARTS = (
     Head(
         "eagle",
-        f"{_HERE}.eagle:EagleVlmHead",
+        f"{_HERE}.feature:EagleVlmHead",
         "one layer on the target's features",
         paper="Li et al. 2024",
     ),
@@ -54,7 +54,7 @@ PARTS = (
     ),
     Head(
         "msd",
-        f"{_HERE}.msd:MsdHead",
+        f"{_HERE}.feature:MsdHead",
         "eagle's; pictures and text come in by ways of their own",
         paper="Lin et al. 2025",
     ),

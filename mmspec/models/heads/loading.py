@@ -19,8 +19,7 @@ from .base import DraftHead
 
 def head_class(name: str) -> type[DraftHead]:
     """The class of the head called `name`."""
-    found: type[DraftHead] = resolve(str(declared(name).reference))
-    return found
+    return resolve(str(declared(name).reference))
 
 
 def name_of(head: DraftHead) -> str:
@@ -43,15 +42,11 @@ def load_head(
     kinds = {kind.__name__: kind for kind in map(head_class, parts("head"))}
     if name not in kinds:
         raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
-    head: DraftHead = load_model(kinds[name], folder, dtype, variant)
-    return head
+    return load_model(kinds[name], folder, dtype, variant)
 
 
 class DraftHeads(nn.ModuleDict):
     """The heads of one target by name, as one component of a pipeline.
-
-    Args:
-        heads: at least one.
 
     Raises:
         InputError: a head is of another kind than its name says.

@@ -21,7 +21,7 @@ from ...errors import InputError
 from ..heads.columns import Images
 from ..linear import RowLinear
 from ..placement import Placement
-from .decoder import LlamaGenDecoder, arrange
+from .decoder import LlamaGenDecoder
 from .transformer import LlamaGenBlock, attend
 
 
@@ -76,8 +76,7 @@ class EagleHead(ModelMixin, ConfigMixin):
         embedded = self.normed(embedded)
 
         def inputs(features: Tensor) -> Tensor:
-            joined: Tensor = self.fc(torch.cat([embedded, features], dim=-1))
-            return joined
+            return self.fc(torch.cat([embedded, features], dim=-1))
 
         return draft_levels(self.layer, inputs(features), inputs, self.normed, rotary, mask, depth)
 
@@ -181,10 +180,6 @@ class EagleDecoder(FeatureDecoder):
     `embeddings` are what the head's first map makes of the target's. The layer runs where the
     target's embeddings are.
 
-    Args:
-        head: the layer.
-        target: what it drafts for.
-
     Raises:
         InputError: the head is for a target of another size.
     """
@@ -197,14 +192,9 @@ class EagleDecoder(FeatureDecoder):
                     f"({wanted}); train a head for this target"
                 )
         main = target.placement.main
-        self.model = target.model
-        self.placement = Placement(main, (main,), target.placement.head)
-        self._moves = self.placement.moves
-        self.dim, self.eps = target.dim, head.config.norm_eps
-        self.heads, self.head_dim = target.heads, target.head_dim
-        self.kv_heads = head.config.n_kv_head or head.config.n_head
-        self.layers = [arrange(head.layer, main)]
-        self.head = target.head
+        placement = Placement(main, (main,), target.placement.head)
+        self._arrange([head.layer], placement, head.config.norm_eps)
+        self.model, self.head = target.model, target.head
         token, feature = head.fc.weight.detach().to(main).chunk(2, dim=1)
         self._token, self._feature = RowLinear(token), RowLinear(feature)
         self.embeddings = self._of_inputs(target.embeddings)
@@ -218,10 +208,8 @@ class EagleDecoder(FeatureDecoder):
         return self.joined(self._of_inputs(prefix), before)
 
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        of_features = self._feature(features.reshape(-1, self.dim))
-        return embedded + of_features.view(features.shape)
+        return embedded + self._feature(features)
 
     def _of_inputs(self, embedded: Tensor) -> Tensor:
         """What the target's inputs `[…, D]` add to the layer's own."""
-        rows = F.rms_norm(embedded, (self.dim,), eps=self.eps).reshape(-1, self.dim)
-        return self._token(rows).view(embedded.shape)
+        return self._token(F.rms_norm(embedded, (self.dim,), eps=self.eps))

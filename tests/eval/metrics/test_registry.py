@@ -15,14 +15,13 @@ from mmspec.declarations import Declarations
 from mmspec.errors import InputError
 from mmspec.eval.metrics.base import Metric
 from mmspec.eval.metrics.registry import METRICS, all_metrics, check_weights, metrics_for
-from mmspec.rewards.part import RewardPart
-from mmspec.rewards.registry import REWARDS
+from mmspec.rewards.registry import REWARDS, RewardPart
 
 TOY = '''
 import numpy as np
 
 from mmspec.eval.metrics.base import VideoMetric
-from mmspec.rewards.part import RewardPart
+from mmspec.rewards.registry import RewardPart
 
 
 class Brightness:
