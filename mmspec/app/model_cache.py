@@ -9,8 +9,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..methods import PIPELINES, Modality, serving
-from ..pipelines.available_methods import runnable_in
-from ..pipelines.base import embedded_name, locate, shipped
+from ..pipelines.model_folders import embedded_name, locate, runnable_in, shipped
 from ..registry import resolve
 
 

@@ -12,8 +12,7 @@ import gradio as gr
 
 from ..errors import InputError
 from ..files import to_json
-from ..pipelines.available_methods import runnable_in
-from ..pipelines.base import shipped
+from ..pipelines.model_folders import runnable_in, shipped
 from . import markup, method_text
 from .comparison import Comparison, State
 from .events import HEAVY, QUIET, refused, safely

@@ -68,8 +68,7 @@ def _ask(args: argparse.Namespace) -> int:
 
 def _default(model: str | None) -> str:
     """The method that a model is asked by if none is named."""
-    from ..pipelines.available_methods import first_method
-    from ..pipelines.base import locate
+    from ..pipelines.model_folders import first_method, locate
     from ..pipelines.vlm.pipeline import VlmPipeline
 
     return first_method(locate(model, VlmPipeline.embedded), "vlm")
@@ -119,7 +118,7 @@ def _verdict(args: argparse.Namespace) -> int:
     """Speculative Verdict: the experts answer and reason, the model gives the verdict."""
     _refuse(args, "a verdict is one answer", "compare", "num_answers", "stream", "stop")
     from ..picture import open_picture
-    from ..pipelines.base import locate
+    from ..pipelines.model_folders import locate
     from ..pipelines.verdict.expert import TransformersExpert
     from ..pipelines.verdict.folder import experts_in, load_expert, verdict_words
     from ..pipelines.verdict.verdict import SpeculativeVerdict, VerdictError

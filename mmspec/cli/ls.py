@@ -32,7 +32,7 @@ def add_command(commands: Any) -> None:
 def _ls(args: argparse.Namespace) -> int:
     if args.what != "models":
         return {"methods": _methods, "parts": _parts, "options": _options}[args.what](args.json)
-    from ..pipelines.base import shipped
+    from ..pipelines.model_folders import shipped
 
     return print_names({name: str(folder) for name, folder in shipped().items()}, args.json)
 

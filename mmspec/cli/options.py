@@ -65,9 +65,9 @@ def draws(model: str | None) -> str:
     Raises:
         InputError: there is no such model, or what it is can't be read.
     """
-    from ..pipelines.base import locate
     from ..pipelines.continuous.pipeline import ContinuousImagePipeline
     from ..pipelines.image.pipeline import ImagePipeline
+    from ..pipelines.model_folders import locate
 
     index = locate(model, ImagePipeline.embedded) / "model_index.json"
     kind = read_object(index).get("_class_name") if index.exists() else None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,17 +13,16 @@ from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from ...devices import wait
 from ...errors import InputError
-from ...methods import Modality, SpecConfig
+from ...methods import Modality, ResolvedConfig
 from ...models.mar.autoencoder import decode_tokens, downsample_factor
 from ...models.mar.denoiser import PackedHead
 from ...models.mar.iterations import GuidanceSchedule, HeadPrediction, MarBackbone, MarPlan
 from ...models.mar.published import load_kl, load_mar
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
-from ..arguments import check_arguments, checked
-from ..base import SpeculativePipeline, owned, row_seeds
+from ..arguments import checked
+from ..base import SpeculativePipeline, check_captioned, check_same, owned, row_seeds
 from ..costs import StepCosts
-from ..notices import Notices
 from ..output import ContinuousOutput
 from ..prompts import Labels, captions_of, check_count, check_tensor_inputs, classes, negatives
 from .speculation import ContinuousSpeculation, check_plan
@@ -58,17 +56,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
     embedded = "mar"
     modality: ClassVar[Modality] = "continuous"
     without: ClassVar[str] = "gamma-maximal"
-    _optional_components: ClassVar = ["text_encoder", "tokenizer", "drafter"]
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "give num_iterations, the backbone's calls, or diffusion_steps, the "
         "head's",
-    }
-    component_classes: ClassVar = {
-        "transformer": MarTransformer,
-        "vae": AutoencoderKL,
-        "text_encoder": T5EncoderModel,
-        "tokenizer": PreTrainedTokenizerFast,
-        "drafter": MarTransformer,
     }
 
     def __init__(
@@ -76,38 +66,31 @@ class ContinuousImagePipeline(SpeculativePipeline):
         transformer: MarTransformer,
         vae: AutoencoderKL,
         text_encoder: T5EncoderModel | None = None,
-        tokenizer: Any = None,
+        tokenizer: PreTrainedTokenizerFast | None = None,
         drafter: MarTransformer | None = None,
     ) -> None:
-        super().__init__()
-        self._costs, self._notices = StepCosts(), Notices()
-        self.register_modules(
+        super().__init__(
             transformer=transformer,
             vae=vae,
             text_encoder=text_encoder,
             tokenizer=tokenizer,
             drafter=drafter,
         )
+        self._costs = StepCosts()
         if transformer.config.token_dim != vae.config.latent_channels:
             raise InputError(
                 f"the autoencoder's latents have {vae.config.latent_channels} channels, the "
                 f"target's tokens {transformer.config.token_dim}"
             )
-        if self.captioned and (text_encoder is None or tokenizer is None):
-            raise InputError(
-                "this target is told captions: it needs a text encoder and a tokenizer"
-            )
+        if self.captioned:
+            check_captioned(text_encoder, tokenizer)
         wide = transformer.config.caption_dim
         if self.captioned and text_encoder and text_encoder.config.d_model != wide:
             raise InputError(
                 f"the text encoder's features have {text_encoder.config.d_model} channels, the "
                 f"target reads {wide}"
             )
-        for name in _SAME:
-            wanted = transformer.config[name]
-            own = wanted if drafter is None else drafter.config[name]
-            if own != wanted:
-                raise InputError(f"the drafter's {name} ({own}) is not the target's ({wanted})")
+        check_same("drafter", drafter, transformer, _SAME)
 
     @property
     def captioned(self) -> bool:
@@ -190,7 +173,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         rows = len(told) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = ContinuousStats(pictures=rows)
-        self._interrupt = False
+        self.interrupt = False
         config = self.speculation.resolve(self.modality)
         with stats.phase("encode"):
             features = [
@@ -210,18 +193,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
             images = self._images(tokens, output_type)
         return ContinuousOutput(images=images, stats=stats) if return_dict else (images, stats)
 
-    def check_call(self, config: SpecConfig, **call: Any) -> None:
-        """Raise an `InputError` if a call with these arguments can't be made by `config`.
-
-        Of its arguments those are looked at that say how pictures are drawn, not what they show.
-        """
-        resolved = self.check_speculation(config)
-        check_arguments(type(self).__call__, call, self)
-        named = inspect.signature(type(self).__call__).parameters
-        given = {name: parameter.default for name, parameter in named.items()} | call
+    def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         self.check_size(given["height"], given["width"])
-        plan = self._plan(*(given[name] for name in _PLANNED))
-        check_plan(resolved, plan)
+        check_plan(config, self._plan(*(given[name] for name in _PLANNED)))
 
     def _plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
         """How pictures are drawn; its arguments are `_PLANNED`."""
@@ -266,7 +240,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
                     told: dict[str, Any] = {"latents": tokens, "positions": prediction.positions}
                     told |= {"drafted": drafted, "stats": stats}
                     callback(self, prediction.iterations.stop, done, told)
-                if self._interrupt:
+                if self.interrupt:
                     return tokens
         if last is not None and speculation.config.drafts:
             self._notices.check(stats, self._plain_seconds(last, stats, plan))

@@ -40,14 +40,13 @@ from ...models.loading import load_component
 from ...models.placement import Placement
 from ...models.target import TokenTarget
 from ...models.token_grid import TokenGrid
-from ..arguments import checked
-from ..base import SpeculativePipeline, locate
+from ..base import SpeculativePipeline, check_captioned, check_same
 from ..device_map import placement
-from ..loading import WHERE, DeviceMap, Loading
+from ..model_folders import locate
 from ..prompts import classes
 from .stats import ImageStats
 from .token_pipeline import Drawing, TokenImagePipeline
-from .transformers_pipeline import TransformersImagePipeline, is_transformers_folder
+from .transformers_pipeline import TransformersImagePipeline
 
 _SAME = ("vocab_size", "model_type", "cls_token_num", "caption_dim", "num_classes")
 _WINDOW = 16  # of the sibling, which is sped up itself
@@ -70,36 +69,20 @@ class ImagePipeline(TokenImagePipeline):
 
     embedded = "image"
     spreads: ClassVar[bool] = True
-    _optional_components: ClassVar = [
-        *("text_encoder", "tokenizer"),
-        *("drafter", "sibling", "upsampler", "eagle", "spatial"),
-    ]
-    component_classes: ClassVar = {
-        "transformer": LlamaGenTransformer,
-        "vq_model": VQModel,
-        "text_encoder": T5EncoderModel,
-        "tokenizer": PreTrainedTokenizerFast,
-        "drafter": LlamaGenTransformer,
-        "sibling": LlamaGenTransformer,
-        "upsampler": LatentUpsampler,
-        "eagle": EagleHead,
-        "spatial": SpatialHeads,
-    }
 
     def __init__(
         self,
         transformer: LlamaGenTransformer,
         vq_model: VQModel,
         text_encoder: T5EncoderModel | None = None,
-        tokenizer: Any = None,
+        tokenizer: PreTrainedTokenizerFast | None = None,
         drafter: LlamaGenTransformer | None = None,
         sibling: LlamaGenTransformer | None = None,
         upsampler: LatentUpsampler | None = None,
         eagle: EagleHead | None = None,
         spatial: SpatialHeads | None = None,
     ) -> None:
-        super().__init__()
-        self.register_modules(
+        super().__init__(
             transformer=transformer,
             vq_model=vq_model,
             text_encoder=text_encoder,
@@ -110,18 +93,10 @@ class ImagePipeline(TokenImagePipeline):
             eagle=eagle,
             spatial=spatial,
         )
-        for name, network in (("drafter", drafter), ("sibling", sibling)):
-            for field in _SAME:
-                wanted = transformer.config[field]
-                if network is not None and network.config[field] != wanted:
-                    raise InputError(
-                        f"the {name}'s {field} ({network.config[field]}) is not the target's "
-                        f"({wanted})"
-                    )
-        if self.captioned and (text_encoder is None or tokenizer is None):
-            raise InputError(
-                "this target is told captions: it needs a text encoder and a tokenizer"
-            )
+        check_same("drafter", drafter, transformer, _SAME)
+        check_same("sibling", sibling, transformer, _SAME)
+        if self.captioned:
+            check_captioned(text_encoder, tokenizer)
         if upsampler is not None:
             made = {n: upsampler.config[n] for n in ("codebook_size", "codebook_embed_dim")}
             codes = vq_model.quantize.embedding.weight.shape
@@ -132,25 +107,9 @@ class ImagePipeline(TokenImagePipeline):
                 )
 
     @classmethod
-    @checked
-    def from_pretrained(
-        cls,
-        path: str | Path | None = None,
-        dtype: torch.dtype | str | None = None,
-        device_map: DeviceMap = None,
-        **options: Any,
-    ) -> SpeculativePipeline:
-        """As `SpeculativePipeline.from_pretrained`; also of a folder in transformers' layout.
-
-        A folder whose `config.json` is that of a family in `models.image_model.FAMILIES` gives a
-        `TransformersImagePipeline`.
-        """
-        names = (*cls.component_classes, *TransformersImagePipeline.component_names)
-        folder = locate(path, cls.embedded, Loading.of(None, None, options, names, names))
-        how = {name: value for name, value in options.items() if name not in WHERE}
-        if is_transformers_folder(folder):
-            return TransformersImagePipeline.from_pretrained(folder, dtype, device_map, **how)
-        return super().from_pretrained(folder, dtype, device_map, **how)
+    def openers(cls) -> tuple[type[SpeculativePipeline], ...]:
+        """Also opens the families of transformers that `models.image_model.FAMILIES` lists."""
+        return cls, TransformersImagePipeline
 
     @property
     def captioned(self) -> bool:
@@ -226,11 +185,11 @@ class ImagePipeline(TokenImagePipeline):
                 len(seeds),
                 small.length,
                 drawn,
-                lambda _: self._interrupt,
+                lambda _: self.interrupt,
                 self.device,
             )
             stats.sibling_calls = drawn.calls
-            if self._interrupt:
+            if self.interrupt:
                 raise Interrupted
             return grid.tokens(upsampler(small.codes(context.tokens[:, : small.length]), small))
 

@@ -36,7 +36,6 @@ from ...models.token_grid import TokenGrid
 from ..arguments import checked
 from ..base import SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
-from ..notices import Notices
 from ..output import ImageOutput
 from ..parts import nearest_codes, token_offers
 from ..prompts import Labels, captions_of, check_count, negatives
@@ -80,9 +79,8 @@ class TokenImagePipeline(SpeculativePipeline):
         "leave it out",
     }
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._notices = Notices()
+    def __init__(self, **components: Any) -> None:
+        super().__init__(**components)
         self._costs = Costs()
         self._near = Neighbours()
 
@@ -158,7 +156,7 @@ class TokenImagePipeline(SpeculativePipeline):
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = ImageStats()
-        self._interrupt = False
+        self.interrupt = False
 
         with stats.phase("encode"):
             negative = negatives(negative_prompt, captions)
@@ -185,7 +183,7 @@ class TokenImagePipeline(SpeculativePipeline):
                     done = min(context.base)
                     told = {"context": context, "stats": stats}
                     callback_on_step_end(self, context.round, done, told)
-                return self._interrupt
+                return self.interrupt
 
             context = run(engine, rows, limit, stats, on_round, self.device)
 

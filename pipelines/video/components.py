@@ -18,6 +18,7 @@ from ...models.text_encoder import encode_prompt
 from ...models.wan.frame_router import FrameRouter
 from ...models.wan.published import load_wan
 from ...models.wan.transformer import WanTransformer
+from ..base import check_same
 
 BIDIRECTIONAL = ("WanModel", "WanTransformer3DModel")  # in the original layout and in Diffusers'
 _SAME = ("in_dim", "num_frame_per_block", "text_dim", "text_len")
@@ -46,10 +47,7 @@ def check_parts(
     ):
         if found != wanted:
             raise InputError(f"{whose} {found} channels, the target reads {wanted}")
-    for name in _SAME:
-        own = config[name] if drafter is None else drafter.config[name]
-        if own != config[name]:
-            raise InputError(f"the drafter's {name} ({own}) is not the target's ({config[name]})")
+    check_same("drafter", drafter, transformer, _SAME)
     if router is not None and router.config.vocab_size < len(tokenizer):
         raise InputError(
             f"the router knows {router.config.vocab_size} words, the tokenizer has {len(tokenizer)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,9 +28,8 @@ from ...rewards.base import BlockReward, Reward
 from ...rewards.frames import FrameJudge
 from ...rewards.registry import REWARDS, check_threshold, load_reward, reward_names
 from ...rewards.router import RouterReward
-from ..arguments import check_arguments, checked
+from ..arguments import checked
 from ..base import SpeculativePipeline, owned
-from ..notices import Notices
 from ..output import VideoBlock, VideoOutput
 from ..prompts import captions_of, check_count, check_tensor_inputs, negatives
 from .components import check_parts, released_parts, text_encoder_class, told
@@ -61,15 +60,6 @@ class VideoPipeline(SpeculativePipeline):
     embedded = "video"
     modality: ClassVar[Modality] = "video"
     without: ClassVar[str] = "plain"
-    _optional_components: ClassVar = ["drafter", "router"]
-    component_classes: ClassVar = {
-        "transformer": WanTransformer,
-        "vae": AutoencoderKLWan,
-        "text_encoder": T5EncoderModel,
-        "tokenizer": PreTrainedTokenizerFast,
-        "drafter": WanTransformer,
-        "router": FrameRouter,
-    }
     strangers: ClassVar = {
         "WanPipeline": "its frames all read each other, and block video needs a block-causal "
         "model: VideoPipeline.from_wan takes one, such as Self-Forcing's, and this folder as parts"
@@ -81,13 +71,11 @@ class VideoPipeline(SpeculativePipeline):
         transformer: WanTransformer,
         vae: AutoencoderKLWan,
         text_encoder: T5EncoderModel | UMT5EncoderModel,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerFast,
         drafter: WanTransformer | None = None,
         router: FrameRouter | None = None,
     ) -> None:
-        super().__init__()
-        self._notices = Notices()
-        self.register_modules(
+        super().__init__(
             transformer=transformer,
             vae=vae,
             text_encoder=text_encoder,
@@ -170,7 +158,7 @@ class VideoPipeline(SpeculativePipeline):
                 f"the clips have {sizes.frames(done)} frames already; num_frames is of the whole "
                 "clip, and must be more"
             )
-        self._at_work, self._interrupt = None, False  # the last call's caches go
+        self._at_work, self.interrupt = None, False  # the last call's caches go
 
         config = self.check_speculation(self.speculation)  # a reward may have come, or gone, since
         stats = VideoStats(device=self.device)
@@ -211,10 +199,10 @@ class VideoPipeline(SpeculativePipeline):
                 if callback_on_step_end is not None:
                     told = {"latents": owned(context.last[:, 0]), "stats": stats}
                     callback_on_step_end(self, context.round, work.blocks, told)
-                return self._interrupt
+                return self.interrupt
 
             work.run(blocks - done, on_block)
-        if drafter is not None and not self._interrupt and work.pace.plain is not None:
+        if drafter is not None and not self.interrupt and work.pace.plain is not None:
             self._notices.check(stats, work.pace.plain, work.pace.spent)
         frames = shown.frames()
         if not return_dict:
@@ -223,7 +211,7 @@ class VideoPipeline(SpeculativePipeline):
 
     def _check_interrupt(self) -> None:
         """Raise `Interrupted` if somebody stopped the call."""
-        if self._interrupt:
+        if self.interrupt:
             raise Interrupted
 
     def snapshot(self) -> Snapshot:
@@ -270,20 +258,12 @@ class VideoPipeline(SpeculativePipeline):
                 f"{weights}"
             )
 
-    def check_call(self, config: SpecConfig, **call: Any) -> None:
-        """Raise an `InputError` if a call with these arguments can't be made by `config`.
-
-        Of its arguments those are looked at that say how clips are made, not what they show.
-        """
-        resolved = self.check_speculation(config)
-        check_arguments(type(self).__call__, call, self)
-        named = inspect.signature(type(self).__call__).parameters
-        given = {name: parameter.default for name, parameter in named.items()} | call
+    def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         sizes = VideoSizes(self.transformer, self.vae)
         read = inspect.signature(self._sampler).parameters
         sampler = self._sampler(*(given[name] for name in read))
         if self.drafter is not None:
-            self._quick(sampler, resolved)
+            self._quick(sampler, config)
         sizes.latents(given["height"], given["width"])
         sizes.blocks(given["num_frames"])
 

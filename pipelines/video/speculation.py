@@ -113,8 +113,8 @@ class VideoRun:
             self.on_engine(engine)
         fixed = self.stats.seconds.get("encode", 0.0)
         goal = self.config.of(RankOptions)
-        share, wish = goal.draft_share, goal.target_speedup
-        self.pace = Pace(wish, clips.rows * blocks, share, fixed)
+        total = clips.rows * blocks
+        self.pace = Pace(goal.target_speedup, total, goal.draft_share, fixed)
 
         def observed(context: Context) -> bool:
             self._observe()
@@ -150,7 +150,7 @@ class VideoRun:
             self.stats.unjudged, self.stats.reason = self.judge.failures, self.judge.reason
 
     def _keep(self, pace: Pace) -> None:
-        """Look at a round; as many drafts as a wished speed-up needs stand in the next."""
+        """Look at a round; as many drafts as a target speed-up needs stand in the next."""
         emitted = self.target.emitted
         tried = sum(len(block.rewards) > 0 for block in emitted)
         made = sum(not block.drafted for block in emitted)
@@ -160,7 +160,7 @@ class VideoRun:
         self.stats.move("regenerate", "commit", part, since)
         unread = sum(max(0, clips.waiting(row) - 1) for row in range(clips.rows))
         share = pace.observe(self.stats.parts, tried, made, len(emitted), read, unread)
-        if isinstance(self.rule, RewardRankRule) and pace.wish is not None:
+        if isinstance(self.rule, RewardRankRule) and pace.target_speedup is not None:
             self.rule.draft_share, self.rule.owed = share, None  # the pace makes up for what stood
 
     def snapshot(self) -> Snapshot:

@@ -15,7 +15,6 @@ from transformers.generation.streamers import BaseStreamer
 
 from ...engine.draft import Context
 from ...errors import InputError
-from ...files import atomic_folder
 from ...methods import ResolvedConfig, SpecConfig
 from ...models.heads.base import DraftHead
 from ...models.heads.loading import DraftHeads, load_head
@@ -23,14 +22,13 @@ from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
-from ..base import SpeculativePipeline, check_folder, locate, row_seeds
-from ..loading import DeviceMap, Loading
+from ..base import SpeculativePipeline, row_seeds
+from ..loading import Loading
 from ..output import VlmOutput
 from .chat import Message, conversation
 from .generate import SpeculativeGeneration
 from .stats import VlmStats
 
-_COMPONENTS = ("model", "processor", "drafter", "drafter_processor", "heads")
 Opened: TypeAlias = Image.Image | str | Path | bytes | np.ndarray[Any, Any] | Tensor
 Pictures: TypeAlias = Opened | Sequence[Opened] | None  # of one question, see `open_picture`
 _KEPT = 8  # configurations whose networks stay prepared
@@ -66,7 +64,12 @@ class VlmPipeline(SpeculativePipeline):
         "messages": "give them as prompt",
         "text": "give it as prompt",
     }
-    _optional_components: ClassVar = ["drafter", "drafter_processor", "heads"]
+    index: ClassVar[str] = "config.json"
+    homes: ClassVar[dict[str, str]] = {
+        "model": ".",
+        "processor": ".",
+        "drafter_processor": "drafter",
+    }
 
     def __init__(
         self,
@@ -76,8 +79,7 @@ class VlmPipeline(SpeculativePipeline):
         drafter_processor: Any = None,
         heads: Mapping[str, DraftHead] | None = None,
     ) -> None:
-        super().__init__()
-        self.register_modules(
+        super().__init__(
             model=model,
             processor=processor,
             drafter=drafter,
@@ -88,30 +90,8 @@ class VlmPipeline(SpeculativePipeline):
         self._known: dict[ResolvedConfig, SpeculativeGeneration] = {}
 
     @classmethod
-    @checked
-    def from_pretrained(
-        cls,
-        path: str | Path | None = None,
-        dtype: torch.dtype | str | None = None,
-        device_map: DeviceMap = None,
-        **options: Any,
-    ) -> VlmPipeline:
-        """Load a folder in transformers' layout, or a hub repository.
-
-        Args:
-            path: the folder or the repository's id; None: the embedded model.
-            dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; None: float32.
-            device_map: a device for everything; None: the CPU.
-            options: see `SpeculativePipeline.from_pretrained`. A drafter that is given comes with
-                no processor but the one that is given.
-
-        Raises:
-            InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
-                family is unknown, an option is wrong, or a device map names several devices.
-        """
-        loading = Loading.of(dtype, device_map, options, _COMPONENTS, _COMPONENTS[2:])
-        folder = locate(path, cls.embedded, loading)
-        check_folder(folder, cls.__name__, "config.json")
+    def load_parts(cls, folder: Path, loading: Loading) -> dict[str, Any]:
+        """See `SpeculativePipeline`. A drafter that is given has no processor but a given one."""
         given, of = loading.parts, (loading.dtype, loading.variant)
         own = [name for name in ("model", "processor") if name not in given]
         parts = load_vlm(folder, loading.dtype, own, loading.variant)
@@ -126,28 +106,7 @@ class VlmPipeline(SpeculativePipeline):
         if "heads" not in given:
             homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
             parts["heads"] = {home.name: load_head(home, *of) for home in homes}
-        pipe = cls(**parts, **given)
-        return pipe if loading.device is None else pipe.to(loading.device)
-
-    def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
-        """Write every component as `from_pretrained` reads it.
-
-        Args:
-            save_directory: folder, made if it does not exist.
-            max_shard_size: largest weights file ("5GB").
-
-        Raises:
-            InputError: it can't be written: the disk is full, say. The folder is as it was.
-        """
-        with atomic_folder(Path(save_directory)) as folder:
-            self.model.save_pretrained(folder, max_shard_size=max_shard_size)
-            self.processor.save_pretrained(folder)
-            if self.drafter is not None:
-                self.drafter.save_pretrained(folder / "drafter", max_shard_size=max_shard_size)
-            if self.drafter_processor is not None:
-                self.drafter_processor.save_pretrained(folder / "drafter")
-            for name, head in (self.heads or {}).items():
-                head.save_pretrained(folder / "heads" / name, max_shard_size=max_shard_size)
+        return parts
 
     @checked
     @torch.inference_mode()
@@ -199,14 +158,14 @@ class VlmPipeline(SpeculativePipeline):
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
             own = process_questions(self.drafter_processor, pictures, questions, self.model)
             inputs["drafter_inputs"] = own
-        self._interrupt = False
+        self.interrupt = False
 
         def on_round(context: Context) -> bool:
             if callback_on_step_end is not None:
                 done = min(context.base)
                 told = {"context": context, "stats": self.model.speculation_stats}
                 callback_on_step_end(self, context.round, done, told)
-            return self._interrupt
+            return self.interrupt
 
         speculation.on_round = on_round
         how: dict[str, Any] = {"do_sample": temperature != 0}

@@ -23,7 +23,7 @@ from mmspec.errors import InputError
 from mmspec.methods import SpecConfig
 from mmspec.models.embedded import readable
 from mmspec.models.text_encoder import unknown_words
-from mmspec.pipelines.base import embedded_name, shipped
+from mmspec.pipelines.model_folders import embedded_name, shipped
 from mmspec.registry import resolve
 from mmspec.train.tokenizers import caption_tokenizer, clip_tokenizer, exchange_tokenizer
 

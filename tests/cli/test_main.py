@@ -19,7 +19,7 @@ from mmspec.cli.main import build_parser, main
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.eval.suite import suite_names
 from mmspec.methods import presets
-from mmspec.pipelines.available_methods import first_method
+from mmspec.pipelines.model_folders import first_method
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "a photo of a red circle left of a blue square"
