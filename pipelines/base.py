@@ -23,6 +23,7 @@ from .model_folders import first_of, locate
 from .notices import Notices
 
 PLAIN = SpecConfig(method="plain")
+OnStep = Callable[[Any, int, int, dict[str, Any]], Any]  # of `callback_on_step_end`
 _INDEX = "model_index.json"  # of Diffusers layout
 
 
@@ -266,6 +267,12 @@ class SpeculativePipeline(DiffusionPipeline):
         named = inspect.signature(type(self).__call__).parameters
         usual = {name: parameter.default for name, parameter in named.items()}
         self._check_given(resolved, {**usual, **call})
+
+    def _after_round(self, callback: OnStep | None, number: int, done: int, **state: Any) -> bool:
+        """Call the user's callback, if there is one; returns whether somebody interrupts."""
+        if callback is not None:
+            callback(self, number, done, state)
+        return self.interrupt
 
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         """Look at all the arguments of a call by name, see `check_call`."""

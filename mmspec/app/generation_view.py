@@ -13,7 +13,6 @@ from PIL import Image
 from ..engine.stats import SpecStats
 from ..methods import SpecConfig
 from ..models.text_encoder import unknown_words
-from . import markup
 
 
 @dataclass(frozen=True)
@@ -147,11 +146,3 @@ def drafted(view: GenerationView, state: dict[str, Any]) -> list[float]:
     """By how much the tokens that the last round emitted are the drafter's; of token ids."""
     rows: list[list[bool]] = state["context"].drafted()
     return [float(view.drafter_only or stood) for stood in rows[0]]
-
-
-def covered(image: Image.Image, known: list[bool], columns: int) -> Image.Image:
-    """A picture whose cells that are not known yet are blank."""
-    mask = Image.new("L", (columns, len(known) // columns))
-    mask.putdata([255 * cell for cell in known])
-    mask = mask.resize(image.size, Image.Resampling.NEAREST)
-    return Image.composite(image, Image.new("RGB", image.size, markup.OPEN), mask)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,10 @@ from PIL import Image
 
 from ..errors import InputError
 from ..picture import WEB_FORMATS, open_picture
+from . import markup
+
+logger = logging.getLogger(__name__)
+BROKEN = "something went wrong on the server; its log says what"
 
 
 @dataclass(frozen=True)
@@ -99,3 +105,22 @@ def checked_upload(path: Any, what: str, limits: Limits) -> Path:
             f"the {what} has {file.stat().st_size:,} bytes, more than {limits.upload_bytes:,}"
         )
     return file
+
+
+def refused(make: Callable[[], object]) -> str:
+    """Why something can't be made, in one line; "": it is. A visitor never sees a trace."""
+    try:
+        make()
+    except (InputError, FloatingPointError) as error:
+        return str(error)
+    except Exception:
+        logger.exception("the demo's page failed")
+        return BROKEN
+    return ""
+
+
+def safely(make: Callable[[], str]) -> str:
+    """The text that is made, or a message that says why not."""
+    made: list[str] = []
+    why = refused(lambda: made.append(make()))
+    return markup.message(why, "error") if why else made[0]

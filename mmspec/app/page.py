@@ -12,22 +12,25 @@ import gradio as gr
 
 from ..errors import InputError
 from ..files import to_json
+from ..methods import PIPELINES
+from ..methods.options import Option
 from ..pipelines.model_folders import runnable_in, shipped
 from . import markup, method_text
 from .comparison import Comparison, State
-from .events import HEAVY, QUIET, refused, safely
 from .folders import Folders, told_as
 from .generation_view import Wish
 from .job_queue import RUNS, JobQueue, QueuedJob, visitor_of
-from .limits import Limits, checked_number, checked_picture, checked_text
+from .limits import Limits, checked_number, checked_picture, checked_text, refused, safely
 from .model_cache import ModelCache
-from .report_tab import ReportTab
+from .reports import ReportTab
 from .tabs import TABS, Tab
 
 INTRO = """# mmspec
 One model, one prompt, one seed: first speculatively, on the left, then plainly, on the right.
 """
 STOPPING = markup.message("Stopping …")
+# outside of the queue, in which long runs wait
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
 PICTURES = [".png", ".jpg", ".jpeg", ".webp"]
 
 
@@ -163,7 +166,8 @@ class Page:
                 label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
             )
             shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
-        upload.change(self._thumbnail, upload, shown, **HEAVY)
+        held = {**QUIET, "queue": True}  # a picture to be shown takes memory
+        upload.change(self._thumbnail, upload, shown, **held)
         return upload
 
     def _thumbnail(self, path: Any) -> str:
@@ -218,8 +222,8 @@ class Page:
             able = self.cache.methods(tab.modality, model)
             if typed:
                 able = runnable_in(self.folders.find(typed, request), tab.modality)
-        offered = [name for name in tab.methods if name in able]
-        return offered, next((name for name in (*tab.first, *offered) if name in offered), None)
+        first, offered = PIPELINES[tab.modality].first, [n for n in tab.methods if n in able]
+        return offered, next((name for name in (*first, *offered) if name in offered), None)
 
     def _about(self, tab: Tab, method: str | None, value: Any = None, more: str = "") -> str:
         """What a method is with its knob and further settings, or what is wrong with them."""
@@ -233,10 +237,14 @@ class Page:
 
         return safely(text)
 
-    def _knob(self, knob: method_text.Knob | None) -> Any:
+    def _knob(self, knob: tuple[Option, Any] | None) -> Any:
         if knob is None:
             return gr.Number(None, label="This method has no knob", interactive=False)
-        return gr.Number(knob.value, label=knob.label, interactive=True, precision=None)
+        option, value = knob
+        label = f"{option.name}: {option.help}"
+        if option.low is not None and option.high is not None:
+            label += f", {option.low:g} to {option.high:g}"
+        return gr.Number(value, label=label, interactive=True, precision=None)
 
     def generate(self, tab: Tab, given: Mapping[str, Any], request: Any) -> Iterator[Any]:
         """What the page shows from the press of the button on: headline, and both panels.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..methods import PIPELINES, Modality, serving
+from ..methods import Modality, serving
 from ..registry import resolve
 from ..worlds.shapes.vocabulary import COLORS, PLURALS
 from .generation_view import GenerationView, Wish
@@ -26,14 +26,10 @@ class Setting:
     high: float
     step: float
 
-    @property
-    def whole(self) -> bool:
-        """Whether it is an integer."""
-        return float(self.step).is_integer()
-
     def checked(self, value: Any) -> Any:
         """The value; an `InputError` if it is none."""
-        return checked_number(value, self.label, self.low, self.high, self.whole)
+        whole = float(self.step).is_integer()
+        return checked_number(value, self.label, self.low, self.high, whole)
 
 
 @dataclass(frozen=True)
@@ -66,11 +62,6 @@ class Tab:
         """Names of the methods to choose from."""
         return [name for name in serving(self.modality) if name not in _APART]
 
-    @property
-    def first(self) -> tuple[str, ...]:
-        """The methods to begin with: the first that a model can run."""
-        return PIPELINES[self.modality].first
-
     def make(self, pipe: Any, wish: Wish) -> GenerationView:
         """A view of a wish."""
         made: GenerationView = resolve(self.view)(pipe, wish)
@@ -95,7 +86,7 @@ TABS = (
             Setting("temperature", "Temperature; 0 is greedy", 1.0, 0, 2, 0.05),
             Setting("guidance_scale", _GUIDANCE, 2.0, 1, 10, 0.1),
         ),
-        "mmspec.app.image:ImageView",
+        "mmspec.app.pictures:ImageView",
         _DRAWN,
     ),
     Tab(
@@ -130,7 +121,7 @@ TABS = (
             Setting("temperature", "Temperature", 1.0, 0.05, 2, 0.05),
             Setting("guidance_scale", _GUIDANCE, 3.0, 1, 10, 0.1),
         ),
-        "mmspec.app.continuous:ContinuousView",
+        "mmspec.app.pictures:ContinuousView",
         _DRAWN,
         ("all of a token's steps were drafted", "none was; the target made them"),
     ),

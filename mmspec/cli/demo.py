@@ -12,6 +12,7 @@ from ..devices import check_device
 from ..errors import InputError
 from ..methods import MODALITIES, Modality
 from ..registry import check_name
+from .options import check_range, pair
 
 
 def add_command(commands: Any) -> None:
@@ -23,6 +24,7 @@ def add_command(commands: Any) -> None:
     demo.add_argument(
         "--model",
         action="append",
+        type=pair("MODALITY=FOLDER"),
         default=[],
         metavar="MODALITY=FOLDER",
         help=f"a checkpoint to offer, of {', '.join(MODALITIES)}; may be given again",
@@ -39,8 +41,7 @@ def add_command(commands: Any) -> None:
 
 def _demo(args: argparse.Namespace) -> int:
     models = _models(args.model)
-    if not 1 <= args.port <= 65535:
-        raise InputError(f"--port must be from 1 to 65535, not {args.port}")
+    check_range(args, 1, 65535, "port")
     if args.models_root is not None and not args.models_root.is_dir():
         raise InputError(f"--models-root {args.models_root} is no folder")
 
@@ -63,17 +64,12 @@ def _end(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _models(given: list[str]) -> dict[Modality, list[Path]]:
-    """Folders by modality, of `MODALITY=FOLDER`s."""
+def _models(given: list[tuple[Any, str]]) -> dict[Modality, list[Path]]:
+    """Folders by modality."""
     models: dict[Modality, list[Path]] = {modality: [] for modality in MODALITIES}
-    for text in given:
-        name, equals, folder = text.partition("=")
-        if not equals or not folder:
-            raise InputError(f"--model takes MODALITY=FOLDER, not {text!r}")
-        check_name("modality", name, MODALITIES)
-        path = Path(folder)
-        if not path.is_dir():
+    for modality, folder in given:
+        check_name("modality", modality, MODALITIES)
+        if not Path(folder).is_dir():
             raise InputError(f"no model folder at {folder}")
-        modality: Any = name
-        models[modality].append(path)
+        models[modality].append(Path(folder))
     return models

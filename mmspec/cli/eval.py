@@ -17,9 +17,11 @@ from ..registry import check_name
 from .options import (
     add_background,
     add_model,
+    check_range,
     folder,
     names,
-    open_modality,
+    pair,
+    prepare,
     print_names,
     seed,
 )
@@ -105,7 +107,7 @@ def _add_run(actions: Any) -> None:
     given.add_argument(
         "--weights",
         action="append",
-        type=_weights,
+        type=pair("NAME=PATH"),
         default=[],
         metavar="NAME=PATH",
         help="weights of a judge or reward",
@@ -113,7 +115,7 @@ def _add_run(actions: Any) -> None:
     given.add_argument(
         "--expert",
         action="append",
-        type=_weights,
+        type=pair("NAME=FOLDER"),
         default=[],
         metavar="NAME=FOLDER",
         help="of Speculative Verdict (default: those in the model's folder)",
@@ -122,23 +124,13 @@ def _add_run(actions: Any) -> None:
     run.add_argument("--json", action="store_true", help="print the report, not a table")
 
 
-def _weights(text: str) -> tuple[str, Path]:
-    name, equals, path = text.partition("=")
-    if not name or not equals or not path:
-        raise argparse.ArgumentTypeError(f"must be NAME=PATH, not {text!r}")
-    return name, Path(path)
-
-
 @gathered()
 def _run(args: argparse.Namespace) -> int:
     from ..eval.suite import PIPELINES, load_suite
 
     if args.pipeline is not None:
         check_name("pipeline", args.pipeline, PIPELINES)
-    for option in ("limit", "max_samples", "workers"):
-        value = getattr(args, option)
-        if value is not None and value < 1:
-            raise InputError(f"--{option.replace('_', '-')} must be at least 1, not {value}")
+    check_range(args, 1, None, "limit", "max_samples", "workers")
     suite = load_suite(args.suite)
     if suite.source == "prompts" and args.pipeline not in (None, suite.pipeline):
         raise InputError(f"suite {suite.name} is for --pipeline {suite.pipeline}")
@@ -162,8 +154,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
 
     measured = modality(suite.pipeline)
     prompts = measured.items(suite, args.prompts)
-    files = {name: str(path) for name, path in args.weights}
-    files |= {f"expert:{name}": str(path) for name, path in args.expert}
+    files = {**dict(args.weights), **{f"expert:{name}": path for name, path in args.expert}}
     for name in ("reference", "prompts"):
         if getattr(args, name) is not None:
             files[name] = str(getattr(args, name))
@@ -172,7 +163,10 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     if size.keys() - measured.arguments():
         raise InputError(f"--size is of pictures that are drawn: {suite.pipeline} draws none")
     # what can't run here is said before anything is written
-    pipe = open_modality(args, measured) if args.executor == "local" else None
+    pipe = None
+    if args.executor == "local":
+        prepare(args)
+        pipe = measured.open(args.model, args.device, args.device_map)
     call = {**suite.call, **size}
     if args.background != BACKGROUND:
         if "background" not in measured.arguments():
@@ -240,7 +234,7 @@ def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
             shown.total = planned
             shown.update(done - shown.n)
 
-        given = Given(**named, weights=dict(args.weights))
+        given = Given(**named, weights={name: Path(path) for name, path in args.weights})
         record = score_given(suite, given, out, ["mmspec", *args.words], progress)
     if args.json:
         print(to_json(record, indent=2))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..devices import check_device
 from ..errors import InputError
 from ..files import read_object, to_json
+from ..methods import PIPELINES, Modality
 from ..progress import say
-
-if TYPE_CHECKING:
-    from ..eval.modalities.modality import Modality
-
-_LOADING = "loading the model"
+from ..registry import resolve
 
 
 def seed(text: str) -> int:
@@ -39,6 +36,44 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def pair(form: str) -> Callable[[str], tuple[str, str]]:
+    """Reads an option's value of a form such as NAME=PATH."""
+
+    def parse(text: str) -> tuple[str, str]:
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise argparse.ArgumentTypeError(f"must be {form}, not {text!r}")
+        return name, value
+
+    return parse
+
+
+def check_range(args: argparse.Namespace, low: int, high: int | None, *options: str) -> None:
+    """Raise an `InputError` for a number that is given and out of range; a high of None: any."""
+    for option in options:
+        value, flag = getattr(args, option), f"--{option.replace('_', '-')}"
+        if value is not None and not low <= value <= (high or value):
+            wanted = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise InputError(f"{flag} must be {wanted}, not {value}")
+
+
+def add_runs(parser: argparse.ArgumentParser, makes: str, what: str, paired: int = 0) -> None:
+    """The options of how often something is made; `paired`: the default number with --compare."""
+    usual = f" (default: 1, with --compare {paired})" if paired else ""
+    parser.add_argument("--compare", action="store_true", help=f"also {makes} plainly, in pairs")
+    parser.add_argument(
+        "-n",
+        f"--num-{what}s",
+        type=int,
+        default=None if paired else 1,
+        help=f"each with a seed of its own{usual}",
+    )
+    parser.add_argument(
+        "--seed", type=seed, default=0, help=f"of the first {what}; each further one has the next"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was measured, no table")
+
+
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     """The options that `open_pipeline` reads; with `several`, a list of models."""
     text = "folder, hub id, or a name of `mmspec ls models` (default: the embedded one of its kind)"
@@ -47,6 +82,12 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     else:
         parser.add_argument("--model", help=text)
     parser.add_argument("--device", default="cpu", help="such as cpu or cuda")
+
+
+def add_top_p(parser: argparse.ArgumentParser) -> None:
+    """The option of the share of the likeliest tokens that are drawn from."""
+    text = "draw from the likeliest tokens of this share"
+    parser.add_argument("--top-p", type=float, default=1.0, help=text)
 
 
 def add_background(parser: Any) -> None:
@@ -74,69 +115,23 @@ def draws(model: str | None) -> str:
     return "continuous" if kind == ContinuousImagePipeline.__name__ else "image"
 
 
-def open_pipeline(args: argparse.Namespace) -> Any:
-    """The image pipeline that the arguments name, on its device, without progress bars."""
-    return open_pipelines(args, [args.model])[0]
-
-
-def open_continuous(args: argparse.Namespace) -> Any:
-    """As `open_pipeline`, of a model of continuous tokens."""
-    say(_LOADING)
-    from transformers.utils import logging
-
-    from ..pipelines.continuous.pipeline import ContinuousImagePipeline
-
-    logging.disable_progress_bar()
-    check_device(args.device)
-    pipe: Any = ContinuousImagePipeline.from_pretrained(args.model).to(args.device)
+def open_pipeline(args: argparse.Namespace, kind: Modality = "image") -> Any:
+    """The pipeline of a modality that the arguments name, on its device, without progress bars."""
+    prepare(args)
+    spread = getattr(args, "device_map", None)
+    made = resolve(PIPELINES[kind].reference).from_pretrained(args.model, device_map=spread)
+    pipe = made if spread is not None else made.to(args.device)
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
-def open_vlm(device: str, model: str | None) -> Any:
-    """The pipeline of a vision-language model, on a device; None: the embedded model."""
-    say(_LOADING)
-    from transformers.utils import logging
-
-    from ..pipelines.vlm.pipeline import VlmPipeline
-
-    logging.disable_progress_bar()
-    check_device(device)
-    pipe: Any = VlmPipeline.from_pretrained(model)
-    return pipe.to(device)
-
-
-def open_modality(args: argparse.Namespace, modality: Modality) -> Any:
-    """As `open_pipeline`, of a modality of evaluation."""
-    say(_LOADING)
+def prepare(args: argparse.Namespace) -> None:
+    """Before a model is loaded: its device is there, and libraries show no bars of their own."""
+    say("loading the model")
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     check_device(args.device)
-    return modality.open(args.model, args.device, args.device_map)
-
-
-def open_pipelines(args: argparse.Namespace, models: Sequence[str | None]) -> list[Any]:
-    """As `open_pipeline`, of each of the models; None: the embedded one."""
-    say(_LOADING)
-    from transformers.utils import logging
-
-    from ..pipelines.image.pipeline import ImagePipeline
-
-    logging.disable_progress_bar()
-    check_device(args.device)
-    spread = getattr(args, "device_map", None)
-    pipes: list[Any] = [ImagePipeline.from_pretrained(m, device_map=spread) for m in models]
-    for pipe in pipes:
-        if spread is None:
-            pipe.to(args.device)
-        pipe.set_progress_bar_config(disable=True)
-    return pipes
-
-
-def shown_on_terminal(pipe: Any) -> None:
-    """A pipeline's own progress bars show on a terminal, and go when a call is done."""
-    pipe.set_progress_bar_config(disable=None, leave=False)
 
 
 def print_names(rows: dict[str, str], as_json: bool) -> int:

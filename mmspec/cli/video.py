@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..devices import check_device
 from ..errors import InputError
 from ..files import to_json
 from ..methods import SpecConfig, serving
 from ..methods.parts.blocks import RewardOptions
 from ..models.truncation import gathered
-from ..progress import say
-from .options import add_model, folder, seed, shown_on_terminal
+from .options import add_model, add_runs, check_range, folder, open_pipeline
 from .settings import add_settings, configured
 
 
@@ -31,8 +29,7 @@ def add_command(commands: Any) -> None:
         "(default: sdvg)",
     )
     video.add_argument("--weights", type=Path, help="file or folder of the reward's checkpoint")
-    video.add_argument("--compare", action="store_true", help="also make it plainly, in pairs")
-    video.add_argument("-n", "--num-videos", type=int, default=1, help="each with its own seed")
+    add_runs(video, "make it", "video")
     length = video.add_mutually_exclusive_group()
     length.add_argument("--blocks", type=int, help="length in blocks (default: the model's own)")
     length.add_argument("--num-frames", type=int, help="length in frames, of whole blocks")
@@ -41,13 +38,9 @@ def add_command(commands: Any) -> None:
     video.add_argument("--steps", type=int, help="from noise to a block (default: the model's own)")
     video.add_argument("--shift", type=float, help="warps the steps (default: the model's own)")
     video.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
-    video.add_argument(
-        "--seed", type=seed, default=0, help="of the first clip; each further one has the next"
-    )
     video.add_argument("--fps", type=int, default=16, help="frames a second (default: 16)")
     video.add_argument("-o", "--out", type=Path, default=Path("out"), help="folder (default: out)")
     add_settings(video, "video")
-    video.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
 
 @gathered()
@@ -56,11 +49,9 @@ def _video(args: argparse.Namespace) -> int:
     resolved = config.resolve("video")
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to show")
-    for option, most in (("num_videos", 1000), ("fps", 240)):
-        value = getattr(args, option)
-        if not 1 <= value <= most:
-            flag = option.replace("_", "-")
-            raise InputError(f"--{flag} must be from 1 to {most}, not {value}")
+    check_range(args, 1, 1000, "num_videos")
+    check_range(args, 1, 240, "fps")
+    check_range(args, 1, None, "blocks")
     out = folder(args.out)
     pipe = _open(args, resolved.of(RewardOptions).reward)
 
@@ -86,15 +77,9 @@ def _video(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace, reward: str) -> Any:
     """The video pipeline, on its device, with the reward that is asked."""
-    say("loading the model")
-    from transformers.utils import logging
-
-    from ..pipelines.video.pipeline import VideoPipeline
     from ..rewards.registry import REWARDS, load_reward
     from ..rewards.router import RouterReward
 
-    logging.disable_progress_bar()
-    check_device(args.device)
     routed = reward == RouterReward.name
     if args.weights is not None and routed:
         raise InputError("--weights are a reward's; say which with --reward, not the router's")
@@ -103,10 +88,10 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
         raise InputError(
             f"{reward} needs its weights: pass --weights PATH, where PATH is {weights}"
         )
-    pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
+    pipe = open_pipeline(args, "video")
     if not routed:
         pipe.reward = load_reward(reward, args.weights, args.device)
-    shown_on_terminal(pipe)
+    pipe.set_progress_bar_config(disable=None, leave=False)
     return pipe
 
 
@@ -116,8 +101,6 @@ def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
 
     sizes, frames = VideoSizes(pipe.transformer, pipe.vae), args.num_frames
     if args.blocks is not None:
-        if args.blocks < 1:
-            raise InputError(f"--blocks must be 1 or more, not {args.blocks}")
         frames = sizes.frames(args.blocks)
     return {
         "num_frames": sizes.frames(sizes.blocks(frames)),

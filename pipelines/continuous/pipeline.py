@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -21,10 +21,17 @@ from ...models.mar.published import load_kl, load_mar
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
 from ..arguments import checked
-from ..base import SpeculativePipeline, check_captioned, check_same, owned, row_seeds
+from ..base import (
+    OnStep,
+    SpeculativePipeline,
+    check_captioned,
+    check_same,
+    owned,
+    row_seeds,
+)
 from ..costs import StepCosts
 from ..output import ContinuousOutput
-from ..prompts import Labels, captions_of, check_count, check_tensor_inputs, classes, negatives
+from ..prompts import Labels, check_between, check_tensor_inputs, negatives, told
 from .speculation import ContinuousSpeculation, check_plan
 from .stats import ContinuousStats
 
@@ -98,6 +105,11 @@ class ContinuousImagePipeline(SpeculativePipeline):
         return bool(self.transformer.config.condition == "caption")
 
     @property
+    def class_count(self) -> int | None:
+        """Classes of a target that is told them; None: it is told captions."""
+        return None if self.captioned else int(self.transformer.config.class_num)
+
+    @property
     def default_size(self) -> int:
         """Side in pixels of a picture."""
         return int(self.transformer.config.grid) * downsample_factor(self.vae)
@@ -121,7 +133,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         generator: torch.Generator | list[torch.Generator] | None = None,
         output_type: OutputType = "pil",
         return_dict: bool = True,
-        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end: OnStep | None = None,
         callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
     ) -> ContinuousOutput | tuple[Any, ContinuousStats]:
         """Draw pictures.
@@ -158,9 +170,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
         Raises:
             InputError: an argument is out of range, or does not fit the model or the method.
         """
-        told = self._told(prompt, class_labels)
+        shown = told(prompt, class_labels, self.class_count)
         self.check_size(height, width)
-        check_count(num_images_per_prompt)
+        check_between("num_images_per_prompt", num_images_per_prompt, 1, 1024)
         check_tensor_inputs(callback_on_step_end_tensor_inputs)
         plan = self._plan(
             num_iterations,
@@ -170,7 +182,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
             diffusion_steps,
             learned_variance,
         )
-        rows = len(told) * num_images_per_prompt
+        rows = len(shown) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = ContinuousStats(pictures=rows)
         self.interrupt = False
@@ -178,7 +190,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         with stats.phase("encode"):
             features = [
                 None if part is None else part.repeat_interleave(num_images_per_prompt, 0)
-                for part in self._features(told, negative_prompt, plan.guided)
+                for part in self._features(shown, negative_prompt, plan.guided)
             ]
             model = self.drafter if config.drafter_only else self.transformer
             backbone, small = self._backbone(model, features, plan, seeds), None
@@ -213,7 +225,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         backbone: MarBackbone,
         speculation: ContinuousSpeculation,
         rows: int,
-        callback: Callable[[Any, int, int, dict[str, Any]], Any] | None,
+        callback: OnStep | None,
     ) -> Tensor:
         """Tokens `[B, L, C]`, iteration by iteration."""
         plan, weight, stats = backbone.plan, backbone.head.weight, speculation.stats
@@ -235,12 +247,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 tokens.scatter_(1, positions, drawn.unflatten(0, (rows, -1)))
                 done = prediction.known.shape[1] + prediction.positions.shape[1]
                 bar.update(done * rows - bar.n)
-                if callback is not None:
-                    drafted = speculation.drafted.unflatten(0, (rows, -1))
-                    told: dict[str, Any] = {"latents": tokens, "positions": prediction.positions}
-                    told |= {"drafted": drafted, "stats": stats}
-                    callback(self, prediction.iterations.stop, done, told)
-                if self.interrupt:
+                state: dict[str, Any] = {"latents": tokens, "positions": prediction.positions}
+                state |= {"drafted": speculation.drafted.unflatten(0, (rows, -1)), "stats": stats}
+                if self._after_round(callback, prediction.iterations.stop, done, **state):
                     return tokens
         if last is not None and speculation.config.drafts:
             self._notices.check(stats, self._plain_seconds(last, stats, plan))
@@ -261,36 +270,27 @@ class ContinuousImagePipeline(SpeculativePipeline):
         buffer = torch.cat([nothing if part is None else tell(part) for part in features])
         return MarBackbone(model, head, buffer, plan, seeds)
 
-    def _told(self, prompt: str | list[str] | None, labels: Labels | None) -> list[str] | list[int]:
-        """What every picture is to show: captions or classes."""
-        if self.captioned:
-            if labels is not None or prompt is None:
-                raise InputError("this model is told captions: give prompt, not class_labels")
-            return captions_of(prompt)
-        return classes(prompt, labels, self.transformer.config.class_num)
-
     def _features(
-        self, told: list[str] | list[int], negative: str | list[str] | None, guided: bool
+        self, shown: list[str] | list[int], negative: str | list[str] | None, guided: bool
     ) -> list[Tensor | None]:
         """Text features `[B, T, D]` or classes `[B]`; guided, then the unconditional rows'.
 
         None: the learned "nothing".
         """
-        features: list[Tensor | None] = [self._embedded(told)]
         if negative is not None and not self.captioned:
             raise InputError("this model is told classes: it has no negative_prompt")
-        if guided and negative is None:
-            features.append(None)
-        elif guided:
-            features.append(self._embedded(negatives(negative, [str(t) for t in told])))
+        features: list[Tensor | None] = [self._embedded(shown)]
+        if guided:
+            unwanted = negatives(negative, shown)
+            features.append(None if unwanted is None else self._embedded(unwanted))
         return features
 
-    def _embedded(self, told: Any) -> Tensor:
+    def _embedded(self, shown: Any) -> Tensor:
         """Text features of captions, or classes as a tensor."""
         if not self.captioned:
-            return torch.tensor(told, device=self.device)
+            return torch.tensor(shown, device=self.device)
         length = self.transformer.prefix_length
-        return encode_captions(self.tokenizer, self.text_encoder, told, length)[0]
+        return encode_captions(self.tokenizer, self.text_encoder, shown, length)[0]
 
     def _images(self, tokens: Tensor, output_type: OutputType) -> Any:
         if output_type == "latent":

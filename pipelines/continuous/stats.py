@@ -39,20 +39,12 @@ class ContinuousStats(SpecStats):
     judged_by_step: list[int] = field(default_factory=list, metadata=BY_POSITION)
     stood_by_step: list[int] = field(default_factory=list, metadata=BY_POSITION)
 
-    def observe(
-        self,
-        width: int,
-        nodes: list[int],
-        reach: list[int],
-        accepted: list[int],
-        counts: list[int],
-        *more: Any,
-        **named: Any,
-    ) -> None:
+    def observe(self, width: int, nodes: list[int], *more: Any, **named: Any) -> None:
         """See `SpecStats.observe`.
 
         Drafts are chains, whose reach is not told where nodes stand each by itself: it is `nodes`.
         """
+        _, accepted, counts, *_ = more
         for done, depth, kept, count in zip(self.emitted, nodes, accepted, counts, strict=True):
             judged = min(count, depth)
             grow = done + judged - len(self.judged_by_step)
@@ -61,7 +53,7 @@ class ContinuousStats(SpecStats):
             for n in range(judged):
                 self.judged_by_step[done + n] += 1
                 self.stood_by_step[done + n] += n < kept
-        super().observe(width, nodes, nodes, accepted, counts, *more, **named)
+        super().observe(width, nodes, nodes, *more[1:], **named)
 
     def observe_backbone(self, rows: int) -> None:
         """Count one call of the target's backbone."""

@@ -43,7 +43,6 @@ from ...models.token_grid import TokenGrid
 from ..base import SpeculativePipeline, check_captioned, check_same
 from ..device_map import placement
 from ..model_folders import locate
-from ..prompts import classes
 from .stats import ImageStats
 from .token_pipeline import Drawing, TokenImagePipeline
 from .transformers_pipeline import TransformersImagePipeline
@@ -115,6 +114,10 @@ class ImagePipeline(TokenImagePipeline):
     def captioned(self) -> bool:
         """Whether the target is told captions; else classes."""
         return bool(self.transformer.config.model_type == "t2i")
+
+    @property
+    def class_count(self) -> int | None:
+        return None if self.captioned else int(self.transformer.config.num_classes)
 
     @property
     def default_size(self) -> int:
@@ -201,12 +204,6 @@ class ImagePipeline(TokenImagePipeline):
         if name == "pixels":
             return PixelUpsampler(self.vq_model)
         return LatentUpsampling(self.upsampler, self.vq_model.quantize.codebook())
-
-    def told(self, prompt: Any, class_labels: Any) -> list[str]:
-        if self.captioned:
-            return super().told(prompt, class_labels)
-        count = self.transformer.config.num_classes
-        return [str(label) for label in classes(prompt, class_labels, count)]
 
     def image_model(self, network: Any) -> LlamaGenImageModel:
         kind = LlamaGenImageModel if self.captioned else LlamaGenClassModel

@@ -21,7 +21,8 @@ class Pace:
     share f has to fall if what was spent until now, r for every draft that is still to be read and
     k · (t + d + (1 − f) · r + f · (m + d)) are together plain's seconds for all N blocks, over the
     target speed-up. Every round it is found anew, so that blocks which take longer or stand by
-    chance are made up for. Seconds are medians over the last rounds, and plain's those of their time.
+    chance are made up for. Seconds are medians over the last rounds, and plain's those of their
+    time.
 
     Args:
         target_speedup: seconds of plain generation over those of this one; None: there is none, and

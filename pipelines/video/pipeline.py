@@ -29,9 +29,9 @@ from ...rewards.frames import FrameJudge
 from ...rewards.registry import REWARDS, check_threshold, load_reward, reward_names
 from ...rewards.router import RouterReward
 from ..arguments import checked
-from ..base import SpeculativePipeline, owned
+from ..base import OnStep, SpeculativePipeline, owned
 from ..output import VideoBlock, VideoOutput
-from ..prompts import captions_of, check_count, check_tensor_inputs, negatives
+from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
 from .components import check_parts, released_parts, text_encoder_class, told
 from .frames import OutputType, ShownFrames, emitted
 from .sizes import VideoSizes
@@ -106,7 +106,7 @@ class VideoPipeline(SpeculativePipeline):
         resume: Snapshot | None = None,
         output_type: OutputType = "pil",
         return_dict: bool = True,
-        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end: OnStep | None = None,
         callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
         callback_on_block: Callable[[Any, VideoBlock], Any] | None = None,
     ) -> VideoOutput | tuple[Any, VideoStats]:
@@ -145,7 +145,7 @@ class VideoPipeline(SpeculativePipeline):
             InputError: an argument is out of range, or does not fit the model or the method.
         """
         captions = captions_of(prompt)
-        check_count(num_videos_per_prompt, "num_videos_per_prompt")
+        check_between("num_videos_per_prompt", num_videos_per_prompt, 1, 1024)
         check_tensor_inputs(callback_on_step_end_tensor_inputs)
         prompts = [caption for caption in captions for _ in range(num_videos_per_prompt)]
         shown = ShownFrames(output_type, len(prompts), self.pictures)
@@ -196,10 +196,9 @@ class VideoPipeline(SpeculativePipeline):
                     shown.add(block)
                     if callback_on_block is not None:
                         callback_on_block(self, block)
-                if callback_on_step_end is not None:
-                    told = {"latents": owned(context.last[:, 0]), "stats": stats}
-                    callback_on_step_end(self, context.round, work.blocks, told)
-                return self.interrupt
+                state = {"latents": owned(context.last[:, 0]), "stats": stats}
+                number, made = context.round, work.blocks
+                return self._after_round(callback_on_step_end, number, made, **state)
 
             work.run(blocks - done, on_block)
         if drafter is not None and not self.interrupt and work.pace.plain is not None:

@@ -14,7 +14,6 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
 
 from ...draft.guarded import GuardedDrafter
-from ...draft.self_speculation import SelfDrafter
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.loop import run
@@ -32,7 +31,7 @@ from ..arguments import check_value, checked
 from ..base import row_seeds
 from ..costs import Costs
 from ..notices import Notices
-from ..parts import token_offers
+from ..parts import finish, token_offers
 from ..stopping import Stops, StopStrings, StopText
 from .draft_networks import Drafting, visual_tokens
 from .request import Request, TokenStream
@@ -253,7 +252,9 @@ class SpeculativeGeneration:
 
         with self.target.repacked(), self.drafting.repacked():
             context = run(engine, len(input_ids), request.limit, stats, on_round, device)
-            self._learn(engine, stats, all(context.finished))
+            finish(engine, stats, self._costs, self._notices, all(context.finished))
+        if self.config.drafts and stats.fault is None:
+            self.drafting.tell(stats)
         if streamer is not None:
             streamer.end()
         # where no token fills a row up, rows that time cut short are as long as the shortest
@@ -309,17 +310,3 @@ class SpeculativeGeneration:
             stops.eos or None,
             StopStrings(stops.text, request.ids) if stops.text is not None else None,
         )
-
-    def _learn(self, engine: Engine, stats: VlmStats, whole: bool) -> None:
-        """Complete the statistics; say so if speculation did not pay, unless it was cut short."""
-        guard, target = engine.drafter, engine.target
-        if isinstance(guard, GuardedDrafter):
-            stats.fault = guard.fault
-            if isinstance(guard.drafter, SelfDrafter):
-                stats.own_drafts = guard.drafter.share
-            if guard.fault is None:
-                self.drafting.tell(stats)
-            assert isinstance(target, ProcessedTarget)
-            if whole and stats.emitted:
-                call = self._costs.call(target.model)
-                self._notices.check(stats, max(stats.emitted) * call)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -22,9 +22,10 @@ from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
-from ..base import SpeculativePipeline, row_seeds
+from ..base import OnStep, SpeculativePipeline, row_seeds
 from ..loading import Loading
 from ..output import VlmOutput
+from ..prompts import check_between, check_sampling
 from .chat import Message, conversation
 from .generate import SpeculativeGeneration
 from .stats import VlmStats
@@ -123,7 +124,7 @@ class VlmPipeline(SpeculativePipeline):
         generator: torch.Generator | list[torch.Generator] | None = None,
         streamer: BaseStreamer | None = None,
         return_dict: bool = True,
-        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end: OnStep | None = None,
     ) -> VlmOutput | tuple[list[str], VlmStats]:
         """Answer questions.
 
@@ -152,7 +153,8 @@ class VlmPipeline(SpeculativePipeline):
                 it, or a prompt is longer than the model's context.
         """
         pictures, questions = _requests(prompt, image, background)
-        check_call(max_new_tokens, temperature, top_k, top_p)
+        check_between("max_new_tokens", max_new_tokens, 1, 2**20)
+        check_sampling(temperature, top_k, top_p)
         speculation = self._speculation(self.speculation.resolve(self.modality))
         inputs: dict[str, Any] = process_questions(self.processor, pictures, questions, self.model)
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
@@ -161,11 +163,9 @@ class VlmPipeline(SpeculativePipeline):
         self.interrupt = False
 
         def on_round(context: Context) -> bool:
-            if callback_on_step_end is not None:
-                done = min(context.base)
-                told = {"context": context, "stats": self.model.speculation_stats}
-                callback_on_step_end(self, context.round, done, told)
-            return self.interrupt
+            state = {"context": context, "stats": self.model.speculation_stats}
+            done = min(context.base)
+            return self._after_round(callback_on_step_end, context.round, done, **state)
 
         speculation.on_round = on_round
         how: dict[str, Any] = {"do_sample": temperature != 0}
@@ -249,16 +249,3 @@ def _requests(
 def _single(pictures: Any) -> Any:
     """A batch of arrays as a list of them; anything else stays."""
     return list(pictures) if getattr(pictures, "ndim", 0) == 4 else pictures
-
-
-def check_call(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raise an `InputError` if an argument of a call is out of range."""
-    if not 1 <= max_new_tokens <= 2**20:
-        raise InputError(f"max_new_tokens must be from 1 to {2**20}, not {max_new_tokens}")
-    # a smaller temperature would overflow the logits
-    if temperature != 0 and not 1e-6 <= temperature <= 100:
-        raise InputError(f"temperature must be 0 or from 1e-6 to 100, not {temperature}")
-    if not 0 <= top_k <= 2**31:
-        raise InputError(f"top_k must be from 0 to {2**31}, not {top_k}")
-    if not 0 < top_p <= 1:
-        raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.app.image import ImageView
 from mmspec.app.limits import Limits
+from mmspec.app.pictures import ImageView
 from mmspec.app.server import served
 from mmspec.cli.main import main
 
@@ -221,7 +221,6 @@ def test_uploads_come_from_the_page_itself(address, headers, code):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--model", "image"], "--model takes MODALITY=FOLDER, not 'image'"),
         (["--model", "imge=x"], "unknown modality 'imge'; did you mean 'image'?"),
         (["--model", "image=/no/such"], "no model folder at /no/such"),
         (["--models-root", "/no/such"], "--models-root /no/such is no folder"),
@@ -236,6 +235,13 @@ def test_command_refuses_in_one_line(capsys, words, told):
     error = capsys.readouterr().err
     assert error.startswith(f"mmspec: error: {told}")
     assert error.count("\n") == 1
+
+
+def test_a_model_is_given_with_its_modality(capsys):
+    with pytest.raises(SystemExit):
+        main(["demo", "--model", "image"])
+    told = "mmspec demo: error: argument --model: must be MODALITY=FOLDER, not 'image'\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_folder_that_can_not_be_read(capsys, tmp_path):

@@ -76,5 +76,6 @@ class DraftHeads(nn.ModuleDict):
 
     def save_pretrained(self, folder: Path, **how: Any) -> None:
         """Write every head into a folder of its name."""
-        for name, head in self.items():
+        heads: dict[str, Any] = dict(self)
+        for name, head in heads.items():
             head.save_pretrained(folder / name, **how)
