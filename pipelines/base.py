@@ -239,11 +239,7 @@ class SpeculativePipeline(DiffusionPipeline):
         return True
 
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
-        """The configuration as it works here.
-
-        Raises:
-            InputError: it can't run here.
-        """
+        """The configuration as it works here; an `InputError` if it can't run."""
         resolved = config.resolve(self.modality)
         for part in self._needed(resolved):
             if self.components.get(part) is None:

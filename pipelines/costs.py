@@ -93,13 +93,9 @@ class StepCosts:
     def plain(
         self, denoiser: HeadDenoiser, condition: Tensor, plan: MarPlan, pictures: int
     ) -> float:
-        """Seconds of the head in plain generation: all steps of every iteration.
+        """Seconds of the head in plain generation: all steps of every iteration, so many pictures.
 
-        Args:
-            denoiser: the head.
-            condition: what it was told of some tokens `[R, D]`; others take as long.
-            plan: of the pictures.
-            pictures: that are drawn together.
+        It is told `condition [R, D]` of some tokens; others take as long.
         """
         return sum(
             plan.steps(k) * self._step(denoiser, condition, pictures * plan.drawn(k))

@@ -24,9 +24,8 @@ SPREAD = ("transformer", "sibling")  # by "auto"; a drafter is small, and slow i
 def spread(pipe: Any, device_map: str | Mapping[str, Device]) -> None:
     """Put a pipeline, as it was loaded, on the devices of a map, and note them in `hf_device_map`.
 
-    Args:
-        device_map: "auto", or devices by module name; what is not named is where the module around
-            it is, and "" stands for all.
+    The map is "auto", or devices by module name; what is not named is where the module around it
+    is, and "" stands for all.
 
     Raises:
         InputError: no map, an unknown name, a device that can't be used or is not the main one, or

@@ -19,11 +19,7 @@ _EMBEDDED = "embedded-"  # begins the names of models that ship
 
 
 def components_in(folder: Path, modality: Modality) -> set[str]:
-    """Names of the components, as `ResolvedConfig.needs` has them.
-
-    Raises:
-        InputError: `model_index.json` can't be read.
-    """
+    """Names of the components, as `ResolvedConfig.needs` has them."""
     if modality == "vlm":
         heads = {f"heads/{home.parent.name}" for home in folder.glob("heads/*/config.json")}
         parts = {name for name in ("drafter", "experts") if (folder / name).is_dir()}

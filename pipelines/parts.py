@@ -38,7 +38,6 @@ def token_offers(
     Args:
         target: the network that is to be sped up; some drafters run a part of it.
         model: the draft model of those that need one, or a draft head.
-        vocab_size: V.
         grid: the picture's tokens; of text, one row.
         more: what else there is, such as `codebook`, `experience`, `prompt` or `scaled_up`.
     """
@@ -62,9 +61,7 @@ def nearest_codes(
 ) -> Callable[[int], Tensor]:
     """The table of every code's nearest codes `[V, k]`, of a count k.
 
-    Args:
-        codebook: gives the vectors of the codes `[V, C]`; None: there are none.
-        near: holds the table.
+    `codebook` gives the vectors of the codes `[V, C]`, or None, and `near` holds the table.
     """
 
     def table(count: int) -> Tensor:
@@ -77,11 +74,7 @@ def nearest_codes(
 
 
 def own_rule(reference: str) -> AcceptanceRule:
-    """A rule of the user's own, a class without arguments, named as "module:Class".
-
-    Raises:
-        InputError: it can't be imported or made, or is no rule.
-    """
+    """A rule of the user's own, a class without arguments, named as "module:Class"."""
     made, contracts = resolve_own("rule", reference), get_args(Contract)
     try:
         rule: AcceptanceRule = made()

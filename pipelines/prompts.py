@@ -15,11 +15,7 @@ Labels = int | Sequence[int] | Tensor | np.ndarray[Any, Any]  # classes
 
 
 def captions_of(prompt: str | Sequence[str]) -> list[str]:
-    """What to draw, one caption or several.
-
-    Raises:
-        InputError: there is nothing to draw, or what is given is no text.
-    """
+    """What to draw, one caption or several, of which none is empty."""
     captions = (
         [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else [*prompt]
     )
@@ -32,11 +28,7 @@ def captions_of(prompt: str | Sequence[str]) -> list[str]:
 
 
 def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -> list[int]:
-    """What a model of `count` classes is told: labels, or their numbers written as prompts.
-
-    Raises:
-        InputError: both or neither, or one that is no class.
-    """
+    """What a model of `count` classes is told: labels, or their numbers written as prompts."""
     told = f"this model is told classes, numbers from 0 to {count - 1}"
     if (prompt is None) == (labels is None):
         raise InputError(f"{told}: give class_labels, or numbers as prompt")
@@ -54,11 +46,7 @@ def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -
 
 
 def told(prompt: Any, labels: Labels | None, count: int | None) -> list[str] | list[int]:
-    """What every picture is to show: classes of a model of `count` classes; None: captions.
-
-    Raises:
-        InputError: it is not what the model is told.
-    """
+    """What every picture is to show: classes of a model of `count` classes; None: captions."""
     if count is not None:
         return classes(prompt, labels, count)
     if labels is not None or prompt is None:

@@ -26,10 +26,6 @@ _PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose last bytes are st
 class StopText(StoppingCriteria):
     """Strings that end a row, among the criteria that `generate` hands on to a loop of ours.
 
-    Args:
-        tokenizer: whose text is looked at.
-        strings: one, or several.
-
     Raises:
         InputError: there is none, or one is empty.
     """

@@ -36,11 +36,7 @@ class Wish:
 
 
 class GenerationView(ABC):
-    """A run that shows how far it is.
-
-    Args:
-        pipe: speculates as it is to.
-        wish: what to make.
+    """A run of a pipeline that shows how far it is.
 
     Attributes:
         unit: what it makes, in the plural.
@@ -94,7 +90,7 @@ class GenerationView(ABC):
 
     @abstractmethod
     def generate(self, **call: Any) -> Any:
-        """Call the pipeline; returns its output."""
+        """Call the pipeline."""
 
     @abstractmethod
     def observe(self, state: dict[str, Any]) -> None:

@@ -40,9 +40,7 @@ def knob(method: str | None, modality: Modality) -> tuple[Option, Any] | None:
 def configured(method: str, modality: Modality, value: Any, more: str) -> tuple[str, SpecConfig]:
     """A method with its knob set and further settings, as `mmspec ls methods` and --method know it.
 
-    Args:
-        value: of the knob; None: the method's own.
-        more: settings such as `window=32,drafter=coupled-jacobi`.
+    A value of None is the method's own; `more` are settings such as `window=32,drafter=null`.
 
     Raises:
         InputError: a setting is unknown, out of range or a reference to code, or the method is not

@@ -39,9 +39,8 @@ class Page:
 
     Args:
         cache: its models.
-        folders: which paths visitors may name.
-        limits: what else they may ask for.
-        example: file of the picture to ask about as long as none is uploaded; None: there is none.
+        folders, limits: which paths visitors may name, and what else they may ask for.
+        example: file of the picture to ask about as long as none is uploaded.
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class Page:
         self.jobs: JobQueue[State] = JobQueue(limits.waiting_of_host)
 
     def build(self) -> gr.Blocks:
-        """The page as Gradio serves it."""
         page: gr.Blocks
         with gr.Blocks(title="mmspec", analytics_enabled=False, delete_cache=(600, 3600)) as page:
             gr.Markdown(INTRO)
@@ -124,7 +122,6 @@ class Page:
         stop.click(None, None, headline, js=put, cancels=run, **QUIET)
 
     def _asked(self, tab: Tab) -> dict[str, Any]:
-        """Fields of what to make, by name."""
         inputs: dict[str, Any] = {}
         inputs["prompt"] = gr.Textbox(
             tab.examples[0], label=tab.asks, lines=2, max_length=self.limits.prompt
@@ -247,12 +244,7 @@ class Page:
         return gr.Number(value, label=label, interactive=True, precision=None)
 
     def generate(self, tab: Tab, given: Mapping[str, Any], request: Any) -> Iterator[Any]:
-        """What the page shows from the press of the button on: headline, and both panels.
-
-        Args:
-            given: values of the fields by name.
-            request: of the visitor.
-        """
+        """What the page shows from the press of the button on: headline, and both panels."""
         yield "", markup.panel("speculative", ""), markup.panel("plain", "")
         jobs: list[QueuedJob[State]] = []
 
@@ -276,12 +268,7 @@ class Page:
                 job.cancel()
 
     def ended(self, tab: Tab, told: str, request: Any) -> Any:
-        """What the page shows behind a run: of one that was stopped, how far it got.
-
-        Args:
-            told: the headline.
-            request: of the visitor.
-        """
+        """What the page shows after a run with the headline `told`; a stopped one has a result."""
         job = self.jobs.cancelled(_owner(tab, request))
         if job is not None and job.last is not None:
             return _panels(job.last)

@@ -24,18 +24,12 @@ _SHIPPED = Path(assets.__file__).resolve().parent / "reports"
 
 
 class ReportTab:
-    """Speed against quality of any report.
-
-    Args:
-        folders: which paths visitors may name.
-        limits: what else they may ask for.
-    """
+    """Speed against quality of any report."""
 
     def __init__(self, folders: Folders, limits: Limits) -> None:
         self.folders, self.limits = folders, limits
 
     def build(self, tab: gr.Tab) -> None:
-        """Its fields, and what they show."""
         gr.Markdown(
             "Speed against quality, of a `report.json` that `mmspec eval run` wrote. "
             "Up and to the right is better."
@@ -71,11 +65,7 @@ class ReportTab:
             )
 
     def report(self, source: str, value: Any, request: Any) -> str:
-        """A report as HTML; nothing for no value.
-
-        Args:
-            source: "shipped", "upload" or "path".
-            value: name, uploaded file or path.
+        """A report as HTML, by the `source` "shipped", "upload" or "path"; nothing for no value.
 
         Raises:
             InputError: there is no such report, or it can't be drawn.
@@ -102,11 +92,7 @@ def shipped_reports() -> dict[str, Path]:
 
 
 def read_report(path: Path, name: str, limits: Limits) -> Report:
-    """A report, small enough to be drawn.
-
-    Args:
-        path: of the file.
-        name: what visitors know it as.
+    """A report, small enough to be drawn; `name` is what visitors know it as.
 
     Raises:
         InputError: it is none, or too large.

@@ -35,8 +35,6 @@ class RequestGuard:
     nor other requests.
 
     Args:
-        app: what is behind it.
-        limits: of a visitor's request.
         scratch: the folder that uploads are written to.
         local: whether to answer only requests that name this machine as their host. A page of
             another host that leads here (DNS rebinding) would else have what its visitor has.
@@ -134,7 +132,6 @@ def _own(headers: Headers) -> bool:
 
 
 def _held(folder: Path) -> int:
-    """Bytes of all files in a folder."""
     size = 0
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):  # it was removed since

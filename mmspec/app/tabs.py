@@ -59,11 +59,9 @@ class Tab:
 
     @property
     def methods(self) -> list[str]:
-        """Names of the methods to choose from."""
         return [name for name in serving(self.modality) if name not in _APART]
 
     def make(self, pipe: Any, wish: Wish) -> GenerationView:
-        """A view of a wish."""
         made: GenerationView = resolve(self.view)(pipe, wish)
         return made
 

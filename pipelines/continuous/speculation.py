@@ -28,15 +28,9 @@ PREFILLED = 0.05  # share of the tokens that the target draws alone before draft
 class ContinuousSpeculation:
     """Draws the tokens of predictions as a configuration says.
 
-    Args:
-        config: complete, see `SpecConfig.resolve`.
-        plan: of the pictures.
+    Attributes:
         groups: rows of the target's head a token.
         small: a smaller model of the same pictures, of those that need one.
-        stats: counters to fill.
-        on_engine: is given every engine before it runs.
-
-    Attributes:
         drafted: of the steps of every token of the last prediction that may be drafted (the target
             makes the last, which has no noise), the share that was and stood `[R]`.
     """
@@ -166,11 +160,7 @@ class ContinuousSpeculation:
 
 
 def check_plan(config: ResolvedConfig, plan: MarPlan) -> None:
-    """Raise an `InputError` for a plan whose steps a configuration can't couple.
-
-    Args:
-        config: complete, see `SpecConfig.resolve`.
-    """
+    """Raise an `InputError` for a plan whose steps a configuration can't couple."""
     if not config.drafts:
         return
     if plan.temperature == 0:

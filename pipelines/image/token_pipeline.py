@@ -283,9 +283,6 @@ class TokenImagePipeline(SpeculativePipeline):
         """What draws pictures small and scales them up to tokens `[B, L]`: `MultiScaleDrafter`'s.
 
         What that takes goes to `stats`.
-
-        Raises:
-            InputError: there is no network for pictures that much smaller.
         """
         raise InputError("this family has no network of smaller pictures")
 

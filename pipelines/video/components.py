@@ -90,12 +90,8 @@ def _check_causal(model: Path) -> None:
 def told(
     tokenizer: Any, encoder: Any, prompts: list[str], untold: list[str] | None, length: int
 ) -> list[Tensor]:
-    """Text features of every clip `[G, T, D]`: its prompt's, and under guidance behind them those
-    of what its unconditional row is told.
-
-    Args:
-        untold: of every clip; None: no guidance.
-        length: tokens at most.
+    """Text features of every clip `[G, T, D]`, of `length` tokens at most: its prompt's, and under
+    guidance behind them those of what its unconditional row is told (`untold`).
     """
     return [
         pad_sequence(

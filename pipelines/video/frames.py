@@ -25,15 +25,9 @@ def emitted(work: VideoRun) -> Iterator[VideoBlock]:
 
 
 class ShownFrames:
-    """What a call returns of its clips' frames.
+    """What a call returns of its clips' frames in the form `output_type`, see `VideoOutput`.
 
-    Args:
-        output_type: the form, see `VideoOutput`; of "none" nothing is kept.
-        rows: clips.
-        pictures: pixels `[T, 3, H, W]` in [0, 1] in a form, see `SpeculativePipeline.pictures`.
-
-    Raises:
-        InputError: there is no such form.
+    `pictures` makes it of pixels `[T, 3, H, W]` in [0, 1], see `SpeculativePipeline.pictures`.
     """
 
     def __init__(
@@ -43,7 +37,6 @@ class ShownFrames:
         self._kept: list[list[Any]] = [[] for _ in range(rows)]
 
     def add(self, block: VideoBlock) -> None:
-        """A clip's next block."""
         if self.output_type == "latent":
             self._kept[block.row].append(block.latents)
         elif self.output_type != "none":

@@ -62,11 +62,9 @@ class Pace:
         """Look at a round; returns the share.
 
         Args:
-            parts: seconds by part up to its end, see `VideoStats`; plain generation commits
-                nothing.
-            tried: blocks that were drafted and judged in it.
-            made: blocks that the target made.
-            emitted: blocks that joined clips.
+            parts: seconds by part up to its end, see `VideoStats`; plain generation has no commit.
+            tried, made, emitted: blocks that were drafted and judged in it, that the target made,
+                and that joined clips.
             read: drafts that the target read, but for those just before what it made: "commit".
             unread: drafts like these that it has still to read.
         """
@@ -103,7 +101,6 @@ class Pace:
 
     @property
     def spent(self) -> float:
-        """Seconds that this generation took."""
         return self.fixed + self._spent
 
     @property

@@ -11,12 +11,7 @@ from ...models.wan.vae import spatial_factor, temporal_factor
 
 
 class VideoSizes:
-    """Sizes of clips in pixels and in latents.
-
-    Args:
-        transformer: what makes them, block by block.
-        vae: whose latents it makes.
-    """
+    """Sizes of clips in pixels and in latents."""
 
     def __init__(self, transformer: WanTransformer, vae: Any) -> None:
         self.config = transformer.config
@@ -32,11 +27,7 @@ class VideoSizes:
         return [(maker, frames[a:b]) for maker, (a, b) in zip(makers, pairwise(ends), strict=True)]
 
     def blocks(self, num_frames: int | None) -> int:
-        """Blocks of a clip; None: of one as the model was made for.
-
-        Raises:
-            InputError: the frames are not those of whole blocks.
-        """
+        """Whole blocks of a clip; None: of one as the model was made for."""
         size = int(self.config.num_frame_per_block)
         if num_frames is None:
             return max(1, int(self.config.sample_frames) // size)
@@ -50,11 +41,7 @@ class VideoSizes:
         return blocks
 
     def latents(self, height: int | None, width: int | None) -> tuple[int, int]:
-        """Height and width of the latents; None: as the model was made for.
-
-        Raises:
-            InputError: the pixels are not those of whole tokens.
-        """
+        """Height and width of the latents, of whole tokens; None: as the model was made for."""
         config, (_, rows, columns) = self.config, self.config.patch_size
         return (
             self._side("height", height, config.sample_height, rows),

@@ -45,16 +45,10 @@ def judged(config: ResolvedConfig) -> bool:
 class VideoRun:
     """The clips of one call.
 
-    Args:
-        config: complete, see `SpecConfig.resolve`.
+    Attributes:
         target: makes blocks; of "drafter-only" by the small model.
         small: clips of the small model; None: nobody drafts.
         judge: of drafted frames, if the rule asks one.
-        seeds: one a clip.
-        stats: counters to fill.
-        on_engine: is given the engine before it runs.
-
-    Attributes:
         pace: what blocks are seen to take, and plainly would.
     """
 
@@ -90,7 +84,6 @@ class VideoRun:
 
     @property
     def device(self) -> torch.device:
-        """Where the latents are."""
         return self.target.clips.model.patch_embedding.weight.device
 
     @property

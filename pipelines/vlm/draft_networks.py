@@ -34,15 +34,9 @@ PADDING = 512
 class Drafting:
     """A draft model or a draft head beside a target, or neither.
 
-    Args:
-        target: the model that is to be sped up.
-        config: complete.
-        drafter: a smaller model of the same vocabulary; one of the two may have some rows more, as
-            padding.
-        head: made for the target.
+    Vocabularies of target and draft model may differ by rows of padding.
 
     Attributes:
-        drafter: the draft model, if there is one.
         scratch: tokens that a call may add beyond the output.
 
     Raises:
@@ -156,12 +150,7 @@ class Drafting:
     def own(
         self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """What the draft model reads in place of what transformers prepares for the target.
-
-        Args:
-            given: what the target was given.
-            drafter_inputs: what the drafter was given of its own.
-        """
+        """What the draft model reads: of its own, or what transformers prepares for the target."""
         if drafter_inputs is not None and self.drafter is None:
             raise InputError("there are drafter_inputs, and no draft model")
         sees = self.drafter is not None and self.drafter.sees
@@ -174,7 +163,6 @@ class Drafting:
         given: Mapping[str, Any],
         own: Mapping[str, Any] | None,
     ) -> EncodedPrompt:
-        """What one of the models is to continue, its pictures shortened if that is asked."""
         shortener = self._shorteners.get(decoder)
         if shortener is None:
             return request.prompt(decoder, own)
@@ -193,7 +181,6 @@ class Drafting:
         """What drafts in one generation; None: no network of its own.
 
         Args:
-            request: what is asked for.
             target, prompt: the target, before it starts, and what it continues.
             given, own: see `own`.
             stats: are told what the draft model sees.

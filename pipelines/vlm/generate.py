@@ -111,13 +111,10 @@ def disable_speculation(model: PreTrainedModel) -> None:
 
 
 class SpeculativeGeneration:
-    """Takes the place of a model's `generate`.
+    """Takes the place of a model's `generate`; its arguments are those of `enable_speculation`.
 
     transformers prepares everything and calls `_decode` for its own loop over tokens (what it calls
     a custom `generate`), so that arguments mean what they always do.
-
-    Args:
-        model, config, drafter, head: see `enable_speculation`.
 
     Attributes:
         seeds: of the rows of a sampled call; None: drawn from torch's own generator.

@@ -27,13 +27,7 @@ _OF_THE_LOOP = ("use_cache", "logits_to_keep", *CACHE_NAMES)  # say how, not wha
 class Request:
     """A prompt that `generate` has prepared, for any network that is to continue it.
 
-    Args:
-        ids: `[B, T]`; T is 0 for a prompt of embeddings.
-        processors: logits processors in `generate`'s order.
-        stops: when rows end.
-        config: `generate`'s own, complete.
-        inputs: for the model's forward pass.
-        device: of the network.
+    `ids [B, T]` are empty for a prompt of embeddings; `processors` come in `generate`'s order.
 
     Attributes:
         law: by which the output is drawn.
@@ -90,7 +84,6 @@ class Request:
         """The prompt as a network reads it; under guidance with the unconditional rows behind.
 
         Args:
-            decoder: the network.
             own: what it reads in place of the inputs that were prepared for the target, as a
                 processor gives them: `input_ids`, `attention_mask`, `pixel_values`, …
             shorten: makes the prompt's pictures shorter.
@@ -134,10 +127,7 @@ class Request:
     ) -> GuidedDecoder:
         """The network under guidance and warpers, with a cache of its own.
 
-        Args:
-            decoder, prompt: the network, and what it continues.
-            scratch: tokens that a call may add beyond the output.
-            ranked: whether its laws are the ranked ones.
+        A call may add `scratch` tokens beyond the output; its laws may be the ranked ones.
         """
         decoder.place(prompt)
         law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
@@ -150,18 +140,14 @@ class Request:
 
 
 class TokenStream:
-    """Gives a streamer of transformers the output, a column as soon as every row has it.
-
-    Args:
-        streamer: has `put` and `end`; it has been given the prompt.
-        pad: what a row has behind its end.
+    """Gives a streamer of transformers, which has been given the prompt, the output: a column as
+    soon as every row has it, `pad` behind a row's end.
     """
 
     def __init__(self, streamer: Any, pad: int) -> None:
         self.streamer, self.pad, self._told = streamer, pad, 0
 
     def tell(self, context: Context) -> None:
-        """After a round."""
         going = [b for b, over in zip(context.base, context.finished, strict=True) if not over]
         ready = min(going) if going else max(context.base)
         for column in range(self._told, ready):
