@@ -65,7 +65,10 @@ def check_arguments(
     free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name, value in given.items():
         if not free and name not in signature.parameters:
-            raise _unknown(name, owner, signature)
+            instead = getattr(owner, "instead", {}).get(name)
+            if instead is not None:
+                raise InputError(f"{type(owner).__name__} takes no {name}: {instead}")
+            check_name("argument", name, (n for n in signature.parameters if n != "self"))
         if name in hints:
             check_value(name, value, hints[name])
 
@@ -84,25 +87,13 @@ def is_chat(value: Any) -> bool:
 
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of the parameters that have one of their own."""
+    """The annotations of the parameters."""
     named = {
         name
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
     return {name: hint for name, hint in get_type_hints(function).items() if name in named}
-
-
-def _unknown(name: str, owner: Any, signature: inspect.Signature) -> InputError:
-    """That a call has no such argument."""
-    instead = getattr(owner, "instead", {}).get(name)
-    if instead is not None:
-        return InputError(f"{type(owner).__name__} takes no {name}: {instead}")
-    try:
-        check_name("argument", name, (n for n in signature.parameters if n != "self"))
-    except InputError as error:
-        return error
-    raise AssertionError(name)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -152,7 +143,6 @@ def _words(hint: Any, several: bool = False) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value in a few words of one line."""
     if is_chat(value):
         return "chat messages, which a vision-language pipeline takes"
     if value is None or isinstance(value, str | int | float):

@@ -52,14 +52,18 @@ class SpeculativePipeline(DiffusionPipeline):
         "prompt_embeds": "the text is encoded here; give prompt",
         "negative_prompt_embeds": "the text is encoded here; give negative_prompt",
         "latents": "what is drawn starts from seeds; give generator",
+        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
+        "leave it out",
     }
     speculation: SpecConfig = PLAIN
     on_engine: Callable[[Engine], None] | None = None
     interrupt: bool = False
 
-    def __init__(self, **components: Any) -> None:
+    def __init__(self, declared: Mapping[str, Any]) -> None:
+        """`declared` are the `locals()` of a subclass, whose parameters are its components."""
         super().__init__()
-        self.register_modules(**components)
+        names = inspect.signature(type(self).__init__).parameters
+        self.register_modules(**{name: declared[name] for name in names if name != "self"})
         self._notices = Notices()
         self._built: dict[int, tuple[object, Any]] = {}
 

@@ -33,7 +33,8 @@ def components_in(folder: Path, modality: Modality) -> set[str]:
 def runnable_in(folder: Path, modality: Modality) -> list[str]:
     """The methods of a modality whose components a folder holds."""
     there = components_in(folder, modality)
-    return [name for name in serving(modality) if _needs(name, modality) <= there]
+    resolved = {name: SpecConfig(name).resolve(modality) for name in serving(modality)}
+    return [name for name, config in resolved.items() if there.issuperset(config.needs)]
 
 
 def first_method(folder: Path, modality: Modality) -> str:
@@ -47,10 +48,6 @@ def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
     Of none the first of all: whoever runs it is told what it lacks.
     """
     return next(filter(able, PIPELINES[modality].first), PIPELINES[modality].first[0])
-
-
-def _needs(method: str, modality: Modality) -> set[str]:
-    return set(SpecConfig(method).resolve(modality).needs)
 
 
 def embedded_name(modality: Modality) -> str:

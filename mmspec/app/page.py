@@ -176,11 +176,7 @@ class Page:
         return safely(make) if path or self.example else ""
 
     def _method(self, tab: Tab, model: Any, path: Any) -> dict[str, Any]:
-        """Fields of how to speculate, by name.
-
-        The methods are those that the model can run: what is chosen in field `model`, or typed into
-        field `path`.
-        """
+        """Fields of how to speculate, by name: of the chosen model, or that of field `path`."""
         modality = tab.modality
         offered, first = self._offered(tab, self.cache.names(modality)[0])
         method = gr.Dropdown(offered, value=first, label="Method")

@@ -130,7 +130,6 @@ def frontier_page(report: Report) -> str:
 
 
 def _part(call: str, part: Report) -> str:
-    """Of one way to call."""
     figures = ""
     for text, draw in (("by seconds", frontier), ("by calls of the target", calls_frontier)):
         svg = draw(shown(part), standalone)

@@ -95,7 +95,6 @@ class VideoView(GenerationView):
 
 
 def _told(block: VideoBlock) -> str:
-    """Who made a block and why, in words."""
     small = block.made_by == "drafter"
     told = f"block {block.number + 1}, {'drafted' if small else 'by the target'}"
     if not block.rewards:

@@ -10,16 +10,24 @@ from ..errors import InputError
 from ..files import to_json
 from ..methods import PIPELINES, SpecConfig, serving
 from ..progress import say
-from .options import add_background, add_model, add_runs, add_top_p, check_range, open_pipeline
-from .settings import add_settings, configured
+from .options import (
+    add_background,
+    add_command,
+    add_model,
+    add_runs,
+    add_settings,
+    add_top_p,
+    check_range,
+    configured,
+    open_pipeline,
+)
 
 _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background")
 
 
-def add_command(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """The parser of `mmspec ask`."""
-    ask = commands.add_parser("ask", help="ask a question about pictures")
-    ask.set_defaults(run=_ask)
+    ask = add_command(commands, "ask", _ask, "ask a question about pictures")
     ask.add_argument("image", nargs="+", help="a picture's file, or several")
     ask.add_argument("question", help="what to answer")
     add_model(ask)
@@ -61,7 +69,6 @@ def _ask(args: argparse.Namespace) -> int:
 
 
 def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
-    """Answers, and what they took; with --compare beside plain decoding."""
     from ..eval.showcase import ask, print_table
 
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
@@ -81,7 +88,6 @@ def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
 
 
 def _streamed(args: argparse.Namespace, config: SpecConfig) -> int:
-    """One answer, word by word as its tokens are accepted."""
     _refuse(args, "--stream prints one answer as it comes", "json", "compare", "num_answers")
     import torch
     from transformers import TextStreamer
@@ -154,7 +160,6 @@ def _sampling(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _refuse(args: argparse.Namespace, why: str, *options: str) -> None:
-    """Raise an `InputError` if one of the options was given."""
     for name in options:
         given = args.num_answers > 1 if name == "num_answers" else getattr(args, name)
         if given:

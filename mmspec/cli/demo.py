@@ -12,23 +12,16 @@ from ..devices import check_device
 from ..errors import InputError
 from ..methods import MODALITIES, Modality
 from ..registry import check_name
-from .options import check_range, pair
+from .options import add_command, add_pairs, check_range
 
 
-def add_command(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """The parser of `mmspec demo`."""
-    demo = commands.add_parser("demo", help="try every modality in a browser")
-    demo.set_defaults(run=_demo)
+    demo = add_command(commands, "demo", _demo, "try every modality in a browser")
     demo.add_argument("--host", default="127.0.0.1", help="address to serve at (default: local)")
     demo.add_argument("--port", type=int, default=7860, help="port to serve at")
-    demo.add_argument(
-        "--model",
-        action="append",
-        type=pair("MODALITY=FOLDER"),
-        default=[],
-        metavar="MODALITY=FOLDER",
-        help=f"a checkpoint to offer, of {', '.join(MODALITIES)}; may be given again",
-    )
+    text = f"a checkpoint to offer, of {', '.join(MODALITIES)}; may be given again"
+    add_pairs(demo, "--model", "MODALITY=FOLDER", text)
     demo.add_argument(
         "--models-root",
         type=Path,
@@ -65,7 +58,6 @@ def _end(number: int, frame: object) -> NoReturn:
 
 
 def _models(given: list[tuple[Any, str]]) -> dict[Modality, list[Path]]:
-    """Folders by modality."""
     models: dict[Modality, list[Path]] = {modality: [] for modality in MODALITIES}
     for modality, folder in given:
         check_name("modality", modality, MODALITIES)

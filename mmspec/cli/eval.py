@@ -16,14 +16,16 @@ from ..progress import bar, say
 from ..registry import check_name
 from .options import (
     add_background,
+    add_command,
     add_model,
+    add_pairs,
     check_range,
     folder,
     names,
-    pair,
     prepare,
     print_names,
     seed,
+    widths,
 )
 from .tables import add_tables
 
@@ -37,12 +39,12 @@ def add_commands(commands: Any) -> None:
     actions = evaluate.add_subparsers(required=True, metavar="ACTION")
     _add_run(actions)
 
-    report = actions.add_parser("report", help="draw report.md and report.html of a run again")
-    report.set_defaults(run=_report)
+    text = "draw report.md and report.html of a run again"
+    report = add_command(actions, "report", _report, text)
     report.add_argument("folder", type=Path, help="of the run")
 
-    compare = actions.add_parser("compare", help="two runs against each other, with significance")
-    compare.set_defaults(run=_compare)
+    text = "two runs against each other, with significance"
+    compare = add_command(actions, "compare", _compare, text)
     compare.add_argument("a", type=Path, help="folder of a run")
     compare.add_argument("b", type=Path, help="folder of the other run")
     compare.add_argument("--methods", help="x of A against y of B: x:y,z (default: all of both)")
@@ -50,18 +52,16 @@ def add_commands(commands: Any) -> None:
 
     add_tables(actions)
 
-    listing = actions.add_parser("ls", help="list the suites")
-    listing.set_defaults(run=_ls)
+    listing = add_command(actions, "ls", _ls, "list the suites")
     listing.add_argument("--json", action="store_true", help="print JSON, not a table")
 
-    validate = actions.add_parser("validate", help="check suites, of the package or your own")
-    validate.set_defaults(run=_validate)
+    text = "check suites, of the package or your own"
+    validate = add_command(actions, "validate", _validate, text)
     validate.add_argument("suite", nargs="*", help="names or YAML files (default: all)")
 
 
 def _add_run(actions: Any) -> None:
-    run = actions.add_parser("run", help="run a suite and write a report")
-    run.set_defaults(run=_run)
+    run = add_command(actions, "run", _run, "run a suite and write a report")
     run.add_argument("--suite", required=True, help="a name, see `mmspec eval ls`, or a YAML file")
     run.add_argument("--pipeline", help="image, vlm, continuous or video (default: the suite's)")
     add_model(run)
@@ -80,7 +80,9 @@ def _add_run(actions: Any) -> None:
     run.add_argument(
         "--max-samples", type=int, help="samples up to which an undecided comparison may go on"
     )
-    run.add_argument("--batch-sizes", type=names, help="speed of batches too: 1,2,4,8")
+    run.add_argument(
+        "--batch-sizes", type=widths, default=(1,), help="speed of batches too: 1,2,4,8"
+    )
     run.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
     run.add_argument("--seed", type=seed, default=0, help="of the first sample")
     run.add_argument("--executor", default="local", help="local or ray")
@@ -104,22 +106,9 @@ def _add_run(actions: Any) -> None:
     given.add_argument("--partial", action="store_true", help="score the answered questions only")
     given.add_argument("--videos", type=Path, help="folder of videos and prompts")
     given.add_argument("--metrics", type=names, help="some of the suite's metrics: a,b")
-    given.add_argument(
-        "--weights",
-        action="append",
-        type=pair("NAME=PATH"),
-        default=[],
-        metavar="NAME=PATH",
-        help="weights of a judge or reward",
-    )
-    given.add_argument(
-        "--expert",
-        action="append",
-        type=pair("NAME=FOLDER"),
-        default=[],
-        metavar="NAME=FOLDER",
-        help="of Speculative Verdict (default: those in the model's folder)",
-    )
+    add_pairs(given, "--weights", "NAME=PATH", "weights of a judge or reward")
+    text = "of Speculative Verdict (default: those in the model's folder)"
+    add_pairs(given, "--expert", "NAME=FOLDER", text)
     run.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
     run.add_argument("--json", action="store_true", help="print the report, not a table")
 
@@ -131,6 +120,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.pipeline is not None:
         check_name("pipeline", args.pipeline, PIPELINES)
     check_range(args, 1, None, "limit", "max_samples", "workers")
+    if not all(1 <= size <= 1024 for size in args.batch_sizes):
+        told = ",".join(map(str, args.batch_sizes))
+        raise InputError(f"--batch-sizes must be from 1 to 1024, not {told}")
     suite = load_suite(args.suite)
     if suite.source == "prompts" and args.pipeline not in (None, suite.pipeline):
         raise InputError(f"suite {suite.name} is for --pipeline {suite.pipeline}")
@@ -143,7 +135,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
-    """Draw, measure and judge."""
     import torch
 
     from ..eval.modalities.base import modality
@@ -188,7 +179,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         files=files,
         threads=torch.get_num_threads(),
     )
-    todo = plan(job, args.limit, args.max_samples, _batch_sizes(args.batch_sizes))
+    todo = plan(job, args.limit, args.max_samples, tuple(dict.fromkeys([1, *args.batch_sizes])))
     # the delay: bad input is one line on stderr, without a bar above it
     with bar(suite.name, "sample", delay=1) as shown:
 
@@ -221,7 +212,6 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
 
 
 def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
-    """Score files of the user's."""
     from dataclasses import fields
 
     from ..eval.measure.score_files import Given, score_given
@@ -247,15 +237,6 @@ def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
             print(f"note: {name}: {note}")
     print(f"{record['n']} samples; scores.json and samples.jsonl are in {out}/")
     return 0
-
-
-def _batch_sizes(texts: tuple[str, ...] | None) -> tuple[int, ...]:
-    if texts is None:
-        return (1,)
-    sizes = [int(text) if text.isascii() and text.isdigit() else 0 for text in texts]
-    if not all(1 <= size <= 1024 for size in sizes):
-        raise InputError(f"--batch-sizes must be numbers such as 1,2,4,8, not {','.join(texts)}")
-    return tuple(dict.fromkeys([1, *sizes]))
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from ..methods import MODALITIES, SpecConfig, parts, presets
 from ..methods.config import all_options
 from ..methods.options import options_of, text_of
 from ..methods.resolved import KINDS, readers
-from .options import print_names
+from .options import add_command, print_names
 
 _LEGEND = """\
 Under each kind of model: what a method promises there of draws at temperature 1; empty: it is not
@@ -20,10 +20,9 @@ all settings."""
 _Listed = tuple[Any, tuple[str, ...], list[tuple[str, ...]]]  # as JSON; columns and rows
 
 
-def add_command(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """The parser of `mmspec ls`."""
-    listing = commands.add_parser("ls", help="list methods, their parts and options, or models")
-    listing.set_defaults(run=_ls)
+    listing = add_command(commands, "ls", _ls, "list methods, their parts and options, or models")
     listing.add_argument(
         "what", choices=("models", "methods", "parts", "options"), help="what to list"
     )

@@ -21,18 +21,20 @@ from . import eval as cli_eval
 from . import ls as cli_ls
 from . import video as cli_video
 from .options import (
+    add_command,
     add_model,
+    add_pairs,
     add_runs,
+    add_settings,
     add_top_p,
     check_range,
+    configured,
     draws,
     folder,
     open_pipeline,
-    pair,
     seed,
     widths,
 )
-from .settings import add_settings, configured
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
 _PAIRS = 4  # pictures by each method, with --compare
@@ -115,8 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mmspec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    generate = commands.add_parser("generate", help="draw a picture from a prompt")
-    generate.set_defaults(run=_generate)
+    generate = add_command(commands, "generate", _generate, "draw a picture from a prompt")
     generate.add_argument(
         "prompt",
         help="what to draw, such as 'a photo of a purple triangle'; for a model that is told "
@@ -137,20 +138,45 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_runs(generate, "draw", "image", paired=_PAIRS)
     generate.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
-    _add_sampling(generate)
+    generate.add_argument(
+        "--guidance", type=float, help="guidance scale (default: the model's own)"
+    )
+    generate.add_argument("--temperature", type=float, default=1.0, help="0: greedy")
+    generate.add_argument(
+        "--top-k", type=int, help="draw from so many tokens; 0: all (default: the model's own)"
+    )
+    add_top_p(generate)
     add_settings(generate, *DRAWN)
-    _add_vectors(generate.add_argument_group("of --pipeline continuous"))
+    group = generate.add_argument_group("of --pipeline continuous")
+    group.add_argument(
+        "--iterations", type=int, metavar="N", help="calls of the backbone (default: one a token)"
+    )
+    group.add_argument(
+        "--diffusion-steps",
+        type=widths,
+        metavar="N",
+        help="steps a token, or of the first and the last iteration: 50,5 (default: 100)",
+    )
+    group.add_argument(
+        "--guidance-schedule",
+        help="linear: growing as tokens get known, or constant (default: linear)",
+    )
+    group.add_argument(
+        "--least-variance",
+        action="store_true",
+        help="steps add the least noise, not what the head says",
+    )
     generate.add_argument(
         "-o", "--out", type=Path, default=Path("out"), help="folder that is written"
     )
 
-    cli_ask.add_command(commands)
-    cli_video.add_command(commands)
+    cli_ask.add_parser(commands)
+    cli_video.add_parser(commands)
     cli_eval.add_commands(commands)
-    cli_demo.add_command(commands)
+    cli_demo.add_parser(commands)
 
-    train = commands.add_parser("train", help="train a drafter, a draft head or an embedded model")
-    train.set_defaults(run=_train)
+    text = "train a drafter, a draft head or an embedded model"
+    train = add_command(commands, "train", _train, text)
     train.add_argument(
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
@@ -171,49 +197,12 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--data", type=Path, help='questions for vlm-head: lines {"image": path, "question": text}'
     )
-    train.add_argument(
-        "--set",
-        action="append",
-        type=pair("NAME=VALUE"),
-        default=[],
-        metavar="NAME=VALUE",
-        help="of vlm-head's head; repeatable",
-    )
+    add_pairs(train, "--set", "NAME=VALUE", "of vlm-head's head; repeatable")
     train.add_argument("--device", default="cpu", help="cpu or cuda")
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 
-    cli_ls.add_command(commands)
+    cli_ls.add_parser(commands)
     return parser
-
-
-def _add_vectors(group: Any) -> None:
-    group.add_argument(
-        "--iterations", type=int, metavar="N", help="calls of the backbone (default: one a token)"
-    )
-    group.add_argument(
-        "--diffusion-steps",
-        type=widths,
-        metavar="N",
-        help="steps a token, or of the first and the last iteration: 50,5 (default: 100)",
-    )
-    group.add_argument(
-        "--guidance-schedule",
-        help="linear: growing as tokens get known, or constant (default: linear)",
-    )
-    group.add_argument(
-        "--least-variance",
-        action="store_true",
-        help="steps add the least noise, not what the head says",
-    )
-
-
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy")
-    parser.add_argument(
-        "--top-k", type=int, help="draw from so many tokens; 0: all (default: the model's own)"
-    )
-    add_top_p(parser)
 
 
 @gathered()

@@ -11,9 +11,21 @@ from typing import Any
 from ..devices import check_device
 from ..errors import InputError
 from ..files import read_object, to_json
-from ..methods import PIPELINES, Modality
+from ..methods import PIPELINES, Modality, SpecConfig, parse_method
+from ..methods.config import PARTS, options_of_modality
 from ..progress import say
 from ..registry import resolve
+
+_WHO = {
+    "drafter": "who drafts",
+    "rule": "who judges drafts: the acceptance rule",
+    "length": "how far is drafted: the draft-length policy",
+    "head": "the draft head in place of a draft model",
+    "draft_compressor": "what shortens the pictures that a draft model is shown",
+    "target_compressor": "what shortens the pictures that the target is shown",
+}
+_SEEING = ("head", "draft_compressor", "target_compressor")  # of models that see
+_PREFIX = "setting_"
 
 
 def seed(text: str) -> int:
@@ -36,16 +48,23 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def pair(form: str) -> Callable[[str], tuple[str, str]]:
-    """Reads an option's value of a form such as NAME=PATH."""
+def add_command(commands: Any, name: str, run: Callable[..., int], text: str) -> Any:
+    """The parser of a command that `run` runs; `text` is its help."""
+    made = commands.add_parser(name, help=text)
+    made.set_defaults(run=run)
+    return made
 
-    def parse(text: str) -> tuple[str, str]:
-        name, _, value = text.partition("=")
+
+def add_pairs(parser: Any, flag: str, form: str, text: str) -> None:
+    """An option that may be repeated, each time with a pair of a form such as NAME=PATH."""
+
+    def pair(given: str) -> tuple[str, str]:
+        name, _, value = given.partition("=")
         if not name or not value:
-            raise argparse.ArgumentTypeError(f"must be {form}, not {text!r}")
+            raise argparse.ArgumentTypeError(f"must be {form}, not {given!r}")
         return name, value
 
-    return parse
+    parser.add_argument(flag, action="append", type=pair, default=[], metavar=form, help=text)
 
 
 def check_range(args: argparse.Namespace, low: int, high: int | None, *options: str) -> None:
@@ -157,3 +176,35 @@ def folder(path: Path) -> Path:
     except OSError as error:
         raise InputError(f"can't write to {path}: {error.strerror}") from error
     return path
+
+
+def add_settings(parser: argparse.ArgumentParser, *modalities: Modality) -> None:
+    """Add an option for every part and every option of the modalities' methods."""
+    group = parser.add_argument_group("settings of the method (default: its own)")
+    for name in PARTS:
+        if name not in _SEEING or "vlm" in modalities:
+            group.add_argument(_flag(name), dest=_PREFIX + name, metavar="NAME", help=_WHO[name])
+    declared = {n: o for kind in modalities for n, o in options_of_modality(kind).items()}
+    for name, option in declared.items():
+        between = ", ".join(option.choices) or option.range
+        text = f"{option.help} ({between})" if between else option.help
+        group.add_argument(_flag(name), dest=_PREFIX + name, metavar=option.letter, help=text)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def configured(args: argparse.Namespace) -> tuple[str, SpecConfig]:
+    """The row's name and configuration of `--method`, with what is set by options of its own.
+
+    Raises:
+        InputError: the method is unknown, or a setting is wrong or not read.
+    """
+    given = {k.removeprefix(_PREFIX): v for k, v in vars(args).items() if k.startswith(_PREFIX)}
+    settings = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if not settings:
+        return parse_method(args.method)
+    name, bracket, rest = args.method.partition("[")
+    settings = [rest.removesuffix("]"), *settings] if bracket else settings
+    return parse_method(f"{name}[{','.join(settings)}]")

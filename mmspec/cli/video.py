@@ -12,14 +12,21 @@ from ..files import to_json
 from ..methods import SpecConfig, serving
 from ..methods.parts.blocks import RewardOptions
 from ..models.truncation import gathered
-from .options import add_model, add_runs, check_range, folder, open_pipeline
-from .settings import add_settings, configured
+from .options import (
+    add_command,
+    add_model,
+    add_runs,
+    add_settings,
+    check_range,
+    configured,
+    folder,
+    open_pipeline,
+)
 
 
-def add_command(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """The parser of `mmspec video`."""
-    video = commands.add_parser("video", help="make a video from a prompt")
-    video.set_defaults(run=_video)
+    video = add_command(commands, "video", _video, "make a video from a prompt")
     video.add_argument("prompt", help="what to show, such as 'a red circle moves down'")
     add_model(video)
     video.add_argument(

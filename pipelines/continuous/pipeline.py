@@ -29,7 +29,7 @@ from ..base import (
     owned,
     row_seeds,
 )
-from ..costs import StepCosts
+from ..costs import Costs
 from ..output import ContinuousOutput
 from ..prompts import Labels, check_between, check_tensor_inputs, negatives, told
 from .speculation import ContinuousSpeculation, check_plan
@@ -76,14 +76,8 @@ class ContinuousImagePipeline(SpeculativePipeline):
         tokenizer: PreTrainedTokenizerFast | None = None,
         drafter: MarTransformer | None = None,
     ) -> None:
-        super().__init__(
-            transformer=transformer,
-            vae=vae,
-            text_encoder=text_encoder,
-            tokenizer=tokenizer,
-            drafter=drafter,
-        )
-        self._costs = StepCosts()
+        super().__init__(locals())
+        self._costs = Costs()
         if transformer.config.token_dim != vae.config.latent_channels:
             raise InputError(
                 f"the autoencoder's latents have {vae.config.latent_channels} channels, the "
@@ -286,7 +280,6 @@ class ContinuousImagePipeline(SpeculativePipeline):
         return features
 
     def _embedded(self, shown: Any) -> Tensor:
-        """Text features of captions, or classes as a tensor."""
         if not self.captioned:
             return torch.tensor(shown, device=self.device)
         length = self.transformer.prefix_length

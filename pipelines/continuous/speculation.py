@@ -96,16 +96,13 @@ class ContinuousSpeculation:
     def _plainly(self, prediction: HeadPrediction) -> Tensor:
         """All steps one after the other, without the loop, which would draft and judge nothing."""
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
-        self.drafted = torch.full((tokens,), float(self.config.drafter_only))
-        if self.config.drafter_only:
-            observe, phase = self.stats.observe_drafter_only, "draft"
-        else:
-            observe, phase = self.stats.observe_plain, "target"
-        with self.stats.phase(phase):
+        small = self.config.drafter_only
+        self.drafted = torch.full((tokens,), float(small))
+        with self.stats.phase("draft" if small else "target"):
             drawn = plainly(prediction)
             # waits for the device, so that the phase has all its seconds
             wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
-        observe(tokens, steps, self.groups)
+        self.stats.observe_plain(tokens, steps, self.groups, small)
         if wrong:
             picture, number = divmod(wrong[0], prediction.positions.shape[1])
             raise TargetError(

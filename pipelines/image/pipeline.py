@@ -11,15 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
-from ...draft.jacobi.coupled import CoupledJacobiDrafter
-from ...engine.accept.token import TokenRule
-from ...engine.coins import ProductionCoins
 from ...engine.draft import Interrupted
-from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
-from ...engine.protocols import Engine
 from ...errors import InputError
-from ...methods import ResolvedConfig
+from ...methods import ResolvedConfig, SpecConfig
 from ...methods.parts.pictures import MultiscaleOptions
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
@@ -38,7 +33,6 @@ from ...models.llamagen.upsampler import (
 from ...models.llamagen.vq import VQModel
 from ...models.loading import load_component
 from ...models.placement import Placement
-from ...models.target import TokenTarget
 from ...models.token_grid import TokenGrid
 from ..base import SpeculativePipeline, check_captioned, check_same
 from ..device_map import placement
@@ -48,7 +42,7 @@ from .token_pipeline import Drawing, TokenImagePipeline
 from .transformers_pipeline import TransformersImagePipeline
 
 _SAME = ("vocab_size", "model_type", "cls_token_num", "caption_dim", "num_classes")
-_WINDOW = 16  # of the sibling, which is sped up itself
+_SMALL = SpecConfig("scd", window=16)  # of the sibling, which is sped up itself
 _OTHER = 2**61
 
 
@@ -81,17 +75,7 @@ class ImagePipeline(TokenImagePipeline):
         eagle: EagleHead | None = None,
         spatial: SpatialHeads | None = None,
     ) -> None:
-        super().__init__(
-            transformer=transformer,
-            vq_model=vq_model,
-            text_encoder=text_encoder,
-            tokenizer=tokenizer,
-            drafter=drafter,
-            sibling=sibling,
-            upsampler=upsampler,
-            eagle=eagle,
-            spatial=spatial,
-        )
+        super().__init__(locals())
         check_same("drafter", drafter, transformer, _SAME)
         check_same("sibling", sibling, transformer, _SAME)
         if self.captioned:
@@ -140,17 +124,14 @@ class ImagePipeline(TokenImagePipeline):
         known = " or ".join(f"{n.grid * factor}×{n.grid * factor}" for n in networks)
         raise InputError(f"this model draws {known} px, not {height}×{width}")
 
-    def head(self, name: str, target: LlamaGenDecoder) -> EagleDecoder | SpatialDecoder:
+    def head(self, name: str, target: LlamaGenDecoder) -> Any:
         if target.model is not self.transformer:
             raise InputError(
                 f"component {name!r} reads the hidden states of {self.default_size} px"
             )
         network = self.components[name]
         kind = EagleDecoder if name == "eagle" else SpatialDecoder
-        made: EagleDecoder | SpatialDecoder = self.built(
-            network, target, lambda: kind(network, target)
-        )
-        return made
+        return self.built(network, target, lambda: kind(network, target))
 
     def scaled_up(
         self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
@@ -175,22 +156,9 @@ class ImagePipeline(TokenImagePipeline):
         asked = replace(drawing, condition=told, scale=scale, warp=warp, grid=small, seeds=seeds)
 
         def picture() -> Tensor:
-            engine = Engine(
-                TokenTarget(self._guided(self.sibling, asked, _WINDOW + 1), small.stride),
-                CoupledJacobiDrafter(family.vocab_size),
-                TokenRule(),
-                ConstantLength(_WINDOW),
-                ProductionCoins(seeds, self.device),
-            )
-            drawn = ImageStats()
-            context = run(
-                engine,
-                len(seeds),
-                small.length,
-                drawn,
-                lambda _: self.interrupt,
-                self.device,
-            )
+            drawn, over = ImageStats(), lambda _: self.interrupt
+            engine = self._engine(self.sibling, asked, _SMALL.resolve("image"), drawn)
+            context = run(engine, len(seeds), small.length, drawn, over, self.device)
             stats.sibling_calls = drawn.calls
             if self.interrupt:
                 raise Interrupted

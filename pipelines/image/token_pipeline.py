@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -74,12 +74,10 @@ class TokenImagePipeline(SpeculativePipeline):
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "a picture of tokens takes as many calls as its method needs; leave "
         "it out",
-        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
-        "leave it out",
     }
 
-    def __init__(self, **components: Any) -> None:
-        super().__init__(**components)
+    def __init__(self, declared: Mapping[str, Any]) -> None:
+        super().__init__(declared)
         self._costs = Costs()
         self._near = Neighbours()
 
@@ -232,7 +230,6 @@ class TokenImagePipeline(SpeculativePipeline):
     def _engine(
         self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Engine:
-        """Target, drafter, rule, length and coins of one generation."""
         grid, warp = drawing.grid, drawing.warp
         size = config.draft_size(grid.stride)
 

@@ -36,7 +36,7 @@ class TransformersImagePipeline(TokenImagePipeline):
     homes: ClassVar[dict[str, str]] = {"model": ".", "processor": "."}
 
     def __init__(self, model: Any, processor: Any, drafter: Any = None) -> None:
-        super().__init__(model=model, processor=processor, drafter=drafter)
+        super().__init__(locals())
         target = self.image_model(model)
         if drafter is not None and self.image_model(drafter).vocab_size != target.vocab_size:
             raise InputError("the drafter has not the target's codes; use a model of its family")

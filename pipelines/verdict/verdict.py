@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol
 
 from ...engine.laws import Contract
@@ -95,11 +95,7 @@ class VerdictOutput:
     def total(self) -> Cost:
         """What experts and verdict took together."""
         costs = [self.cost, *(opinion.cost for opinion in self.opinions)]
-        return Cost(
-            sum(cost.calls for cost in costs),
-            sum(cost.tokens for cost in costs),
-            sum(cost.seconds for cost in costs),
-        )
+        return Cost(*map(sum, zip(*map(astuple, costs), strict=True)))
 
 
 class VerdictError(RuntimeError):

@@ -1,22 +1,24 @@
-"""The components of a video pipeline: whether they fit, released ones, and what they are told."""
+"""The components of a video pipeline: whether they fit, what they are told, how they sample."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from diffusers import AutoencoderKLWan
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
+from transformers import T5EncoderModel, UMT5EncoderModel
 
 from ...errors import InputError
 from ...files import read_object
-from ...models.loading import load_component
+from ...methods import ResolvedConfig
+from ...methods.parts.blocks import StepsOptions
 from ...models.text_encoder import encode_prompt
+from ...models.wan.clips import MOST_STEPS
 from ...models.wan.frame_router import FrameRouter
-from ...models.wan.published import load_wan
+from ...models.wan.sampler import FewStepSampler
 from ...models.wan.transformer import WanTransformer
 from ..base import check_same
 
@@ -54,29 +56,7 @@ def check_parts(
         )
 
 
-def released_parts(
-    transformer: str | Path,
-    parts: str | Path,
-    drafter: str | Path | None,
-    dtype: torch.dtype,
-    **options: Any,
-) -> dict[str, Any]:
-    """All components by name; arguments and errors as of `VideoPipeline.from_wan`."""
-    for model in (transformer, drafter):
-        if model is not None:
-            _check_causal(Path(model))
-    home = Path(parts)
-    classes = {
-        "vae": AutoencoderKLWan,
-        "text_encoder": text_encoder_class(home / "text_encoder"),
-        "tokenizer": PreTrainedTokenizerFast,
-    }
-    found = {name: load_component(kind, home / name, dtype) for name, kind in classes.items()}
-    small = None if drafter is None else load_wan(drafter, dtype, **options)
-    return {"transformer": load_wan(transformer, dtype, **options), **found, "drafter": small}
-
-
-def _check_causal(model: Path) -> None:
+def check_causal(model: Path) -> None:
     """Raise an `InputError` for a folder of Wan's own model; a file does not tell."""
     config = model / "config.json"
     kind = read_object(config).get("_class_name") if config.exists() else None
@@ -99,3 +79,48 @@ def told(
         )
         for texts in (zip(prompts) if untold is None else zip(prompts, untold, strict=True))
     ]
+
+
+def target_sampler(
+    transformer: WanTransformer,
+    num_inference_steps: int | None,
+    timesteps: Sequence[float] | None,
+    shift: float | None,
+    guidance_scale: float | None,
+) -> FewStepSampler:
+    """From noise to the target's blocks; the further arguments are those of a call."""
+    made_for, usual = transformer.config, FewStepSampler.usual(transformer)
+    shift = usual.shift if shift is None else shift
+    guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
+    most = len(timesteps or ()) or num_inference_steps or 0
+    if most > MOST_STEPS:
+        raise InputError(f"a block is made in at most {MOST_STEPS} steps, not {most}")
+    if timesteps:
+        return FewStepSampler(tuple(timesteps), shift, guidance_scale, usual.renoise)
+    count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
+    return FewStepSampler.even(count, shift, guidance_scale, usual.renoise)
+
+
+def drafter_sampler(
+    drafter: WanTransformer, sampler: FewStepSampler, config: ResolvedConfig
+) -> FewStepSampler:
+    """From noise to the drafter's blocks: under the guidance and in as many steps as it was
+    made for, or as `draft_steps` says, and in no more than the target's.
+
+    Raises:
+        InputError: `draft_steps` are more.
+    """
+    asked = config.of(StepsOptions).draft_steps
+    if (asked or 0) > len(sampler.steps):
+        raise InputError(f"draft_steps {asked} is more than the target's {len(sampler.steps)}")
+    made_for, steps = drafter.config, sampler.steps
+    count = asked or made_for.sample_steps
+    if count < len(steps):
+        steps = FewStepSampler.even(count, sampler.shift).steps
+    guidance = made_for.sample_guidance
+    return replace(
+        sampler,
+        steps=steps,
+        guidance_scale=sampler.guidance_scale if guidance is None else guidance,
+        renoise=made_for.sample_renoise,
+    )

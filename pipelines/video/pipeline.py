@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +14,11 @@ from ...devices import wait
 from ...engine.draft import Context, Interrupted
 from ...errors import InputError
 from ...methods import Modality, ResolvedConfig, SpecConfig
-from ...methods.parts.blocks import RewardOptions, StepsOptions
-from ...models.wan.clips import MOST_STEPS, WanClips
+from ...methods.parts.blocks import RewardOptions
+from ...models.loading import load_component
+from ...models.wan.clips import WanClips
 from ...models.wan.frame_router import FrameRouter
-from ...models.wan.sampler import FewStepSampler
+from ...models.wan.published import load_wan
 from ...models.wan.target import VideoTarget
 from ...models.wan.transformer import WanTransformer
 from ...models.wan.window import ContextWindow
@@ -32,7 +31,14 @@ from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, owned
 from ..output import VideoBlock, VideoOutput
 from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
-from .components import check_parts, released_parts, text_encoder_class, told
+from .components import (
+    check_causal,
+    check_parts,
+    drafter_sampler,
+    target_sampler,
+    text_encoder_class,
+    told,
+)
 from .frames import OutputType, ShownFrames, emitted
 from .sizes import VideoSizes
 from .speculation import Snapshot, VideoRun, begun, judged
@@ -75,14 +81,7 @@ class VideoPipeline(SpeculativePipeline):
         drafter: WanTransformer | None = None,
         router: FrameRouter | None = None,
     ) -> None:
-        super().__init__(
-            transformer=transformer,
-            vae=vae,
-            text_encoder=text_encoder,
-            tokenizer=tokenizer,
-            drafter=drafter,
-            router=router,
-        )
+        super().__init__(locals())
         check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
         self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
         self._at_work: VideoRun | None = None
@@ -149,7 +148,8 @@ class VideoPipeline(SpeculativePipeline):
         check_tensor_inputs(callback_on_step_end_tensor_inputs)
         prompts = [caption for caption in captions for _ in range(num_videos_per_prompt)]
         shown = ShownFrames(output_type, len(prompts), self.pictures)
-        sampler = self._sampler(num_inference_steps, timesteps, shift, guidance_scale)
+        how = num_inference_steps, timesteps, shift, guidance_scale
+        sampler = target_sampler(self.transformer, *how)
         sizes = VideoSizes(self.transformer, self.vae)
         size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
         seeds, done = begun(len(prompts), generator, resume)
@@ -162,9 +162,10 @@ class VideoPipeline(SpeculativePipeline):
 
         config = self.check_speculation(self.speculation)  # a reward may have come, or gone, since
         stats = VideoStats(device=self.device)
-        models = [model for model in self._models(config) if model is not None]
+        models = [self.drafter if config.drafter_only else self.transformer]
+        models += [self.drafter] if "drafter" in config.needs and not config.drafter_only else []
         samplers = [
-            sampler if model is self.transformer else self._quick(sampler, config)
+            sampler if model is self.transformer else drafter_sampler(self.drafter, sampler, config)
             for model in models
         ]
         guided = any(each.guided for each in samplers)
@@ -259,10 +260,10 @@ class VideoPipeline(SpeculativePipeline):
 
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         sizes = VideoSizes(self.transformer, self.vae)
-        read = inspect.signature(self._sampler).parameters
-        sampler = self._sampler(*(given[name] for name in read))
+        how = ("num_inference_steps", "timesteps", "shift", "guidance_scale")
+        sampler = target_sampler(self.transformer, *(given[name] for name in how))
         if self.drafter is not None:
-            self._quick(sampler, config)
+            drafter_sampler(self.drafter, sampler, config)
         sizes.latents(given["height"], given["width"])
         sizes.blocks(given["num_frames"])
 
@@ -294,60 +295,19 @@ class VideoPipeline(SpeculativePipeline):
         Raises:
             InputError: a file is unreadable, a tensor does not fit, or a model is not block-causal.
         """
-        return cls(**released_parts(transformer, parts, drafter, dtype, **options))
+        for model in (transformer, drafter):
+            if model is not None:
+                check_causal(Path(model))
+        home, found = Path(parts), {}
+        for name in ("vae", "text_encoder", "tokenizer"):
+            kind = cls.component_class(name, home / name)
+            found[name] = load_component(kind, home / name, dtype)
+        small = None if drafter is None else load_wan(drafter, dtype, **options)
+        return cls(load_wan(transformer, dtype, **options), **found, drafter=small)
 
     def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
         """All but the router: a reward of the user's takes its place (`check_speculation`)."""
         return tuple(part for part in super()._needed(config) if part != "router")
-
-    # --- parts of a call --------------------------------------------------------------------------
-
-    def _sampler(
-        self,
-        num_inference_steps: int | None,
-        timesteps: Sequence[float] | None,
-        shift: float | None,
-        guidance_scale: float | None,
-    ) -> FewStepSampler:
-        """From noise to the target's blocks; the arguments are those of a call."""
-        made_for, usual = self.transformer.config, FewStepSampler.usual(self.transformer)
-        shift = usual.shift if shift is None else shift
-        guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
-        most = len(timesteps or ()) or num_inference_steps or 0
-        if most > MOST_STEPS:
-            raise InputError(f"a block is made in at most {MOST_STEPS} steps, not {most}")
-        if timesteps:
-            return FewStepSampler(tuple(timesteps), shift, guidance_scale, usual.renoise)
-        count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
-        return FewStepSampler.even(count, shift, guidance_scale, usual.renoise)
-
-    def _quick(self, sampler: FewStepSampler, config: ResolvedConfig) -> FewStepSampler:
-        """From noise to the drafter's blocks: under the guidance and in as many steps as it was
-        made for, or as `draft_steps` says, and in no more than the target's.
-
-        Raises:
-            InputError: `draft_steps` are more.
-        """
-        asked = config.of(StepsOptions).draft_steps
-        if (asked or 0) > len(sampler.steps):
-            raise InputError(f"draft_steps {asked} is more than the target's {len(sampler.steps)}")
-        made_for, steps = self.drafter.config, sampler.steps
-        count = asked or made_for.sample_steps
-        if count < len(steps):
-            steps = FewStepSampler.even(count, sampler.shift).steps
-        guidance = made_for.sample_guidance
-        return replace(
-            sampler,
-            steps=steps,
-            guidance_scale=sampler.guidance_scale if guidance is None else guidance,
-            renoise=made_for.sample_renoise,
-        )
-
-    def _models(self, config: ResolvedConfig) -> tuple[WanTransformer, WanTransformer | None]:
-        """What makes blocks in the target's place, and what drafts."""
-        if config.drafter_only:
-            return self.drafter, None
-        return self.transformer, self.drafter if "drafter" in config.needs else None
 
     def _reward(self, config: ResolvedConfig) -> Reward | BlockReward:
         if self.reward is not None:

@@ -156,33 +156,21 @@ class Drafting:
         sees = self.drafter is not None and self.drafter.sees
         return given if drafter_inputs is None and sees else drafter_inputs
 
-    def prompt(
-        self,
-        request: Request,
-        decoder: PromptedDecoder,
-        given: Mapping[str, Any],
-        own: Mapping[str, Any] | None,
-    ) -> EncodedPrompt:
-        shortener = self._shorteners.get(decoder)
+    def prompt(self, request: Request, decoder: PromptedDecoder) -> EncodedPrompt:
+        """What one of the models is to continue, its pictures shortened if that is asked."""
+        own = None if decoder is self.target else request.own
+        shortener, inputs = self._shorteners.get(decoder), request.given if own is None else own
         if shortener is None:
             return request.prompt(decoder, own)
-        inputs = given if own is None else own
         return request.prompt(decoder, own, lambda prompt: shortener(prompt, inputs))
 
     def model(
-        self,
-        request: Request,
-        target: GuidedDecoder,
-        prompt: EncodedPrompt,
-        given: Mapping[str, Any],
-        own: Mapping[str, Any] | None,
-        stats: VlmStats,
+        self, request: Request, target: GuidedDecoder, prompt: EncodedPrompt, stats: VlmStats
     ) -> GuidedDecoder | None:
         """What drafts in one generation; None: no network of its own.
 
         Args:
             target, prompt: the target, before it starts, and what it continues.
-            given, own: see `own`.
             stats: are told what the draft model sees.
         """
         config = self.config
@@ -194,7 +182,7 @@ class Drafting:
             return head_model(self._head, target, images, law)
         if self.drafter is None or config.drafter_only:
             return None
-        seen = self.prompt(request, self.drafter, given, own)
+        seen = self.prompt(request, self.drafter)
         stats.draft_visual_tokens = visual_tokens(seen)
         return request.guided(self.drafter, seen, self.scratch, config.ranks)
 

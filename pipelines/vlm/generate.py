@@ -231,10 +231,19 @@ class SpeculativeGeneration:
         self.drafting.refresh()
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
-        request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
+        request = Request(
+            input_ids,
+            logits_processor,
+            stops,
+            generation_config,
+            inputs,
+            device,
+            given,
+            own,
+        )
         stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
-        engine = self._engine(request, given, own, stops, stats)
+        engine = self._engine(request, stops, stats)
         stats.contract = "lossy" if self.config.other_law else engine.rule.contract
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
@@ -264,22 +273,14 @@ class SpeculativeGeneration:
             return GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
 
-    def _engine(
-        self,
-        request: Request,
-        given: Mapping[str, Any],
-        own: Mapping[str, Any] | None,
-        stops: Stops,
-        stats: VlmStats,
-    ) -> Engine:
-        """Target, drafter, rule, length and coins of one generation."""
+    def _engine(self, request: Request, stops: Stops, stats: VlmStats) -> Engine:
         config, drafting = self.config, self.drafting
         network = drafting.drafter if config.drafter_only else self.target
         assert network is not None
-        prompt = drafting.prompt(request, network, given, own if config.drafter_only else None)
+        prompt = drafting.prompt(request, network)
         target = request.guided(network, prompt, drafting.scratch)
         stats.visual_tokens = visual_tokens(prompt)
-        model = drafting.model(request, target, prompt, given, own, stats)
+        model = drafting.model(request, target, prompt, stats)
         vocab_size = network.vocab_size
         offers = token_offers(
             target,

@@ -59,8 +59,6 @@ class VlmPipeline(SpeculativePipeline):
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "an answer takes as many calls as its tokens need; give "
         "max_new_tokens",
-        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
-        "leave it out",
         "images": "give image",
         "messages": "give them as prompt",
         "text": "give it as prompt",
@@ -80,13 +78,7 @@ class VlmPipeline(SpeculativePipeline):
         drafter_processor: Any = None,
         heads: Mapping[str, DraftHead] | None = None,
     ) -> None:
-        super().__init__(
-            model=model,
-            processor=processor,
-            drafter=drafter,
-            drafter_processor=drafter_processor,
-            heads=DraftHeads(heads) if heads else None,
-        )
+        super().__init__({**locals(), "heads": DraftHeads(heads) if heads else None})
         check_family(model.config.model_type)
         self._known: dict[ResolvedConfig, SpeculativeGeneration] = {}
 
@@ -210,16 +202,13 @@ class VlmPipeline(SpeculativePipeline):
 
 def _lays_out(home: Path, folder: Path) -> bool:
     """Whether a drafter's folder has a processor, and another one than the model's."""
-    files = ("processor_config.json", "preprocessor_config.json")
-    if not any((home / name).exists() for name in files):
+    own = ("processor_config.json", "preprocessor_config.json")
+    if not any((home / name).exists() for name in own):
         return False
-    shared = (*files, "tokenizer.json", "chat_template.jinja")
-    here, there = ([_content(place / name) for name in shared] for place in (home, folder))
+    shared = (*own, "tokenizer.json", "chat_template.jinja")
+    files = ([place / name for name in shared] for place in (home, folder))
+    here, there = ([f.read_bytes() if f.is_file() else None for f in found] for found in files)
     return here != there
-
-
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
 
 
 def _requests(

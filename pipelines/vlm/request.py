@@ -30,6 +30,8 @@ class Request:
     `ids [B, T]` are empty for a prompt of embeddings; `processors` come in `generate`'s order.
 
     Attributes:
+        given, own: what the target and the draft model were given, as a processor makes it; None:
+            the draft model reads what transformers prepares for the target.
         law: by which the output is drawn.
         ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
             the likeliest tokens.
@@ -46,20 +48,21 @@ class Request:
         config: GenerationConfig,
         inputs: dict[str, Any],
         device: torch.device,
+        given: Mapping[str, Any],
+        own: Mapping[str, Any] | None,
     ) -> None:
         mode = config.get_generation_mode(None)
         if mode not in _MODES:
             refuse(f"{mode.value.replace('_', ' ')}")
-        self.ids = ids.to(device)
+        self.ids, self.given, self.own = ids.to(device), given, own
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
         self.law = ProcessedLaw(processors, self.greedy, self.ids)
         self.ranked = ProcessedLaw(processors, False, self.ids) if self.greedy else self.law
         self.copies = config.num_return_sequences or 1
-        given = _moved(inputs, device)
-        shape = given.get("inputs_embeds", self.ids).shape[:2]
-        self.mask = _left_padded(given.pop("attention_mask", None), shape, device)
-        self.inputs = given
+        self.inputs = _moved(inputs, device)
+        shape = self.inputs.get("inputs_embeds", self.ids).shape[:2]
+        self.mask = _left_padded(self.inputs.pop("attention_mask", None), shape, device)
         self.scale: float | None = None
         guidance = [p for p in processors if type(p) is GUIDANCE]
         if guidance:
