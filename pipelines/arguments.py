@@ -31,12 +31,9 @@ _PLAIN: dict[Any, tuple[type, str, str]] = {  # what fits, one of it, several
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function, or a method, refuse what its annotations do not allow.
+    """Let a function, or a method, refuse by an `InputError` what its annotations do not allow.
 
     A pipeline says in `instead` what to do in place of arguments that others have.
-
-    Raises:
-        InputError: of a call: an argument is unknown, missing, given twice or of a wrong kind.
     """
     signature = inspect.signature(function)
 
@@ -56,11 +53,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 def check_arguments(
     function: Callable[..., Any], given: Mapping[str, Any], owner: Any = None
 ) -> None:
-    """Raise an `InputError` unless a function takes what is given by name.
-
-    Args:
-        owner: of a method, who may say in `instead` what to do.
-    """
+    """Raise an `InputError` unless a function, or method of `owner`, takes what is given by name."""
     signature, hints = inspect.signature(function), _hints(function)
     free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name, value in given.items():

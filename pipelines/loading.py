@@ -72,9 +72,6 @@ class Loading:
             options: its further arguments.
             components, optional: names of those that the pipeline has, and may lack.
             spreads: whether it can be spread over devices.
-
-        Raises:
-            InputError: an option is unknown or of a wrong kind.
         """
         components, optional = [*components], [*optional]
         for name, value in options.items():

@@ -127,11 +127,7 @@ class JobQueue(Generic[State]):
 
 
 def visitor_of(request: Any) -> tuple[str, str | None]:
-    """Who asks, and the host of one who is not at this machine; None: at it, or behind its proxy.
-
-    Raises:
-        InputError: the request is of no session, by which a visitor would be known again.
-    """
+    """Who asks, and the host of one who is not at this machine; None: at it or behind its proxy."""
     if not request.session_hash:
         raise InputError("this request belongs to no page; open the demo in a browser")
     return str(request.session_hash), _host(request)

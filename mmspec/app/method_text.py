@@ -41,10 +41,6 @@ def configured(method: str, modality: Modality, value: Any, more: str) -> tuple[
     """A method with its knob set and further settings, as `mmspec ls methods` and --method know it.
 
     A value of None is the method's own; `more` are settings such as `window=32,drafter=null`.
-
-    Raises:
-        InputError: a setting is unknown, out of range or a reference to code, or the method is not
-            for the modality.
     """
     found, settings = knob(preset(method).name, modality), [more] if more else []
     if found is not None and value not in (None, found[1]):

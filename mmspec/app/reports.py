@@ -65,11 +65,7 @@ class ReportTab:
             )
 
     def report(self, source: str, value: Any, request: Any) -> str:
-        """A report as HTML, by the `source` "shipped", "upload" or "path"; nothing for no value.
-
-        Raises:
-            InputError: there is no such report, or it can't be drawn.
-        """
+        """A report as HTML, by the `source` "shipped", "upload" or "path"; nothing for no value."""
         if not value:
             return ""
         if source == "shipped":
@@ -92,11 +88,7 @@ def shipped_reports() -> dict[str, Path]:
 
 
 def read_report(path: Path, name: str, limits: Limits) -> Report:
-    """A report, small enough to be drawn; `name` is what visitors know it as.
-
-    Raises:
-        InputError: it is none, or too large.
-    """
+    """A report, small enough to be drawn; `name` is what visitors know it as."""
     if not path.is_file():
         raise InputError(f"{name} is no report: it is no file")
     if path.stat().st_size > limits.upload_bytes:
@@ -112,9 +104,6 @@ def frontier_page(report: Report) -> str:
     """Its frontiers by seconds and by calls, and the table behind them, as HTML.
 
     Figures are pictures of the page: nothing in a report can run as a script.
-
-    Raises:
-        InputError: it holds what can't be drawn.
     """
     try:
         pieces = [_part(call, part) for call, part in parts(report).items()]

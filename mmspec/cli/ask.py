@@ -26,7 +26,6 @@ _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background"
 
 
 def add_parser(commands: Any) -> None:
-    """The parser of `mmspec ask`."""
     ask = add_command(commands, "ask", _ask, "ask a question about pictures")
     ask.add_argument("image", nargs="+", help="a picture's file, or several")
     ask.add_argument("question", help="what to answer")

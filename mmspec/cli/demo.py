@@ -16,7 +16,6 @@ from .options import add_command, add_pairs, check_range
 
 
 def add_parser(commands: Any) -> None:
-    """The parser of `mmspec demo`."""
     demo = add_command(commands, "demo", _demo, "try every modality in a browser")
     demo.add_argument("--host", default="127.0.0.1", help="address to serve at (default: local)")
     demo.add_argument("--port", type=int, default=7860, help="port to serve at")

@@ -21,7 +21,6 @@ _Listed = tuple[Any, tuple[str, ...], list[tuple[str, ...]]]  # as JSON; columns
 
 
 def add_parser(commands: Any) -> None:
-    """The parser of `mmspec ls`."""
     listing = add_command(commands, "ls", _ls, "list methods, their parts and options, or models")
     listing.add_argument(
         "what", choices=("models", "methods", "parts", "options"), help="what to list"

@@ -120,11 +120,7 @@ def add_background(parser: Any) -> None:
 
 
 def draws(model: str | None) -> str:
-    """Which pipeline of pictures a model is of: "image" or "continuous".
-
-    Raises:
-        InputError: there is no such model, or what it is can't be read.
-    """
+    """Which pipeline of pictures a model is of: "image" or "continuous"."""
     from ..pipelines.continuous.pipeline import ContinuousImagePipeline
     from ..pipelines.image.pipeline import ImagePipeline
     from ..pipelines.model_folders import locate
@@ -196,11 +192,7 @@ def _flag(name: str) -> str:
 
 
 def configured(args: argparse.Namespace) -> tuple[str, SpecConfig]:
-    """The row's name and configuration of `--method`, with what is set by options of its own.
-
-    Raises:
-        InputError: the method is unknown, or a setting is wrong or not read.
-    """
+    """The row's name and configuration of `--method`, with what is set by options of its own."""
     given = {k.removeprefix(_PREFIX): v for k, v in vars(args).items() if k.startswith(_PREFIX)}
     settings = [f"{name}={value}" for name, value in given.items() if value is not None]
     if not settings:

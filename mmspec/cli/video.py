@@ -25,7 +25,6 @@ from .options import (
 
 
 def add_parser(commands: Any) -> None:
-    """The parser of `mmspec video`."""
     video = add_command(commands, "video", _video, "make a video from a prompt")
     video.add_argument("prompt", help="what to show, such as 'a red circle moves down'")
     add_model(video)

@@ -105,8 +105,7 @@ class VerdictError(RuntimeError):
 def consensus_scores(nll: Sequence[Sequence[float]]) -> list[float]:
     """`score(A) = Σ_{B≠A} |NLL_B(a_A) − NLL_B(a_B)|` (section 3); the lower, the more agree.
 
-    Args:
-        nll: `nll[A][B]`, of expert A's answer by expert B.
+    `nll[A][B]` is that of expert A's answer by expert B.
     """
     experts = range(len(nll))
     # fsum: experts with the same answer shall have the same score to the last bit

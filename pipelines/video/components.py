@@ -104,11 +104,8 @@ def target_sampler(
 def drafter_sampler(
     drafter: WanTransformer, sampler: FewStepSampler, config: ResolvedConfig
 ) -> FewStepSampler:
-    """From noise to the drafter's blocks: under the guidance and in as many steps as it was
-    made for, or as `draft_steps` says, and in no more than the target's.
-
-    Raises:
-        InputError: `draft_steps` are more.
+    """From noise to the drafter's blocks: under the guidance and in as many steps as it was made
+    for, or as `draft_steps` says, and in no more than the target's.
     """
     asked = config.of(StepsOptions).draft_steps
     if (asked or 0) > len(sampler.steps):

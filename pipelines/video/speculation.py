@@ -157,11 +157,7 @@ class VideoRun:
             self.rule.draft_share, self.rule.owed = share, None  # the pace makes up for what stood
 
     def snapshot(self) -> Snapshot:
-        """All that `restore` needs, as tensors of their own that a safetensors file can hold.
-
-        Raises:
-            InputError: the call broke off within a block.
-        """
+        """All that `restore` needs, as tensors of their own that a safetensors file can hold."""
         if not self._whole:
             raise InputError("the last call broke off within a block: its clips can't go on")
         found = {"seeds": torch.tensor(self.seeds), "blocks": torch.tensor([self.blocks])}
@@ -175,11 +171,7 @@ class VideoRun:
         return {name: owned(tensor.contiguous()) for name, tensor in found.items()}
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot.
-
-        Raises:
-            InputError: it is of other clips, or of a method with other models.
-        """
+        """Go on from a snapshot."""
         for row in range(len(self.seeds)):
             for name, part in self._parts():
                 start = f"{name}.{row}."
@@ -208,12 +200,7 @@ def begun(
     generator: torch.Generator | list[torch.Generator] | None,
     resume: Snapshot | None,
 ) -> tuple[list[int], int]:
-    """Seeds of the clips, and the blocks that each has already.
-
-    Raises:
-        InputError: `resume` is no snapshot, of another number of clips, or there is a generator
-            beside it.
-    """
+    """Seeds of the clips, and the blocks that each has already."""
     if resume is None:
         return row_seeds(generator, rows), 0
     try:

@@ -116,11 +116,7 @@ class Drafting:
         return None if self.drafter is None else self.drafter.model, self.head
 
     def refresh(self) -> None:
-        """Look the weights up again: the target, which comes first, may have been moved.
-
-        Raises:
-            InputError: the head was made for another model, or is in training mode.
-        """
+        """Look the weights up again: the target, which comes first, may have been moved."""
         if self.drafter is not None:
             self.drafter.refresh()
         head = self.head
@@ -167,12 +163,7 @@ class Drafting:
     def model(
         self, request: Request, target: GuidedDecoder, prompt: EncodedPrompt, stats: VlmStats
     ) -> GuidedDecoder | None:
-        """What drafts in one generation; None: no network of its own.
-
-        Args:
-            target, prompt: the target, before it starts, and what it continues.
-            stats: are told what the draft model sees.
-        """
+        """What drafts for a target that has not started; None: no network of its own."""
         config = self.config
         if self._head is not None:
             images = None

@@ -86,13 +86,7 @@ class Request:
     ) -> EncodedPrompt:
         """The prompt as a network reads it; under guidance with the unconditional rows behind.
 
-        Args:
-            own: what it reads in place of the inputs that were prepared for the target, as a
-                processor gives them: `input_ids`, `attention_mask`, `pixel_values`, …
-            shorten: makes the prompt's pictures shorter.
-
-        Raises:
-            InputError: it can't take the inputs, or `own` has other rows.
+        `own` is what it reads in place of the inputs that were prepared for the target.
         """
         if self.scale is not None and not decoder.guidable:
             refuse(f"guidance_scale of {type(decoder.model).__name__}")
