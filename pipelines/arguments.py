@@ -53,7 +53,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 def check_arguments(
     function: Callable[..., Any], given: Mapping[str, Any], owner: Any = None
 ) -> None:
-    """Raise an `InputError` unless a function, or method of `owner`, takes what is given by name."""
+    """Raise an `InputError` unless a function, or method of `owner`, takes what's given by name."""
     signature, hints = inspect.signature(function), _hints(function)
     free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name, value in given.items():

@@ -58,7 +58,7 @@ from mmspec.app.page import Folders, Limits, Page
 page = Page(model_cache.ModelCache({}), Folders(), Limits())
 page.build()
 for tab in tabs.TABS:
-    tabs.resolve(tab.view)
+    tabs.resolve(f"mmspec.app.views:{tab.view}")
 for name in frontier.shipped_reports():
     drawn = 'class="mm-plot"' in page.reports.report("shipped", name, None)
     assert drawn == (name != "vlm-questions")  # which measured no speed

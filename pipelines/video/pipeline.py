@@ -39,9 +39,8 @@ from .components import (
     text_encoder_class,
     told,
 )
-from .frames import OutputType, ShownFrames, emitted
 from .sizes import VideoSizes
-from .speculation import Snapshot, VideoRun, begun, judged
+from .speculation import OutputType, ShownFrames, Snapshot, VideoRun, begun, judged
 from .stats import VideoStats
 
 
@@ -193,7 +192,7 @@ class VideoPipeline(SpeculativePipeline):
 
             def on_block(context: Context) -> bool:
                 bar.update()
-                for block in emitted(work):
+                for block in work.made():
                     shown.add(block)
                     if callback_on_block is not None:
                         callback_on_block(self, block)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,11 +31,13 @@ from ...models.wan.clips import WanClips
 from ...models.wan.target import VideoTarget
 from ...rewards.frames import FrameJudge
 from ..base import owned, row_seeds
+from ..output import VideoBlock
 from .pace import Pace
 from .stats import VideoStats
 
 MEMORIES = {RewardRankRule: ("seen", "owed"), RewardMeanRule: ("stood",)}  # of rules, of a clip
 Snapshot = dict[str, Tensor]
+OutputType = Literal["pil", "np", "pt", "latent", "none"]
 
 
 def judged(config: ResolvedConfig) -> bool:
@@ -156,6 +160,13 @@ class VideoRun:
         if isinstance(self.rule, RewardRankRule) and pace.target_speedup is not None:
             self.rule.draft_share, self.rule.owed = share, None  # the pace makes up for what stood
 
+    def made(self) -> Iterator[VideoBlock]:
+        """The last round's blocks, one a clip."""
+        for row, block in enumerate(self.target.emitted):
+            maker, rewards = self.stats.made_by[row][-1], self.stats.rewards[row][-1]
+            latents, frames = owned(block.latents), owned(block.frames)
+            yield VideoBlock(row, self.blocks - 1, frames, maker, rewards, latents)
+
     def snapshot(self) -> Snapshot:
         """All that `restore` needs, as tensors of their own that a safetensors file can hold."""
         if not self._whole:
@@ -214,3 +225,34 @@ def begun(
             "generator"
         )
     return seeds, int(done)
+
+
+class ShownFrames:
+    """What a call returns of its clips' frames in the form `output_type`, see `VideoOutput`.
+
+    `pictures` makes it of pixels `[T, 3, H, W]` in [0, 1], see `SpeculativePipeline.pictures`.
+    """
+
+    def __init__(
+        self, output_type: OutputType, rows: int, pictures: Callable[[Tensor, str], Any]
+    ) -> None:
+        self.output_type, self.pictures = output_type, pictures
+        self._kept: list[list[Any]] = [[] for _ in range(rows)]
+
+    def add(self, block: VideoBlock) -> None:
+        if self.output_type == "latent":
+            self._kept[block.row].append(block.latents)
+        elif self.output_type != "none":
+            pixels = block.frames.float() / 2 + 0.5
+            self._kept[block.row].append(self.pictures(pixels, self.output_type))
+
+    def frames(self) -> Any:
+        """All clips, see `VideoOutput.frames`; lists of nothing as long as there is no block."""
+        if self.output_type == "none":
+            return None
+        if self.output_type == "pil" or not any(self._kept):
+            return [[frame for block in clip for frame in block] for clip in self._kept]
+        if self.output_type == "np":
+            return np.stack([np.concatenate(clip) for clip in self._kept])
+        with torch.inference_mode(False):
+            return torch.stack([torch.cat(clip) for clip in self._kept])

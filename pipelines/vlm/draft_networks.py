@@ -52,6 +52,7 @@ class Drafting:
         head: DraftHead | None = None,
     ) -> None:
         self.target, self.config, self.head = target, config, head
+        self.networks = drafter, head
         self.drafter = None if drafter is None else probed(drafter)
         self._check_needs()
         self._head: HeadDecoder | None = None
@@ -109,11 +110,6 @@ class Drafting:
         """Whether vocabularies of so many rows may be one, but for padding."""
         less, more = sorted((one, other))
         return more - less <= min(PADDING, less // 16)
-
-    @property
-    def networks(self) -> tuple[PreTrainedModel | None, DraftHead | None]:
-        """The draft model and the head, as they were given."""
-        return None if self.drafter is None else self.drafter.model, self.head
 
     def refresh(self) -> None:
         """Look the weights up again: the target, which comes first, may have been moved."""

@@ -137,7 +137,7 @@ def test_examples_are_put_in_by_the_browser(page):
 
 
 def test_both_sides_have_the_seed(page, monkeypatch):
-    from mmspec.app.pictures import ImageView
+    from mmspec.app.views import ImageView
 
     generate, seeds = ImageView.generate, []
 
@@ -183,7 +183,7 @@ def opened(page: Page, modality: str):
 
 
 def test_what_fails_inside_is_told_without_a_trace(page, monkeypatch, caplog):
-    from mmspec.app.pictures import ImageView
+    from mmspec.app.views import ImageView
 
     def broken(side):
         raise RuntimeError("the secret of /root")

@@ -34,7 +34,7 @@ def slow(monkeypatch):
         return slowly
 
     for tab in TABS:
-        view = resolve(tab.view)
+        view = resolve(f"mmspec.app.views:{tab.view}")
         monkeypatch.setattr(view, "observe", slowed(view.observe))
     return rounds, go
 
@@ -103,7 +103,7 @@ def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
 
 def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
     """The first block has none."""
-    from mmspec.app.video import VideoView
+    from mmspec.app.views import VideoView
 
     observe, drafted = VideoView.observe, {}
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from mmspec.app.limits import Limits
-from mmspec.app.pictures import ImageView
 from mmspec.app.server import served
+from mmspec.app.views import ImageView
 from mmspec.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
