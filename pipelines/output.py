@@ -10,9 +10,8 @@ from torch import Tensor
 
 from ..models.wan.vae import to_bytes
 from .continuous.stats import ContinuousStats
-from .image.stats import ImageStats
+from .token_stats import ImageStats, VlmStats
 from .video.stats import VideoStats
-from .vlm.stats import VlmStats
 
 
 @dataclass

@@ -246,13 +246,10 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 if self._after_round(callback, prediction.iterations.stop, done, **state):
                     return tokens
         if last is not None and speculation.config.drafts:
-            self._notices.check(stats, self._plain_seconds(last, stats, plan))
+            plain = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
+            plain += plan.iterations * stats.seconds["backbone"] / stats.backbone_calls
+            self._notices.check(stats, plain)
         return tokens
-
-    def _plain_seconds(self, last: HeadPrediction, stats: ContinuousStats, plan: MarPlan) -> float:
-        """What plain generation of the same pictures takes in head and backbone."""
-        head = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
-        return head + plan.iterations * stats.seconds["backbone"] / stats.backbone_calls
 
     def _backbone(
         self, model: MarTransformer, features: list[Tensor | None], plan: MarPlan, seeds: list[int]

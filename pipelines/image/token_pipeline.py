@@ -38,7 +38,7 @@ from ..costs import Costs
 from ..output import ImageOutput
 from ..parts import finish, nearest_codes, token_offers
 from ..prompts import Labels, check_between, check_sampling, negatives, told
-from .stats import ImageStats
+from ..token_stats import ImageStats
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 

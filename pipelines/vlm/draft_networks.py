@@ -22,8 +22,8 @@ from ...models.loading import cast
 from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
+from ..token_stats import VlmStats
 from .request import Request
-from .stats import VlmStats
 from .visual_compression import PictureShortener
 
 # most rows that one of two models of the same tokenizer has beyond the other: vocabularies are

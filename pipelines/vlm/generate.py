@@ -33,9 +33,9 @@ from ..costs import Costs
 from ..notices import Notices
 from ..parts import finish, token_offers
 from ..stopping import Stops, StopStrings, StopText
+from ..token_stats import VlmStats
 from .draft_networks import Drafting, visual_tokens
 from .request import Request, TokenStream
-from .stats import VlmStats
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
 _REFUSED = (

@@ -26,9 +26,9 @@ from ..base import OnStep, SpeculativePipeline, row_seeds
 from ..loading import Loading
 from ..output import VlmOutput
 from ..prompts import check_between, check_sampling
+from ..token_stats import VlmStats
 from .chat import Message, conversation
 from .generate import SpeculativeGeneration
-from .stats import VlmStats
 
 Opened: TypeAlias = Image.Image | str | Path | bytes | np.ndarray[Any, Any] | Tensor
 Pictures: TypeAlias = Opened | Sequence[Opened] | None  # of one question, see `open_picture`
@@ -183,15 +183,11 @@ class VlmPipeline(SpeculativePipeline):
         self._speculation(resolved)
         return resolved
 
-    def _drafts(self, config: ResolvedConfig) -> tuple[PreTrainedModel | None, DraftHead | None]:
-        """The draft model and the draft head of a complete configuration."""
-        small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
-        head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
-        return small, head
-
     def _speculation(self, config: ResolvedConfig) -> SpeculativeGeneration:
         """That of a complete configuration; the latest are kept, for they learn what calls cost."""
-        known, networks = self._known.pop(config, None), self._drafts(config)
+        small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
+        head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
+        known, networks = self._known.pop(config, None), (small, head)
         if known is None or known.model is not self.model or known.drafting.networks != networks:
             known = SpeculativeGeneration(self.model, config.config, *networks)
         self._known[config] = known
