@@ -20,6 +20,7 @@ from mmspec.cli.options import (
     widths,
 )
 from mmspec.errors import InputError
+from mmspec.eval.files import write_measured
 from mmspec.eval.methods import parse_methods, split_methods
 from mmspec.files import locked, to_json
 from mmspec.methods import serving
@@ -105,7 +106,7 @@ def _growth(args: argparse.Namespace) -> int:
     from mmspec.eval.suite import load_suite
 
     from .growth import SIDES, measure_growth
-    from .growth_page import growth_table, write_growth
+    from .growth_page import growth_figure, growth_markdown, growth_table
 
     suite, sides = load_suite(args.suite), sorted(set(args.sides or SIDES))
     methods = parse_methods(args.methods)
@@ -119,7 +120,8 @@ def _growth(args: argparse.Namespace) -> int:
     total = len(texts) * len(methods) * len(sides)
     with locked(out), bar("growth", "sample", total, delay=1) as shown:
         record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, shown.update)
-        write_growth(record, out)
+        page = growth_markdown(record)
+        write_measured(out, "growth", record, page, growth_figure(record))
     return _show(args, record, growth_table(record), "growth")
 
 
@@ -128,7 +130,7 @@ def _stream(args: argparse.Namespace) -> int:
     from mmspec.pipelines.video.sizes import VideoSizes
 
     from .streaming import measure_streams
-    from .streaming_page import stream_table, write_stream
+    from .streaming_page import stream_figure, stream_markdown, stream_table
 
     check_range(args, 2, None, "times")
     if not args.prompt.strip():
@@ -149,7 +151,8 @@ def _stream(args: argparse.Namespace) -> int:
         record = measure_streams(
             pipe, methods, args.prompt, args.times, window, args.seed, call, shown.update
         )
-        write_stream(record, out)
+        page = stream_markdown(record)
+        write_measured(out, "stream", record, page, stream_figure(record))
     return _show(args, record, stream_table(record), "stream")
 
 

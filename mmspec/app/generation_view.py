@@ -100,10 +100,11 @@ class GenerationView(ABC):
     def html(self) -> str:
         """What there is so far, as HTML."""
 
-    @property
-    def drafter_only(self) -> bool:
-        """Whether the drafter makes everything and nobody is asked."""
-        return bool(self.pipe.speculation.resolve(self.pipe.modality).drafter_only)
+    def drafted(self, state: dict[str, Any]) -> list[float]:
+        """By how much the token ids that the last round emitted are the drafter's."""
+        alone = self.pipe.speculation.resolve(self.pipe.modality).drafter_only
+        rows: list[list[bool]] = state["context"].drafted()
+        return [float(alone or stood) for stood in rows[0]]
 
     @property
     def seconds_per_unit(self) -> float | None:
@@ -136,9 +137,3 @@ class GenerationView(ABC):
     def calls(self, stats: SpecStats) -> tuple[str, str]:
         """What the target's calls are called, and a figure for them."""
         return self.each, f"{stats.mean_acceptance_length:.2f}"
-
-
-def drafted(view: GenerationView, state: dict[str, Any]) -> list[float]:
-    """By how much the tokens that the last round emitted are the drafter's; of token ids."""
-    rows: list[list[bool]] = state["context"].drafted()
-    return [float(view.drafter_only or stood) for stood in rows[0]]

@@ -80,8 +80,8 @@ class Page:
         gr.HTML(markup.legend(*tab.legend))
         with gr.Row(elem_classes="mm-sides"):
             panels = [
-                gr.HTML(markup.panel(title, ""), elem_classes=f"mm-{side}", min_width=300)
-                for side, title in (("speculative", "speculative"), ("plain", "plain"))
+                gr.HTML(markup.panel(side, ""), elem_classes=f"mm-{side}", min_width=300)
+                for side in ("speculative", "plain")
             ]
         names = list(inputs)
 

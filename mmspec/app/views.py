@@ -17,7 +17,7 @@ from ..models.mar.autoencoder import decode_tokens
 from ..pipelines.output import VideoBlock
 from ..pipelines.video.sizes import VideoSizes
 from . import markup
-from .generation_view import GenerationView, Wish, drafted
+from .generation_view import GenerationView, Wish
 
 SHOWN = 3  # frames of a block of video in the strip
 HIGH = 88  # pixels of theirs, twice what the page shows: for sharp screens
@@ -55,7 +55,7 @@ class ImageView(PictureView):
         return self.pipe(self.wish.prompt, output_type="tokens", **call)
 
     def observe(self, state: dict[str, Any]) -> None:
-        self.made += drafted(self, state)
+        self.made += self.drafted(state)
         self.tokens = state["context"].tokens[:, : self.total]
 
     @torch.inference_mode()
@@ -120,7 +120,7 @@ class VlmView(GenerationView):
         return self.pipe(self.wish.prompt, self.wish.picture, **call)
 
     def observe(self, state: dict[str, Any]) -> None:
-        self.made += drafted(self, state)
+        self.made += self.drafted(state)
         self.tokens = state["context"].tokens[0, : len(self.made)].tolist()
 
     def html(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +127,8 @@ def _run(args: argparse.Namespace) -> int:
     if suite.source == "prompts" and args.pipeline not in (None, suite.pipeline):
         raise InputError(f"suite {suite.name} is for --pipeline {suite.pipeline}")
     if args.metrics:
-        suite = _with_metrics(suite, args.metrics)
+        same = args.metrics[:1] == suite.metrics[:1]
+        suite = replace(suite, metrics=args.metrics, margin=suite.margin if same else None)
     out = folder(args.out)
     if suite.source == "prompts" and args.images is None:
         return _run_pipeline(args, suite, out)
@@ -212,8 +213,6 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
 
 
 def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
-    from dataclasses import fields
-
     from ..eval.measure.score_files import Given, score_given
 
     check_device(args.device)
@@ -275,10 +274,3 @@ def _validate(args: argparse.Namespace) -> int:
             modality(suite.pipeline).items(suite, None)
         print(f"{suite.name}: valid")
     return 0
-
-
-def _with_metrics(suite: Suite, metrics: tuple[str, ...]) -> Suite:
-    from dataclasses import replace
-
-    same = metrics[0] == suite.metrics[0] if suite.metrics else False
-    return replace(suite, metrics=metrics, margin=suite.margin if same else None)

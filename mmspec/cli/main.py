@@ -37,6 +37,11 @@ from .options import (
 )
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
+_VECTORS = {  # options of a call for vectors, and their names there
+    "guidance": "guidance_scale",
+    "guidance_schedule": "guidance_schedule",
+    "iterations": "num_iterations",
+}
 _PAIRS = 4  # pictures by each method, with --compare
 _TRAINED: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("--steps", int, "updates of the weights (default: the recipe's)"),
@@ -253,14 +258,9 @@ def _of_vectors(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The pipeline of continuous tokens, and its own options of a call."""
     if args.top_k is not None or args.top_p != 1:
         raise InputError("--top-k and --top-p choose among token ids, and these are vectors")
-    call: dict[str, Any] = {"learned_variance": not args.least_variance}
-    for name, value in (
-        ("guidance_scale", args.guidance),
-        ("guidance_schedule", args.guidance_schedule),
-        ("num_iterations", args.iterations),
-    ):
-        if value is not None:
-            call[name] = value
+    given = {name: getattr(args, option) for option, name in _VECTORS.items()}
+    call = {name: value for name, value in given.items() if value is not None}
+    call["learned_variance"] = not args.least_variance
     if args.diffusion_steps is not None:
         steps = args.diffusion_steps
         call["diffusion_steps"] = steps[0] if len(steps) == 1 else steps
