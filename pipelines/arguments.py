@@ -99,11 +99,8 @@ def _fits(value: Any, hint: Any) -> bool:
         number = hint in (int, float) and isinstance(value, bool)
         return isinstance(value, _PLAIN[hint][0]) and not number
     if kind is tuple and Ellipsis not in parts:
-        return (
-            isinstance(value, list | tuple)
-            and len(value) == len(parts)
-            and all(_fits(*pair) for pair in zip(value, parts, strict=True))
-        )
+        pair = isinstance(value, list | tuple) and len(value) == len(parts)
+        return pair and all(map(_fits, value, parts))
     if kind in (list, tuple, Sequence):
         several = isinstance(value, list | tuple) or (
             kind is Sequence and isinstance(value, Sequence) and not isinstance(value, str)

@@ -30,7 +30,6 @@ _KINDS: dict[str, Any] = {
     "low_cpu_mem_usage": bool | None,
 }
 _HUB = ("revision", "cache_dir", "token", "local_files_only")
-WHERE = (*_HUB, "subfolder")  # these say where a model is, the others what is made of it
 AUTO = "auto"
 
 

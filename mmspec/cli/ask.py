@@ -10,26 +10,16 @@ from ..errors import InputError
 from ..files import to_json
 from ..methods import PIPELINES, SpecConfig, serving
 from ..progress import say
-from .options import (
-    add_background,
-    add_command,
-    add_model,
-    add_runs,
-    add_settings,
-    add_top_p,
-    check_range,
-    configured,
-    open_pipeline,
-)
+from . import options
 
 _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background")
 
 
 def add_parser(commands: Any) -> None:
-    ask = add_command(commands, "ask", _ask, "ask a question about pictures")
+    ask = options.add_command(commands, "ask", _ask, "ask a question about pictures")
     ask.add_argument("image", nargs="+", help="a picture's file, or several")
     ask.add_argument("question", help="what to answer")
-    add_model(ask)
+    options.add_model(ask)
     ask.add_argument(
         "--method",
         help=f"{', '.join(serving('vlm'))}; with settings: 'draft[num_draft_tokens=5]' (default: "
@@ -42,24 +32,24 @@ def add_parser(commands: Any) -> None:
         help="of method verdict: a model that answers first; repeatable (default: those in the "
         "model's folder)",
     )
-    add_runs(ask, "answer", "answer")
+    options.add_runs(ask, "answer", "answer")
     ask.add_argument("--max-new-tokens", type=int, default=128, help="of an answer, at most")
     ask.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
     ask.add_argument("--top-k", type=int, default=0, help="draw from so many tokens; 0: all")
-    add_top_p(ask)
+    options.add_top_p(ask)
     ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
-    add_background(ask)
+    options.add_background(ask)
     ask.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
-    add_settings(ask, "vlm")
+    options.add_settings(ask, "vlm")
 
 
 def _ask(args: argparse.Namespace) -> int:
-    check_range(args, 1, 1000, "num_answers")
+    options.check_range(args, 1, 1000, "num_answers")
     if args.method is None:
         from ..pipelines.model_folders import first_method, locate
 
         args.method = first_method(locate(args.model, "vlm"), "vlm")
-    _, config = configured(args)
+    _, config = options.configured(args)
     if config.resolve("vlm").preset.answers == "experts":
         return _verdict(args)
     if args.expert:
@@ -73,7 +63,7 @@ def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
     call = {name: getattr(args, name) for name in _CALL}
-    pipe = open_pipeline(args, "vlm")
+    pipe = options.open_pipeline(args, "vlm")
     record = ask(pipe, methods, args.question, args.image, args.num_answers, args.seed, call)
     if args.json:
         print(to_json(record, indent=2))
@@ -91,7 +81,7 @@ def _streamed(args: argparse.Namespace, config: SpecConfig) -> int:
     import torch
     from transformers import TextStreamer
 
-    pipe = open_pipeline(args, "vlm")
+    pipe = options.open_pipeline(args, "vlm")
     pipe.enable_speculation(config)
     say("answering")
     words = TextStreamer(pipe.processor.tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -115,7 +105,7 @@ def _verdict(args: argparse.Namespace) -> int:
     from ..pipelines.verdict.folder import experts_in, load_expert, verdict_words
     from ..pipelines.verdict.verdict import SpeculativeVerdict, VerdictError
 
-    check_range(args, 1, 2**20, "max_new_tokens")
+    options.check_range(args, 1, 2**20, "max_new_tokens")
     check_sampling(args.temperature, args.top_k, args.top_p)
     if not args.question.strip():
         raise InputError("the question is empty; say what to answer")
@@ -131,7 +121,7 @@ def _verdict(args: argparse.Namespace) -> int:
     pictures = [open_picture(path, args.background) for path in args.image]
     most = args.max_new_tokens
     how = {"answer_tokens": min(64, most), "reason_tokens": most, "generate": _sampling(args)}
-    pipe = open_pipeline(args, "vlm")
+    pipe = options.open_pipeline(args, "vlm")
     experts = [
         load_expert(pipe, home, folder, name=name, reason_prompt=words.reason, **how)
         for name, folder in folders.items()

@@ -14,19 +14,7 @@ from ..files import locked, to_json
 from ..models.truncation import gathered
 from ..progress import bar, say
 from ..registry import check_name
-from .options import (
-    add_background,
-    add_command,
-    add_model,
-    add_pairs,
-    check_range,
-    folder,
-    names,
-    prepare,
-    print_names,
-    seed,
-    widths,
-)
+from . import options
 from .tables import add_tables
 
 if TYPE_CHECKING:
@@ -40,11 +28,11 @@ def add_commands(commands: Any) -> None:
     _add_run(actions)
 
     text = "draw report.md and report.html of a run again"
-    report = add_command(actions, "report", _report, text)
+    report = options.add_command(actions, "report", _report, text)
     report.add_argument("folder", type=Path, help="of the run")
 
     text = "two runs against each other, with significance"
-    compare = add_command(actions, "compare", _compare, text)
+    compare = options.add_command(actions, "compare", _compare, text)
     compare.add_argument("a", type=Path, help="folder of a run")
     compare.add_argument("b", type=Path, help="folder of the other run")
     compare.add_argument("--methods", help="x of A against y of B: x:y,z (default: all of both)")
@@ -52,19 +40,19 @@ def add_commands(commands: Any) -> None:
 
     add_tables(actions)
 
-    listing = add_command(actions, "ls", _ls, "list the suites")
+    listing = options.add_command(actions, "ls", _ls, "list the suites")
     listing.add_argument("--json", action="store_true", help="print JSON, not a table")
 
     text = "check suites, of the package or your own"
-    validate = add_command(actions, "validate", _validate, text)
+    validate = options.add_command(actions, "validate", _validate, text)
     validate.add_argument("suite", nargs="*", help="names or YAML files (default: all)")
 
 
 def _add_run(actions: Any) -> None:
-    run = add_command(actions, "run", _run, "run a suite and write a report")
+    run = options.add_command(actions, "run", _run, "run a suite and write a report")
     run.add_argument("--suite", required=True, help="a name, see `mmspec eval ls`, or a YAML file")
     run.add_argument("--pipeline", help="image, vlm, continuous or video (default: the suite's)")
-    add_model(run)
+    options.add_model(run)
     run.add_argument(
         "--methods",
         type=split_methods,
@@ -81,10 +69,10 @@ def _add_run(actions: Any) -> None:
         "--max-samples", type=int, help="samples up to which an undecided comparison may go on"
     )
     run.add_argument(
-        "--batch-sizes", type=widths, default=(1,), help="speed of batches too: 1,2,4,8"
+        "--batch-sizes", type=options.widths, default=(1,), help="speed of batches too: 1,2,4,8"
     )
     run.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
-    run.add_argument("--seed", type=seed, default=0, help="of the first sample")
+    run.add_argument("--seed", type=options.seed, default=0, help="of the first sample")
     run.add_argument("--executor", default="local", help="local or ray")
     run.add_argument("--address", help="of a Ray cluster (default: one on this machine)")
     run.add_argument("--workers", type=int, help="Ray actors (default: one per GPU, or two)")
@@ -98,17 +86,17 @@ def _add_run(actions: Any) -> None:
     )
     given.add_argument("--images", type=Path, help="folder of pictures to be judged")
     given.add_argument("--reference", type=Path, help="folder of real pictures")
-    add_background(given)
+    options.add_background(given)
     given.add_argument("--captions", type=Path, help="COCO captions, JSON lines, or a folder")
     given.add_argument("--questions", type=Path, help="file of questions with their answers")
     given.add_argument("--annotations", type=Path, help="VQAv2's file of answers")
     given.add_argument("--predictions", type=Path, help="file of a model's answers")
     given.add_argument("--partial", action="store_true", help="score the answered questions only")
     given.add_argument("--videos", type=Path, help="folder of videos and prompts")
-    given.add_argument("--metrics", type=names, help="some of the suite's metrics: a,b")
-    add_pairs(given, "--weights", "NAME=PATH", "weights of a judge or reward")
+    given.add_argument("--metrics", type=options.names, help="some of the suite's metrics: a,b")
+    options.add_pairs(given, "--weights", "NAME=PATH", "weights of a judge or reward")
     text = "of Speculative Verdict (default: those in the model's folder)"
-    add_pairs(given, "--expert", "NAME=FOLDER", text)
+    options.add_pairs(given, "--expert", "NAME=FOLDER", text)
     run.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
     run.add_argument("--json", action="store_true", help="print the report, not a table")
 
@@ -119,7 +107,7 @@ def _run(args: argparse.Namespace) -> int:
 
     if args.pipeline is not None:
         check_name("pipeline", args.pipeline, PIPELINES)
-    check_range(args, 1, None, "limit", "max_samples", "workers")
+    options.check_range(args, 1, None, "limit", "max_samples", "workers")
     if not all(1 <= size <= 1024 for size in args.batch_sizes):
         told = ",".join(map(str, args.batch_sizes))
         raise InputError(f"--batch-sizes must be from 1 to 1024, not {told}")
@@ -129,7 +117,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.metrics:
         same = args.metrics[:1] == suite.metrics[:1]
         suite = replace(suite, metrics=args.metrics, margin=suite.margin if same else None)
-    out = folder(args.out)
+    out = options.folder(args.out)
     if suite.source == "prompts" and args.images is None:
         return _run_pipeline(args, suite, out)
     return _score(args, suite, out)
@@ -157,7 +145,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     # what can't run here is said before anything is written
     pipe = None
     if args.executor == "local":
-        prepare(args)
+        options.prepare(args)
         pipe = measured.open(args.model, args.device, args.device_map)
     call = {**suite.call, **size}
     if args.background != BACKGROUND:
@@ -261,7 +249,7 @@ def _ls(args: argparse.Namespace) -> int:
     from ..eval.suite import load_suite, suite_names
 
     suites = [load_suite(name) for name in suite_names()]
-    return print_names({suite.name: suite.summary for suite in suites}, args.json)
+    return options.print_names({suite.name: suite.summary for suite in suites}, args.json)
 
 
 def _validate(args: argparse.Namespace) -> int:

@@ -19,22 +19,8 @@ from . import ask as cli_ask
 from . import demo as cli_demo
 from . import eval as cli_eval
 from . import ls as cli_ls
+from . import options
 from . import video as cli_video
-from .options import (
-    add_command,
-    add_model,
-    add_pairs,
-    add_runs,
-    add_settings,
-    add_top_p,
-    check_range,
-    configured,
-    draws,
-    folder,
-    open_pipeline,
-    seed,
-    widths,
-)
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
 _VECTORS = {  # options of a call for vectors, and their names there
@@ -48,7 +34,7 @@ _TRAINED: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("--batch-size", int, "samples a step (default: the recipe's)"),
     ("--max-minutes", float, "stop after so long, to be resumed (default: never)"),
     ("--workers", int, "processes that make data (default: the recipe's)"),
-    ("--seed", seed, "of weights and data (default: the recipe's)"),
+    ("--seed", options.seed, "of weights and data (default: the recipe's)"),
     ("--rate", float, "learning rate (default: the recipe's)"),
     ("--keep", float, "share of older weights in the exported average (default: the recipe's)"),
     ("--max-new-tokens", int, "of answers to learn from, for vlm-head (default: the recipe's)"),
@@ -122,13 +108,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mmspec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    generate = add_command(commands, "generate", _generate, "draw a picture from a prompt")
+    generate = options.add_command(commands, "generate", _generate, "draw a picture from a prompt")
     generate.add_argument(
         "prompt",
         help="what to draw, such as 'a photo of a purple triangle'; for a model that is told "
         "classes, the number of one",
     )
-    add_model(generate)
+    options.add_model(generate)
     generate.add_argument(
         "--pipeline",
         choices=DRAWN,
@@ -141,7 +127,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--method",
         help=f"{methods}; with settings: 'gsd[group_size=30]'; `mmspec ls methods` tells of each",
     )
-    add_runs(generate, "draw", "image", paired=_PAIRS)
+    options.add_runs(generate, "draw", "image", paired=_PAIRS)
     generate.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
     generate.add_argument(
         "--guidance", type=float, help="guidance scale (default: the model's own)"
@@ -150,15 +136,15 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument(
         "--top-k", type=int, help="draw from so many tokens; 0: all (default: the model's own)"
     )
-    add_top_p(generate)
-    add_settings(generate, *DRAWN)
+    options.add_top_p(generate)
+    options.add_settings(generate, *DRAWN)
     group = generate.add_argument_group("of --pipeline continuous")
     group.add_argument(
         "--iterations", type=int, metavar="N", help="calls of the backbone (default: one a token)"
     )
     group.add_argument(
         "--diffusion-steps",
-        type=widths,
+        type=options.widths,
         metavar="N",
         help="steps a token, or of the first and the last iteration: 50,5 (default: 100)",
     )
@@ -181,7 +167,7 @@ def build_parser() -> argparse.ArgumentParser:
     cli_demo.add_parser(commands)
 
     text = "train a drafter, a draft head or an embedded model"
-    train = add_command(commands, "train", _train, text)
+    train = options.add_command(commands, "train", _train, text)
     train.add_argument(
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
@@ -202,7 +188,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--data", type=Path, help='questions for vlm-head: lines {"image": path, "question": text}'
     )
-    add_pairs(train, "--set", "NAME=VALUE", "of vlm-head's head; repeatable")
+    options.add_pairs(train, "--set", "NAME=VALUE", "of vlm-head's head; repeatable")
     train.add_argument("--device", default="cpu", help="cpu or cuda")
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 
@@ -215,15 +201,15 @@ def _generate(args: argparse.Namespace) -> int:
     from ..eval.showcase import compare, print_table
 
     if args.pipeline is None:
-        args.pipeline = draws(args.model)
+        args.pipeline = options.draws(args.model)
     if args.method is None:
         args.method = PIPELINES[args.pipeline].first[0]
-    _, config = configured(args)
+    _, config = options.configured(args)
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to draw")
-    check_range(args, 1, 1000, "num_images")
+    options.check_range(args, 1, 1000, "num_images")
     count = args.num_images or (_PAIRS if args.compare else 1)
-    out = folder(args.out)
+    out = options.folder(args.out)
     pipe, call = (_of_vectors if args.pipeline == "continuous" else _of_ids)(args)
     call |= {"temperature": args.temperature, "height": args.size}
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
@@ -245,7 +231,7 @@ def _of_ids(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
         if given is not None and given is not False:  # 0 is given
             name = option.replace("_", "-")
             raise InputError(f"--{name} is of --pipeline continuous, and this model draws ids")
-    pipe = open_pipeline(args)
+    pipe = options.open_pipeline(args)
     family = pipe.image_model(pipe.network(args.size, None)[0])
     return pipe, {
         "guidance_scale": family.guidance_scale if args.guidance is None else args.guidance,
@@ -264,14 +250,14 @@ def _of_vectors(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     if args.diffusion_steps is not None:
         steps = args.diffusion_steps
         call["diffusion_steps"] = steps[0] if len(steps) == 1 else steps
-    return open_pipeline(args, "continuous"), call
+    return options.open_pipeline(args, "continuous"), call
 
 
 def _train(args: argparse.Namespace) -> int:
     from ..train.recipes import train
 
     check_device(args.device)
-    check_range(args, 0, None, "workers")
+    options.check_range(args, 0, None, "workers")
     for option in ("size", "steps", "batch_size", "max_minutes", "rate", "max_new_tokens"):
         value = getattr(args, option)
         if value is not None and not 0 < value < float("inf"):
@@ -280,7 +266,7 @@ def _train(args: argparse.Namespace) -> int:
     given |= {"stage", "init", "size", "device", "precision", "data"}
     records = train(
         args.recipe,
-        folder(args.pipeline),
+        options.folder(args.pipeline),
         settings=dict(args.set) or None,
         **{name: getattr(args, name) for name in given},
     )

@@ -90,7 +90,7 @@ def add_runs(parser: argparse.ArgumentParser, makes: str, what: str, paired: int
     parser.add_argument(
         "--seed", type=seed, default=0, help=f"of the first {what}; each further one has the next"
     )
-    parser.add_argument("--json", action="store_true", help="print what was measured, no table")
+    parser.add_argument("--json", action="store_true", help="print what was measured, not a table")
 
 
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:

@@ -12,22 +12,13 @@ from ..files import to_json
 from ..methods import SpecConfig, serving
 from ..methods.parts.blocks import RewardOptions
 from ..models.truncation import gathered
-from .options import (
-    add_command,
-    add_model,
-    add_runs,
-    add_settings,
-    check_range,
-    configured,
-    folder,
-    open_pipeline,
-)
+from . import options
 
 
 def add_parser(commands: Any) -> None:
-    video = add_command(commands, "video", _video, "make a video from a prompt")
+    video = options.add_command(commands, "video", _video, "make a video from a prompt")
     video.add_argument("prompt", help="what to show, such as 'a red circle moves down'")
-    add_model(video)
+    options.add_model(video)
     video.add_argument(
         "--method",
         default="sdvg",
@@ -35,7 +26,7 @@ def add_parser(commands: Any) -> None:
         "(default: sdvg)",
     )
     video.add_argument("--weights", type=Path, help="file or folder of the reward's checkpoint")
-    add_runs(video, "make it", "video")
+    options.add_runs(video, "make it", "video")
     length = video.add_mutually_exclusive_group()
     length.add_argument("--blocks", type=int, help="length in blocks (default: the model's own)")
     length.add_argument("--num-frames", type=int, help="length in frames, of whole blocks")
@@ -46,19 +37,19 @@ def add_parser(commands: Any) -> None:
     video.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
     video.add_argument("--fps", type=int, default=16, help="frames a second (default: 16)")
     video.add_argument("-o", "--out", type=Path, default=Path("out"), help="folder (default: out)")
-    add_settings(video, "video")
+    options.add_settings(video, "video")
 
 
 @gathered()
 def _video(args: argparse.Namespace) -> int:
-    name, config = configured(args)
+    name, config = options.configured(args)
     resolved = config.resolve("video")
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to show")
-    check_range(args, 1, 1000, "num_videos")
-    check_range(args, 1, 240, "fps")
-    check_range(args, 1, None, "blocks")
-    out = folder(args.out)
+    options.check_range(args, 1, 1000, "num_videos")
+    options.check_range(args, 1, 240, "fps")
+    options.check_range(args, 1, None, "blocks")
+    out = options.folder(args.out)
     pipe = _open(args, resolved.of(RewardOptions).reward)
 
     from ..eval.showcase import print_table
@@ -94,7 +85,7 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
         raise InputError(
             f"{reward} needs its weights: pass --weights PATH, where PATH is {weights}"
         )
-    pipe = open_pipeline(args, "video")
+    pipe = options.open_pipeline(args, "video")
     if not routed:
         pipe.reward = load_reward(reward, args.weights, args.device)
     pipe.set_progress_bar_config(disable=None, leave=False)

@@ -196,7 +196,11 @@ class ContinuousImagePipeline(SpeculativePipeline):
         )
         tokens = self._draw(backbone, speculation, rows, callback_on_step_end)
         with stats.phase("decode"):
-            images = self._images(tokens, output_type)
+            if output_type == "latent":
+                images = owned(tokens)
+            else:
+                pixels = decode_tokens(self.vae, tokens.to(self.vae.dtype)).float()
+                images = self.pictures(pixels.clamp(-1, 1) / 2 + 0.5, output_type)
         return ContinuousOutput(images=images, stats=stats) if return_dict else (images, stats)
 
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
@@ -281,12 +285,6 @@ class ContinuousImagePipeline(SpeculativePipeline):
             return torch.tensor(shown, device=self.device)
         length = self.transformer.prefix_length
         return encode_captions(self.tokenizer, self.text_encoder, shown, length)[0]
-
-    def _images(self, tokens: Tensor, output_type: OutputType) -> Any:
-        if output_type == "latent":
-            return owned(tokens)
-        pixels = decode_tokens(self.vae, tokens.to(self.vae.dtype)).float()
-        return self.pictures(pixels.clamp(-1, 1) / 2 + 0.5, output_type)
 
     @classmethod
     def from_mar(

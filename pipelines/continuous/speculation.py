@@ -88,9 +88,7 @@ class ContinuousSpeculation:
         judge = DenoisingTarget(target, prediction.condition)
         tokens = self._run(prediction, judge, drafter, _wide(prediction, 1), target)
         if small is not None:
-            self.stats.drafter_backbone_calls += 1
-            self.stats.drafter_head_calls += small.calls
-            self.stats.drafter_head_rows += small.rows * self.groups
+            self._count(1, small.calls, small.rows)
         return tokens
 
     def _plainly(self, prediction: HeadPrediction) -> Tensor:
@@ -122,10 +120,13 @@ class ContinuousSpeculation:
         drafter = AlignedDrafter(self.small, prediction, noise)
         judge = DenoisingTarget(target, prediction.condition, left=2)
         tokens = self._run(prediction, judge, drafter, reached[:, None], target)
-        self.stats.drafter_backbone_calls += drafter.backbone_calls
-        self.stats.drafter_head_calls += drafter.head_calls
-        self.stats.drafter_head_rows += drafter.head_rows * self.groups
+        self._count(drafter.backbone_calls, drafter.head_calls, drafter.head_rows)
         return tokens
+
+    def _count(self, backbone_calls: int, head_calls: int, head_rows: int) -> None:
+        self.stats.drafter_backbone_calls += backbone_calls
+        self.stats.drafter_head_calls += head_calls
+        self.stats.drafter_head_rows += head_rows * self.groups
 
     def _run(
         self,

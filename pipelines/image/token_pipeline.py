@@ -190,7 +190,11 @@ class TokenImagePipeline(SpeculativePipeline):
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn
         with stats.phase("decode"):
-            images = self._pictures(family, tokens, grid, output_type)
+            codes = grid.codes(tokens)
+            if output_type == "tokens":
+                images = owned(codes)
+            else:
+                images = self.pictures(family.pixels(codes, grid), output_type)
         return ImageOutput(images=images, stats=stats) if return_dict else (images, stats)
 
     @torch.no_grad()
@@ -309,11 +313,3 @@ class TokenImagePipeline(SpeculativePipeline):
     def _placement(self, network: Any) -> Placement | None:
         """The devices of a network's layers; None: all of it is where its weights are."""
         return None
-
-    def _pictures(
-        self, family: ImageModel, tokens: Tensor, grid: TokenGrid, output_type: OutputType
-    ) -> Any:
-        codes = grid.codes(tokens)
-        if output_type == "tokens":
-            return owned(codes)
-        return self.pictures(family.pixels(codes, grid), output_type)

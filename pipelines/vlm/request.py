@@ -163,12 +163,8 @@ def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     return {
         name: value.to(device) if isinstance(value, Tensor) else value
         for name, value in inputs.items()
-        if name not in _OF_THE_LOOP and value is not None and not _empty(value)
+        if not (name in _OF_THE_LOOP or value is None or (isinstance(value, dict) and not value))
     }
-
-
-def _empty(value: Any) -> bool:
-    return isinstance(value, dict) and not value
 
 
 def _left_padded(mask: Tensor | None, shape: torch.Size, device: torch.device) -> Tensor:

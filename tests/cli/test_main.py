@@ -160,6 +160,6 @@ def test_interrupt(monkeypatch, run, tiny_folder, tmp_path):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mmspec.cli.main.open_pipeline", stop)
+    monkeypatch.setattr("mmspec.cli.options.open_pipeline", stop)
     code, out, err = run("generate", PROMPT, "-o", tmp_path / "out")
     assert (code, out, err) == (130, "", "mmspec: interrupted\n")
