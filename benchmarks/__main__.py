@@ -127,7 +127,7 @@ def _growth(args: argparse.Namespace) -> int:
 
 def _stream(args: argparse.Namespace) -> int:
     from mmspec.models.wan.window import ContextWindow
-    from mmspec.pipelines.video.sizes import VideoSizes
+    from mmspec.pipelines.video.components import VideoSizes
 
     from .streaming import measure_streams
     from .streaming_page import stream_figure, stream_markdown, stream_table

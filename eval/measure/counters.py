@@ -8,7 +8,7 @@ from typing import Any
 
 from ...engine.stats import SpecStats
 from ...pipelines.continuous.stats import ContinuousStats
-from ...pipelines.token_stats import ImageStats, VlmStats
+from ...pipelines.output import ImageStats, VlmStats
 from ...pipelines.video.stats import VideoStats
 from ..run.samples import Line
 from ..schema import MethodResult

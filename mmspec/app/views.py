@@ -15,7 +15,7 @@ from ..eval.frame_times import frame_times
 from ..methods.parts.blocks import BlockVideoOptions
 from ..models.mar.autoencoder import decode_tokens
 from ..pipelines.output import VideoBlock
-from ..pipelines.video.sizes import VideoSizes
+from ..pipelines.video.components import VideoSizes
 from . import markup
 from .generation_view import GenerationView, Wish
 

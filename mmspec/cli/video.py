@@ -94,7 +94,7 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
 
 def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
     """Arguments of the pipeline's calls, refused before any long work."""
-    from ..pipelines.video.sizes import VideoSizes
+    from ..pipelines.video.components import VideoSizes
 
     sizes, frames = VideoSizes(pipe.transformer, pipe.vae), args.num_frames
     if args.blocks is not None:

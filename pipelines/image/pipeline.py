@@ -37,7 +37,7 @@ from ...models.token_grid import TokenGrid
 from ..base import SpeculativePipeline, check_captioned, check_same
 from ..device_map import placement
 from ..model_folders import locate
-from ..token_stats import ImageStats
+from ..output import ImageStats
 from .token_pipeline import Drawing, TokenImagePipeline
 from .transformers_pipeline import TransformersImagePipeline
 

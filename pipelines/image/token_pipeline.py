@@ -35,10 +35,9 @@ from ...models.token_grid import TokenGrid
 from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
-from ..output import ImageOutput
+from ..output import ImageOutput, ImageStats
 from ..parts import finish, nearest_codes, token_offers
 from ..prompts import Labels, check_between, check_sampling, negatives, told
-from ..token_stats import ImageStats
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 

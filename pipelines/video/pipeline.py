@@ -31,15 +31,8 @@ from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, owned
 from ..output import VideoBlock, VideoOutput
 from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
-from .components import (
-    check_causal,
-    check_parts,
-    drafter_sampler,
-    target_sampler,
-    text_encoder_class,
-    told,
-)
-from .sizes import VideoSizes
+from . import components
+from .components import VideoSizes
 from .speculation import OutputType, ShownFrames, Snapshot, VideoRun, begun, judged
 from .stats import VideoStats
 
@@ -81,7 +74,7 @@ class VideoPipeline(SpeculativePipeline):
         router: FrameRouter | None = None,
     ) -> None:
         super().__init__(locals())
-        check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
+        components.check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
         self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
         self._at_work: VideoRun | None = None
 
@@ -148,7 +141,7 @@ class VideoPipeline(SpeculativePipeline):
         prompts = [caption for caption in captions for _ in range(num_videos_per_prompt)]
         shown = ShownFrames(output_type, len(prompts), self.pictures)
         how = num_inference_steps, timesteps, shift, guidance_scale
-        sampler = target_sampler(self.transformer, *how)
+        sampler = components.target_sampler(self.transformer, *how)
         sizes = VideoSizes(self.transformer, self.vae)
         size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
         seeds, done = begun(len(prompts), generator, resume)
@@ -164,7 +157,9 @@ class VideoPipeline(SpeculativePipeline):
         models = [self.drafter if config.drafter_only else self.transformer]
         models += [self.drafter] if "drafter" in config.needs and not config.drafter_only else []
         samplers = [
-            sampler if model is self.transformer else drafter_sampler(self.drafter, sampler, config)
+            sampler
+            if model is self.transformer
+            else components.drafter_sampler(self.drafter, sampler, config)
             for model in models
         ]
         guided = any(each.guided for each in samplers)
@@ -172,7 +167,7 @@ class VideoPipeline(SpeculativePipeline):
         reward = self._reward(config) if judged(config) else None
         with stats.phase("encode"):
             length = self.transformer.config.text_len
-            heard = told(self.tokenizer, self.text_encoder, captions, untold, length)
+            heard = components.told(self.tokenizer, self.text_encoder, captions, untold, length)
             texts = [text for text in heard for _ in range(num_videos_per_prompt)]
             clips, *small = (
                 WanClips(model, [t[: 1 + own.guided] for t in texts], *size, own, blocks, window)
@@ -260,16 +255,16 @@ class VideoPipeline(SpeculativePipeline):
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         sizes = VideoSizes(self.transformer, self.vae)
         how = ("num_inference_steps", "timesteps", "shift", "guidance_scale")
-        sampler = target_sampler(self.transformer, *(given[name] for name in how))
+        sampler = components.target_sampler(self.transformer, *(given[name] for name in how))
         if self.drafter is not None:
-            drafter_sampler(self.drafter, sampler, config)
+            components.drafter_sampler(self.drafter, sampler, config)
         sizes.latents(given["height"], given["width"])
         sizes.blocks(given["num_frames"])
 
     @classmethod
     def component_class(cls, name: str, folder: Path) -> Any:
         if name == "text_encoder":
-            return text_encoder_class(folder)
+            return components.text_encoder_class(folder)
         return super().component_class(name, folder)
 
     @classmethod
@@ -296,7 +291,7 @@ class VideoPipeline(SpeculativePipeline):
         """
         for model in (transformer, drafter):
             if model is not None:
-                check_causal(Path(model))
+                components.check_causal(Path(model))
         home, found = Path(parts), {}
         for name in ("vae", "text_encoder", "tokenizer"):
             kind = cls.component_class(name, home / name)

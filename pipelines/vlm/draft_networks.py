@@ -22,7 +22,7 @@ from ...models.loading import cast
 from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
-from ..token_stats import VlmStats
+from ..output import VlmStats
 from .request import Request
 from .visual_compression import PictureShortener
 

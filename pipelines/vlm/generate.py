@@ -31,9 +31,9 @@ from ..arguments import check_value, checked
 from ..base import row_seeds
 from ..costs import Costs
 from ..notices import Notices
+from ..output import VlmStats
 from ..parts import finish, token_offers
 from ..stopping import Stops, StopStrings, StopText
-from ..token_stats import VlmStats
 from .draft_networks import Drafting, visual_tokens
 from .request import Request, TokenStream
 

@@ -24,9 +24,8 @@ from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
 from ..base import OnStep, SpeculativePipeline, row_seeds
 from ..loading import Loading
-from ..output import VlmOutput
+from ..output import VlmOutput, VlmStats
 from ..prompts import check_between, check_sampling
-from ..token_stats import VlmStats
 from .chat import Message, conversation
 from .generate import SpeculativeGeneration
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....models.heads.specvlm import SpecVlmHead
-from ....pipelines.token_stats import VlmStats
+from ....pipelines.output import VlmStats
 
 SUM = "sum"  # several branches, each by its weight
 

@@ -10,7 +10,7 @@ import pytest
 from mmspec.engine.stats import SpecStats
 from mmspec.eval.measure.counters import KINDS, counted_row, merged_stats
 from mmspec.pipelines.continuous.stats import ContinuousStats
-from mmspec.pipelines.token_stats import ImageStats, VlmStats
+from mmspec.pipelines.output import ImageStats, VlmStats
 from mmspec.pipelines.video.stats import VideoStats
 
 # what every modality's lines told once
