@@ -62,8 +62,8 @@ class SpeculativePipeline(DiffusionPipeline):
     def __init__(self, declared: Mapping[str, Any]) -> None:
         """`declared` are the `locals()` of a subclass, whose parameters are its components."""
         super().__init__()
-        names = inspect.signature(type(self).__init__).parameters
-        self.register_modules(**{name: declared[name] for name in names if name != "self"})
+        beside = ("self", "__class__")
+        self.register_modules(**{n: part for n, part in declared.items() if n not in beside})
         self._notices = Notices()
         self._built: dict[int, tuple[object, Any]] = {}
 

@@ -73,6 +73,8 @@ def locate(path: str | Path | None, embedded: str, loading: Loading | None = Non
         loading: which part of it, and how it is downloaded.
     """
     loading = loading or Loading()
+    if path is None and not embedded:
+        raise InputError("no model of this pipeline is embedded; name a folder")
     if path is None or str(path).startswith(_EMBEDDED):
         folder = _shipped(str(path or _EMBEDDED + embedded))
     elif (folder := Path(path)).exists():

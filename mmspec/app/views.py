@@ -193,7 +193,7 @@ class VideoView(GenerationView):
         strip = Image.new("RGB", (SHOWN * width, height))
         for n, frame in enumerate(shown):
             strip.paste(frame.resize((width, height)), (n * width, 0))
-        told = _of_block(block)
+        told = _block_caption(block)
         image = markup.picture(strip, told)
         self.blocks.append(
             f'<div class="mm-block mm-by-{block.made_by}">{image}'
@@ -221,7 +221,7 @@ class VideoView(GenerationView):
         return markup.figure(clip, strips, caption=self.wish.prompt)
 
 
-def _of_block(block: VideoBlock) -> str:
+def _block_caption(block: VideoBlock) -> str:
     small = block.made_by == "drafter"
     told = f"block {block.number + 1}, {'drafted' if small else 'by the target'}"
     if not block.rewards:
