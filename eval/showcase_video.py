@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from ..files import locked, write_atomic, write_json
 from ..methods import SpecConfig
-from ..pipelines.video.sizes import VideoSizes
+from ..pipelines.video.components import VideoSizes
 from ..progress import say
 from .contact_sheet import COLOURS
 from .data.video_export import Encoder, write_video

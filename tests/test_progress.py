@@ -148,8 +148,8 @@ def test_models_say_that_they_are_loaded_and_unpacked(monkeypatch, tmp_path):
     nowhere = Namespace(model="/nowhere", device="cpu", device_map=None, weights=None)
     for opened in (
         lambda: cli_options.open_pipeline(nowhere),
-        lambda: cli_options.open_continuous(nowhere),
-        lambda: cli_options.open_vlm("cpu", "/nowhere"),
+        lambda: cli_options.open_pipeline(nowhere, "continuous"),
+        lambda: cli_options.open_pipeline(nowhere, "vlm"),
         lambda: cli_video._open(nowhere, "router"),
     ):
         with pytest.raises(InputError):

@@ -13,8 +13,8 @@ from typing import Any
 from PIL import Image
 
 from ...errors import InputError
+from ...pipelines.video.components import VideoSizes
 from ...pipelines.video.pipeline import VideoPipeline
-from ...pipelines.video.sizes import VideoSizes
 from ...pipelines.video.speculation import judged
 from ...rewards.registry import REWARDS, load_reward
 from ...worlds.video_world.timing import Timing

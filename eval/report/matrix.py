@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, presets, serving
 from ...models.embedded import MODELS
-from ...pipelines.base import embedded_name
+from ...pipelines.model_folders import embedded_name
 from ...registry import resolve
 from ..schema import Report
 from .table import Cell, Row, Table

@@ -10,19 +10,18 @@ from ..methods import MODALITIES, SpecConfig, parts, presets
 from ..methods.config import all_options
 from ..methods.options import options_of, text_of
 from ..methods.resolved import KINDS, readers
-from .options import print_names
+from .options import add_command, print_names
 
 _LEGEND = """\
 Under each kind of model: what a method promises there of draws at temperature 1; empty: it is not
 for such models. vlm is text, with pictures in front of it or none. Needs: parts of the pipeline
 beside the model. The knob trades speed for quality, or speed alone; `mmspec ls options` tells of
 all settings."""
+_Listed = tuple[Any, tuple[str, ...], list[tuple[str, ...]]]  # as JSON; columns and rows
 
 
-def add_command(commands: Any) -> None:
-    """The parser of `mmspec ls`."""
-    listing = commands.add_parser("ls", help="list methods, their parts and options, or models")
-    listing.set_defaults(run=_ls)
+def add_parser(commands: Any) -> None:
+    listing = add_command(commands, "ls", _ls, "list methods, their parts and options, or models")
     listing.add_argument(
         "what", choices=("models", "methods", "parts", "options"), help="what to list"
     )
@@ -30,84 +29,50 @@ def add_command(commands: Any) -> None:
 
 
 def _ls(args: argparse.Namespace) -> int:
-    if args.what != "models":
-        return {"methods": _methods, "parts": _parts, "options": _options}[args.what](args.json)
-    from ..pipelines.base import shipped
+    if args.what == "models":
+        from ..pipelines.model_folders import shipped
 
-    return print_names({name: str(folder) for name, folder in shipped().items()}, args.json)
-
-
-def _methods(as_json: bool) -> int:
+        return print_names({name: str(folder) for name, folder in shipped().items()}, args.json)
+    found, columns, rows = {"methods": _methods, "parts": _parts, "options": _options}[args.what]()
+    if args.json:
+        print(to_json(found, indent=2))
+        return 0
     from ..eval.report.table import Cell, Row, Table
 
+    lines = tuple(Row(name, tuple(map(Cell, texts))) for name, *texts in rows)
+    print(Table("", columns, lines).aligned())
+    if args.what == "methods":
+        print(f"\n{_LEGEND}")
+    return 0
+
+
+def _methods() -> _Listed:
     found = {name: _facts(name) for name in presets()}
-    if as_json:
-        print(to_json(found, indent=2))
-        return 0
-    rows = [
-        Row(
-            name,
-            (
-                *(Cell(facts["contracts"].get(modality, "")) for modality in MODALITIES),
-                Cell(
-                    " or ".join(
-                        dict.fromkeys(filter(None, map(", ".join, facts["needs"].values())))
-                    )
-                ),
-                Cell(facts["knob"] or ""),
-                Cell(facts["summary"]),
-            ),
-        )
-        for name, facts in found.items()
-    ]
-    columns = ("method", *MODALITIES, "needs", "knob", "what it is")
-    print(Table("", columns, tuple(rows)).aligned())
-    print(f"\n{_LEGEND}")
-    return 0
+    rows: list[tuple[str, ...]] = []
+    for name, facts in found.items():
+        needs = " or ".join(dict.fromkeys(filter(None, map(", ".join, facts["needs"].values()))))
+        promised = [facts["contracts"].get(modality, "") for modality in MODALITIES]
+        rows.append((name, *promised, needs, facts["knob"] or "", facts["summary"]))
+    return found, ("method", *MODALITIES, "needs", "knob", "what it is"), rows
 
 
-def _parts(as_json: bool) -> int:
-    from ..eval.report.table import Cell, Row, Table
-
-    every = [part for kind in (*KINDS, "compressor") for part in parts(kind).values()]
-    found = [
-        {
-            "kind": part.kind,
-            "name": part.name,
-            "options": list(options_of(part.options)),
-            "summary": part.summary,
-            "paper": part.paper,
-        }
-        for part in every
-    ]
-    if as_json:
-        print(to_json(found, indent=2))
-        return 0
-    rows = [
-        Row(
-            f"{one['kind']} {one['name']}",
-            tuple(Cell(text) for text in (", ".join(one["options"]), one["paper"], one["summary"])),
-        )
-        for one in found
-    ]
-    print(Table("", ("part", "options", "paper", "what it does"), tuple(rows)).aligned())
-    return 0
+def _parts() -> _Listed:
+    found, rows = [], list[tuple[str, ...]]()
+    for part in (part for kind in (*KINDS, "compressor") for part in parts(kind).values()):
+        of = list(options_of(part.options))
+        facts = {"kind": part.kind, "name": part.name, "options": of, "summary": part.summary}
+        found.append({**facts, "paper": part.paper})
+        rows.append((f"{part.kind} {part.name}", ", ".join(of), part.paper, part.summary))
+    return found, ("part", "options", "paper", "what it does"), rows
 
 
-def _options(as_json: bool) -> int:
-    from ..eval.report.table import Cell, Row, Table
-
-    if as_json:
-        print(to_json(SpecConfig.schema(), indent=2))
-        return 0
-    rows = []
+def _options() -> _Listed:
+    rows: list[tuple[str, ...]] = []
     for name, option in all_options().items():
         between = ", ".join(option.choices) or option.range
-        cells = (text_of(option.default), between, ", ".join(readers(name)), option.help)
-        rows.append(Row(name, tuple(map(Cell, cells))))
-    columns = ("option", "default", "from, to", "read by", "what it is")
-    print(Table("", columns, tuple(rows)).aligned())
-    return 0
+        told = text_of(option.default), between, ", ".join(readers(name)), option.help
+        rows.append((name, *told))
+    return SpecConfig.schema(), ("option", "default", "from, to", "read by", "what it is"), rows
 
 
 def _facts(name: str) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def drafter(name: str) -> Drafter:
 def rule(name: str) -> Rule:
     """The acceptance rule called `name`; "module:Class" is one of the user's own."""
     if is_reference(str(name)):
-        made = "mmspec.pipelines.own_rule:own_rule"
+        made = "mmspec.pipelines.parts:own_rule"
         given = {"reference": lambda options, offers: name}
         return Rule(name, made, "your own", arguments=given, trees=True)
     found: Rule = _part("rule", name)

@@ -42,7 +42,6 @@ class PictureShortener:
     What stays keeps its column's position, and what belongs to it in deeper layers.
 
     Args:
-        decoder: the model.
         name: a compressor's, see `mmspec.compress.registry`.
         share: of a picture's columns that stay; None: the compressor chooses.
 
@@ -90,15 +89,7 @@ class PictureShortener:
                 yield
 
     def __call__(self, prompt: EncodedPrompt, inputs: Mapping[str, Any]) -> EncodedPrompt:
-        """The prompt with fewer columns.
-
-        Args:
-            prompt: what the decoder made of `inputs`.
-            inputs: a processor's.
-
-        Raises:
-            InputError: the compressor can't take these pictures.
-        """
+        """The prompt, made of a processor's `inputs`, with fewer columns."""
         if not isinstance(prompt, VisualPrompt) or not any(prompt.images):
             return prompt
         try:

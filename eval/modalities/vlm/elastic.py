@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....models.heads.specvlm import SpecVlmHead
-from ....pipelines.vlm.stats import VlmStats
+from ....pipelines.output import VlmStats
 
 SUM = "sum"  # several branches, each by its weight
 

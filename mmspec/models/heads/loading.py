@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -67,3 +68,9 @@ class DraftHeads(nn.ModuleDict):
     def device(self) -> torch.device:
         """Of the weights."""
         return next(self.parameters()).device
+
+    def save_pretrained(self, folder: Path, **how: Any) -> None:
+        """Write every head into a folder of its name."""
+        heads: dict[str, Any] = dict(self)
+        for name, head in heads.items():
+            head.save_pretrained(folder / name, **how)

@@ -9,7 +9,7 @@ from wans import tiny_pipeline
 
 from mmspec import SpecConfig, VideoPipeline
 from mmspec.errors import InputError
-from mmspec.pipelines.available_methods import components_in, runnable_in
+from mmspec.pipelines.model_folders import components_in, runnable_in
 from mmspec.rewards.router import RouterReward
 
 

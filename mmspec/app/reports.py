@@ -1,9 +1,12 @@
-"""The frontier of a report: how much speed at what quality, of every method in it."""
+"""The tab of reports: one of the project's, an upload or a path, drawn as speed and quality."""
 
 from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
+
+import gradio as gr
 
 from .. import assets
 from ..errors import InputError
@@ -14,10 +17,69 @@ from ..eval.report.tables import headline
 from ..eval.schema import Report
 from ..files import to_json
 from . import markup
-from .folders import told_as
-from .limits import Limits
+from .folders import Folders, told_as
+from .limits import Limits, checked_text, checked_upload, safely
 
 _SHIPPED = Path(assets.__file__).resolve().parent / "reports"
+
+
+class ReportTab:
+    """Speed against quality of any report."""
+
+    def __init__(self, folders: Folders, limits: Limits) -> None:
+        self.folders, self.limits = folders, limits
+
+    def build(self, tab: gr.Tab) -> None:
+        gr.Markdown(
+            "Speed against quality, of a `report.json` that `mmspec eval run` wrote. "
+            "Up and to the right is better."
+        )
+        known = shipped_reports()
+        with gr.Row():
+            first = next(iter(known), "")
+            chosen = gr.Dropdown(["", *known], value=first, label="A report of this project")
+            upload = gr.File(label="Your report.json", file_types=[".json"], height=110)
+            path = gr.Textbox(
+                "", label="Or its path", visible=self.folders.offered, placeholder="path/to/report"
+            )
+        shown = gr.HTML("", elem_classes="mm-report")
+
+        def show(request: gr.Request, source: str, value: Any) -> str:
+            return safely(lambda: self.report(source, value, request))
+
+        for source, field, event in (
+            ("shipped", chosen, chosen.change),
+            ("shipped", chosen, tab.select),
+            ("upload", upload, upload.change),
+            ("path", path, path.submit),
+        ):
+            name = gr.State(source)
+            event(
+                show,
+                [name, field],
+                shown,
+                concurrency_limit=1,
+                concurrency_id="draw",
+                api_visibility="private",
+                show_progress="hidden",
+            )
+
+    def report(self, source: str, value: Any, request: Any) -> str:
+        """A report as HTML, by the `source` "shipped", "upload" or "path"; nothing for no value."""
+        if not value:
+            return ""
+        if source == "shipped":
+            path, name = shipped_reports().get(str(value)), str(value)
+            if path is None:
+                raise InputError(f"there is no report {name!r} here")
+        elif source == "upload":
+            path, name = checked_upload(value, "report", self.limits), "the upload"
+        else:
+            name = checked_text(value, "the path", 1000)
+            path = self.folders.find(name, request)
+            if path.is_dir():  # its report may be a link that leads elsewhere
+                path = self.folders.find(str(Path(name) / "report.json"), request)
+        return frontier_page(read_report(path, name, self.limits))
 
 
 def shipped_reports() -> dict[str, Path]:
@@ -26,15 +88,7 @@ def shipped_reports() -> dict[str, Path]:
 
 
 def read_report(path: Path, name: str, limits: Limits) -> Report:
-    """A report, small enough to be drawn.
-
-    Args:
-        path: of the file.
-        name: what visitors know it as.
-
-    Raises:
-        InputError: it is none, or too large.
-    """
+    """A report, small enough to be drawn; `name` is what visitors know it as."""
     if not path.is_file():
         raise InputError(f"{name} is no report: it is no file")
     if path.stat().st_size > limits.upload_bytes:
@@ -50,9 +104,6 @@ def frontier_page(report: Report) -> str:
     """Its frontiers by seconds and by calls, and the table behind them, as HTML.
 
     Figures are pictures of the page: nothing in a report can run as a script.
-
-    Raises:
-        InputError: it holds what can't be drawn.
     """
     try:
         pieces = [_part(call, part) for call, part in parts(report).items()]
@@ -68,7 +119,6 @@ def frontier_page(report: Report) -> str:
 
 
 def _part(call: str, part: Report) -> str:
-    """Of one way to call."""
     figures = ""
     for text, draw in (("by seconds", frontier), ("by calls of the target", calls_frontier)):
         svg = draw(shown(part), standalone)

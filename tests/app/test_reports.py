@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from mmspec.app.folders import Folders
-from mmspec.app.frontier import shipped_reports
 from mmspec.app.limits import Limits
 from mmspec.app.model_cache import ModelCache
 from mmspec.app.page import Page
+from mmspec.app.reports import shipped_reports
 from mmspec.errors import InputError
 
 FIGURE = 'class="mm-plot"'
