@@ -15,14 +15,11 @@ from ...worlds.video_world.actor import View
 from ...worlds.video_world.judge import judge_views
 from ...worlds.video_world.timing import TIMING, Timing
 from ...worlds.video_world.vocabulary import PASSES
-from ..metrics.base import Metric
+from ..metrics.base import RunMetric
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClipMetric(Metric):
+class ClipMetric(RunMetric):
     """What `ClipJudge` says of a clip."""
-
-    bounds: tuple[float, float] = (0, 1)
 
 
 CORRECTNESS = ClipMetric(

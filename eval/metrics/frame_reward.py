@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...rewards.base import Images, Reward
 from ...rewards.registry import load_reward, reward_names
-from .base import VideoMetric, VideoScorer
+from .base import Figures, VideoMetric, VideoScorer
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,9 +37,6 @@ def frame_reward(reward: Reward, prompt: str, frames: Images, batch: int = 16) -
     """Scores one video's frames (uint8 `[T, 3, H, W]` or PIL) against its prompt.
 
     Args:
-        reward: the scorer.
-        prompt: the video's prompt.
-        frames: the video.
         batch: frames a call of the scorer.
 
     Raises:
@@ -55,27 +52,23 @@ def frame_reward(reward: Reward, prompt: str, frames: Images, batch: int = 16) -
     return FrameReward(scores, float(scores.mean()), float(scores[worst]), worst)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FrameRewardMetric(VideoMetric):
-    """See `VideoMetric`: a mean and a worst frame by every reward whose weights are given."""
+def _video_scorer(given: Given) -> VideoScorer:
+    """A mean and a worst frame by every reward whose weights are given."""
+    named = [name for name in given.weights if name in reward_names()] or [USUAL]
+    rewards = {name: load_reward(name, given.weights.get(name), given.device) for name in named}
 
-    def video_scorer(self, given: Given) -> VideoScorer:
-        """See `VideoMetric.video_scorer`."""
-        named = [name for name in given.weights if name in reward_names()] or [USUAL]
-        rewards = {name: load_reward(name, given.weights.get(name), given.device) for name in named}
+    def score(metadata: Mapping[str, Any], frames: Sequence[Image.Image]) -> Figures:
+        found: Figures = {}
+        for name, reward in rewards.items():
+            scored = frame_reward(reward, metadata["prompt"], frames)
+            found |= {f"{name}_mean": scored.mean, f"{name}_worst_frame": scored.worst}
+        return found
 
-        def score(
-            metadata: Mapping[str, Any], frames: Sequence[Image.Image]
-        ) -> Mapping[str, float | str]:
-            found: dict[str, float | str] = {}
-            for name, reward in rewards.items():
-                scored = frame_reward(reward, metadata["prompt"], frames)
-                found |= {f"{name}_mean": scored.mean, f"{name}_worst_frame": scored.worst}
-            return found
-
-        return score
+    return score
 
 
-METRIC = FrameRewardMetric(
-    name="frame_reward", summary="rewards of a video's frames: their mean, and the worst frame's"
+METRIC = VideoMetric(
+    name="frame_reward",
+    summary="rewards of a video's frames: their mean, and the worst frame's",
+    video_scorer=_video_scorer,
 )

@@ -94,7 +94,6 @@ class LpipsMetric(FolderMetric):
     single = False
 
     def check(self, job: FolderJob) -> None:
-        """See `FolderMetric.check`."""
         from ..data.folders import check_paired
 
         check_paired(job.images, job.reference)
@@ -103,7 +102,6 @@ class LpipsMetric(FolderMetric):
                 raise InputError(f"{file.path}: lpips needs {MIN_SIDE} pixels a side or more")
 
     def score(self, group: Sequence[Any], job: FolderJob) -> Scored:
-        """See `FolderMetric.score`."""
         from ..measure.bootstrap import mean
 
         lpips = LPIPS.from_pretrained(job.weights[self.network], job.device, job.batch_size)
