@@ -10,11 +10,10 @@ import numpy as np
 from PIL import Image
 
 from ...picture import open_picture
-from ...worlds.video_world import ClipPrompt
 from ...worlds.video_world.actor import View
 from ...worlds.video_world.judge import judge_views
-from ...worlds.video_world.timing import TIMING, Timing
-from ...worlds.video_world.vocabulary import PASSES
+from ...worlds.video_world.prompts import ClipPrompt
+from ...worlds.video_world.vocabulary import PASSES, TIMING, Timing
 from ..metrics.base import RunMetric
 
 

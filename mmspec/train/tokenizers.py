@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from ..worlds.shapes.lexicon import lexicon
+from ..worlds.shapes.exchanges import lexicon
 from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
 from ..worlds.shapes.wording import PIECE
 from ..worlds.video_world.vocabulary import BOUNCES, CUES, DIRECTIONS, PASSES

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from mmspec.worlds.shapes import COLORS, SHAPES
-from mmspec.worlds.video_world import KINDS, Clip, ClipPrompt, Timing, judge, render_clip, sample
 from mmspec.worlds.video_world.actor import View
-from mmspec.worlds.video_world.judge import judge_views, look
-from mmspec.worlds.video_world.prompts import mirrored
-from mmspec.worlds.video_world.vocabulary import BOUNCES, MOVES, OPPOSITE, PASSES
+from mmspec.worlds.video_world.clip import Clip, render_clip, sample
+from mmspec.worlds.video_world.judge import judge, judge_views, look
+from mmspec.worlds.video_world.prompts import ClipPrompt, mirrored
+from mmspec.worlds.video_world.vocabulary import BOUNCES, KINDS, MOVES, OPPOSITE, PASSES, Timing
 
 TIMING = Timing()
 EACH = 10  # clips of a kind, half of them held out

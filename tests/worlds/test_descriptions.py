@@ -12,8 +12,12 @@ from mmspec.worlds.shapes import Background, Item, Scene
 from mmspec.worlds.shapes.claims import score_description
 from mmspec.worlds.shapes.descriptions import LONGEST, SHORTEST, describe
 from mmspec.worlds.shapes.detector import detect
-from mmspec.worlds.shapes.exchanges import LONG_KINDS, held_out_descriptions, sample_exchange
-from mmspec.worlds.shapes.lexicon import lexicon
+from mmspec.worlds.shapes.exchanges import (
+    LONG_KINDS,
+    held_out_descriptions,
+    lexicon,
+    sample_exchange,
+)
 from mmspec.worlds.shapes.mixed import sample_mixed
 from mmspec.worlds.shapes.render import render
 from mmspec.worlds.shapes.vocabulary import COLORS, SHAPES

@@ -15,7 +15,7 @@ from diffusers import AutoencoderKLWan
 from torch import Tensor, nn
 
 from ...models.wan.vae import decode_block, posterior_block
-from ...worlds.video_world.timing import TIMING
+from ...worlds.video_world.vocabulary import TIMING
 from ..autoencoder_loss import AutoencoderRecipe
 from ..trainer import TrainConfig
 from .batches import clip_batch

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ...worlds.shapes.scene import in_turn
 from ...worlds.shapes.vocabulary import Split
-from ...worlds.video_world import KINDS, render_clip, sample
+from ...worlds.video_world.clip import render_clip, sample
+from ...worlds.video_world.vocabulary import KINDS
 
 
 def clip_batch(

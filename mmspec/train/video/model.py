@@ -28,8 +28,9 @@ from ...models.loading import load_component
 from ...models.wan.sampler import FewStepSampler, guided, warp
 from ...models.wan.transformer import TIMESTEPS, Memory, WanTransformer
 from ...models.wan.vae import decode_block, encode_block, to_bytes
-from ...worlds.video_world import KINDS, judge, sample_prompt
-from ...worlds.video_world.timing import TIMING
+from ...worlds.video_world.judge import judge
+from ...worlds.video_world.prompts import sample_prompt
+from ...worlds.video_world.vocabulary import KINDS, TIMING
 from ..base import BaseRecipe, Captioned
 from ..caption_encoder import caption_encoder
 from ..feature_cache import cache_folder

@@ -29,9 +29,8 @@ from ...models.wan.transformer import WanTransformer
 from ...models.wan.vae import decode_block, to_bytes
 from ...worlds.shapes.scene import in_turn
 from ...worlds.shapes.vocabulary import Split
-from ...worlds.video_world import KINDS, ClipPrompt, sample_prompt
-from ...worlds.video_world.prompts import mirrored, unseen
-from ...worlds.video_world.timing import TIMING
+from ...worlds.video_world.prompts import ClipPrompt, mirrored, sample_prompt, unseen
+from ...worlds.video_world.vocabulary import KINDS, TIMING
 from ..base import BaseRecipe
 from ..feature_cache import cache_folder, read_cached, write_cached
 from ..tokenizers import PREFIX, clip_tokenizer

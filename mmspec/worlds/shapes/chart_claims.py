@@ -7,8 +7,8 @@ import re
 from .chart_texts import FRACTIONS, NEAR
 from .charts import HIGHEST, PARTS, Chart
 from .claims import DescriptionScore
-from .phrases import CHARTS as PHRASES
 from .vocabulary import COLORS, SHAPES
+from .wording import CHARTS as PHRASES
 
 _VALUES = {o: n for n in range(1, HIGHEST + 1) for o in PHRASES[f"value_{n}"]}
 _COMPARISONS = {

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .charts import FORMS, PARTS, Chart, Form
-from .phrases import CHARTS as PHRASES
 from .questions import Question
 from .vocabulary import COLORS, NUMBERS, SHAPES
+from .wording import CHARTS as PHRASES
 from .wording import Wording, pieces
 
 SHORTEST, LONGEST = 60, 200  # pieces of a description

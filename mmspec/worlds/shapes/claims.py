@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 
 from . import facts
-from .phrases import PHRASES
 from .scene import Item, Scene
 from .vocabulary import COLORS, NUMBERS, PLURALS, SHAPES
+from .wording import SCENES as PHRASES
 
 _SHAPE_WORDS = {option.split()[0]: shape for shape in SHAPES for option in PHRASES[shape]}
 _PLURAL_WORDS = {plural: shape for shape, plural in PLURALS.items()}

@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from . import facts
-from .phrases import PHRASES
 from .scene import Background, Item, Scene
 from .vocabulary import COLORS, NUMBERS, PLURALS, SHAPES, Split, held_out_relation
+from .wording import SCENES as PHRASES
 from .wording import Wording, pieces
 
 SHORTEST, LONGEST = 60, 200  # pieces of a description

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from . import facts
-from .phrases import QUESTION_PHRASES as PHRASES
 from .prompts import names_unseen
 from .scene import Item, Scene
 from .vocabulary import COLORS, PLURALS, RELATIONS, SHAPES, Split
+from .wording import QUESTIONS as PHRASES
 from .wording import Wording
 
 WORDS = {"largest", "smallest", "two", "three", "four", "one", *COLORS}

@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from .actor import Actor, Bodies, View
 from .occlusion import in_front, touch
-from .prompts import ClipPrompt
-from .roles import roles_of
+from .prompts import ClipPrompt, roles_of
 from .sightings import SURE, is_piece, is_whole
-from .timing import TIMING, Timing
+from .vocabulary import TIMING, Timing
 
 Array = npt.NDArray[Any]
 

@@ -38,9 +38,9 @@ from mmspec.train.video import (
 )
 from mmspec.train.video.batches import clip_batch
 from mmspec.train.video.clip_latents import ClipBatch, draw_cached, latents_of
-from mmspec.worlds.video_world import KINDS, render_clip, sample, sample_prompt
-from mmspec.worlds.video_world.prompts import mirrored, unseen
-from mmspec.worlds.video_world.timing import TIMING
+from mmspec.worlds.video_world.clip import render_clip, sample
+from mmspec.worlds.video_world.prompts import mirrored, sample_prompt, unseen
+from mmspec.worlds.video_world.vocabulary import KINDS, TIMING
 
 BLOCKS = 2
 
