@@ -102,10 +102,7 @@ STAGES: dict[str, dict[str, Stage]] = {
     "image-drafter": {"drafter": _stage("image.drafter:ImageDrafterRecipe", 6000, 16, 0.99)},
     "image-upsampler": {"upsampler": _stage(_UPSAMPLER, 3000, 32, 0.99, "init size:resolution")},
     "image-spatial": {"spatial": _stage(_SPATIAL, 4000, 16, 0.99, "init")},
-    # batches whose laws and hidden states are kept, some 3 MB each
-    "image-head": {
-        "eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8, 0.99, arguments={"pool": 768})
-    },
+    "image-head": {"eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8, 0.99)},
     "kl-autoencoder": {"vae": _learned(_KL, 2500, 32, {})},
     "mar": {
         "target": _learned("continuous.target:MarTargetRecipe", 4000, 64, {}),

@@ -6,7 +6,6 @@ training some codes are replaced by others near them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ class ImageUpsamplerRecipe(BaseRecipe):
         init: component whose weights to start from; None: from nothing.
     """
 
-    name = "upsampler"
+    name, adamw = "upsampler", 0.01
 
     def __init__(
         self,
@@ -75,10 +74,6 @@ class ImageUpsamplerRecipe(BaseRecipe):
         self.model = LatentUpsampler(size, width, **UPSAMPLER)
         self._examples: dict[int, tuple[Tensor, Tensor]] = {}
         self.start(init)
-
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        weights = self.model.parameters()
-        return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-2)]
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         if batch not in self._examples:

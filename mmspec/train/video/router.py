@@ -138,7 +138,7 @@ class VideoRouterRecipe(BaseRecipe):
         init: component whose weights to start from; None: from nothing.
     """
 
-    kind, name = PIPELINE, "router"
+    kind, name, adamw = PIPELINE, "router", 0.01
     texts: ClassVar = dict(
         title="Router of the clip world's block video",
         purpose="guesses how near a drafted frame is to what the target would have made",
@@ -163,10 +163,6 @@ class VideoRouterRecipe(BaseRecipe):
         )
         self.model = FrameRouter(vocab_size=len(self.tokenizer), **ROUTER)
         self.start(init)
-
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        weights = self.model.parameters()
-        return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=0.01)]
 
     def loss(self, batch: DraftedClips, rng: np.random.Generator, step: int) -> Loss:
         drafts, captions = batch.drafts, [prompt.prompt for prompt in batch.prompts]

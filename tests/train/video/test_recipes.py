@@ -131,7 +131,10 @@ def test_latents_are_brought_to_unit_deviation(trained):
 
 def test_autoencoders_see_pictures_short_clips_and_long_ones_in_turn():
     rng = np.random.default_rng(0)
-    shapes = [video_autoencoder.draw_in_turn(3, rng, step)[1].shape[:2] for step in range(12)]
+    shapes = [
+        video_autoencoder.VideoAutoencoderRecipe.draw_step(3, rng, step)[1].shape[:2]
+        for step in range(12)
+    ]
     assert shapes == [(63, 1), (3, 21), (12, 5)] * 3 + [(63, 1), (1, 97), (63, 1)]
 
 
