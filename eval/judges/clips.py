@@ -35,13 +35,8 @@ ORDER = ClipMetric(name="order", summary="whether objects that pass do so the st
 class ClipJudge:
     """Scores clips by a detector, frame by frame, see `mmspec.worlds.video_world.judge`.
 
-    | metric        | of a clip                                                                  |
-    |---------------|----------------------------------------------------------------------------|
-    | `correctness` | the judge's score: the mean over blocks of the product of the next three   |
-    | `attributes`  | the mean over frames: the right shapes and colours, none too many          |
-    | `motion`      | the mean over frames: the share of objects that have moved as they should  |
-    | `order`       | of prompts with two objects that pass: the share of the frames in which    |
-    |               | they do and pass the stated way; 1 if they never do                        |
+    `order` is of prompts with two objects that pass, over the frames in which they do; 1 if they
+    never do.
 
     Attributes:
         timing: which frames a block is.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from ...worlds.shapes import Prompt
-    from ..judges.vqa import QuestionAnswerer
+    from ..judges.vqa import BlipAnswerer
     from ..measure.score_files import Given, OnLine
     from ..run.job import Job
     from ..suite import Suite
@@ -134,7 +134,7 @@ def _score_folder(suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]
     return {"n": len(pictures), "metrics": metrics}
 
 
-def _judge(given: Given | Job) -> QuestionAnswerer:
+def _judge(given: Given | Job) -> BlipAnswerer:
     from ..judges.vqa import BlipAnswerer
 
     ((name, what),) = DPG.weights.items()

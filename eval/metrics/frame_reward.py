@@ -7,7 +7,6 @@ single broken frame.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...rewards.base import Images, Reward
@@ -23,18 +22,8 @@ if TYPE_CHECKING:
 USUAL = "shapes_clip_score"  # where nobody gives a reward's weights
 
 
-@dataclass(frozen=True)
-class FrameReward:
-    """A video's scores: of each frame `[T]`, float32, their mean, the lowest, and which that is."""
-
-    frames: Tensor
-    mean: float
-    worst: float
-    worst_frame: int
-
-
-def frame_reward(reward: Reward, prompt: str, frames: Images, batch: int = 16) -> FrameReward:
-    """Scores one video's frames (uint8 `[T, 3, H, W]` or PIL) against its prompt.
+def frame_rewards(reward: Reward, prompt: str, frames: Images, batch: int = 16) -> Tensor:
+    """Scores of a video's frames (uint8 `[T, 3, H, W]` or PIL) for its prompt, float32 `[T]`.
 
     Args:
         batch: frames a call of the scorer.
@@ -47,9 +36,7 @@ def frame_reward(reward: Reward, prompt: str, frames: Images, batch: int = 16) -
     if not len(frames):
         raise ValueError("a video without frames has no reward")
     parts = [frames[first : first + batch] for first in range(0, len(frames), batch)]
-    scores = torch.cat([reward.score([prompt] * len(part), part) for part in parts])
-    worst = int(scores.argmin())
-    return FrameReward(scores, float(scores.mean()), float(scores[worst]), worst)
+    return torch.cat([reward.score([prompt] * len(part), part) for part in parts])
 
 
 def _video_scorer(given: Given) -> VideoScorer:
@@ -60,8 +47,9 @@ def _video_scorer(given: Given) -> VideoScorer:
     def score(metadata: Mapping[str, Any], frames: Sequence[Image.Image]) -> Figures:
         found: Figures = {}
         for name, reward in rewards.items():
-            scored = frame_reward(reward, metadata["prompt"], frames)
-            found |= {f"{name}_mean": scored.mean, f"{name}_worst_frame": scored.worst}
+            scores = frame_rewards(reward, metadata["prompt"], frames)
+            found[f"{name}_mean"] = float(scores.mean())
+            found[f"{name}_worst_frame"] = float(scores.min())
         return found
 
     return score

@@ -29,9 +29,9 @@ from mmspec.worlds.shapes.exchanges import (
     normalize,
     sample_exchange,
 )
-from mmspec.worlds.shapes.mixed import sample_mixed, shows_unseen
 from mmspec.worlds.shapes.questions import SCENE_KINDS
 from mmspec.worlds.shapes.render import render
+from mmspec.worlds.shapes.scene import sample_mixed, shows_unseen
 from mmspec.worlds.shapes.vocabulary import (
     COLORS,
     SHAPES,

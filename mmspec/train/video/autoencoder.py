@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...models.wan.vae import decode_block, posterior_block
 from ...worlds.video_world.vocabulary import TIMING
 from ..autoencoder_loss import AutoencoderRecipe
-from .batches import clip_batch
+from .clip_latents import clip_batch
 
 RESOLUTION = 64  # px
 FACTOR = 8  # px of a latent along a side: patches of 2, and two halvings

@@ -36,8 +36,7 @@ from ..feature_cache import cache_folder, read_cached, write_cached
 from ..tokenizers import PREFIX, clip_tokenizer
 from ..trainer import Loss, TrainConfig
 from .autoencoder import PIPELINE
-from .block_maker import BlockMaker
-from .model import BLOCKS
+from .model import BLOCKS, block_maker
 
 ROUTER: dict[str, Any] = dict(
     text_len=PREFIX,
@@ -157,10 +156,8 @@ class VideoRouterRecipe(BaseRecipe):
         self.makers: list[WanTransformer] = [
             self.component(WanTransformer, name) for name in ("drafter", "transformer")
         ]
-        self.encoder, self.tokenizer = (
-            self.component(T5EncoderModel, "text_encoder"),
-            clip_tokenizer(),
-        )
+        self.encoder = self.component(T5EncoderModel, "text_encoder")
+        self.tokenizer = clip_tokenizer()
         self.model = FrameRouter(vocab_size=len(self.tokenizer), **ROUTER)
         self.start(init)
 
@@ -189,7 +186,7 @@ class VideoRouterRecipe(BaseRecipe):
         told, untold = told[:-1], told[-1:].expand_as(told[:-1])
         config, device = self.makers[1].config, self.config.device
         size = config.sample_height, config.sample_width
-        makers = [BlockMaker.start(model, told, untold, size, BLOCKS) for model in self.makers]
+        makers = [block_maker(model, told, untold, size) for model in self.makers]
         steps = max(model.config.sample_steps for model in self.makers)
         shape = (steps, len(captions), config.num_frame_per_block, config.in_dim, *size)
         shares = rng.random(len(captions))
@@ -198,7 +195,7 @@ class VideoRouterRecipe(BaseRecipe):
         before: Tensor | None = None
         for number in range(BLOCKS):
             noise = torch.from_numpy(rng.standard_normal(shape)).float().to(device)
-            blocks = [maker.make(noise[0], noise.__getitem__, last) for maker in makers]
+            blocks = [make(noise[0], noise.__getitem__, last) for make in makers]
             (drafted, after), (own, afterwards) = (
                 decode_block(self.vae, block, state) for block in blocks
             )

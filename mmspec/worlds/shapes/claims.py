@@ -87,13 +87,14 @@ class DescriptionScore:
 def score_description(text: str, scene: Scene) -> DescriptionScore:
     """Reads every sentence; an object that is introduced twice is true once."""
     reader = _Reader(scene)
-    verdicts = [verdict for sentence in _sentences(text) for verdict in reader.read(sentence)]
+    verdicts = [verdict for sentence in sentences(text) for verdict in reader.read(sentence)]
     introduced, covered = reader.introductions()
     verdicts += introduced
     return DescriptionScore(len(verdicts), sum(verdicts), covered / len(scene.items))
 
 
-def _sentences(text: str) -> list[str]:
+def sentences(text: str) -> list[str]:
+    """The sentences of a description."""
     return [part.strip() for part in re.split(r"[.;!?]", text) if part.strip()]
 
 

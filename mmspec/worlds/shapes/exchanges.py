@@ -16,10 +16,9 @@ from .chart_texts import CHART_KINDS, ask_chart, describe_chart
 from .charts import FORMS, Chart, Form, render_chart, sample_chart
 from .claims import DescriptionScore, score_description
 from .descriptions import describe
-from .mixed import sample_mixed
 from .questions import SCENE_KINDS, Question, ask
 from .render import render
-from .scene import Scene
+from .scene import Scene, sample_mixed
 from .vocabulary import COLORS, RELATIONS, SHAPES, Split
 from .wording import CHARTS, QUESTIONS, REQUESTS, SCENES, Wording, pieces, words_of
 

@@ -70,7 +70,7 @@ class _Asker:
 
     def single_object(self, yes: bool) -> Question | None:
         shape = self._shape(yes)
-        return self._say("exists", _yes(yes), [_clause(shape)], one=f"a {{{shape}}}")
+        return self._say("exists", yes_or_no(yes), [_clause(shape)], one=f"a {{{shape}}}")
 
     def two_object(self, yes: bool) -> Question | None:
         first, second = self._shape(True), self._shape(yes)
@@ -78,7 +78,9 @@ class _Asker:
             return None
         one, other = self._shuffled(first, second)
         include = [_clause(one), _clause(other)]
-        return self._say("both", _yes(yes), include, one=f"a {{{one}}}", other=f"a {{{other}}}")
+        return self._say(
+            "both", yes_or_no(yes), include, one=f"a {{{one}}}", other=f"a {{{other}}}"
+        )
 
     def counting(self, yes: bool) -> Question | None:
         draw = self.words.rng.random()
@@ -160,7 +162,7 @@ class _Asker:
             return None
         color = item.color if yes else self._foil_color(item)
         include = [_clause(item.shape, 1, color)]
-        return self._say("is_so", _yes(yes), include, one=f"the {{{item.shape}}}", what=color)
+        return self._say("is_so", yes_or_no(yes), include, one=f"the {{{item.shape}}}", what=color)
 
     def _has_kind(self, yes: bool) -> Question | None:
         item = self._item()
@@ -168,7 +170,7 @@ class _Asker:
         if not yes and self.kinds[item.shape, color]:
             return None
         include = [_clause(item.shape, 1, color)]
-        return self._say("exists", _yes(yes), include, one=f"a {color} {{{item.shape}}}")
+        return self._say("exists", yes_or_no(yes), include, one=f"a {color} {{{item.shape}}}")
 
     def _is_related(self, yes: bool) -> Question | None:
         a, b = self._pair()
@@ -178,7 +180,7 @@ class _Asker:
             return None
         name = name if yes else facts.OPPOSITE[name]
         what = f"{_slot(name)} {other}"
-        return self._say("is_so", _yes(yes), _related(a, name, b), one=one, what=what)
+        return self._say("is_so", yes_or_no(yes), _related(a, name, b), one=one, what=what)
 
     def _is_larger(self, yes: bool) -> Question | None:
         a, b = self._pair()
@@ -188,7 +190,7 @@ class _Asker:
             return None
         include = [_clause(item.shape, 1, item.color) for item in (a, b)]
         what = ("{larger}" if larger == yes else "{smaller}") + f" {other}"
-        return self._say("is_so", _yes(yes), include, one=one, what=what)
+        return self._say("is_so", yes_or_no(yes), include, one=one, what=what)
 
     def _number(self, yes: bool) -> Question | None:
         shape, n = self._any(tuple(self.shapes.items()))
@@ -196,7 +198,7 @@ class _Asker:
         if n < 2:
             return None
         known = {"number": _NUMBERS[n], "what": PLURALS[shape]}
-        return self._say("number_is", _yes(yes), [_clause(shape, n)], **known)
+        return self._say("number_is", yes_or_no(yes), [_clause(shape, n)], **known)
 
     def _say(self, key: str, answer: str, include: list[dict[str, Any]], **known: str) -> Question:
         text = self.words.sentence("{" + key + "}", known, end="")
@@ -249,7 +251,7 @@ SCENE_KINDS: dict[str, Callable[[_Asker, bool], Question | None]] = {
 }
 
 
-def _yes(yes: bool) -> str:
+def yes_or_no(yes: bool) -> str:
     return "yes" if yes else "no"
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from .charts import HIGHEST, Chart, held_out_value
 from .exchanges import Picture
-from .mixed import shows_unseen
-from .scene import Item, Scene
+from .scene import Item, Scene, shows_unseen
 from .vocabulary import COLORS, SHAPES
 
 _TRIES = 20

@@ -36,8 +36,7 @@ from mmspec.train.video import (
 from mmspec.train.video import (
     router as video_router,
 )
-from mmspec.train.video.batches import clip_batch
-from mmspec.train.video.clip_latents import ClipBatch, draw_cached, latents_of
+from mmspec.train.video.clip_latents import ClipBatch, clip_batch, draw_cached, latents_of
 from mmspec.worlds.video_world.clip import render_clip, sample
 from mmspec.worlds.video_world.prompts import mirrored, sample_prompt, unseen
 from mmspec.worlds.video_world.vocabulary import KINDS, TIMING

@@ -124,7 +124,9 @@ def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
         # the hidden state behind the last token is nobody's to draft from
         states = example.features[row, own][:-1]
         assert torch.allclose(states, out.hidden_states[-1][0, :-1], atol=1e-4)
-        assert torch.allclose(teacher.on_device(example).output(states), out.logits[0, :-1], atol=1e-4)
+        assert torch.allclose(
+            teacher.on_device(example).output(states), out.logits[0, :-1], atol=1e-4
+        )
         greedy.append(torch.equal(out.logits[0, prompt - 1 : -1].argmax(-1), answer))
     assert greedy[::2] == [True, True, True]
     assert not all(greedy[1::2])  # drawn
@@ -138,7 +140,11 @@ def test_drawn_answers_follow_the_law(folder):
     one = ShapesPrompts(32).draw(np.random.default_rng(3), 1)
     many = vlm_prompts.Questions(one.pictures * 400, one.texts * 400)
     (example,) = teacher.examples(many, list(range(1, 800, 2)), 400)
-    law = teacher.on_device(example).output(example.features[0, example.mask.shape[1] - 2]).softmax(-1)
+    law = (
+        teacher.on_device(example)
+        .output(example.features[0, example.mask.shape[1] - 2])
+        .softmax(-1)
+    )
     table = model.get_input_embeddings().weight
     drawn = torch.cdist(example.embedded[:, -1], table).argmin(1)
     top = law.topk(3)
