@@ -50,7 +50,9 @@ def check_motion(track: Track, direction: str, step: float = _STEP) -> tuple[boo
     extent = float(np.linalg.norm(seen[:, None] - seen, axis=-1).max())
     if direction == "still":
         return extent <= step, "" if extent <= step else f"expected to be still, moved {extent:.2f}"
-    displacement = _slope(times, seen) * (len(track) - 1)
+    centred = times - times.mean()
+    slope = centred @ seen / (centred @ centred)  # a frame, of the least-squares line
+    displacement = slope * (len(track) - 1)
     length = float(np.linalg.norm(displacement))
     if extent <= step or length < step:
         return False, f"expected to move {direction}, moved {min(extent, length):.2f}"
@@ -101,12 +103,6 @@ def follow(frames: list[list[Detection]], shape: str, color: str | None = None) 
         nearest = first if last is None else int(np.linalg.norm(centres - last, axis=1).argmin())
         track[time] = last = centres[nearest]
     return track
-
-
-def _slope(times: npt.NDArray[np.int64], places: Track) -> Track:
-    """Displacement `[2]` a frame of the least-squares line through places `[N, 2]`."""
-    centred = times - times.mean()
-    return np.asarray(centred @ places / (centred @ centred))
 
 
 def _score(metadata: Mapping[str, Any], frames: Sequence[Image.Image]) -> Figures:

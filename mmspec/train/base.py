@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import T5EncoderModel
 
-from ..models.loading import load_component
-from .card import ship, start_from, write_card
+from ..models.loading import load_component, load_strict, read_weights
+from .card import ship, write_card
 from .muon import Muon
 from .trainer import TrainConfig
 
@@ -80,7 +80,9 @@ class BaseRecipe:
         if init is None:
             return False
         self.origin = self.pipeline / init
-        start_from(self.model if model is None else model, self.origin)
+        model = self.model if model is None else model
+        load_strict(model, read_weights(self.origin), self.origin)
+        model.float()  # stored as halves
         return True
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:

@@ -31,7 +31,7 @@ from ..worlds.shapes.vocabulary import Split
 from .base import BaseRecipe
 from .batches import MIX
 from .card import write_card
-from .tokenizers import PREFIX, caption_tokenizer
+from .tokenizers import PREFIX, caption_ids, caption_tokenizer
 from .trainer import Loss, TrainConfig
 
 SIDE = 64  # pixels; larger pictures are brought to it
@@ -181,11 +181,9 @@ class ClipRecipe(BaseRecipe):
         return pixels.float().div_(127.5).sub_(1)
 
     def _embed(self, model: Any, pixels: Tensor, captions: list[str]) -> tuple[Tensor, Tensor]:
-        tokens = self.tokenizer(
-            captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
-        ).input_ids
+        tokens = caption_ids(self.tokenizer, captions).to(pixels.device)
         image = model.encode_image(pixels, normalize=True)
-        text = model.encode_text(tokens.to(pixels.device), normalize=True)
+        text = model.encode_text(tokens, normalize=True)
         return image.float(), text.float()
 
 

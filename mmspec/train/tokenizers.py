@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -40,6 +43,12 @@ def clip_tokenizer() -> PreTrainedTokenizerFast:
     return _t5_tokenizer(
         f"a an and move moves stands bounces between turns {' '.join(things + motions)}"
     )
+
+
+def caption_ids(tokenizer: Any, captions: Sequence[str]) -> Any:
+    """Token ids `[B, PREFIX]` of captions, padded, as a tensor."""
+    how = {"padding": "max_length", "truncation": True, "max_length": PREFIX}
+    return tokenizer(captions, **how, return_tensors="pt").input_ids
 
 
 def _t5_tokenizer(text: str) -> PreTrainedTokenizerFast:

@@ -57,17 +57,12 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        figures = super().evaluate(model)
-        return {**figures, "latent_deviation": deviation(self.law(model, self.held_out()))}
+        law = self.law(model, self.held_out())
+        deviation = float((law.mean.var() + law.var.mean()).sqrt())
+        return {**super().evaluate(model), "latent_deviation": deviation}
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, AutoencoderKL)
         scale = 1 / record["held_out"]["latent_deviation"]
         model.register_to_config(scaling_factor=round(scale, 4))
         super().export(model, record)
-
-
-def deviation(law: Any) -> float:
-    """Standard deviation of the latents that a posterior of many pictures gives."""
-    spread = law.mean.var() + law.var.mean()
-    return float(spread.sqrt())

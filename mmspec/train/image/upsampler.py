@@ -80,7 +80,8 @@ class ImageUpsamplerRecipe(BaseRecipe):
             example = self.example([self.config.seed, batch], self.config.batch_size, "train")
             self._examples[batch] = example
         small, large = self._examples[batch]
-        logits = self.model(self._latents(self.damaged(small, rng))).flatten(2).float()
+        latents = self.small.latents(self.damaged(small, rng), self.codebook)  # [B, C, h, w]
+        logits = self.model(latents).flatten(2).float()
         return F.cross_entropy(logits, large), {"top1": _rate(logits.argmax(1) == large)}
 
     @torch.no_grad()
@@ -101,10 +102,6 @@ class ImageUpsamplerRecipe(BaseRecipe):
         near = self.near[:, :NEAR]
         which = torch.from_numpy(rng.integers(near.shape[1], size=size)).to(codes.device)
         return torch.where(hit, near[codes, which], codes)
-
-    def _latents(self, codes: Tensor) -> Tensor:
-        """The code vectors `[B, C, h, w]` of small pictures."""
-        return self.small.latents(codes, self.codebook)
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:

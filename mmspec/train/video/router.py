@@ -33,7 +33,7 @@ from ...worlds.video_world.prompts import ClipPrompt, mirrored, sample_prompt, u
 from ...worlds.video_world.vocabulary import KINDS, TIMING
 from ..base import BaseRecipe
 from ..feature_cache import cache_folder, read_cached, write_cached
-from ..tokenizers import PREFIX, clip_tokenizer
+from ..tokenizers import PREFIX, caption_ids, clip_tokenizer
 from ..trainer import Loss, TrainConfig
 from .autoencoder import PIPELINE
 from .model import BLOCKS, block_maker
@@ -219,10 +219,7 @@ class VideoRouterRecipe(BaseRecipe):
         self, model: FrameRouter, captions: list[str], drafts: Sequence[Drafts]
     ) -> list[Tensor]:
         """Decibels `[B, N]` of each block's frames."""
-        ids = self.tokenizer(
-            captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
-        ).input_ids
-        told = model.read(ids.to(self.config.device))
+        told = model.read(caption_ids(self.tokenizer, captions).to(self.config.device))
 
         def shown(pixels: Tensor) -> Tensor:
             return pixels.to(self.config.device).float().div(127.5).sub(1)

@@ -76,7 +76,7 @@ class _Asker:
         first, second = self._shape(True), self._shape(yes)
         if first == second or len(self.shapes) < 2:  # else one object's scenes would only know no
             return None
-        one, other = self._shuffled(first, second)
+        one, other = (first, second) if self.words.rng.random() < 0.5 else (second, first)
         include = [_clause(one), _clause(other)]
         return self._say(
             "both", yes_or_no(yes), include, one=f"a {{{one}}}", other=f"a {{{other}}}"
@@ -218,9 +218,6 @@ class _Asker:
         """A shape that the scene has, or one that it has not."""
         shape: str = self._any([shape for shape in SHAPES if bool(self.shapes[shape]) == yes])
         return shape
-
-    def _shuffled(self, one: str, other: str) -> tuple[str, str]:
-        return (one, other) if self.words.rng.random() < 0.5 else (other, one)
 
     def _foil_color(self, item: Item) -> str:
         """Another colour; if there is one, another object's half of the time."""

@@ -56,7 +56,7 @@ class Actor:
 
     Attributes:
         seen: its sightings in each frame.
-        extent: of a whole object, `[2]`.
+        extent: of a whole object, `[2]`, NaN if none was seen.
         there: in which frames each of its objects is seen, `[count, T]` bool.
         paths: of its objects, `[count, T, 2]`, and where they jump, `[count, T]`.
     """
@@ -74,7 +74,8 @@ class Actor:
         for frame, (view, pair) in enumerate(zip(views, bodies, strict=True), first):
             hits = [] if pair else view.hits
             wholes.append([whole(hit.box) for hit in hits if is_whole(hit, role, frame)])
-        self.extent = _usual([sighting.extent for seen in wholes for sighting in seen])
+        extents = [sighting.extent for seen in wholes for sighting in seen]
+        self.extent = np.median(extents, 0) if extents else np.full(2, np.nan)
         self.seen: list[list[Sighting]] = []
         for frame, (view, pair) in enumerate(zip(views, bodies, strict=True), first):
             seen = wholes[frame - first]
@@ -201,11 +202,6 @@ def _window(frames: int, length: int) -> tuple[Array, Array]:
     """First and last frame of the window that ends in each frame; the first ones share theirs."""
     times = np.arange(frames)
     return np.maximum(times - length, 0), np.minimum(np.maximum(times, length), frames - 1)
-
-
-def _usual(extents: Sequence[Array]) -> Array:
-    """The extent of a whole object, NaN if none was seen."""
-    return np.asarray(np.median(extents, 0)) if extents else np.full(2, np.nan)
 
 
 def _scaled(hit: Detection, side: int) -> Detection:

@@ -95,7 +95,8 @@ def sample_clip(rng: np.random.Generator, prompt: ClipPrompt) -> Clip:
     sizes = rng.uniform(*_SIZES[len(wanted)], len(wanted))
     if prompt.tag == "count":
         sizes[:] = sizes[0]
-    axis = _axis(prompt.include[-1]["motion"])
+    motion = prompt.include[-1]["motion"]
+    axis = BOUNCES[motion] if motion in BOUNCES else int(DIRECTIONS[motion][1] != 0)
     along, across = _place(rng, prompt, sizes)
     centres = np.stack([along, across] if axis == 0 else [across, along], -1)
     movers = [_mover(rng, *each) for each in zip(wanted, centres, sizes, strict=True)]
@@ -165,13 +166,6 @@ def render_clip(clip: Clip, frames: int | range, resolution: int = 64) -> np.nda
                 paint(picture, item)
         video[place] = np.asarray(picture)
     return video
-
-
-def _axis(motion: str) -> int:
-    """The axis of a motion; of none, x."""
-    if motion in BOUNCES:
-        return BOUNCES[motion]
-    return int(DIRECTIONS[motion][1] != 0)
 
 
 def _mover(
