@@ -7,9 +7,8 @@ Biten et al. 2019, "Scene Text Visual Question Answering", equation 1; Mathew et
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from .answer_metric import AnswerBenchmark, AnswerMetric
+from .answer_metric import AnswerBenchmark, mean_of
 
 
 def anls(prediction: str, answers: str | Sequence[str], threshold: float = 0.5) -> float:
@@ -29,7 +28,7 @@ def anls(prediction: str, answers: str | Sequence[str], threshold: float = 0.5) 
 DOCVQA = AnswerBenchmark(
     name="docvqa",
     summary="ANLS of answers: how much of each is right, letter by letter",
-    metric=partial(AnswerMetric, "anls", lambda said, answers, _: anls(said, answers)),
+    metric=mean_of("anls", anls),
     reader="mmspec.eval.data.answers:read_docvqa",
     ids="the data's questionId",
 )

@@ -80,6 +80,13 @@ class AnswerMetric:
         return {self.name: math.fsum(self._scores) / len(self._scores), **means}
 
 
+def mean_of(
+    name: str, score: Callable[[str, tuple[str, ...]], float]
+) -> Callable[[], AnswerMetric]:
+    """Makes the metric of a score that heeds no options."""
+    return lambda: AnswerMetric(name, lambda said, answers, options: score(said, answers))
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnswerBenchmark(Metric):
     """A benchmark of questions, declared beside its metric; answers come from a file.

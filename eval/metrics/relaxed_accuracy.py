@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
-from .answer_metric import AnswerBenchmark, AnswerMetric
+from .answer_metric import AnswerBenchmark, mean_of
 
 
 def relaxed_accuracy(
@@ -39,9 +38,7 @@ def _matches(prediction: str, answer: str, tolerance: float) -> bool:
 CHARTQA = AnswerBenchmark(
     name="chartqa",
     summary="relaxed accuracy of answers: numbers may be 5 % off",
-    metric=partial(
-        AnswerMetric, "relaxed_accuracy", lambda said, answers, _: relaxed_accuracy(said, answers)
-    ),
+    metric=mean_of("relaxed_accuracy", relaxed_accuracy),
     reader="mmspec.eval.data.answers:read_chartqa",
     ids="FILESTEM-INDEX, the questions' file without its suffix and the place in it from 0",
 )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...files import read_json
-from .answer_metric import AnswerBenchmark, AnswerMetric
+from .answer_metric import AnswerBenchmark, mean_of
 
 if TYPE_CHECKING:
     from ..data.questions import PictureQuestion
@@ -136,19 +136,16 @@ _OWN_IDS = "the data's question_id"
 VQAV2 = Vqav2Benchmark(
     name="vqav2",
     summary="soft accuracy of answers: right as far as three annotators say the same",
-    metric=partial(
-        AnswerMetric, "vqa_accuracy", lambda said, answers, _: vqa_accuracy(said, answers)
-    ),
+    metric=mean_of("vqa_accuracy", vqa_accuracy),
     reader="mmspec.eval.data.answers:read_questions",
     ids=_OWN_IDS,
 )
 TEXTVQA = AnswerBenchmark(
     name="textvqa",
     summary="the same with M4C's processing of answers",
-    metric=partial(
-        AnswerMetric,
+    metric=mean_of(
         "vqa_accuracy",
-        lambda said, answers, _: vqa_accuracy(said, answers, normalize_textvqa, True),
+        partial(vqa_accuracy, normalize=normalize_textvqa, normalize_unanimous=True),
     ),
     reader="mmspec.eval.data.answers:read_textvqa",
     ids=_OWN_IDS,

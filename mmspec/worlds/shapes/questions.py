@@ -104,12 +104,11 @@ class _Asker:
         return self._say("which_colour", item.color, include, one=f"the {{{item.shape}}}")
 
     def position(self, yes: bool) -> Question | None:
-        a, b = self._pair()
-        name = a is not b and facts.relation(a, b)
-        one, other = self._the(a), self._the(b)
-        if not name or one is None or other is None:
+        found = self._standing()
+        if found is None:
             return None
-        return self._say("where", name.split()[0], _related(a, name, b), one=one, other=other)
+        a, name, b, known = found
+        return self._say("where", name.split()[0], _related(a, name, b), **known)
 
     def color_attr(self, yes: bool) -> Question | None:
         a, b = self._pair()
@@ -173,13 +172,12 @@ class _Asker:
         return self._say("exists", yes_or_no(yes), include, one=f"a {color} {{{item.shape}}}")
 
     def _is_related(self, yes: bool) -> Question | None:
-        a, b = self._pair()
-        name = a is not b and facts.relation(a, b)
-        one, other = self._the(a), self._the(b)
-        if not name or one is None or other is None:
+        found = self._standing()
+        if found is None:
             return None
+        a, name, b, known = found
         name = name if yes else facts.OPPOSITE[name]
-        what = f"{_slot(name)} {other}"
+        one, what = known["one"], f"{_slot(name)} {known['other']}"
         return self._say("is_so", yes_or_no(yes), _related(a, name, b), one=one, what=what)
 
     def _is_larger(self, yes: bool) -> Question | None:
@@ -199,6 +197,15 @@ class _Asker:
             return None
         known = {"number": _NUMBERS[n], "what": PLURALS[shape]}
         return self._say("number_is", yes_or_no(yes), [_clause(shape, n)], **known)
+
+    def _standing(self) -> tuple[Item, str, Item, dict[str, str]] | None:
+        """Two items, where the one stands of the other, and how they are called."""
+        a, b = self._pair()
+        name = a is not b and facts.relation(a, b)
+        one, other = self._the(a), self._the(b)
+        if not name or one is None or other is None:
+            return None
+        return a, name, b, {"one": one, "other": other}
 
     def _say(self, key: str, answer: str, include: list[dict[str, Any]], **known: str) -> Question:
         text = self.words.sentence("{" + key + "}", known, end="")
