@@ -29,9 +29,8 @@ class AutoencoderRecipe(BaseRecipe):
     """Trains an autoencoder with a Gaussian of latents.
 
     Args:
-        config, rate: see `BaseRecipe`.
+        config, rate, init: see `BaseRecipe`.
         pipeline: folder that receives `vae`.
-        init: component whose weights to start from; None: from nothing.
         divergence: weight of the latents' divergence from the normal law, in nats a number.
         squared: weight of the squared error; the other errors are absolute, and heed a faint grain
             everywhere more than what is lost of a small shape.

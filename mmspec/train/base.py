@@ -39,6 +39,7 @@ class BaseRecipe:
         config: length, batch and device of the run.
         pipeline: folder of the pipeline; components are read from it, and the trained one is added.
         rate: learning rate.
+        init: of most recipes, the component whose weights to start from; None: from nothing.
 
     Attributes:
         origin: folder of the weights that it starts from; None: from nothing.

@@ -71,8 +71,7 @@ class MarRecipe(BaseRecipe):
     """Base of MAR's recipes, which see pictures as tokens of the folder's `vae`.
 
     Args:
-        config, pipeline, rate: see `BaseRecipe`.
-        init: component whose weights to start from; None: from nothing.
+        config, pipeline, rate, init: see `BaseRecipe`.
     """
 
     kind = PIPELINE

@@ -81,11 +81,10 @@ class TaughtRecipe(BaseRecipe):
     """Base of the recipes that learn from the frozen target of a pipeline folder.
 
     Args:
-        config, rate: see `BaseRecipe`.
+        config, rate, init: see `BaseRecipe`.
         pipeline: folder with `transformer`, `vq_model`, `text_encoder` and `tokenizer`; it receives
             the drafter.
         guidance_scale, top_k: guidance and warper of the laws to learn.
-        init: component whose weights to start from; None: from nothing.
 
     What the target says of a batch costs more than a step of the drafter, so it is kept for the
     next time.

@@ -38,12 +38,11 @@ class ImageUpsamplerRecipe(BaseRecipe):
     """Trains `LatentUpsampler` on the tokens of the same scenes at two sizes.
 
     Args:
-        config, rate: see `BaseRecipe`.
+        config, rate, init: see `BaseRecipe`.
         pipeline: folder with `vq_model`; it receives `upsampler`.
         resolution: side of the large pictures in pixels.
         pool: distinct batches. To draw and encode one costs more than a step, so their tokens are
             kept for the next time.
-        init: component whose weights to start from; None: from nothing.
     """
 
     name, adamw = "upsampler", 0.01

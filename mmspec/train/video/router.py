@@ -131,10 +131,9 @@ class VideoRouterRecipe(BaseRecipe):
     """Trains `FrameRouter`.
 
     Args:
-        config, rate: see `BaseRecipe`; a batch is of clips.
+        config, rate, init: see `BaseRecipe`; a batch is of clips.
         pipeline: folder that holds `vae`, `transformer`, `drafter`, `text_encoder` and `tokenizer`;
             it receives `router`.
-        init: component whose weights to start from; None: from nothing.
     """
 
     kind, name, adamw = PIPELINE, "router", 0.01
