@@ -11,15 +11,15 @@ from mmspec import assets
 from mmspec.errors import InputError
 from mmspec.eval.data.answers import read_predictions, read_vqav2
 from mmspec.eval.data.captions import read_captions
+from mmspec.eval.data.clip_prompts import read_clip_prompts
 from mmspec.eval.data.geneval_files import read_metadata
+from mmspec.eval.data.picture_questions import read_picture_questions
 from mmspec.eval.data.prompts import read_prompts
 from mmspec.eval.data.video_export import read_prompts as read_video_prompts
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import SUITES, load_suite
 from mmspec.files import read_object, read_text
 from mmspec.train.vlm.prompts import FilePrompts
-from mmspec.worlds.shapes.exchanges import read_held_out
-from mmspec.worlds.video_world.held_out import read_held_out_clips
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_readers_of_our_own_files_too(marked):
     home = Path(assets.__file__).resolve().parent
     report = next(home.glob("reports/*/report.json"))
     assert Report.read(marked("report.json", report.read_text())) == Report.read(report)
-    readers = {"vlm-questions.jsonl": read_held_out, "clips.jsonl": read_held_out_clips}
+    readers = {"vlm-questions.jsonl": read_picture_questions, "clips.jsonl": read_clip_prompts}
     for name, read in readers.items():
         text = (home / "prompts" / name).read_text().splitlines()[0]
         assert len(read(marked(name, text))) == 1

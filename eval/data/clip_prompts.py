@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...worlds.video_world import KINDS, ClipPrompt
-from ...worlds.video_world.prompts import caption
-from ...worlds.video_world.roles import roles_of
+from ...worlds.video_world.prompts import ClipPrompt, caption, roles_of
+from ...worlds.video_world.vocabulary import KINDS
 from .records import Record, read_records
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ...errors import InputError, reason
 from ...picture import BACKGROUND, check_picture, open_picture
-from ..judges.vqa import QuestionAnswerer
+from ..judges.vqa import BlipAnswerer
 from ..metrics.dpg import DpgPrompt, DpgQuestion, dpg_scores, holding
 
 SAMPLES = 4  # pictures a prompt, in one 2 × 2 grid
@@ -99,7 +99,7 @@ def read_folder(folder: str | Path, prompts: Sequence[DpgPrompt]) -> list[DpgPic
 
 
 def judge_folder(
-    judge: QuestionAnswerer,
+    judge: BlipAnswerer,
     pictures: Sequence[DpgPicture],
     samples: int = SAMPLES,
     on_line: Callable[[dict[str, Any]], None] = lambda line: None,
@@ -134,7 +134,7 @@ def split_grid(image: Image.Image, count: int = 4) -> list[Image.Image]:
 
 
 def _answered(
-    judge: QuestionAnswerer,
+    judge: BlipAnswerer,
     pictures: Sequence[DpgPicture],
     samples: int,
     on_line: Callable[[dict[str, Any]], None],

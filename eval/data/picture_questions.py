@@ -10,8 +10,7 @@ from PIL import Image
 
 from ...errors import InputError
 from ...picture import BACKGROUND, check_picture, open_picture
-from ...worlds.shapes.answers import is_correct
-from ...worlds.shapes.exchanges import LONG_KINDS, HeldOut, draw, score_long
+from ...worlds.shapes.exchanges import LONG_KINDS, HeldOut, draw, is_correct, score_long
 from .records import Record, read_records
 
 

@@ -17,7 +17,7 @@ from ...pipelines.video.components import VideoSizes
 from ...pipelines.video.pipeline import VideoPipeline
 from ...pipelines.video.speculation import judged
 from ...rewards.registry import REWARDS, load_reward
-from ...worlds.video_world.timing import Timing
+from ...worlds.video_world.vocabulary import Timing
 from ..contact_sheet import contact_sheet
 from ..data.clip_prompts import read_clip_prompts
 from ..data.prompts import prompt_files

@@ -41,13 +41,12 @@ class Brightness:
         return torch.tensor([g + w for g, w in zip(grey, words)])
 
 
-class Length(VideoMetric):
-    def video_scorer(self, given):
-        return lambda metadata, frames: {"length": float(len(frames))}
-
-
 BRIGHTNESS = RewardPart("brightness", "toy_metrics:Brightness", bounds=(0, 255))
-LENGTH = Length(name="length", summary="frames of a video")
+LENGTH = VideoMetric(
+    name="length",
+    summary="frames of a video",
+    video_scorer=lambda given: lambda metadata, frames: {"length": float(len(frames))},
+)
 '''
 
 

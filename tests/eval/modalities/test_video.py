@@ -26,7 +26,7 @@ from mmspec.eval.suite import PROMPTS, SUITES, load_suite
 from mmspec.methods import serving
 from mmspec.methods.names import parse_method
 from mmspec.models.embedded import embedded_folder
-from mmspec.worlds.video_world import Timing
+from mmspec.worlds.video_world.vocabulary import Timing
 
 CALL = {"height": 16, "width": 16, "num_frames": 13, "num_inference_steps": 2}
 SUITE = """

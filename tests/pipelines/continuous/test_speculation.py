@@ -13,6 +13,7 @@ import pytest
 import torch
 from mars import captioned_pipeline, seeds, tiny_mar, tiny_vae
 
+from benchmarks.toy_chains import LinearGaussian
 from mmspec import ContinuousImagePipeline, SpecConfig
 from mmspec.cli.main import main
 from mmspec.engine.accept.gaussian.gamma_maximal import GammaMaximalRule
@@ -31,7 +32,6 @@ from mmspec.pipelines.continuous.speculation import ContinuousSpeculation
 from mmspec.pipelines.continuous.stats import ContinuousStats
 from mmspec.pipelines.costs import Costs
 from mmspec.registry import resolve
-from mmspec.worlds.toy.linear_gaussian import LinearGaussian
 
 T = 9
 CALL = dict(num_iterations=6, diffusion_steps=T, output_type="latent")

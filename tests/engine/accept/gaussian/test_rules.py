@@ -15,6 +15,7 @@ from gaussians import (
 )
 from scipy.special import ndtr
 
+from benchmarks.toy_chains import LinearGaussian
 from mmspec.engine.accept.gaussian import block as gaussian_block
 from mmspec.engine.accept.gaussian import naive
 from mmspec.engine.accept.gaussian.block import GaussianBlockRule
@@ -25,7 +26,6 @@ from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
 from mmspec.engine.laws import Gaussian
 from mmspec.engine.proof.quadrature import normal_rule, product
-from mmspec.worlds.toy.linear_gaussian import LinearGaussian
 
 RULES = {
     "reflection": ReflectionRule,
