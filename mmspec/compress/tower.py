@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from .registry import compressor
+from ..methods.registry import COMPRESSORS
 
 
 @dataclass
@@ -41,7 +41,7 @@ class TowerCues:
         Raises:
             InputError: no such compressor, or the tower has not run yet.
         """
-        chosen = compressor(name)
+        chosen = COMPRESSORS.get(name)
         if self.attention is None or self.keys is None:
             raise InputError("the vision tower has shown nothing yet; run it inside `watch`")
         keys = self.keys
@@ -75,7 +75,7 @@ class TowerCues:
 def watch(tower: nn.Module, layer: int = -2) -> Iterator[TowerCues]:
     """See a layer's attention and keys in the last call of the tower inside this context.
 
-        with watch(model.vision_tower, compressor("visionzip").layer) as seen:
+        with watch(model.vision_tower, COMPRESSORS.get("visionzip").layer) as seen:
             features = model.get_image_features(pixels).pooler_output
         compress("visionzip", features, 64, **seen.inputs("visionzip"))
 

@@ -242,11 +242,11 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
             "one draws them; leave them out"
         )
     preset = preset.of.get(modality, preset)
-    drafter = registry.drafter(config.drafter or preset.drafter)
+    drafter = registry.DRAFTERS.get(config.drafter or preset.drafter)
     rule = registry.rule(config.rule or preset.rule)
-    length = registry.length(config.length or preset.length)
+    length = registry.LENGTHS.get(config.length or preset.length)
     head_name = config.head or preset.head
-    head = None if head_name is None else registry.head(head_name)
+    head = None if head_name is None else registry.HEADS.get(head_name)
     chosen, options = _chosen(config, preset, modality, (drafter, rule, length, head))
     merged = options.get("merge")
     first = {c.part.name: c for c in chosen if isinstance(c.part, Drafter)}
@@ -291,10 +291,10 @@ def _chosen(
     chosen = [filled(drafter, drafter.options)]
     merge = getattr(chosen[0].options, "merge", ())
     for name in dict.fromkeys(merge):
-        if not registry.drafter(name).merges:
+        if not registry.DRAFTERS.get(name).merges:
             able = [n for n, part in registry.parts("drafter").items() if part.merges]
             raise InputError(f"drafter {name!r} is none to merge; use {either(able)}")
-        chosen.append(filled(registry.drafter(name), registry.drafter(name).options))
+        chosen.append(filled(registry.DRAFTERS.get(name), registry.DRAFTERS.get(name).options))
     chosen += [filled(rule, rule.options), filled(length, length.options)]
     if head is not None:
         chosen.append(filled(head, head.options))

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...compress.base import Compressed
+from ...compress.base import Compressed, compress
 from ...compress.fastv import LAYER, last_token_attention
 from ...compress.packed_tower import PackedCues, watch_packed
-from ...compress.registry import compress, compressor
 from ...compress.tower import TowerCues, watch
 from ...errors import InputError
+from ...methods.registry import COMPRESSORS
 from ...models.guided import additive
 from ...models.heads.columns import kept_columns
 from ...models.transformers.causal import running
@@ -43,7 +43,7 @@ class PictureShortener:
 
     Args:
         decoder: the model.
-        name: a compressor's, see `mmspec.compress.registry`.
+        name: a compressor's, see `mmspec.compress.base`.
         share: of a picture's columns that stay; None: the compressor chooses.
 
     Raises:
@@ -56,7 +56,12 @@ class PictureShortener:
         kind = decoder.model.config.model_type
         if not isinstance(decoder, VlmDecoder):
             raise InputError(f"compressor {name!r} shortens pictures, and {kind} sees none")
-        self.decoder, self.name, self.share, self.method = decoder, name, share, compressor(name)
+        self.decoder, self.name, self.share, self.method = (
+            decoder,
+            name,
+            share,
+            COMPRESSORS.get(name),
+        )
         if share is None and not self.method.adaptive:
             raise InputError(
                 f"compressor {name!r} doesn't choose how many tokens stay; give a share"

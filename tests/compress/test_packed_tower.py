@@ -7,8 +7,8 @@ from importlib import import_module
 import pytest
 import torch
 
+from mmspec.compress.base import compress
 from mmspec.compress.packed_tower import watch_packed
-from mmspec.compress.registry import compress
 from mmspec.errors import InputError
 
 SHAPE = dict(

@@ -10,8 +10,7 @@ from torch import nn
 
 from ...errors import InputError
 from ...files import read_object
-from ...methods.registry import head as declared
-from ...methods.registry import parts
+from ...methods.registry import HEADS
 from ...registry import resolve
 from ..loading import load_model
 from .base import DraftHead
@@ -19,13 +18,13 @@ from .base import DraftHead
 
 def head_class(name: str) -> type[DraftHead]:
     """The class of the head called `name`."""
-    found: type[DraftHead] = resolve(str(declared(name).reference))
+    found: type[DraftHead] = resolve(str(HEADS.get(name).reference))
     return found
 
 
 def name_of(head: DraftHead) -> str:
     """The name of a head's kind."""
-    return next(name for name in parts("head") if head_class(name) is type(head))
+    return next(name for name in HEADS.names() if head_class(name) is type(head))
 
 
 def load_head(
@@ -40,7 +39,7 @@ def load_head(
         InputError: the folder holds no head, or its weights don't fit its config.
     """
     name = read_object(Path(folder) / "config.json").get("_class_name")
-    kinds = {kind.__name__: kind for kind in map(head_class, parts("head"))}
+    kinds = {kind.__name__: kind for kind in map(head_class, HEADS.names())}
     if name not in kinds:
         raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
     head: DraftHead = load_model(kinds[name], folder, dtype, variant)

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from toys import EXACT, distance, whole_loop
 
 from mmspec.draft.draft_model import ModelDrafter, catch_up
-from mmspec.draft.feature.eagle import EagleDrafter, EagleModel
+from mmspec.draft.feature.eagle import EagleModel
+from mmspec.draft.feature.feature_model import EagleDrafter
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.draft.null import NullDrafter
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter

@@ -13,8 +13,7 @@ from toys import EXACT, distance, whole_loop
 
 from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.feature.block import BlockDrafter
-from mmspec.draft.feature.eagle import EagleDrafter
-from mmspec.draft.feature.feature_model import FeatureModel
+from mmspec.draft.feature.feature_model import EagleDrafter, FeatureModel
 from mmspec.draft.feature.head_model import head_model
 from mmspec.draft.null import NullDrafter
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter

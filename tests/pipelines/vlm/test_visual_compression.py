@@ -9,9 +9,9 @@ from vlms import IMAGE, NEW, QWEN, SHARED, agree, asked, greedy, made, shorter
 
 import mmspec
 from mmspec import SpecConfig
+from mmspec.compress.base import compress
 from mmspec.compress.fastv import last_token_attention
 from mmspec.compress.packed_tower import watch_packed
-from mmspec.compress.registry import compress
 from mmspec.compress.tower import watch
 from mmspec.errors import InputError
 from mmspec.methods import parts
