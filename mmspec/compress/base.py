@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..methods.registry import COMPRESSORS
-from ..registry import resolve
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def compress(
         raise InputError(f"compressor {name!r} needs {' and '.join(missing)}; pass them too")
     if keep is None and not chosen.adaptive:
         raise InputError(f"compressor {name!r} doesn't choose how many tokens stay; pass keep")
-    made: Compressed = resolve(str(chosen.reference))(features, keep, **inputs)
+    made: Compressed = chosen.load()(features, keep, **inputs)
     return made
 
 

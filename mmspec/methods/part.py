@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import InputError
 from ..registry import resolve
-from .options import NoOptions
+from .options import Options
 from .parts.pipelines import Modality
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class Part:
 
     Attributes:
         name: what users call it.
-        reference: its class, or what makes it, as "module:Name"; where that depends on its options,
-            a function of them.
+        reference: its class, or what makes it, as "module:Name", where ".module" is one of the
+            kind's `home`; where that depends on its options, a function of them.
         summary: what it does, in a few words.
         options: a dataclass of its own options, see `option`.
         arguments: by a parameter of the class, where its value comes from if not from the option
@@ -40,10 +40,16 @@ class Part:
     name: str
     reference: str | Callable[[Any], str]
     summary: str
-    options: type = NoOptions
+    options: type = Options
     arguments: Mapping[str, Source] = field(default_factory=dict)
     paper: str = ""
     kind: ClassVar[str]
+    home: ClassVar[str]
+
+    def load(self, options: Any = None) -> Any:
+        """Its class, or what makes it, with these options."""
+        reference = self.reference if isinstance(self.reference, str) else self.reference(options)
+        return resolve(self.home + reference if reference.startswith(".") else reference)
 
     def build(self, options: Any, offers: Offers) -> Any:
         """Make it, of its options and of what the pipeline offers.
@@ -51,8 +57,7 @@ class Part:
         Raises:
             InputError: the pipeline has not what it needs.
         """
-        reference = self.reference if isinstance(self.reference, str) else self.reference(options)
-        made, given = resolve(reference), {}
+        made, given = self.load(options), {}
         own = {f.name for f in fields(options)}
         for name, parameter in inspect.signature(made).parameters.items():
             source = self.arguments.get(name, name)
@@ -102,10 +107,10 @@ class Rule(Part):
     needs: Callable[[Any], tuple[str, ...]] = lambda options: ()
     check: Callable[[Any, Drafter], str | None] = lambda options, drafter: None
     kind: ClassVar[str] = "rule"
+    home: ClassVar[str] = "mmspec.engine.accept"
 
 
-@dataclass(frozen=True)
-class DraftOptions:
+class DraftOptions(Options):
     """Options of a drafter, which also say how large its drafts are; here those of chains.
 
     `depth` is how many tokens ahead a draft goes.
@@ -177,6 +182,7 @@ class Drafter(Part):
     fixed: bool = False
     whole: bool = False
     kind: ClassVar[str] = "drafter"
+    home: ClassVar[str] = "mmspec.draft"
 
 
 @dataclass(frozen=True)
@@ -194,6 +200,7 @@ class Length(Part):
     watches: bool = False
     tokens: tuple[Tokens, ...] = ("ids",)
     kind: ClassVar[str] = "length"
+    home: ClassVar[str] = "mmspec.engine.length"
 
 
 @dataclass(frozen=True)
@@ -206,6 +213,7 @@ class Head(Part):
 
     blocks: bool = False
     kind: ClassVar[str] = "head"
+    home: ClassVar[str] = "mmspec.models.heads"
 
 
 @dataclass(frozen=True)
@@ -228,6 +236,7 @@ class Compressor(Part):
     mean_keys: bool = True
     adaptive: bool = False
     kind: ClassVar[str] = "compressor"
+    home: ClassVar[str] = "mmspec.compress"
 
     @property
     def uses(self) -> tuple[str, ...]:

@@ -27,10 +27,7 @@ class TreeDrafter:
     """
 
     def __init__(
-        self,
-        model: TokenModel,
-        widths: tuple[int, ...],
-        siblings: Siblings = "without-replacement",
+        self, model: TokenModel, widths: tuple[int, ...], siblings: Siblings = "without-replacement"
     ) -> None:
         self.model, self.shape, self.siblings = model, TreeShape(widths), siblings
         self._known: list[int] = []

@@ -11,14 +11,13 @@ from torch import nn
 from ...errors import InputError
 from ...files import read_object
 from ...methods.registry import HEADS
-from ...registry import resolve
 from ..loading import load_model
 from .base import DraftHead
 
 
 def head_class(name: str) -> type[DraftHead]:
     """The class of the head called `name`."""
-    found: type[DraftHead] = resolve(str(HEADS.get(name).reference))
+    found: type[DraftHead] = HEADS.get(name).load()
     return found
 
 
