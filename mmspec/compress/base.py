@@ -64,7 +64,7 @@ def compress(
     chosen = COMPRESSORS.get(name)
     given = {"attention": attention, "keys": keys, "grid": grid}
     inputs = {key: given[key] for key in chosen.uses}
-    missing = [key for key in chosen.uses if given[key] is None and key not in chosen.takes]
+    missing = [key for key in chosen.needs if given[key] is None]
     if missing:
         raise InputError(f"compressor {name!r} needs {' and '.join(missing)}; pass them too")
     if keep is None and not chosen.adaptive:

@@ -15,7 +15,7 @@ from .laws import Contract
 
 
 class Drafter(Protocol):
-    """Proposes continuations."""
+    """Proposes continuations; a subclass that keeps nothing has `propose` alone."""
 
     def start(self, context: Context) -> None:
         """Forget everything; a new batch begins."""

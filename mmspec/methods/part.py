@@ -221,16 +221,14 @@ class Compressor(Part):
     """A training-free compressor of visual tokens; `reference` is a function.
 
     Attributes:
-        needs_attention: it needs `attention [B, N]`.
-        needs_keys: it needs `keys [B, N, K]`.
+        needs: inputs beside the features: "attention" `[B, N]`, "keys" `[B, N, K]`.
         takes: further inputs that it can use.
         layer: of the vision tower, that its attention and keys are published for.
         mean_keys: keys are the mean over heads, or all heads side by side.
         adaptive: it can choose itself how many tokens stay.
     """
 
-    needs_attention: bool = False
-    needs_keys: bool = False
+    needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     layer: int = -2
     mean_keys: bool = True
@@ -241,8 +239,7 @@ class Compressor(Part):
     @property
     def uses(self) -> tuple[str, ...]:
         """Names of all inputs beside the features."""
-        needed = {"attention": self.needs_attention, "keys": self.needs_keys}
-        return (*(name for name, needs in needed.items() if needs), *self.takes)
+        return self.needs + self.takes
 
 
 Role = Literal["baseline", "method", "sceptic"]

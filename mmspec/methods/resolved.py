@@ -147,11 +147,6 @@ class ResolvedConfig:
         return found
 
     @property
-    def drafters_depth(self) -> bool:
-        """Whether the drafter, not the length policy, says how far ahead a draft goes."""
-        return _drafters_depth(self.drafter, self.length)
-
-    @property
     def contract(self) -> Contract:
         """What it promises of draws; a run says it again, for its own temperature."""
         if self.other_law:

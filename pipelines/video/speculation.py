@@ -14,9 +14,7 @@ from ...draft.null import NullDrafter
 from ...draft.video.block_video import BlockVideoDrafter
 from ...draft.video.block_video_ahead import AheadBlockVideoDrafter
 from ...draft.video.side_thread import SideThread
-from ...engine.accept.routing.reward_mean import RewardMeanRule
-from ...engine.accept.routing.reward_rank import RewardRankRule
-from ...engine.accept.routing.reward_threshold import RewardThresholdRule
+from ...engine.accept.routing import RewardMeanRule, RewardRankRule, RewardThresholdRule
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.length.constant import ConstantLength

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...compress.base import Compressed, compress
 from ...compress.fastv import LAYER, last_token_attention
-from ...compress.packed_tower import PackedCues, watch_packed
+from ...compress.packed_tower import watch_packed
 from ...compress.tower import TowerCues, watch
 from ...errors import InputError
 from ...methods.registry import COMPRESSORS
@@ -73,14 +73,14 @@ class PictureShortener:
             )
         watched = {"attention", "keys"} & set(self.method.uses) and name != "fastv"
         self._tower = getattr(decoder.model.base_model, _TOWERS.get(kind, ""), None)
-        if self._tower is None and self.method.needs_keys:
+        if self._tower is None and "keys" in self.method.needs:
             raise InputError(
                 f"compressor {name!r} reads the vision tower's attention, and {kind} puts other "
                 "tokens in front of its language model; use 'divprune', 'tome' or 'fastv'"
             )
         if not watched:
             self._tower = None
-        self._cues: TowerCues | PackedCues | None = None
+        self._cues: TowerCues | list[TowerCues] | None = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -181,9 +181,9 @@ class PictureShortener:
         """Attention and keys of a picture, as the compressor wants them."""
         if self._cues is None:
             return {}
-        if isinstance(self._cues, PackedCues):
-            seen = self._cues.images
-            inputs = seen[picture].inputs(self.name) if len(seen) == pictures else {}
+        if isinstance(self._cues, list):
+            alike = len(self._cues) == pictures
+            inputs = self._cues[picture].inputs(self.name) if alike else {}
         else:
             side = _side(self.decoder.model.config)
             blocks = self._cues if side == 1 else self._cues.blocks(side)

@@ -7,13 +7,14 @@ from torch import Tensor
 
 from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.draft import Context, Draft
 from ...engine.laws import Opaque
+from ...engine.protocols import Drafter
 from ...models.guided import GuidedDecoder
 from ...models.token_grid import TokenGrid
 
 
-class ZipArDrafter:
+class ZipArDrafter(Drafter):
     """Draws the whole picture with the target: a row starts when the one above is `window` ahead.
 
     A call draws the next token of every row under way. A token sees the tokens in front of it that
@@ -65,6 +66,3 @@ class ZipArDrafter:
         positions = torch.tensor(inputs, device=tokens.device).expand(len(tokens), -1)
         words = tokens.gather(1, positions + 1)
         return self.model.extend_at(words, positions, max(inputs), known.to(tokens.device))
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """There is one draft only."""

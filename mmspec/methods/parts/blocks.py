@@ -62,10 +62,8 @@ class RankOptions(RewardOptions, ShareOptions):
 
     def rule(self) -> str:
         """The class that does it."""
-        name = "reward_rank:RewardRankRule"
-        if self.target_quality is not None:
-            name = "reward_mean:RewardMeanRule"
-        return f".routing.{name}"
+        by_rank = self.target_quality is None
+        return f".routing:{'RewardRankRule' if by_rank else 'RewardMeanRule'}"
 
     def goals(self) -> str | None:
         """Why not: a rule is told one goal."""
@@ -95,7 +93,7 @@ PARTS = (
     ),
     Rule(
         "reward-threshold",
-        ".routing.reward_threshold:RewardThresholdRule",
+        ".routing:RewardThresholdRule",
         "a block stands where a reward is content with it",
         ThresholdOptions,
         contract="lossy",
@@ -118,7 +116,7 @@ PARTS = (
     ),
     Rule(
         "random-routing",
-        ".routing.random_routing:RandomRoutingRule",
+        ".routing:RandomRoutingRule",
         "a block stands by chance",
         ShareOptions,
         contract="lossy",

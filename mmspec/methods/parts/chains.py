@@ -18,26 +18,23 @@ class BlockOptions(ChainOptions, SiblingsOptions):
         return [depth]  # as one
 
 
-class ExitOptions(ChainOptions):
+class LayersOptions(ChainOptions):
+    def check_layers(self, layers: int) -> None:
+        if layers < 2:
+            raise InputError(
+                "a target that drafts with some of its layers needs two of them or more"
+            )
+
+
+class ExitOptions(LayersOptions):
     exit_layer: int | None = option(None, "layers that draft; none: chosen as it runs", 1)
 
     def check_layers(self, layers: int) -> None:
-        check_layers(layers)
+        super().check_layers(layers)
         if self.exit_layer is not None and self.exit_layer >= layers:
             raise InputError(
                 f"exit_layer must be below the target's {layers} layers, not {self.exit_layer}"
             )
-
-
-class SkipOptions(ChainOptions):
-    def check_layers(self, layers: int) -> None:
-        check_layers(layers)
-
-
-def check_layers(layers: int) -> None:
-    """Raise an `InputError` if a target has no layer to leave out."""
-    if layers < 2:
-        raise InputError("a target that drafts with some of its layers needs two of them or more")
 
 
 PARTS = (
@@ -76,7 +73,7 @@ PARTS = (
         "layer-skip",
         ".self_speculation:layer_skip",
         "the target drafts with the layers that it needs least",
-        SkipOptions,
+        LayersOptions,
         own_layers=True,
         paper="Xia et al. 2024",
         **CHAIN,

@@ -50,7 +50,7 @@ PARTS = (
     ),
     Length(
         "confidence",
-        ".confidence:ConfidenceLength",
+        ".stopping:ConfidenceLength",
         "up to the first unsure token",
         ConfidenceOptions,
         {"threshold": "confidence"},
@@ -60,7 +60,7 @@ PARTS = (
     ),
     Length(
         "specdec++",
-        ".specdec:SpecDecLength",
+        ".stopping:SpecDecLength",
         "until a rejection has become likely",
         RejectionOptions,
         {"threshold": "rejection"},

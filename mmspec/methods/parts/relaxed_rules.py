@@ -34,11 +34,14 @@ class GroupedOptions(Options):
     group_probability: float | None = option(
         0.15,
         "how far a group's probabilities may be from the drafted token's; none: anywhere",
-        0,
-        1,
+        high=1,
+        above=0,
     )
     group_distance: float | None = option(
-        None, "how far its codes may be from the drafted token's; none: anywhere", 0, 1e6
+        None,
+        "how far its codes may be from the drafted token's; none: anywhere",
+        high=1e6,
+        above=0,
     )
 
 
@@ -78,7 +81,7 @@ PARTS = (
     ),
     _lantern(
         "lantern++",
-        "lantern_plus_plus:LanternPlusPlusRule",
+        "lantern:LanternPlusPlusRule",
         "a token's nearest codes lend it probability, up to λ times its own",
         LambdaOptions,
         "Park et al. 2025",
