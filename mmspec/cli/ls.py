@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import to_json
-from ..methods import MODALITIES, SpecConfig, parts, presets
+from ..methods import MODALITIES, Modality, Preset, SpecConfig, parts, presets
 from ..methods.config import all_options
 from ..methods.options import options_of, text_of
 from ..methods.resolved import KINDS, readers
@@ -82,16 +82,16 @@ def _markdown(args: argparse.Namespace) -> str:
 
     rows = []
     for name, method in presets().items():
-        for modality, preset in {None: method, **method.of}.items():
-            parts = SpecConfig(name).resolve(modality)
+        kinds: list[tuple[Modality | None, Preset]] = [(None, method), *method.of.items()]
+        for of, preset in kinds:
+            parts = SpecConfig(name).resolve(of)
             by_name = parts.head is not None or not parts.drafts
             drafts = Cell(preset.summary if by_name else parts.drafter.summary)
             judges = Cell(parts.rule.summary if parts.drafts else "–")
             papers = [parts.head.paper if parts.head else parts.drafter.paper, parts.rule.paper]
             sources = Cell("; ".join(dict.fromkeys(filter(None, papers if parts.drafts else ()))))
-            of = "" if modality is None else f", for {modality}"
             mark = "" if method.role == "method" else method.role
-            rows.append(Row(f"{name}{of}", (drafts, judges, sources), mark))
+            rows.append(Row(f"{name}, for {of}" if of else name, (drafts, judges, sources), mark))
     columns = ("method", "who drafts", "how a draft is judged", "papers")
     return Table("", columns, tuple(rows), numbers=False).markdown().split("\n\n", 1)[1] + "\n"
 

@@ -86,8 +86,9 @@ def watch(tower: nn.Module, layer: int = -2) -> Iterator[TowerCues]:
     Raises:
         InputError: the tower is of an unknown kind or has no such layer.
     """
-    attention, first = _attention(tower, layer), _class_tokens(tower)
-    seen = TowerCues()
+    attention, seen = _attention(tower, layer), TowerCues()
+    embeddings = getattr(tower, "embeddings", None)
+    first = int(any(hasattr(embeddings, name) for name in ("class_embedding", "cls_token")))
 
     def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         hidden = args[0] if args else kwargs["hidden_states"]
@@ -146,8 +147,3 @@ def _attention(tower: nn.Module, layer: int) -> nn.Module:
         raise InputError(f"can't watch {name}; its layers have no q_proj, k_proj and scale")
     assert isinstance(module, nn.Module)
     return module
-
-
-def _class_tokens(tower: nn.Module) -> int:
-    embeddings = getattr(tower, "embeddings", None)
-    return int(any(hasattr(embeddings, name) for name in ("class_embedding", "cls_token")))

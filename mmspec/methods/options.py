@@ -175,6 +175,10 @@ class Options:
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
 
+    def needs(self) -> tuple[str, ...]:
+        """Components of the pipeline that a part needs by these options, beside its own `needs`."""
+        return ()
+
 
 @lru_cache
 def options_of(declaration: type) -> Mapping[str, Option]:

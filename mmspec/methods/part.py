@@ -35,6 +35,8 @@ class Part:
             or the pipeline's offer of the same name: another's name, or a function of options and
             offers.
         paper: where it was published.
+        needs: components of the pipeline beside the target; a compressor's inputs beside the
+            features, "attention" `[B, N]` and "keys" `[B, N, K]`.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Part:
     options: type = Options
     arguments: Mapping[str, Source] = field(default_factory=dict)
     paper: str = ""
+    needs: tuple[str, ...] = ()
     kind: ClassVar[str]
     home: ClassVar[str]
 
@@ -90,7 +93,6 @@ class Rule(Part):
         judges: nodes may fall; False: all stand, nobody asks the target.
         rewarded: it judges by a reward in place of the target's laws.
         independent: whole tokens are judged each by itself, and none is taken back.
-        needs: components of the pipeline, by its options.
         check: why its options do not go with a drafter, None if they do; of drafter and options.
     """
 
@@ -104,7 +106,6 @@ class Rule(Part):
     judges: bool = True
     rewarded: bool = False
     independent: bool = False
-    needs: Callable[[Any], tuple[str, ...]] = lambda options: ()
     check: Callable[[Any, Drafter], str | None] = lambda options, drafter: None
     kind: ClassVar[str] = "rule"
     home: ClassVar[str] = "mmspec.engine.accept"
@@ -149,7 +150,6 @@ class Drafter(Part):
         knob: the option that says how far it drafts, or how much: the demo's one field.
         depth: the option that a length policy takes the place of; None: there is none.
         window: it drafts as far as its window at most.
-        needs: components of the pipeline beside the target, by its options.
         model: how its draft model says tokens: one a call, or a block of several; "": it has none.
         watched: a length policy may look at its tokens as they are drafted.
         own_layers: it runs some of the target's layers.
@@ -169,7 +169,6 @@ class Drafter(Part):
     knob: str | None = None
     depth: str | None = None
     window: bool = False
-    needs: Callable[[Any], tuple[str, ...]] = lambda options: ()
     model: Literal["", "token", "block"] = ""
     watched: bool = False
     own_layers: bool = False
@@ -221,14 +220,12 @@ class Compressor(Part):
     """A training-free compressor of visual tokens; `reference` is a function.
 
     Attributes:
-        needs: inputs beside the features: "attention" `[B, N]`, "keys" `[B, N, K]`.
         takes: further inputs that it can use.
         layer: of the vision tower, that its attention and keys are published for.
         mean_keys: keys are the mean over heads, or all heads side by side.
         adaptive: it can choose itself how many tokens stay.
     """
 
-    needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     layer: int = -2
     mean_keys: bool = True

@@ -166,10 +166,9 @@ class ResolvedConfig:
             return (f"heads/{self.head.name}",)
         if self.preset.answers == "experts":
             return ("experts",)
-        found = [name for part, options in self.drafters for name in part.needs(options)]
-        if self.drafter_only:
-            found.append("drafter")
-        found += [n for part, o in self.chosen if isinstance(part, Rule) for n in part.needs(o)]
+        at_work = [*self.drafters, *(c for c in self.chosen if isinstance(c.part, Rule))]
+        found = ["drafter"] if self.drafter_only else []
+        found += [n for part, options in at_work for n in (*part.needs, *options.needs())]
         return tuple(dict.fromkeys(found))
 
     def draft_size(self, stride: int = 1) -> DraftSize:
@@ -211,12 +210,6 @@ class ResolvedConfig:
         return length.build(options, {**offers, **own})
 
 
-def _drafters_depth(drafter: Drafter, length: Length) -> bool:
-    return (
-        drafter.tree or length.depth == "drafter" or (length.depth == "window" and drafter.window)
-    )
-
-
 @lru_cache(maxsize=1024)
 def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
     """A configuration as it works for a modality, checked.
@@ -242,21 +235,12 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
     length = registry.LENGTHS.get(config.length or preset.length)
     head_name = config.head or preset.head
     head = None if head_name is None else registry.HEADS.get(head_name)
-    chosen, options = _chosen(config, preset, modality, (drafter, rule, length, head))
-    merged = options.get("merge")
+    chosen, read = _chosen(config, preset, modality, (drafter, rule, length, head))
+    merged, options = read.get("merge"), MappingProxyType(read)
     first = {c.part.name: c for c in chosen if isinstance(c.part, Drafter)}
     at_work = tuple(first[name] for name in merged) if merged else (chosen[0],)
     made = ResolvedConfig(
-        config,
-        preset,
-        modality,
-        drafter,
-        rule,
-        length,
-        head,
-        at_work,
-        chosen,
-        MappingProxyType(options),
+        config, preset, modality, drafter, rule, length, head, at_work, chosen, options
     )
     check_combination(made, PIPELINES[modality])
     return made
@@ -296,7 +280,8 @@ def _chosen(
 
     read: list[str] = []
     if drafter.drafts:  # what drafts nothing has nothing judged
-        policy = not _drafters_depth(drafter, length)
+        by_window = length.depth == "window" and drafter.window
+        policy = not (drafter.tree or by_window or length.depth == "drafter")
         for part, options in chosen:
             out = set()
             if part is length and not rule.judges:  # all that there is stands at once

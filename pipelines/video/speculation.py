@@ -30,7 +30,10 @@ from ..base import owned, row_seeds
 from .pace import Pace
 from .stats import VideoStats
 
-MEMORIES = {RewardRankRule: ("seen", "owed"), RewardMeanRule: ("stood",)}  # of rules, of a clip
+MEMORIES: dict[type, tuple[str, ...]] = {  # of rules, of a clip
+    RewardRankRule: ("seen", "owed"),
+    RewardMeanRule: ("stood",),
+}
 Snapshot = dict[str, Tensor]
 
 

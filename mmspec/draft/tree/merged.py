@@ -55,10 +55,14 @@ class MergedDrafter:
             drafter.start(context)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        drafts = [
-            drafter.propose(context, budget, Offset(coins, i * _DRAWS))
-            for i, drafter in enumerate(self.drafters)
-        ]
+        return self._merge(
+            [
+                drafter.propose(context, budget, Offset(coins, i * _DRAWS))
+                for i, drafter in enumerate(self.drafters)
+            ]
+        )
+
+    def _merge(self, drafts: list[Draft]) -> Draft:
         levels = max(draft.levels for draft in drafts)
         tokens = torch.cat([draft.tokens for draft in drafts], dim=1)
         live = torch.cat([draft.live() for draft in drafts], dim=1)

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal
 
 from ..options import Options, option
 from ..part import Drafter, DraftOptions, Preset, Rule
-from .shared import needs_drafter
 
 ROUTER_TAU = 32.0
 
@@ -89,7 +88,7 @@ PARTS = (
         "a small block-causal model drafts the next block of a clip",
         BlockVideoOptions,
         tokens="blocks",
-        needs=needs_drafter,
+        needs=("drafter",),
     ),
     Rule(
         "reward-threshold",
@@ -99,7 +98,6 @@ PARTS = (
         contract="lossy",
         tokens="blocks",
         rewarded=True,
-        needs=ThresholdOptions.needs,
         paper="Hu and Zhang 2026",
     ),
     Rule(
@@ -111,7 +109,6 @@ PARTS = (
         contract="lossy",
         tokens="blocks",
         rewarded=True,
-        needs=RankOptions.needs,
         check=lambda options, drafter: options.goals(),
     ),
     Rule(

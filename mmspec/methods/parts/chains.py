@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import InputError
 from ..options import option
 from ..part import Drafter, Preset
-from .shared import CHAIN, ONE_LAW, ChainOptions, SiblingsOptions, needs_drafter
+from .shared import CHAIN, ONE_LAW, ChainOptions, SiblingsOptions
 
 
 class ModelOptions(ChainOptions):
@@ -43,7 +43,7 @@ PARTS = (
         ".draft_model:ModelDrafter",
         "a smaller model of the same vocabulary drafts token by token",
         ModelOptions,
-        needs=needs_drafter,
+        needs=("drafter",),
         model="token",
         watched=True,
         paper="Leviathan et al. 2023",

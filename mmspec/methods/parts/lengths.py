@@ -33,7 +33,7 @@ PARTS = (
     ),
     Length(
         "heuristic",
-        ".heuristic:HeuristicLength",
+        ".constant:HeuristicLength",
         "two tokens more after a draft that stood, one fewer after one that fell",
         HeuristicOptions,
         {"gamma": "num_draft_tokens"},

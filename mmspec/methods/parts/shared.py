@@ -12,11 +12,6 @@ CHAIN: Any = dict(depth="num_draft_tokens", knob="num_draft_tokens")  # of draft
 ONE_LAW: Any = dict(one_law=lambda options: True)  # and of those whose nodes have one law
 
 
-def needs_drafter(options: Any) -> tuple[str, ...]:
-    """The component of those that have a draft model."""
-    return ("drafter",)
-
-
 class ChainOptions(DraftOptions):
     num_draft_tokens: int = option(4, "how many are drafted before the target checks", 1, 64)
 

@@ -7,7 +7,7 @@ from typing import Any
 from ..options import option
 from ..part import Drafter, DraftOptions, Preset
 from .heads import head_preset
-from .shared import SiblingsOptions, needs_drafter
+from .shared import SiblingsOptions
 
 
 class WidthsOptions(DraftOptions):
@@ -26,12 +26,14 @@ class WidthsOptions(DraftOptions):
         return nodes
 
 
-class TreeOptions(WidthsOptions, SiblingsOptions):
+class BranchingOptions(SiblingsOptions):
     @property
     def ranks(self) -> bool:  # type: ignore[override]
         """Whether the likeliest tokens are drafted."""
         return self.siblings == "top"
 
+
+class TreeOptions(WidthsOptions, BranchingOptions):
     def calls(self, depth: int) -> list[int]:
         """One a level; all but the first read the root and the tree so far."""
         return [1 + self.nodes(level) for level in range(min(depth, self.first(1)))]
@@ -41,15 +43,10 @@ class NodesOptions(DraftOptions):
     tree_nodes: int = option(48, "drafts in the tree", 1, 256)
 
 
-class DynamicTreeOptions(NodesOptions, SiblingsOptions):
+class DynamicTreeOptions(NodesOptions, BranchingOptions):
     tree_depth: int = option(5, "how far ahead the tree of drafts goes", 1, 64)
     tree_width: int = option(4, "children of a node", 1, 256)
     tree_beam: int = option(4, "nodes of a level that get children", 1, 256)
-
-    @property
-    def ranks(self) -> bool:  # type: ignore[override]
-        """Whether the likeliest tokens are drafted."""
-        return self.siblings == "top"
 
     def first(self, stride: int) -> int:
         return self.tree_depth
@@ -105,7 +102,7 @@ PARTS = (
         "a smaller model drafts a tree of a fixed shape",
         TreeOptions,
         {"widths": "tree_widths"},
-        needs=needs_drafter,
+        needs=("drafter",),
         merges=True,
         **_GROWN,
     ),
@@ -113,7 +110,7 @@ PARTS = (
         "dynamic-tree",
         ".tree.dynamic_tree:DynamicTreeDrafter",
         "a smaller model drafts a tree that grows where it is likely",
-        needs=needs_drafter,
+        needs=("drafter",),
         merges=True,
         **_DYNAMIC,
     ),
@@ -121,7 +118,7 @@ PARTS = (
         "eagle",
         ".tree.dynamic_tree:DynamicTreeDrafter",
         "a head on the target's features drafts a tree that grows where it is likely",
-        needs=lambda options: ("eagle",),
+        needs=("eagle",),
         **_DYNAMIC,
     ),
     Drafter(

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..options import Options, option
 from ..part import Drafter, Preset, Rule
-from .shared import ChainOptions, needs_drafter
+from .shared import ChainOptions
 
 
 class IndependentOptions(Options):
@@ -47,7 +47,7 @@ PARTS = (
         "a smaller head drafts denoising steps",
         ChainOptions,
         {"denoiser": "small"},
-        needs=needs_drafter,
+        needs=("drafter",),
         **_VECTORS,
     ),
     Drafter(
@@ -55,7 +55,7 @@ PARTS = (
         ".denoising.aligned:AlignedDrafter",
         "a smaller model drafts whole tokens with the target's noises",
         ChainOptions,
-        needs=needs_drafter,
+        needs=("drafter",),
         fixed=True,
         whole=True,
         paper="Wang et al. 2024",
