@@ -117,7 +117,7 @@ def test_what_the_tower_shows_goes_to_its_own_picture(known, family, name):
     spans = [(row, *span) for row, images in enumerate(prompt.images) for span in images]
     for n, (row, first, columns) in enumerate(spans):
         if family in QWEN:
-            cues = seen.images[n].inputs(name)
+            cues = seen[n].inputs(name)
         else:
             whole = seen if family == "llava" else seen.blocks(2)
             cues = {key: value[n : n + 1] for key, value in whole.inputs(name).items()}
