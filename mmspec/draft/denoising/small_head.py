@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -15,7 +15,7 @@ from ...engine.protocols import Drafter
 from ...models.mar.denoising_target import Denoiser, steps_ahead
 
 
-class StepDrafter(Drafter, ABC):
+class StepDrafter(Drafter):
     """Draws the next denoising steps of every row, each from `law` behind the one before it."""
 
     def __init__(self, steps: int) -> None:
