@@ -63,6 +63,8 @@ class Part:
         made, given = self.load(options), {}
         own = {f.name for f in fields(options)}
         for name, parameter in inspect.signature(made).parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue  # a protocol's subclass without arguments of its own
             source = self.arguments.get(name, name)
             if callable(source):
                 given[name] = source(options, offers)

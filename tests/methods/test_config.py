@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from mmspec import SpecConfig
+from mmspec.draft.null import NullDrafter
 from mmspec.engine.length.goodput import Experience
 from mmspec.errors import InputError
 from mmspec.eval.suite import SUITES, load_suite
@@ -197,6 +198,10 @@ def test_the_declared_contract_is_that_of_the_class():
                 assert found.contract == ("lossy" if found.other_law else "exact")
             else:
                 assert found.contract == found.build_rule(offers).contract
+
+
+def test_a_drafter_without_arguments_is_made():
+    assert type(SpecConfig("plain").resolve("image").build_drafter({})) is NullDrafter
 
 
 def test_a_configuration_is_resolved_once(monkeypatch):
