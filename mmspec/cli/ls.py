@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..errors import InputError
 from ..files import to_json
-from ..methods import MODALITIES, SpecConfig, parts, presets
+from ..methods import MODALITIES, Modality, Preset, SpecConfig, parts, presets
 from ..methods.config import all_options
 from ..methods.options import options_of, text_of
 from ..methods.resolved import KINDS, readers
 from .options import add_command, print_names
+from .tables import add_into, put
 
 _LEGEND = """\
 Under each kind of model: what a method promises there of draws at temperature 1; empty: it is not
@@ -22,13 +24,22 @@ _Listed = tuple[Any, tuple[str, ...], list[tuple[str, ...]]]  # as JSON; columns
 
 def add_parser(commands: Any) -> None:
     listing = add_command(commands, "ls", _ls, "list methods, their parts and options, or models")
+    listing.set_defaults(make=_markdown, action="ls methods")
     listing.add_argument(
         "what", choices=("models", "methods", "parts", "options"), help="what to list"
     )
     listing.add_argument("--json", action="store_true", help="print JSON, not a table")
+    listing.add_argument(
+        "--markdown", action="store_true", help="of methods, who drafts and how a draft is judged"
+    )
+    add_into(listing, "ls methods")
 
 
 def _ls(args: argparse.Namespace) -> int:
+    if args.markdown or args.into is not None:
+        if args.what != "methods":
+            raise InputError(f"--markdown and --into are for methods, not for {args.what}")
+        return put(args)
     if args.what == "models":
         from ..pipelines.model_folders import shipped
 
@@ -54,6 +65,26 @@ def _methods() -> _Listed:
         promised = [facts["contracts"].get(modality, "") for modality in MODALITIES]
         rows.append((name, *promised, needs, facts["knob"] or "", facts["summary"]))
     return found, ("method", *MODALITIES, "needs", "knob", "what it is"), rows
+
+
+def _markdown(args: argparse.Namespace) -> str:
+    """A row a method: who drafts, and how a draft is judged."""
+    from ..eval.report.table import Cell, Row, Table
+
+    rows = []
+    for name, method in presets().items():
+        kinds: list[tuple[Modality | None, Preset]] = [(None, method), *method.of.items()]
+        for of, preset in kinds:
+            parts = SpecConfig(name).resolve(of)
+            by_name = parts.head is not None or not parts.drafts
+            drafts = Cell(preset.summary if by_name else parts.drafter.summary)
+            judges = Cell(parts.rule.summary if parts.drafts else "–")
+            papers = [parts.head.paper if parts.head else parts.drafter.paper, parts.rule.paper]
+            sources = Cell("; ".join(dict.fromkeys(filter(None, papers if parts.drafts else ()))))
+            mark = "" if method.role == "method" else method.role
+            rows.append(Row(f"{name}, for {of}" if of else name, (drafts, judges, sources), mark))
+    columns = ("method", "who drafts", "how a draft is judged", "papers")
+    return Table("", columns, tuple(rows), numbers=False).markdown().split("\n\n", 1)[1] + "\n"
 
 
 def _parts() -> _Listed:

@@ -16,9 +16,7 @@ from ...draft.null import NullDrafter
 from ...draft.video.block_video import BlockVideoDrafter
 from ...draft.video.block_video_ahead import AheadBlockVideoDrafter
 from ...draft.video.side_thread import SideThread
-from ...engine.accept.routing.reward_mean import RewardMeanRule
-from ...engine.accept.routing.reward_rank import RewardRankRule
-from ...engine.accept.routing.reward_threshold import RewardThresholdRule
+from ...engine.accept.routing import RewardMeanRule, RewardRankRule, RewardThresholdRule
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.length.constant import ConstantLength
@@ -35,7 +33,10 @@ from ..output import VideoBlock
 from .pace import Pace
 from .stats import VideoStats
 
-MEMORIES = {RewardRankRule: ("seen", "owed"), RewardMeanRule: ("stood",)}  # of rules, of a clip
+MEMORIES: dict[type, tuple[str, ...]] = {  # of rules, of a clip
+    RewardRankRule: ("seen", "owed"),
+    RewardMeanRule: ("stood",),
+}
 Snapshot = dict[str, Tensor]
 OutputType = Literal["pil", "np", "pt", "latent", "none"]
 

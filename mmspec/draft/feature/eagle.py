@@ -13,12 +13,10 @@ from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
 from ...models.llamagen.eagle_head import FeatureDecoder
 from ..draft_model import catch_up
-from .feature_model import EagleDrafter, FeatureModel
-
-__all__ = ["EagleDrafter", "EagleModel"]
+from .feature_model import TokenFeatureModel
 
 
-class EagleModel(FeatureModel):
+class EagleModel(TokenFeatureModel):
     """An EAGLE head as the draft model of chains and trees, under the target's guidance.
 
     Its input at a token is the token and the hidden state that predicted it. For committed tokens

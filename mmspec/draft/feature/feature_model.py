@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -17,7 +17,7 @@ from ...models.guided import GuidedDecoder, LayersOfRows
 from ...models.llamagen.decoder import LlamaGenDecoder
 
 
-class FeatureModel(GuidedDecoder):
+class FeatureModel(GuidedDecoder, ABC):
     """A network beside the target that is shown the target's hidden states, under its guidance.
 
     `observe` is told those in front of every token that joins the output. So a draft depends on
@@ -70,28 +70,6 @@ class FeatureModel(GuidedDecoder):
                 before[:, -known:] = self.target.hidden * real
         self._start(rows, before)
 
-    def extend(
-        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
-    ) -> Tensor:
-        """Laws `[B, n, V]` after each of `tokens [B, n]`, see the class; all layers run."""
-        if draft is not None and draft.nodes:
-            return self._grow(tokens, start, draft)
-        if self.context is not None and start[0] < self.context.base[0]:
-            return self._read(self.context, tokens, start)
-        return self._next(tokens, start)
-
-    def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
-        """Laws of the root and of all nodes of a tree that has gained some."""
-        raise NotImplementedError
-
-    def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
-        """Laws behind committed tokens, which are read with the target's hidden states."""
-        raise NotImplementedError
-
-    def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
-        """Laws behind the next token of a chain; outside a generation, behind any tokens."""
-        return super().extend(tokens, start)
-
     @abstractmethod
     def _start(self, rows: int, before: Tensor) -> None:
         """Read the target's prefix, with the hidden states `[R, T, D]` in front of its columns."""
@@ -115,6 +93,32 @@ class FeatureModel(GuidedDecoder):
         states = pick(scores.hidden, self._of_all_rows(index))
         self._features[rows, self._of_all_rows(positions)] = states
         self._lengths = context.lengths
+
+
+class TokenFeatureModel(FeatureModel):
+    """A `FeatureModel` that says one token a call, of chains and trees."""
+
+    def extend(
+        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
+    ) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]`, see `TokenModel`; all layers run."""
+        if draft is not None and draft.nodes:
+            return self._grow(tokens, start, draft)
+        if self.context is not None and start[0] < self.context.base[0]:
+            return self._read(self.context, tokens, start)
+        return self._next(tokens, start)
+
+    @abstractmethod
+    def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
+        """Laws of the root and of all nodes of a tree that has gained some."""
+
+    @abstractmethod
+    def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
+        """Laws behind committed tokens, which are read with the target's hidden states."""
+
+    @abstractmethod
+    def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
+        """Laws behind the next token of a chain; outside a generation, behind any tokens."""
 
 
 class EagleDrafter:

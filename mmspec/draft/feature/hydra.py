@@ -15,10 +15,10 @@ from ...models.heads.columns import positions
 from ...models.heads.decoder import HeadDecoder
 from ...models.heads.hydra import HydraHead
 from ...models.transformers.prompted import continued
-from .feature_model import FeatureModel
+from .feature_model import TokenFeatureModel
 
 
-class HydraModel(FeatureModel):
+class HydraModel(TokenFeatureModel):
     """Hydra's heads as the draft model of chains and trees; they have no cache.
 
     Every law of a round is made from the hidden state in front of the last committed token, that

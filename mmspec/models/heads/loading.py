@@ -11,21 +11,19 @@ from torch import nn
 
 from ...errors import InputError
 from ...files import read_object
-from ...methods.registry import head as declared
-from ...methods.registry import parts
-from ...registry import resolve
+from ...methods.registry import HEADS
 from ..loading import load_model
 from .base import DraftHead
 
 
 def head_class(name: str) -> type[DraftHead]:
     """The class of the head called `name`."""
-    return resolve(str(declared(name).reference))
+    return HEADS.get(name).load()
 
 
 def name_of(head: DraftHead) -> str:
     """The name of a head's kind."""
-    return next(name for name in parts("head") if head_class(name) is type(head))
+    return next(name for name in HEADS.names() if head_class(name) is type(head))
 
 
 def load_head(
@@ -40,7 +38,7 @@ def load_head(
         InputError: the folder holds no head, or its weights don't fit its config.
     """
     name = read_object(Path(folder) / "config.json").get("_class_name")
-    kinds = {kind.__name__: kind for kind in map(head_class, parts("head"))}
+    kinds = {kind.__name__: kind for kind in map(head_class, HEADS.names())}
     if name not in kinds:
         raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
     return load_model(kinds[name], folder, dtype, variant)

@@ -11,7 +11,8 @@ from toys import EXACT, distance, whole_loop
 from watched_drafts import joint
 
 from mmspec.draft.draft_model import ModelDrafter, catch_up
-from mmspec.draft.feature.eagle import EagleDrafter, EagleModel
+from mmspec.draft.feature.eagle import EagleModel
+from mmspec.draft.feature.feature_model import EagleDrafter
 from mmspec.draft.null import NullDrafter
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter

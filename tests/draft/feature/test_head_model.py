@@ -10,8 +10,7 @@ from toy_vlm import PICTURE, ROWS, Passes, guided_vlm, tiny_head, tiny_llava
 from toys import EXACT, distance, whole_loop
 from watched_drafts import Watched, inner, joint
 
-from mmspec.draft.feature.eagle import EagleDrafter
-from mmspec.draft.feature.feature_model import FeatureModel
+from mmspec.draft.feature.feature_model import EagleDrafter, FeatureModel
 from mmspec.draft.feature.head_model import head_model
 from mmspec.draft.null import NullDrafter
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter

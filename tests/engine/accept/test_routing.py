@@ -10,19 +10,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmspec.engine.accept.routing import naive as naive_routing
-from mmspec.engine.accept.routing.random_routing import RandomRoutingRule
-from mmspec.engine.accept.routing.reward_mean import RewardMeanRule
-from mmspec.engine.accept.routing.reward_rank import PATIENCE, RewardRankRule
-from mmspec.engine.accept.routing.reward_threshold import RewardThresholdRule
+from mmspec.engine.accept import routing_naive as naive_routing
+from mmspec.engine.accept.routing import (
+    PATIENCE,
+    RandomRoutingRule,
+    RewardMeanRule,
+    RewardRankRule,
+    RewardThresholdRule,
+)
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
-from mmspec.engine.draft import Context, Draft, Scores, Verdict
+from mmspec.engine.draft import Draft, Scores
 from mmspec.engine.laws import ContractError, OneHot, Opaque, Rewards
-from mmspec.engine.length.constant import ConstantLength
-from mmspec.engine.loop import advance
 from mmspec.engine.proof.enumeration import enumerate_law
-from mmspec.errors import InputError
 
 EXACT = 1e-9
 REWARD = st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, math.inf, math.nan])
@@ -224,47 +224,3 @@ def test_rewards_and_laws_do_not_go_together():
         TokenRule().verify(tokens, judged([1.0], [1.0]), coins(2))
     with pytest.raises(ContractError, match="here a reward judges"):
         judged([1.0]).gaussian  # noqa: B018 - the property raises
-
-
-def test_knobs_out_of_range():
-    for make in (RewardRankRule, RandomRoutingRule):
-        with pytest.raises(InputError, match="draft_share must be from 0 to 1, not 2"):
-            make(2)
-    with pytest.raises(InputError, match="frame_rule must be worst or mean, not 'best'"):
-        RewardThresholdRule(0.0, "best")
-
-
-def test_length_leaves_the_first_rounds_to_the_target():
-    length = ConstantLength(1, after=2)
-    for _ in range(2):
-        length.start(2)
-        asked = []
-        for _ in range(4):
-            asked.append(length.budget())
-            length.observe(None, None, None)
-        assert asked == [[0, 0], [0, 0], [1, 1], [1, 1]]
-
-
-def test_resumed_coins_go_on():
-    whole, resumed = ProductionCoins([3, 4]), ProductionCoins([3, 4], over=5)
-    for side in (0, 1):
-        found, wanted = (c[side] for c in (resumed.round(2), whole.round(7)))
-        prob, lengths = torch.full((2, 4), 0.5), torch.ones(2)
-        assert torch.equal(found.accept(prob, lengths), wanted.accept(prob, lengths))
-        assert torch.equal(found.normal((3,)), wanted.normal((3,)))
-
-
-def test_context_that_holds_the_latest_positions():
-    """It is as large after 9 positions as after 2, and has the last ones."""
-    context = Context.empty(2, 9, first=torch.zeros(2, 1, 3), window=2)
-    for number in range(9):
-        block = torch.full((2, 1, 3), float(number + 1))
-        one = torch.ones(2, dtype=torch.long)
-        draft = Draft(block[:, :0], torch.zeros_like(one), Opaque())
-        scores = Scores(Rewards(torch.zeros(2, 0, 0)), calls=0)
-        keep = torch.zeros(2, 0, dtype=torch.bool)
-        advance(context, draft, scores, Verdict(torch.zeros_like(one), block, block, one, keep))
-        assert context.tokens.shape == (2, 2, 3)
-        assert torch.equal(context.tokens[:, number % 2], block[:, 0])
-    assert context.base == [9, 9]
-    assert context.finished == [True, True]

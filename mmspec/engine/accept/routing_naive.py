@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from ..naive import Law
-from .reward_rank import PATIENCE
+from .naive import Law
+from .routing import PATIENCE
 
 
 def reward_threshold_rule(frames: list[float], tau: float, frame_rule: str) -> Law:
