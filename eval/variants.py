@@ -15,8 +15,8 @@ import torch
 
 from ..errors import InputError
 from ..methods import SpecConfig
-from .methods import place, role
 from .schema import MethodResult
+from .sweeps import place, role
 
 if TYPE_CHECKING:
     from .run.job import Job

@@ -13,7 +13,6 @@ import numpy as np
 from ...errors import InputError
 from ...files import to_json
 from ...registry import check_name
-from ..methods import split_methods
 from ..metrics.registry import metric_of_run
 from ..report.format import chance, decimals, fact, fixed, significant
 from ..report.format import interval as interval_text
@@ -21,6 +20,7 @@ from ..report.samples import Key, Samples, read_samples
 from ..report.table import Cell, Row, Table
 from ..report.tables import flat
 from ..schema import Report
+from ..sweeps import split_methods
 from .bootstrap import Interval, StratifiedMean, ratio_interval
 from .paired_tests import holm, paired_test, ratio_test
 

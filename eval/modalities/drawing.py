@@ -5,23 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from ...errors import InputError
-from ..data.prompts import load_prompts
 from ..files import png_bytes
 from ..measure.scorers import check_files, make_scorers
-from ..metrics.base import Metric, PictureMetric, PictureScorer
-from ..metrics.features import SetDistance
+from ..metrics.base import PictureScorer
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
-from ..suite import Suite
 from ..variants import MethodVariant, method_variant, unchanged
-from .base import PromptItem, Rows
+from .base import Rows
 from .bench import Bench, Judged
 from .image_sets import compare_sets
 from .modality import Modality
@@ -29,13 +25,6 @@ from .modality import Modality
 
 class DrawingModality(Modality):
     """The part of `Modality` that does not depend on what a picture's tokens are."""
-
-    metric_kinds: tuple[type[Metric], ...] = (PictureMetric, SetDistance)
-    options: tuple[str, ...] = ("again",)
-
-    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
-        """See `Modality.items`."""
-        return load_prompts(suite, path)
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
         """See `Modality.check`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -64,10 +63,6 @@ class ImageModality(DrawingModality):
     pipeline = ImagePipeline
     entropy_samples = 24
     bench = ImageBench
-
-    def arguments(self) -> set[str]:
-        """See `Modality.arguments`: those of laws as well, for these are measured too."""
-        return super().arguments() & set(inspect.signature(ImagePipeline.token_laws).parameters)
 
     def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
         """See `Modality.methods`: all there are."""

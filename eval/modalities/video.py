@@ -19,15 +19,12 @@ from ...pipelines.video.speculation import judged
 from ...rewards.registry import REWARDS, load_reward
 from ...worlds.video_world.timing import Timing
 from ..contact_sheet import contact_sheet
-from ..data.clip_prompts import read_clip_prompts
-from ..data.prompts import prompt_files
-from ..judges.clips import ClipJudge, ClipMetric
+from ..judges.clips import ClipJudge
 from ..measure.routing import routed_rows, routing_notes
 from ..run.job import Job, Plan
 from ..run.run_folder import RunFolder
-from ..suite import Suite
 from ..variants import method_variant
-from .base import PromptItem, Rows
+from .base import Rows
 from .bench import Judged
 from .drawing import DrawingBench, DrawingModality
 
@@ -74,24 +71,8 @@ class VideoModality(DrawingModality):
     """See `Modality`."""
 
     pipeline = VideoPipeline
-    fixed = frozenset(
-        {
-            *("self", "prompt", "num_videos_per_prompt", "generator", "window", "resume"),
-            *("output_type", "return_dict", "callback_on_step_end", "callback_on_block"),
-            "callback_on_step_end_tensor_inputs",
-        }
-    )
-    metric_kinds = (ClipMetric,)
-    options = ("sceptics", "again")
     takes_device_map = False
     bench = VideoBench
-
-    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
-        """See `Modality.items`: prompts whose facts the judge knows, or captions if none judges."""
-        if not suite.metrics:
-            return super().items(suite, path)
-        paths = prompt_files(suite) if path is None else [path]
-        return tuple(prompt for file in paths for prompt in read_clip_prompts(file))
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
         """See `Modality.check`."""

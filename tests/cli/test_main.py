@@ -212,6 +212,8 @@ def test_defaults_are_methods_that_gain(generate, run, tiny_folder, tmp_path):
     [
         (["ls", "models"], ["embedded-image", "embedded-mar", "embedded-video", "embedded-vlm"]),
         (["eval", "ls"], suite_names()),
+        (["eval", "ls", "judges"], ["mask2former", "shapes"]),
+        (["eval", "ls", "weights"], ["blip_vqa", "hpsv2", "inception-v3", "mask2former"]),
     ],
     ids=str,
 )
@@ -224,6 +226,18 @@ def test_lists(run, command, listed):
     assert (code, err) == (0, "")
     assert list(json.loads(out)) == [name for name, _ in shown]
     assert set(listed) <= set(json.loads(out))
+
+
+def test_metrics_are_listed(run):
+    code, out, err = run("eval", "ls", "metrics")
+    assert (code, err) == (0, "")
+    head, *lines = out.splitlines()
+    assert head.split()[:5] == ["metric", "pipelines", "files", "needs", "values"]
+    (fid,) = [line for line in lines if line.startswith("fid ")]
+    assert all(told in fid for told in ("image, continuous", "images, reference", "0 to"))
+    found = json.loads(run("eval", "ls", "metrics", "--json")[1])
+    assert [line.split()[0] for line in lines] == [one["name"] for one in found]
+    assert {"fid", "geneval", "accuracy", "vqav2"} <= {one["name"] for one in found}
 
 
 def test_methods_are_listed_with_their_contracts(run):
@@ -351,7 +365,10 @@ def test_validate(run, tmp_path):
     assert (code, err) == (0, "")
     assert [line.partition(":")[0] for line in out.splitlines()] == suite_names()
     (tmp_path / "mine.yaml").write_text("summary: s\nsource: prompts\nspeed: x\n")
-    refused(run("eval", "validate", tmp_path / "mine.yaml"), "speed must be a whole number")
+    refused(
+        run("eval", "validate", tmp_path / "mine.yaml"),
+        "speed: input should be a valid integer, not 'x'",
+    )
 
 
 # --- bad input ------------------------------------------------------------------------------------

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ....errors import InputError
 from ....methods import SpecConfig
 from ....pipelines.vlm.pipeline import VlmPipeline
-from ...data.picture_questions import PictureQuestion, read_picture_questions
-from ...data.prompts import prompt_files
-from ...metrics.graded_answers import AnswerGrade
 from ...run.job import Job, Plan
 from ...run.run_folder import RunFolder
-from ...suite import Suite
 from ..base import Rows
 from ..modality import Modality
 from .bench import VlmBench
@@ -30,18 +25,8 @@ class VlmModality(Modality):
     """See `Modality`."""
 
     pipeline = VlmPipeline
-    fixed = frozenset(
-        ("self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end")
-    )
-    metric_kinds = (AnswerGrade,)
     entropy_samples = 24
     bench = VlmBench
-    options = ("calls", "peers", "blank", "verdict")
-
-    def items(self, suite: Suite, path: Path | None) -> tuple[PictureQuestion, ...]:
-        """See `Modality.items`."""
-        paths = prompt_files(suite) if path is None else [path]
-        return tuple(item for file in paths for item in read_picture_questions(file))
 
     def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
         """See `Modality.check_call`."""
