@@ -16,12 +16,12 @@ T = TypeVar("T")
 STRICT: ConfigDict = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
 
-def read_as(kind: type[T], text: str | bytes, where: str) -> T:
+def read_as(kind: type[T], text: str, where: str, advice: str = "") -> T:
     """The object that JSON is of, which has lists for tuples and texts for keys.
 
     Args:
         kind: a dataclass; its `__pydantic_config__` may be `STRICT`.
-        where: what an error's line begins with.
+        where, advice: what an error's line begins and ends with.
 
     Raises:
         InputError: it is of another form, or the dataclass refuses it.
@@ -35,7 +35,7 @@ def read_as(kind: type[T], text: str | bytes, where: str) -> T:
         first = error.errors(include_url=False)[0]
         if isinstance(refused := first.get("ctx", {}).get("error"), InputError):
             raise refused from None
-        raise InputError(f"{where}: {_told(first)}") from error
+        raise InputError(f"{where}: {_told(first)}{advice}") from error
 
 
 @cache
