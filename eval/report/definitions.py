@@ -97,7 +97,7 @@ def definitions(report: Report) -> dict[str, str]:
     """What a report's words mean, by term."""
     rows: list[MethodResult] = list(report.methods.values())
     shown = [column for column in (*HEADLINE, *FURTHER) if column.shown(report)]
-    found = {column.term: column.meaning for column in shown if column.term}
+    found = {column.defines: column.meaning for column in shown if column.meaning}
     found |= dict(of for field, of in OF_FIELDS.items() if any(getattr(r, field) for r in rows))
     found |= OF_ALL
     found |= dict(of for role, of in OF_ROLES.items() if any(row.role == role for row in rows))

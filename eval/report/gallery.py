@@ -10,8 +10,8 @@ from pathlib import Path
 from ...errors import InputError
 from ...picture import open_picture
 from ..schema import Report
-from .families import ends
 from .format import decimals, fixed
+from .parts import ends
 from .samples import QualitySample, Samples
 from .summary import first_metric
 

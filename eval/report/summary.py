@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..schema import MethodResult, Report
-from .families import ends
 from .format import decimals, duration, fixed, interval, known
+from .parts import ends
 
 MARKS = {
     "baseline": "baseline",

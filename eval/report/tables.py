@@ -10,7 +10,7 @@ from ..schema import MethodResult, Report
 from ..schema_parts import Quality
 from . import format as f
 from .columns import FURTHER, HEADLINE, SPEEDUP, Column, fewer_calls
-from .families import knob_text, swept
+from .parts import knob_text, swept
 from .summary import MARKS, first_metric
 from .table import Cell, Row, Table
 

@@ -274,7 +274,7 @@ def _batch_sizes(texts: tuple[str, ...] | None) -> tuple[int, ...]:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from ..eval.report.write import write_reports
+    from ..eval.report.pages import write_reports
 
     if not args.folder.is_dir():
         raise InputError(f"no folder {args.folder}; name the one that `mmspec eval run -o` wrote")

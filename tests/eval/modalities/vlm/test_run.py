@@ -59,7 +59,7 @@ def finished(job, tmp_path_factory) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch):
     """No pages are drawn: they take their time."""
-    monkeypatch.setattr("mmspec.eval.report.write.write_reports", lambda folder: [])
+    monkeypatch.setattr("mmspec.eval.report.pages.write_reports", lambda folder: [])
 
 
 def lines(folder: Path, kind: str) -> list[dict]:
