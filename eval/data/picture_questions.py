@@ -63,7 +63,6 @@ class PictureQuestion:
         return {"accuracy": float(is_correct(text, self.answer))}
 
     def metadata(self) -> dict[str, Any]:
-        """See `PromptItem.metadata`."""
         return asdict(self)
 
 

@@ -20,7 +20,6 @@ class ContinuousModality(DrawingModality):
     bench = DrawingBench
 
     def check_rows(self, job: Job, pipe: Any) -> None:
-        """See `DrawingModality.check_rows`."""
         if not pipe.captioned:
             self._check_classes(job, pipe)
         super().check_rows(job, pipe)

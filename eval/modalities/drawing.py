@@ -27,7 +27,6 @@ class DrawingModality(Modality):
     """The part of `Modality` that does not depend on what a picture's tokens are."""
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
-        """See `Modality.check`."""
         check_files(job)
         if pipe is not None:
             self.check_rows(job, pipe)
@@ -50,12 +49,10 @@ class DrawingBench(Bench):
     """See `Bench`: pictures, whose judges are made when first needed."""
 
     def run(self, unit: Unit) -> Outcome:
-        """See `Bench.run`."""
         with unchanged(self.pipe):
             return super().run(unit)
 
     def make_variant(self, name: str) -> MethodVariant:
-        """See `Bench.make_variant`."""
         return method_variant(self.job, name, self.pipe)
 
     def inputs(self, indices: range) -> list[str]:
@@ -76,7 +73,6 @@ class DrawingBench(Bench):
         return {"picture": place}
 
     def resolution(self) -> str:
-        """See `Bench.resolution`."""
         side = self.job.call.get("height") or self.pipe.default_size
         return f"{side}×{side} px"
 

@@ -30,14 +30,12 @@ class ImageBench(DrawingBench):
         outcome.lines.append({"kind": "variation", "method": name, "values": values})
 
     def resolution(self) -> str:
-        """See `Bench.resolution`."""
         family = self.pipe.image_model(self.pipe.network(self.job.call.get("height"), None)[0])
         side = self.job.call.get("height")
         height, width = (side, side) if side else family.default_size
         return f"{height}×{width} px"
 
     def entropy(self, indices: range) -> float:
-        """See `Bench.entropy`."""
         return target_entropy(self.pipe, self.job, len(indices))
 
     @cached_property
@@ -69,7 +67,6 @@ class ImageModality(DrawingModality):
         return tuple(serving("image"))
 
     def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
-        """See `Modality.check_call`."""
         pipe.check_speculation(config)
         pipe.network(call.get("height"), None)
 

@@ -53,7 +53,6 @@ class VideoBench(DrawingBench):
         return f"{frames} frames of {rows * sizes.space}×{columns * sizes.space} px"
 
     def outputs(self, out: Any) -> Any:
-        """See `DrawingBench.outputs`."""
         return out.frames
 
     def picture(self, out: Any, row: int) -> Image.Image:
@@ -61,7 +60,6 @@ class VideoBench(DrawingBench):
         return contact_sheet(self.sizes.split(out.frames[row], out.made_by[row]))
 
     def scores(self, items: Sequence[Any], outputs: Any) -> list[Judged]:
-        """See `DrawingBench.scores`."""
         wanted = self.job.suite.metrics
         found = [self.judge(*pair) for pair in zip(items, outputs, strict=True)]
         return [({n: v for n, v in of.items() if n in wanted}, why) for of, why in found]
@@ -75,7 +73,6 @@ class VideoModality(DrawingModality):
     bench = VideoBench
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
-        """See `Modality.check`."""
         if todo.batches != (1,):
             raise InputError("--batch-sizes are for pictures: clips of a batch take turns")
         asked = _rewards(job)
@@ -93,7 +90,6 @@ class VideoModality(DrawingModality):
         super().check(job, todo, pipe)
 
     def check_rows(self, job: Job, pipe: Any) -> None:
-        """See `DrawingModality.check_rows`."""
         super().check_rows(job, pipe)
         for name in job.rows if job.suite.metrics else ():
             call = {**job.call, **method_variant(job, name, pipe).own}

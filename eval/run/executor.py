@@ -31,7 +31,6 @@ class LocalExecutor:
         self.worker = Worker(job, pipe)
 
     def run(self, units: Iterable[Unit], alone: bool = False) -> Iterator[Outcome]:
-        """See `Executor.run`."""
         for unit in units:
             yield self.worker.run(unit)
 

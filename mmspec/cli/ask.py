@@ -77,13 +77,14 @@ def _default(model: str | None) -> str:
 
 def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
     """Answers, and what they took; with --compare beside plain decoding."""
-    from ..eval.showcase import ask, print_table
+    from ..eval.showcase import Showcase, ask, print_table
 
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
     call = {name: getattr(args, name) for name in _CALL}
     pipe = open_vlm(args.device, args.model)
-    record = ask(pipe, methods, args.question, args.image, args.num_answers, args.seed, call)
+    call["image"] = list(args.image)
+    record = ask(Showcase(pipe, methods, args.question, args.num_answers, args.seed, call))
     if args.json:
         print(to_json(record, indent=2))
         return 0

@@ -216,7 +216,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 @gathered()
 def _generate(args: argparse.Namespace) -> int:
-    from ..eval.showcase import compare, print_table
+    from ..eval.showcase import Showcase, compare, print_table
 
     if args.pipeline is None:
         args.pipeline = draws(args.model)
@@ -234,7 +234,7 @@ def _generate(args: argparse.Namespace) -> int:
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
     shown_on_terminal(pipe)
-    record = compare(pipe, methods, args.prompt, count, args.seed, call, out)
+    record = compare(Showcase(pipe, methods, args.prompt, count, args.seed, call), out)
     if args.json:
         print(to_json(record, indent=2))
     else:

@@ -64,15 +64,15 @@ def _video(args: argparse.Namespace) -> int:
     out = folder(args.out)
     pipe = _open(args, resolved.of(RewardOptions).reward)
 
-    from ..eval.showcase import print_table
+    from ..eval.showcase import Showcase, print_table
     from ..eval.showcase_video import film
 
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[name] = config
     call = _call(args, pipe)
     pipe.check_call(config, **call)
-    count, encode = args.num_videos, _encoder()
-    record = film(pipe, methods, args.prompt, count, args.seed, call, out, args.fps, encode)
+    show = Showcase(pipe, methods, args.prompt, args.num_videos, args.seed, call)
+    record = film(show, out, args.fps, _encoder())
     if args.json:
         print(to_json(record, indent=2))
     else:

@@ -29,11 +29,9 @@ class VlmModality(Modality):
     bench = VlmBench
 
     def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
-        """See `Modality.check_call`."""
         pipe.check_speculation(config)
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
-        """See `Modality.check`."""
         if todo.batches != (1,):
             raise InputError("--batch-sizes are for pictures that are drawn; leave them out")
         strange = [name for name in job.files if name != "prompts" and not name.startswith(EXPERT)]
@@ -47,7 +45,6 @@ class VlmModality(Modality):
             check_questions(pipe, [job.prompt(n) for n in range(count)], drafts)
 
     def variants(self, job: Job) -> list[str]:
-        """See `Modality.variants`."""
         found, suite = methods_of(job), job.suite
         blank = [n + BLANK for n, config in found.items() if suite.blank and looks(config)]
         return [*found, *blank, *(peers(found) if suite.peers else ()), *expert_names(job)]
