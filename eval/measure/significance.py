@@ -173,7 +173,9 @@ def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[
         a, b = (means(v) for v in values)
         yield {
             **_row(x, y, metric, left, right, paired_test(*values)),
-            "a": a, "b": b, "difference": b - a,
+            "a": a,
+            "b": b,
+            "difference": b - a,
             "difference_ci95": means.interval(values[1] - values[0]),
         }
 
@@ -190,8 +192,10 @@ def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[st
     ratio, spread = ratio_interval(a / b)
     yield {
         **_row(x, y, SECONDS, left, right, ratio_test(a / b)),
-        "a": float(np.median(a)), "b": float(np.median(b)),
-        "ratio": ratio, "ratio_ci95": spread,
+        "a": float(np.median(a)),
+        "b": float(np.median(b)),
+        "ratio": ratio,
+        "ratio_ci95": spread,
     }
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from PIL import Image
 
 from ...errors import InputError
+from ..data.folders import read_images
 from ..files import png_bytes
-from ..measure.scorers import check_files, make_scorers
-from ..metrics.base import PictureScorer
+from ..metrics.base import PictureMetric, PictureScorer
+from ..metrics.registry import check_weights
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
@@ -100,3 +101,30 @@ class DrawingBench(Bench):
     def scorers(self) -> dict[str, PictureScorer]:
         """The suite's metrics of single pictures, by name."""
         return make_scorers(self.job)
+
+
+def make_scorers(job: Job) -> dict[str, PictureScorer]:
+    """The suite's metrics of single pictures, by name.
+
+    Raises:
+        InputError: a metric needs weights that were not given.
+    """
+    alone = [metric for metric in job.suite.declared if isinstance(metric, PictureMetric)]
+    return {metric.name: metric.picture_scorer(job) for metric in alone}
+
+
+def check_files(job: Job) -> None:
+    """Raise an `InputError` if a metric lacks its weights or reference, before any work."""
+    needed: dict[str, str] = {}
+    for metric in job.suite.declared:
+        needed |= metric.weights_of(job.suite.judge)
+        given = job.suite.reference is not None or "reference" in job.files
+        if "reference" in metric.needs and not given:
+            raise InputError(f"{metric.name} compares with real pictures: --reference FOLDER")
+    paths = {name: job.file(name, what) for name, what in needed.items()}
+    for name, path in paths.items():
+        if not path.exists():
+            raise InputError(f"no {path} ({name} should be {needed[name]})")
+    check_weights(set(job.files) - {"prompts", "reference"})
+    if "reference" in job.files:
+        read_images(job.files["reference"])

@@ -12,7 +12,7 @@ from ...files import write_atomic
 from ..contact_sheet import COLOURS
 from ..schema import Report
 from . import plots, tables
-from .definitions import definitions
+from .columns import FURTHER, HEADLINE
 from .detail_tables import acceptance, accepted, equal_shares, text_tables
 from .figure import colors
 from .frontier import batch_frontier, calls_frontier, frontier
@@ -22,7 +22,7 @@ from .samples import Samples, read_samples, sample_files
 from .summary import lede, title, warnings, what_ran
 from .svg import VARIABLES, apart, standalone
 from .table import escape
-from .wording import wording
+from .wording import wording, words
 
 FRONTIERS = {"frontier": frontier, "batch": batch_frontier, "calls": calls_frontier}
 
@@ -164,3 +164,16 @@ def _drawn(call: str, part: Report, samples: Samples) -> dict[str, Any]:
             for name, svg in figures.items()
         },
     }
+
+
+def definitions(report: Report) -> dict[str, str]:
+    """What a report's words mean, by term."""
+    rows, said, own = list(report.methods.values()), words(), wording(report)
+    shown = [column for column in (*HEADLINE, *FURTHER) if column.shown(report)]
+    found = {column.defines: column.meaning for column in shown if column.meaning}
+    for field, of in said["fields"].items():
+        found |= of if any(getattr(row, field) for row in rows) else {}
+    found |= said["all"]
+    for role, of in said["roles"].items():
+        found |= of if any(row.role == role for row in rows) else {}
+    return {term: own.meanings.get(term, text) for term, text in found.items()} | own.definitions

@@ -17,9 +17,9 @@ import torch
 
 from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts
+from mmspec.eval.run.executor import Worker
 from mmspec.eval.run.job import Job, Plan, Unit, plan, quality_units, speed_units
 from mmspec.eval.run.runner import _Run, run_suite
-from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
 from mmspec.eval.sweeps import parse_methods

@@ -14,9 +14,9 @@ from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.eval.modalities.base import MODALITIES
 from mmspec.eval.modalities.vlm.experts import check_experts
+from mmspec.eval.run.executor import Worker
 from mmspec.eval.run.job import Job, Plan
 from mmspec.eval.run.runner import run_suite
-from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
 from mmspec.eval.sweeps import parse_methods
