@@ -14,7 +14,7 @@ from ..files import locked, write_atomic, write_json
 from ..pipelines.video.sizes import VideoSizes
 from ..progress import say
 from .contact_sheet import COLOURS
-from .data.video_export import Encoder, write_video
+from .data.videos import Encoder, write_video
 from .files import png_bytes
 from .frame_times import gif_times
 from .measure.timing import Sample, paired_runs

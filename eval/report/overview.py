@@ -34,7 +34,6 @@ SHORT_RULE = (
     "exact, the fastest whose quality held. The second is the fastest of the *sceptic's rows*, "
     "cheap alternatives that a method has to beat; a report without one shows its slowest method."
 )
-_UNITS = {"image": "tokens", "vlm": "tokens", "continuous": "steps", "video": "blocks"}
 _COLUMNS = (
     *("method", "contract", "fewer target calls", "a target call emits"),
     *("speed-up", "whole calls", "quality, difference to plain"),

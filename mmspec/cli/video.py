@@ -131,7 +131,7 @@ def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
 
 def _encoder() -> Any:
     """Writes .mp4 files; None, and a line that says so, where nothing that can is installed."""
-    from ..eval.data.video_export import default_encoder
+    from ..eval.data.videos import default_encoder
 
     try:
         return default_encoder()
