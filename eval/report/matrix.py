@@ -10,7 +10,7 @@ from ...models.embedded import MODELS
 from ...pipelines.base import embedded_name
 from ...registry import resolve
 from ..schema import Report
-from .table import Cell, Row, Table
+from .table import Table
 
 MEASURED, TRAINED, LOADS, OPEN = "●", "◐", "○", "·"
 LEGEND = f"""\
@@ -50,14 +50,14 @@ def matrix(paths: Sequence[Path]) -> str:
     sections = [LEGEND]
     for modality, kind in PIPELINES.items():
         columns = ("method", "contract", "embedded", *kind.checkpoints)
-        rows = []
+        rows = {}
         for name in serving(modality):
             config = SpecConfig(name).resolve(modality)
             trained = TRAINED if _ships(modality, *config.needs) else OPEN
             marks = [MEASURED if name in seen[modality] else trained]
             marks += [LOADS if takes(of, config) else OPEN for of in kind.checkpoints.values()]
-            rows.append(Row(name, tuple(map(Cell, (config.contract, *marks)))))
-        table = Table("", columns, tuple(rows), numbers=False).markdown().split("\n\n", 1)[1]
+            rows[name] = (config.contract, *marks)
+        table = Table.of("", columns, rows, numbers=False).markdown().split("\n\n", 1)[1]
         sections.append(f"### {modality}\n\n{table}")
     return "\n\n".join(sections) + "\n"
 
