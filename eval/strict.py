@@ -26,20 +26,22 @@ def read_as(kind: type[T], text: str, where: str, advice: str = "") -> T:
     Raises:
         InputError: it is of another form, or the dataclass refuses it.
     """
-    reader = _adapter(kind)
+    dataclass: Any = kind
+    reader = _adapter(dataclass)
     from pydantic import ValidationError
 
     try:
-        return reader.validate_json(text)
+        found: T = reader.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if isinstance(refused := first.get("ctx", {}).get("error"), InputError):
             raise refused from None
         raise InputError(f"{where}: {_told(first)}{advice}") from error
+    return found
 
 
 @cache
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     try:
         from pydantic import TypeAdapter
     except ImportError as error:

@@ -102,9 +102,8 @@ def score_benchmark(
     suite: Suite, given: Given, on_line: OnLine, progress: Progress | None
 ) -> dict[str, Any]:
     """A benchmark of pictures in its own layout; see `score_given`."""
-    metric = only_metric(
-        suite, BenchmarkMetric, "{} has a layout of its own: choose it alone with --metrics"
-    )
+    advice = "{} has a layout of its own: choose it alone with --metrics"
+    metric = only_metric(suite, BenchmarkMetric, advice)  # type: ignore[type-abstract]
     return metric.score_folder(suite, given, on_line)
 
 

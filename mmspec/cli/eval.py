@@ -311,8 +311,9 @@ def _ls(args: argparse.Namespace) -> int:
     else:
         parts = (*REWARDS.all(), *FEATURES.all())
         found = {part.name: part.weights for part in parts if part.weights}
-        for declared in (*METRICS.all(), *JUDGES.all()):
-            found |= declared.weights
+        declared: tuple[Any, ...] = (*METRICS.all(), *JUDGES.all())
+        for each in declared:
+            found |= each.weights
     return print_names(found, args.json)
 
 
@@ -321,7 +322,7 @@ def _ls_metrics(as_json: bool) -> int:
     from ..eval.modalities.base import MODALITIES
     from ..eval.report.table import Cell, Row, Table
 
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "name": metric.name,
             "pipelines": [n for n, of in MODALITIES.items() if isinstance(metric, of.metrics)],
