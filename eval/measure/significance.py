@@ -172,7 +172,7 @@ def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[
         means = StratifiedMean(strata, [prompt for _, _, prompt in keys])
         a, b = (means(v) for v in values)
         yield {
-            **_row(x, y, metric, left, right, paired_test(*values)),
+            **_row((x, y, metric), (left, right), paired_test(*values)),
             "a": a,
             "b": b,
             "difference": b - a,
@@ -191,7 +191,7 @@ def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[st
         raise InputError(f"decode_seconds of {x} or {y} are not above 0; run the suite again")
     ratio, spread = ratio_interval(a / b)
     yield {
-        **_row(x, y, SECONDS, left, right, ratio_test(a / b)),
+        **_row((x, y, SECONDS), (left, right), ratio_test(a / b)),
         "a": float(np.median(a)),
         "b": float(np.median(b)),
         "ratio": ratio,
@@ -200,19 +200,15 @@ def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[st
 
 
 def _row(
-    x: str,
-    y: str,
-    metric: str,
-    left: Mapping[Key, Any],
-    right: Mapping[Key, Any],
-    test: tuple[str, float],
+    names: tuple[str, str, str], sides: Sequence[Mapping[Key, Any]], test: tuple[str, float]
 ) -> dict[str, Any]:
     """A row without its figures."""
+    left, right = sides
     n = len(left.keys() & right.keys())
     none = dict.fromkeys(("a", "b", "difference", "difference_ci95", "ratio", "ratio_ci95"))
     counts = {"n": n, "unpaired_a": len(left) - n, "unpaired_b": len(right) - n}
-    names = {"method_a": x, "method_b": y, "metric": metric}
-    return {**names, **counts, **none, "test": test[0], "p": test[1]}
+    told = dict(zip(("method_a", "method_b", "metric"), names, strict=True))
+    return {**told, **counts, **none, "test": test[0], "p": test[1]}
 
 
 def _paired(x: str, y: str) -> str:
