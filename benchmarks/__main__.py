@@ -21,7 +21,7 @@ from mmspec.cli.options import (
 )
 from mmspec.errors import InputError
 from mmspec.eval.files import write_measured
-from mmspec.eval.methods import parse_methods, split_methods
+from mmspec.eval.sweeps import parse_methods, split_methods
 from mmspec.files import locked, to_json
 from mmspec.methods import serving
 from mmspec.progress import bar

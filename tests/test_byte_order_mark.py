@@ -15,7 +15,6 @@ from mmspec.eval.data.clip_prompts import read_clip_prompts
 from mmspec.eval.data.geneval_files import read_metadata
 from mmspec.eval.data.picture_questions import read_picture_questions
 from mmspec.eval.data.prompts import read_prompts
-from mmspec.eval.data.video_export import read_prompts as read_video_prompts
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import SUITES, load_suite
 from mmspec.files import read_object, read_text
@@ -48,7 +47,6 @@ def test_readers_skip_the_mark(marked, tmp_path):
     assert read_object(marked("config.json", '{"a": 1}')) == {"a": 1}
     assert read_prompts(marked("p.txt", "a cat"))[0].prompt == "a cat"
     assert read_prompts(marked("p.jsonl", '{"prompt": "a cat"}'))[0].prompt == "a cat"
-    assert read_video_prompts(marked("v.txt", "a cat")) == ["a cat"]
     captions = read_captions(marked("c.jsonl", '{"image": "1.png", "caption": "a cat"}'))
     assert captions.by_id == {"1": ("a cat",)}
     (answer,) = read_predictions(marked("a.json", '[{"question_id": 1, "answer": "x"}]'))

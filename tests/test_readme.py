@@ -19,10 +19,10 @@ from pages import FENCED, PAGES, ROOT, TEXTS, anchors, blocks, links
 from benchmarks.__main__ import build_parser as benchmarks_parser
 from mmspec.app.tabs import TABS
 from mmspec.cli.main import build_parser, main
-from mmspec.eval.methods import parse_methods
 from mmspec.eval.report.matrix import measured
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import suite_names
+from mmspec.eval.sweeps import parse_methods
 from mmspec.methods import PIPELINES, parts, presets
 from mmspec.train.recipes import STAGES
 

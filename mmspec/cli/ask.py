@@ -58,13 +58,14 @@ def _ask(args: argparse.Namespace) -> int:
 
 
 def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
-    from ..eval.showcase import ask, print_table
+    from ..eval.showcase import Showcase, ask, print_table
 
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
     call = {name: getattr(args, name) for name in _CALL}
     pipe = options.open_pipeline(args, "vlm")
-    record = ask(pipe, methods, args.question, args.image, args.num_answers, args.seed, call)
+    call["image"] = list(args.image)
+    record = ask(Showcase(pipe, methods, args.question, args.num_answers, args.seed, call))
     if args.json:
         print(to_json(record, indent=2))
         return 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..devices import check_device
 from ..errors import InputError
-from ..eval.methods import parse_methods, split_methods
+from ..eval.sweeps import parse_methods, split_methods
 from ..files import locked, to_json
 from ..models.truncation import gathered
 from ..progress import bar, say
@@ -40,7 +41,16 @@ def add_commands(commands: Any) -> None:
 
     add_tables(actions)
 
-    listing = options.add_command(actions, "ls", _ls, "list the suites")
+    listing = options.add_command(
+        actions, "ls", _ls, "list suites, metrics, judges, or networks' weights"
+    )
+    listing.add_argument(
+        "what",
+        nargs="?",
+        choices=("suites", "metrics", "judges", "weights"),
+        default="suites",
+        help="what to list; weights: the names that --weights takes (default: suites)",
+    )
     listing.add_argument("--json", action="store_true", help="print JSON, not a table")
 
     text = "check suites, of the package or your own"
@@ -103,10 +113,11 @@ def _add_run(actions: Any) -> None:
 
 @gathered()
 def _run(args: argparse.Namespace) -> int:
-    from ..eval.suite import PIPELINES, load_suite
+    from ..eval.modalities.base import MODALITIES
+    from ..eval.suite import load_suite
 
     if args.pipeline is not None:
-        check_name("pipeline", args.pipeline, PIPELINES)
+        check_name("pipeline", args.pipeline, MODALITIES)
     options.check_range(args, 1, None, "limit", "max_samples", "workers")
     if not all(1 <= size <= 1024 for size in args.batch_sizes):
         told = ",".join(map(str, args.batch_sizes))
@@ -126,21 +137,21 @@ def _run(args: argparse.Namespace) -> int:
 def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     import torch
 
-    from ..eval.modalities.base import modality
+    from ..eval.modalities.base import MODALITIES, modality
     from ..eval.run.job import Job, plan
     from ..eval.run.runner import run_suite
     from ..eval.showcase import print_table
     from ..picture import BACKGROUND, check_background
 
-    measured = modality(suite.pipeline)
-    prompts = measured.items(suite, args.prompts)
+    part, measured = MODALITIES[suite.pipeline], modality(suite.pipeline)
+    prompts = part.items(suite, args.prompts)
     files = {**dict(args.weights), **{f"expert:{name}": path for name, path in args.expert}}
     for name in ("reference", "prompts"):
         if getattr(args, name) is not None:
             files[name] = str(getattr(args, name))
     sides = ("height", "width") if suite.pipeline == "video" else ("height",)
     size = dict.fromkeys(sides, args.size) if args.size is not None else {}
-    if size.keys() - measured.arguments():
+    if size.keys() - {*part.arguments}:
         raise InputError(f"--size is of pictures that are drawn: {suite.pipeline} draws none")
     # what can't run here is said before anything is written
     pipe = None
@@ -149,7 +160,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         pipe = measured.open(args.model, args.device, args.device_map)
     call = {**suite.call, **size}
     if args.background != BACKGROUND:
-        if "background" not in measured.arguments():
+        if "background" not in part.arguments:
             raise InputError(
                 f"--background is of pictures that are given: {suite.name} draws its own"
             )
@@ -227,7 +238,7 @@ def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from ..eval.report.write import write_reports
+    from ..eval.report.pages import write_reports
 
     if not args.folder.is_dir():
         raise InputError(f"no folder {args.folder}; name the one that `mmspec eval run -o` wrote")
@@ -246,19 +257,68 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _ls(args: argparse.Namespace) -> int:
+    from ..eval.judges.base import JUDGES
+    from ..eval.metrics.registry import METRICS
     from ..eval.suite import load_suite, suite_names
+    from ..rewards.registry import FEATURES, REWARDS
 
-    suites = [load_suite(name) for name in suite_names()]
-    return options.print_names({suite.name: suite.summary for suite in suites}, args.json)
+    if args.what == "metrics":
+        return _ls_metrics(args.json)
+    if args.what == "suites":
+        found = {name: load_suite(name).summary for name in suite_names()}
+    elif args.what == "judges":
+        found = {
+            judge.name: f"finds {len(judge.classes)} kinds of objects; "
+            + (f"needs --weights {', '.join(judge.weights)}" if judge.weights else "needs nothing")
+            for judge in JUDGES.all()
+        }
+    else:
+        parts = (*REWARDS.all(), *FEATURES.all())
+        found = {part.name: part.weights for part in parts if part.weights}
+        declared: tuple[Any, ...] = (*METRICS.all(), *JUDGES.all())
+        for each in declared:
+            found |= each.weights
+    return options.print_names(found, args.json)
+
+
+def _ls_metrics(as_json: bool) -> int:
+    from ..eval.metrics.registry import all_metrics
+    from ..eval.modalities.base import MODALITIES
+    from ..eval.report.table import Cell, Row, Table
+
+    found: list[dict[str, Any]] = [
+        {
+            "name": metric.name,
+            "pipelines": [n for n, of in MODALITIES.items() if isinstance(metric, of.metrics)],
+            "files": list(metric.sources),
+            "needs": list(metric.needs),
+            "larger_is_better": metric.larger_is_better,
+            "bounds": [end if math.isfinite(end) else None for end in metric.bounds],
+            "summary": metric.summary,
+        }
+        for metric in all_metrics()
+    ]
+    if as_json:
+        print(to_json(found, indent=2))
+        return 0
+    rows, lists = [], ("pipelines", "files", "needs")
+    for one in found:
+        low, high = ("" if end is None else f"{end:g}" for end in one["bounds"])
+        better = "larger" if one["larger_is_better"] else "smaller"
+        told = (*(", ".join(one[what]) for what in lists), f"{low} to {high}", better)
+        rows.append(Row(one["name"], tuple(map(Cell, (*told, one["summary"])))))
+    columns = ("metric", *lists, "values", "better", "what it says")
+    print(Table("", columns, tuple(rows)).aligned())
+    return 0
 
 
 def _validate(args: argparse.Namespace) -> int:
-    from ..eval.modalities.base import modality
+    from ..eval.modalities.base import MODALITIES
     from ..eval.suite import load_suite, suite_names
 
     for name in args.suite or suite_names():
         suite = load_suite(name)
         if suite.prompts:
-            modality(suite.pipeline).items(suite, None)
+            MODALITIES[suite.pipeline].items(suite, None)
         print(f"{suite.name}: valid")
     return 0

@@ -198,7 +198,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @gathered()
 def _generate(args: argparse.Namespace) -> int:
-    from ..eval.showcase import compare, print_table
+    from ..eval.showcase import Showcase, compare, print_table
 
     if args.pipeline is None:
         args.pipeline = options.draws(args.model)
@@ -215,7 +215,7 @@ def _generate(args: argparse.Namespace) -> int:
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
     pipe.set_progress_bar_config(disable=None, leave=False)
-    record = compare(pipe, methods, args.prompt, count, args.seed, call, out)
+    record = compare(Showcase(pipe, methods, args.prompt, count, args.seed, call), out)
     if args.json:
         print(to_json(record, indent=2))
     else:

@@ -52,15 +52,15 @@ def _video(args: argparse.Namespace) -> int:
     out = options.folder(args.out)
     pipe = _open(args, resolved.of(RewardOptions).reward)
 
-    from ..eval.showcase import print_table
+    from ..eval.showcase import Showcase, print_table
     from ..eval.showcase_video import film
 
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[name] = config
     call = _call(args, pipe)
     pipe.check_call(config, **call)
-    count, encode = args.num_videos, _encoder()
-    record = film(pipe, methods, args.prompt, count, args.seed, call, out, args.fps, encode)
+    show = Showcase(pipe, methods, args.prompt, args.num_videos, args.seed, call)
+    record = film(show, out, args.fps, _encoder())
     if args.json:
         print(to_json(record, indent=2))
     else:
@@ -111,7 +111,7 @@ def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
 
 def _encoder() -> Any:
     """Writes .mp4 files; None, and a line that says so, where nothing that can is installed."""
-    from ..eval.data.video_export import default_encoder
+    from ..eval.data.videos import default_encoder
 
     try:
         return default_encoder()

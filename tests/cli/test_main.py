@@ -56,6 +56,8 @@ def test_defaults_are_methods_that_gain(generate, run, tiny_folder, tmp_path):
     [
         (["ls", "models"], ["embedded-image", "embedded-mar", "embedded-video", "embedded-vlm"]),
         (["eval", "ls"], suite_names()),
+        (["eval", "ls", "judges"], ["mask2former", "shapes"]),
+        (["eval", "ls", "weights"], ["blip_vqa", "hpsv2", "inception-v3", "mask2former"]),
     ],
     ids=str,
 )
@@ -68,6 +70,18 @@ def test_lists(run, command, listed):
     assert (code, err) == (0, "")
     assert list(json.loads(out)) == [name for name, _ in shown]
     assert set(listed) <= set(json.loads(out))
+
+
+def test_metrics_are_listed(run):
+    code, out, err = run("eval", "ls", "metrics")
+    assert (code, err) == (0, "")
+    head, *lines = out.splitlines()
+    assert head.split()[:5] == ["metric", "pipelines", "files", "needs", "values"]
+    (fid,) = [line for line in lines if line.startswith("fid ")]
+    assert all(told in fid for told in ("image, continuous", "images, reference", "0 to"))
+    found = json.loads(run("eval", "ls", "metrics", "--json")[1])
+    assert [line.split()[0] for line in lines] == [one["name"] for one in found]
+    assert {"fid", "geneval", "accuracy", "vqav2"} <= {one["name"] for one in found}
 
 
 def test_methods_are_listed_with_their_contracts(run):

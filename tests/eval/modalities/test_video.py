@@ -19,7 +19,7 @@ from mmspec.eval.contact_sheet import contact_sheet
 from mmspec.eval.data.clip_prompts import read_clip_prompts
 from mmspec.eval.judges.clips import ClipJudge
 from mmspec.eval.modalities.base import modality
-from mmspec.eval.run.worker import Worker
+from mmspec.eval.run.executor import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.schema_parts import EqualShare
 from mmspec.eval.suite import PROMPTS, SUITES, load_suite

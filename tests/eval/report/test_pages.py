@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from mmspec.errors import InputError
-from mmspec.eval.report import to_html, to_markdown, write_reports
+from mmspec.eval.report.pages import to_html, to_markdown, write_reports
 from mmspec.eval.report.samples import sample_files
 from mmspec.eval.schema import VERSION, Report
 

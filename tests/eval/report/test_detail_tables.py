@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mmspec.eval.report.definitions import definitions
+from mmspec.eval.report.detail_tables import equal_shares
 from mmspec.eval.report.frontier import frontier
 from mmspec.eval.report.overview import telling
-from mmspec.eval.report.routing_tables import equal_shares
+from mmspec.eval.report.pages import definitions
 from mmspec.eval.report.summary import lede
 from mmspec.eval.report.tables import headline, phases
 from mmspec.eval.schema import MethodResult, Report

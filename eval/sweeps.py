@@ -1,4 +1,4 @@
-"""Methods as an evaluation names them: several at once, also at every value of their knob."""
+"""Lists of methods, and sweeps: a method at every value of its knob."""
 
 from __future__ import annotations
 
@@ -65,18 +65,21 @@ def parse_methods(names: Sequence[str], sweep: Sequence[str] = ()) -> dict[str, 
         raise InputError(f"--methods is empty; choose from {', '.join(presets())}")
     configs = dict(parse_method(name) for name in ["plain", *names])
     for name in sweep:
-        swept = list(configs.values()) if name == ALL else [parse_method(name)[1]]
-        for config in swept:
+        for config in list(configs.values()) if name == ALL else [parse_method(name)[1]]:
             if name != ALL:
                 _check_sweep(name, config)
-            # a value that is there under another name is not measured twice
-            there = [known.resolve() for known in configs.values()]
-            configs.update({n: c for n, c in _sweep(config).items() if c.resolve() not in there})
+            knob = preset(config.method).knob
+            for text in map(text_of, _values(config)):
+                row = name_of(config.method, {**settings_of(config, knob), str(knob): text})
+                found = with_settings(row, config, {str(knob): text})
+                # a value that is there under another name is not measured twice
+                if found.resolve() not in [known.resolve() for known in configs.values()]:
+                    configs[row] = found
     return _grouped(configs)
 
 
 def _check_sweep(name: str, config: SpecConfig) -> None:
-    """A method can be swept if it has a knob that is not set already."""
+    """Raise an `InputError` unless a method has a knob that is not set already."""
     knob = preset(config.method).knob
     if knob is None:
         able = ", ".join(f"{n} ({m.knob})" for n, m in presets().items() if m.knob is not None)
@@ -90,23 +93,10 @@ def _check_sweep(name: str, config: SpecConfig) -> None:
 
 
 def _values(config: SpecConfig) -> tuple[float, ...]:
-    """Of its knob, to draw its frontier; thresholds of one reward are none of another's."""
+    """The knob's values of a sweep; thresholds of one reward are none of another's."""
     method = preset(config.method)
     reward = config.resolve().of(RewardOptions).reward
-    strange = method.knob == "tau" and reward != ROUTER
-    return () if strange else method.sweep
-
-
-def _sweep(config: SpecConfig) -> dict[str, SpecConfig]:
-    """The configuration at every value of its knob, if it has some."""
-    knob = preset(config.method).knob
-    if knob is None:
-        return {}
-    found = {}
-    for text in map(text_of, _values(config)):
-        name = name_of(config.method, {**settings_of(config, knob), knob: text})
-        found[name] = with_settings(name, config, {knob: text})
-    return found
+    return () if method.knob == "tau" and reward != ROUTER else method.sweep
 
 
 def _grouped(configs: dict[str, SpecConfig]) -> dict[str, SpecConfig]:

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from mmspec.errors import InputError
-from mmspec.eval.measure.scorers import check_files, make_scorers
+from mmspec.eval.modalities.drawing import check_files, make_scorers
 from mmspec.eval.run.job import Job
 from mmspec.eval.suite import load_suite
 from mmspec.worlds.shapes import Prompt

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mmspec.errors import InputError
-from mmspec.eval.methods import parse_methods, place, role, split_methods
+from mmspec.eval.sweeps import parse_methods, place, role, split_methods
 from mmspec.methods import Preset, SpecConfig, parse_method, presets
 from mmspec.methods.parts.blocks import ROUTER_TAU
 
