@@ -12,16 +12,16 @@ from typing import Any
 from mmspec.cli.main import Parser, execute
 from mmspec.cli.options import (
     add_model,
+    check_range,
     folder,
     names,
-    open_modality,
     open_pipeline,
-    open_pipelines,
     seed,
     widths,
 )
 from mmspec.errors import InputError
-from mmspec.eval.methods import parse_methods, split_methods
+from mmspec.eval.files import write_measured
+from mmspec.eval.sweeps import parse_methods, split_methods
 from mmspec.files import locked, to_json
 from mmspec.methods import serving
 from mmspec.progress import bar
@@ -96,7 +96,7 @@ def _add_output(parser: argparse.ArgumentParser, name: str) -> None:
 def _micro(args: argparse.Namespace) -> int:
     from .micro import run_micro
 
-    _at_least(1, args, "samples")
+    check_range(args, 1, None, "samples")
     print(to_json(run_micro(open_pipeline(args), args.samples, args.only), indent=2))
     return 0
 
@@ -106,37 +106,37 @@ def _growth(args: argparse.Namespace) -> int:
     from mmspec.eval.suite import load_suite
 
     from .growth import SIDES, measure_growth
-    from .growth_page import growth_table, write_growth
+    from .growth_page import growth_figure, growth_markdown, growth_table
 
     suite, sides = load_suite(args.suite), sorted(set(args.sides or SIDES))
     methods = parse_methods(args.methods)
-    _at_least(1, args, "samples")
+    check_range(args, 1, None, "samples")
     if sides[0] < 1:
         raise InputError(f"--sides must be at least 1, not {sides[0]}")
     prompts = load_prompts(suite, args.prompts)
     texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
-    out, pipes = folder(args.out), open_pipelines(args, args.model or [None])
+    out, models = folder(args.out), args.model or [None]
+    pipes = [open_pipeline(argparse.Namespace(**{**vars(args), "model": one})) for one in models]
     total = len(texts) * len(methods) * len(sides)
     with locked(out), bar("growth", "sample", total, delay=1) as shown:
         record = measure_growth(pipes, methods, texts, args.seed, suite.call, sides, shown.update)
-        write_growth(record, out)
+        page = growth_markdown(record)
+        write_measured(out, "growth", record, page, growth_figure(record))
     return _show(args, record, growth_table(record), "growth")
 
 
 def _stream(args: argparse.Namespace) -> int:
-    from mmspec.eval.modalities.base import modality
     from mmspec.models.wan.window import ContextWindow
-    from mmspec.pipelines.video.sizes import VideoSizes
+    from mmspec.pipelines.video.components import VideoSizes
 
     from .streaming import measure_streams
-    from .streaming_page import stream_table, write_stream
+    from .streaming_page import stream_figure, stream_markdown, stream_table
 
-    _at_least(2, args, "times")
+    check_range(args, 2, None, "times")
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to show")
     methods = parse_methods(args.methods)
-    args.device_map = None
-    out, pipe = folder(args.out), open_modality(args, modality("video"))
+    out, pipe = folder(args.out), open_pipeline(args, "video")
     own = pipe.transformer.window
     blocks, sink = (WINDOW, SINK) if own.blocks is None else (own.blocks, own.sink)
     window = ContextWindow(
@@ -151,13 +151,9 @@ def _stream(args: argparse.Namespace) -> int:
         record = measure_streams(
             pipe, methods, args.prompt, args.times, window, args.seed, call, shown.update
         )
-        write_stream(record, out)
+        page = stream_markdown(record)
+        write_measured(out, "stream", record, page, stream_figure(record))
     return _show(args, record, stream_table(record), "stream")
-
-
-def _at_least(least: int, args: argparse.Namespace, option: str) -> None:
-    if (value := getattr(args, option)) < least:
-        raise InputError(f"--{option} must be at least {least}, not {value}")
 
 
 def _show(args: argparse.Namespace, record: Any, table: Any, name: str) -> int:

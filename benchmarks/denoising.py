@@ -24,8 +24,8 @@ from mmspec.models.mar.iterations import MarPlan
 from mmspec.models.mar.schedule import DiffusionSchedule
 from mmspec.pipelines.continuous.speculation import ContinuousSpeculation
 from mmspec.pipelines.continuous.stats import ContinuousStats
-from mmspec.worlds.toy.linear_gaussian import LinearGaussian
-from mmspec.worlds.toy.markov_tokens import MarkovHead, MarkovTokens
+
+from .toy_chains import LinearGaussian, MarkovHead, MarkovTokens
 
 STEPS, SIZE, SPREAD = 100, 16, 0.3  # of MAR's head: steps, numbers in a token; the data's deviation
 LENGTHS = (2, 4, 8, 16)

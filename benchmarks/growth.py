@@ -15,7 +15,7 @@ from mmspec.errors import InputError
 from mmspec.eval.environment import environment
 from mmspec.eval.measure.bootstrap import Interval, interval
 from mmspec.methods import SpecConfig
-from mmspec.pipelines.image.stats import ImageStats
+from mmspec.pipelines.output import ImageStats
 
 SIDES = (8, 16, 32)
 BATCH = 24  # rows of a call

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from mmspec.eval.files import write_measured
 from mmspec.eval.report.figure import DASHED, MARKERS, figure, legend
 from mmspec.eval.report.format import fixed, interval
 from mmspec.eval.report.svg import MUTED, SERIES, standalone
@@ -20,11 +18,6 @@ ABOUT = (
     "model was trained for one side: what sets networks apart besides the size is in the exponent "
     "too. Intervals: 95 %, by resampling the prompts."
 )
-
-
-def write_growth(record: GrowthRecord, out: Path) -> list[Path]:
-    """Write `growth.json`, `growth.md` and `growth.svg`."""
-    return write_measured(out, "growth", record, _markdown(record), _figure(record))
 
 
 def growth_table(record: GrowthRecord) -> Table:
@@ -62,7 +55,8 @@ def _power(row: Growth) -> Cell:
     return Cell(fixed(row.exponent, 2), interval(row.exponent_ci95, 2))
 
 
-def _markdown(record: GrowthRecord) -> str:
+def growth_markdown(record: GrowthRecord) -> str:
+    """The page: what was measured, the table and the figure."""
     blocks = [
         "# Target calls against the side of the grid",
         ABOUT,
@@ -73,7 +67,7 @@ def _markdown(record: GrowthRecord) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _figure(record: GrowthRecord) -> str:
+def growth_figure(record: GrowthRecord) -> str:
     """Calls by side, both logarithmic, so that a power is a straight line."""
     pixels = _pixels(record)
     with figure("growth", 4.0) as (canvas, axes):

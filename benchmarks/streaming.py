@@ -13,7 +13,7 @@ from mmspec.eval.environment import environment
 from mmspec.eval.measure.meters import PeakMemory
 from mmspec.methods import SpecConfig
 from mmspec.models.wan.window import ContextWindow
-from mmspec.pipelines.video.sizes import VideoSizes
+from mmspec.pipelines.video.components import VideoSizes
 
 NOISE = 0.01  # of the peak: what a process's memory moves by itself
 PART = 0.05  # of what a clip would take that forgets nothing

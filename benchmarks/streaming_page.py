@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
-from mmspec.eval.files import write_measured
 from mmspec.eval.report.figure import DASHED, figure, legend
 from mmspec.eval.report.format import MISSING, fixed, memory, share
 from mmspec.eval.report.svg import SERIES, standalone
@@ -21,11 +19,6 @@ ABOUT = (
     "than 1 %, a process's own noise, and by more than 5 % of what would be kept. Ms: milliseconds "
     "of a block, the median; a drafted one takes less than one of the target's."
 )
-
-
-def write_stream(record: StreamRecord, out: Path) -> list[Path]:
-    """Write `stream.json`, `stream.md` and `stream.svg`."""
-    return write_measured(out, "stream", record, _markdown(record), _figure(record))
 
 
 def stream_table(record: StreamRecord) -> Table:
@@ -55,7 +48,8 @@ def _cells(row: StreamGrowth) -> list[str]:
     return [share(drafted), *held, *peaks, memory(row.kept), grows, *times]
 
 
-def _markdown(record: StreamRecord) -> str:
+def stream_markdown(record: StreamRecord) -> str:
+    """The page: what was measured, the table and the figure."""
     window = f"the last {record.window['blocks']} blocks and the first {record.window['sink']}"
     told = f"“{escape(record.prompt)}”, seed {record.seed}; a block reads {window}."
     table = stream_table(record).markdown()
@@ -63,7 +57,7 @@ def _markdown(record: StreamRecord) -> str:
     return "\n\n".join(["# Memory of a streamed clip", ABOUT, told, table, figure]) + "\n"
 
 
-def _figure(record: StreamRecord) -> str:
+def stream_figure(record: StreamRecord) -> str:
     """What the long clip holds, and where it is known its peak, less that of its first block."""
     with figure("stream", 3.6) as (canvas, axes):
         for i, (name, row) in enumerate(record.methods.items()):

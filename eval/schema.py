@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..errors import InputError, absent
+from ..errors import InputError
 from ..files import read_json, read_text, write_json
-from .schema_parts import STRICT, Choice, EqualShare, Member, Quality, Ratio, Throughput
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from .schema_parts import Choice, EqualShare, Member, Quality, Ratio, Throughput
+from .strict import STRICT, read_as
 
 VERSION = 2
 
@@ -196,31 +192,4 @@ class Report:
         data = read_json(path)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise InputError(f"{path} is not a version {VERSION} report; run the suite again")
-        reader = _adapter()
-        from pydantic import ValidationError
-
-        try:
-            return reader.validate_json(read_text(path))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise InputError(f"{path} is not a report: {_told(first)}") from error
-
-
-@cache
-def _adapter() -> TypeAdapter[Report]:
-    """Reads reports as strictly as JSON is, which has lists for tuples and texts for keys."""
-    try:
-        from pydantic import TypeAdapter
-    except ImportError as error:
-        raise absent("reports need pydantic", "eval") from error
-
-    return TypeAdapter(Report)
-
-
-def _told(error: Mapping[str, Any]) -> str:
-    """`methods.sjd.n: input should be a valid integer, not "3"`."""
-    where, value = ".".join(map(str, error["loc"])), repr(error["input"])
-    what = error["msg"][0].lower() + error["msg"][1:]
-    if error["type"] in ("missing", "unexpected_keyword_argument"):
-        return f"{where}: {what}"
-    return f"{where}: {what}, not {value if len(value) <= 40 else value[:37] + '...'}"
+        return read_as(cls, read_text(path), f"{path} is not a report")

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pydantic import ConfigDict
-
-# how files are read: fields of other names or types are errors, and numbers are finite
-STRICT: ConfigDict = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+from .strict import STRICT
 
 
 @dataclass

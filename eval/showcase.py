@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from .environment import environment
 from .files import png_bytes
 from .measure.bootstrap import ratio_interval
 from .measure.timing import Sample, paired_runs
+from .report.table import Table
 from .run.samples import output_tokens
 
 NETWORKS = {  # calls that are counted apart, by a row's field
@@ -27,16 +28,43 @@ NETWORKS = {  # calls that are counted apart, by a row's field
 }
 
 
-def compare(
-    pipe: Any,
-    methods: dict[str, SpecConfig],
-    prompt: str,
-    count: int,
-    seed: int,
-    call: dict[str, Any],
-    out: Path,
-) -> dict[str, Any]:
-    """Draw `count` pictures by every method, in turn; returns what `stats.json` holds.
+@dataclass(frozen=True)
+class Showcase:
+    """One prompt, or question, by several methods.
+
+    Attributes:
+        count: outputs of each method, whose seeds begin at `seed`.
+        call: keyword arguments of every pipeline call.
+    """
+
+    pipe: Any
+    methods: dict[str, SpecConfig]
+    prompt: str
+    count: int
+    seed: int
+    call: dict[str, Any]
+
+    def run(self, unit: str, warmup: int = 1) -> dict[str, list[Sample]]:
+        """As `paired_runs`, with a bar on a terminal; `unit` is what a call makes."""
+        total = len(self.methods) * (self.count + warmup)
+        what = f"{unit}s by {' and '.join(self.methods)}" + (", and a warm-up" if warmup else "")
+        prompts, told = [self.prompt] * self.count, (self.seed, self.call, warmup)
+        with bar(what, unit, total) as shown:
+            return paired_runs(self.pipe, self.methods, prompts, *told, shown.update)
+
+    def record(self, samples: dict[str, list[Sample]]) -> dict[str, Any]:
+        """What `stats.json` holds of samples by method; speed-ups are over "plain"."""
+        return {
+            "prompt": self.prompt,
+            "seed": self.seed,
+            "call": self.call,
+            "environment": environment(),
+            "methods": {name: _row(rows, samples.get("plain")) for name, rows in samples.items()},
+        }
+
+
+def compare(show: Showcase, out: Path) -> dict[str, Any]:
+    """Draw pictures by every method, in turn; returns what `stats.json` holds.
 
     Writes `<method>-<seed>.png`, `stats.json` and, for several methods, `side-by-side.png`: a row
     of pictures per method, the same seeds above each other.
@@ -45,64 +73,26 @@ def compare(
         InputError: another run writes to `out`, or it can't be written.
     """
     with locked(out):
-        samples = shown_runs(pipe, methods, [prompt] * count, seed, call, "picture")
+        samples = show.run("picture")
         for name, rows in samples.items():
             for sample in rows:
                 picture = png_bytes(sample.output.images[0])
                 write_atomic(out / f"{name}-{sample.seed}.png", picture)
         if len(samples) > 1:
             write_atomic(out / "side-by-side.png", png_bytes(side_by_side(samples)))
-        record = showcase_record(samples, prompt, seed, call)
+        record = show.record(samples)
         write_json(out / "stats.json", record)
     return record
 
 
-def ask(
-    pipe: Any,
-    methods: dict[str, SpecConfig],
-    question: str,
-    pictures: Sequence[str],
-    count: int,
-    seed: int,
-    call: dict[str, Any],
-) -> dict[str, Any]:
-    """Answer a question `count` times by every method, in turn.
+def ask(show: Showcase) -> dict[str, Any]:
+    """Answer a question by every method, in turn; the call holds its pictures.
 
     Returns what a record of `compare` holds, and under `answers` the texts by method.
     """
-    call = {**call, "image": list(pictures)}
-    samples = shown_runs(pipe, methods, [question] * count, seed, call, "answer")
+    samples = show.run("answer")
     answers = {name: [s.output.text[0] for s in rows] for name, rows in samples.items()}
-    return {**showcase_record(samples, question, seed, call), "answers": answers}
-
-
-def shown_runs(
-    pipe: Any,
-    methods: dict[str, SpecConfig],
-    prompts: Sequence[str],
-    seed: int,
-    call: dict[str, Any],
-    unit: str,
-    warmup: int = 1,
-) -> dict[str, list[Sample]]:
-    """As `paired_runs`, with a bar on a terminal; `unit` is what a call makes."""
-    total = len(methods) * (len(prompts) + warmup)
-    what = f"{unit}s by {' and '.join(methods)}" + (", and a warm-up" if warmup else "")
-    with bar(what, unit, total) as shown:
-        return paired_runs(pipe, methods, prompts, seed, call, warmup, shown.update)
-
-
-def showcase_record(
-    samples: dict[str, list[Sample]], prompt: str, seed: int, call: dict[str, Any]
-) -> dict[str, Any]:
-    """What `stats.json` holds of samples by method; speed-ups are over "plain"."""
-    return {
-        "prompt": prompt,
-        "seed": seed,
-        "call": call,
-        "environment": environment(),
-        "methods": {name: _row(rows, samples.get("plain")) for name, rows in samples.items()},
-    }
+    return {**show.record(samples), "answers": answers}
 
 
 def _row(samples: list[Sample], plain: list[Sample] | None) -> dict[str, Any]:
@@ -169,30 +159,23 @@ def print_table(methods: dict[str, dict[str, Any]]) -> None:
     always, *others = counted
     calls = [always, *(n for n in others if any(row.get(n) for row in methods.values()))]
     head = ["method", "contract", "n", *(counted[name] for name in calls)]
-    head += ["steps/call" if apart else "tokens/call"]
-    head += ["seconds", "speed-up", "95 % interval"]
-    lines = [head]
+    head += ["steps/call" if apart else "tokens/call", "seconds", "speed-up", "95 % interval"]
+    rows = {}
     for name, row in methods.items():
         together = row.get("speedup_of_all") is not None  # of video, see `MethodResult.speedup`
         kind = ("of_all", "of_all_ci95") if together else ("median", "ci95")
         speedup, interval = (row.get(f"speedup_{name}") for name in kind)
         spent = row["decode_seconds_median"]
-        lines.append(
-            [
-                name,
-                row["contract"],
-                str(row["n"]),
-                *(f"{row.get(call) or 0:.1f}" for call in calls),
-                f"{row['mean_acceptance_length']:.2f}" if row["nfe_per_sample"] else "",
-                "" if spent is None else f"{spent:.3f}",
-                "" if speedup is None else f"{speedup:.2f}×",
-                "" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
-            ]
+        rows[name] = (
+            row["contract"],
+            str(row["n"]),
+            *(f"{row.get(call) or 0:.1f}" for call in calls),
+            f"{row['mean_acceptance_length']:.2f}" if row["nfe_per_sample"] else "",
+            "" if spent is None else f"{spent:.3f}",
+            "" if speedup is None else f"{speedup:.2f}×",
+            "" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
         )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    for line in lines:
-        cells = [cell.ljust(w) for cell, w in zip(line, widths, strict=True)]
-        print("  ".join(cells).rstrip())  # noqa: T201 - the command's output
+    print(Table.of("", head, rows).aligned())  # noqa: T201 - the command's output
     if any(row.get("speedup_median") is not None for row in methods.values()):
         print(_told(methods))  # noqa: T201
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,31 +11,20 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from ..files import locked, write_atomic, write_json
-from ..methods import SpecConfig
-from ..pipelines.video.sizes import VideoSizes
+from ..pipelines.video.components import VideoSizes
 from ..progress import say
 from .contact_sheet import COLOURS
-from .data.video_export import Encoder, write_video
+from .data.videos import Encoder, write_video
 from .files import png_bytes
 from .frame_times import gif_times
 from .measure.timing import Sample, paired_runs
-from .showcase import showcase_record, shown_runs
+from .showcase import Showcase
 
 HEIGHT = 96  # pixels of a frame in a strip
 
 
-def film(
-    pipe: Any,
-    methods: dict[str, SpecConfig],
-    prompt: str,
-    count: int,
-    seed: int,
-    call: dict[str, Any],
-    out: Path,
-    fps: int,
-    encode: Encoder | None = None,
-) -> dict[str, Any]:
-    """Make `count` clips by every method, in turn; returns what `stats.json` holds.
+def film(show: Showcase, out: Path, fps: int, encode: Encoder | None = None) -> dict[str, Any]:
+    """Make clips by every method, in turn; returns what `stats.json` holds.
 
     Writes `<method>-<seed>.gif`, with an encoder `.mp4` too, `<method>-<seed>.png`, a strip that
     shows who made which block, and `stats.json`. Files' names have no brackets: `sdvg[tau=20]` is
@@ -43,18 +33,19 @@ def film(
     Raises:
         InputError: another run writes to `out`, or it can't be written.
     """
-    sizes = VideoSizes(pipe.transformer, pipe.vae)
+    sizes = VideoSizes(show.pipe.transformer, show.pipe.vae)
     with locked(out):
-        if len(methods) > 1:  # the first calls of a process are slow, and two blocks are enough
-            warm = {**call, "num_frames": sizes.frames(2)}
+        if len(show.methods) > 1:  # the first calls of a process are slow, two blocks are enough
+            warm = {**show.call, "num_frames": sizes.frames(2)}
             say("warming up")
-            paired_runs(pipe, methods, [prompt], seed, warm, warmup=0)
-        samples = shown_runs(pipe, methods, [prompt] * count, seed, call, "clip", warmup=0)
+            paired_runs(show.pipe, show.methods, [show.prompt], show.seed, warm, warmup=0)
+        samples = show.run("clip", warmup=0)
         files = []
         for name, rows in samples.items():
+            plain = re.sub(r"[^\w.=-]+", "-", name).strip("-")
             for sample in rows:
-                files += _write(sample, sizes, out, f"{_plainly(name)}-{sample.seed}", fps, encode)
-        record = {**showcase_record(samples, prompt, seed, call), "fps": fps, "files": files}
+                files += _write(sample, sizes, out, f"{plain}-{sample.seed}", fps, encode)
+        record = {**show.record(samples), "fps": fps, "files": files}
         write_json(out / "stats.json", record)
     return record
 
@@ -122,12 +113,5 @@ def _told(number: int, maker: str, rewards: list[float]) -> str:
     told = f"block {number}: {maker}"
     if not rewards:
         return told
-    worst = (
-        f"{min(rewards):.3g}" if all(r == r for r in rewards) else "none"
-    )  # NaN is unlike itself
+    worst = "none" if any(map(math.isnan, rewards)) else f"{min(rewards):.3g}"
     return f"{told}, reward {worst}" if maker == "drafter" else f"{told}, draft's reward {worst}"
-
-
-def _plainly(name: str) -> str:
-    """A method's name as a file's: letters, numbers and `.=-` alone."""
-    return re.sub(r"[^\w.=-]+", "-", name).strip("-")

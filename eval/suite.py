@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,14 +15,13 @@ from ..registry import check_name
 from .judges.base import JUDGES
 from .metrics.base import Metric
 from .metrics.registry import metrics_for, metrics_of
-from .modalities.base import MODALITIES, OPTIONS, modality
+from .modalities.base import MODALITIES, OPTIONS
+from .strict import STRICT, read_as
 
 SUITES = Path(__file__).resolve().parent / "suites"
 PROMPTS = Path(assets.__file__).resolve().parent / "prompts"
-PIPELINES = tuple(MODALITIES.names())
 
 Source = Literal["prompts", "images", "answers", "videos"]
-SOURCES = ("prompts", "images", "answers", "videos")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Suite:
         margin: loss against plain that is still called small, in the first metric's unit.
     """
 
+    __pydantic_config__ = STRICT
+
     name: str
     summary: str
     source: Source
@@ -63,7 +65,7 @@ class Suite:
     pipeline: str = "image"
     prompts: tuple[str, ...] = ()
     judge: str = "shapes"
-    reference: str | None = None
+    reference: Literal["shapes"] | None = None
     call: dict[str, Any] = field(default_factory=dict)
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
     sceptics: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -78,18 +80,17 @@ class Suite:
 
     def __post_init__(self) -> None:
         where = f"suite {self.name}"
-        check_name(f"{where}: source", self.source, SOURCES)
-        check_name(f"{where}: pipeline", self.pipeline, PIPELINES)
+        check_name(f"{where}: pipeline", self.pipeline, MODALITIES)
         check_name(f"{where}: judge", self.judge, JUDGES.names())
         for metric in self.metrics:
             check_name(f"{where}: metric", metric, self._known())
         for name in ("speed", "quality", "images_per_prompt"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InputError(f"{where}: {name} must be a whole number, not {value!r}")
-        self._check_margin(where)
-        if self.reference not in (None, "shapes"):
-            raise InputError(f"{where}: reference must be shapes or left out: {self.reference!r}")
+            if getattr(self, name) < 0:
+                raise InputError(f"{where}: {name} must be 0 or more, not {getattr(self, name)}")
+        if self.margin is not None and not self.margin > 0:
+            raise InputError(f"{where}: margin must be above 0, not {self.margin}")
+        if self.margin is not None and not (self.metrics and self.declared[0].single):
+            raise InputError(f"{where}: a margin is for a first metric of single pictures")
         if self.source == "prompts" and not (self.speed or self.quality):
             raise InputError(f"{where}: says neither speed nor quality: nothing to measure")
         if self.quality and self.calls:
@@ -99,14 +100,19 @@ class Suite:
         for name in self.prompts:
             if not (PROMPTS / name).is_file():
                 raise InputError(f"{where}: no prompts {name} in {PROMPTS}")
-        for name in ("again", "peers", "blank", "verdict"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{where}: {name} must be true or false")
-        for name in (name for name in OPTIONS if getattr(self, name)):
-            if name not in modality(self.pipeline).options:
+        for name in OPTIONS:
+            if getattr(self, name) and name not in MODALITIES[self.pipeline].options:
                 raise InputError(f"{where}: {name} is not for pipeline {self.pipeline}")
-        if self.source == "prompts":
-            self._check_calls(where)
+        if "again" in self.sceptics:
+            raise InputError(f"{where}: plain again is no row of the sceptic's: say again: true")
+        for name in (*self.calls, *self.sceptics):
+            if not re.fullmatch(r"[a-z0-9-]+", name):
+                raise InputError(f"{where}: a way to call has a name of a-z, 0-9, -, not {name!r}")
+        # better said now than after an hour
+        for call in (self.call, *self.calls.values(), *self.sceptics.values()):
+            for name in call if self.source == "prompts" else ():
+                taken = sorted(MODALITIES[self.pipeline].arguments)
+                check_name(f"{where}: call argument", name, taken)
 
     @property
     def decides(self) -> tuple[str, float] | None:
@@ -121,34 +127,8 @@ class Suite:
 
     def _known(self) -> dict[str, Metric]:
         if self.source == "prompts":
-            return metrics_of(*modality(self.pipeline).metric_kinds)
+            return metrics_of(*MODALITIES[self.pipeline].metrics)
         return metrics_for(self.source)
-
-    def _check_calls(self, where: str) -> None:
-        """The pipeline takes these arguments: better said now than after an hour."""
-        taken = sorted(modality(self.pipeline).arguments())
-        several: dict[str, dict[Any, Any]] = {"calls": self.calls, "sceptics": self.sceptics}
-        for what, ways in several.items():
-            for name, own in ways.items():
-                named = isinstance(name, str) and re.fullmatch(r"[a-z0-9-]+", name)
-                if not named or not isinstance(own, dict):
-                    raise InputError(
-                        f"{where}: {what} must be arguments by name, not {name!r}: {own!r}"
-                    )
-        if "again" in self.sceptics:
-            raise InputError(f"{where}: plain again is no row of the sceptic's: say again: true")
-        for call in (self.call, *self.calls.values(), *self.sceptics.values()):
-            for name in call:
-                check_name(f"{where}: call argument", name, taken)
-
-    def _check_margin(self, where: str) -> None:
-        margin: Any = self.margin
-        if margin is None:
-            return
-        if isinstance(margin, bool) or not isinstance(margin, int | float) or not margin > 0:
-            raise InputError(f"{where}: margin must be above 0, not {margin!r}")
-        if not self.metrics or not self.declared[0].single:
-            raise InputError(f"{where}: a margin is for a first metric of single pictures")
 
 
 def suite_names() -> list[str]:
@@ -180,18 +160,13 @@ def load_suite(name: str) -> Suite:
         raise InputError(f"can't read suite {path}: {reason}") from error
     if not isinstance(data, dict):
         raise InputError(f"suite {path} holds no fields")
-    known = {f.name for f in fields(Suite)} - {"name"}
+    known = [f.name for f in fields(Suite) if f.name != "name"]
     for key in data:
-        check_name(f"suite {path}: field", str(key), sorted(known))
-    for key in ("summary", "source"):
-        if not isinstance(data.get(key), str):
-            raise InputError(f"suite {path}: {key} is missing")
+        check_name(f"suite {path}: field", str(key), known)
     if isinstance(data.get("prompts"), str):
         data["prompts"] = [data["prompts"]]
-    kinds = {"metrics": list, "prompts": list, "call": dict, "calls": dict, "sceptics": dict}
-    for key, kind in kinds.items():
-        if not isinstance(data.get(key, kind()), kind):
-            raise InputError(f"suite {path}: {key} must be a {kind.__name__}")
-    for key in ("metrics", "prompts"):
-        data[key] = tuple(map(str, data.get(key, ())))
-    return Suite(name=path.stem, **data)
+    try:  # JSON has lists for tuples; values that it lacks, such as dates, are texts
+        text = json.dumps({**data, "name": path.stem}, default=str)
+    except TypeError as error:
+        raise InputError(f"suite {path}: {error}") from error
+    return read_as(Suite, text, f"suite {path}")

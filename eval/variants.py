@@ -15,8 +15,8 @@ import torch
 
 from ..errors import InputError
 from ..methods import SpecConfig
-from .methods import place, role
 from .schema import MethodResult
+from .sweeps import place, role
 
 if TYPE_CHECKING:
     from .run.job import Job
@@ -61,7 +61,6 @@ class MethodVariant:
     def prepare(
         self, inputs: Any, seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Any]:
-        """See `Variant.prepare`."""
         self.pipe.enable_speculation(self.config)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         return partial(self.pipe, inputs, generator=generators, **{**call, **self.own})

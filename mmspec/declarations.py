@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import attrgetter
+from pkgutil import iter_modules
 from typing import Any, Generic, Protocol, TypeVar
 
 from .errors import InputError, reason
-from .registry import check_name
+from .registry import LEFT_OUT, check_name
 
 
 class Declared(Protocol):
-    """What a module declares at its top level.
-
-    Attributes:
-        name: what users call it.
-    """
+    """What a module declares at its top level, alone or in a tuple; `name` is what users say."""
 
     @property
     def name(self) -> str: ...
@@ -29,40 +28,37 @@ T = TypeVar("T", bound=Declared)
 class Declarations(Generic[T]):
     """All declarations of a kind, collected when they are first asked for.
 
-    They are instances of `kind` at the top level of a package's modules, whose import must
-    therefore be quick, and whatever entry points of other packages name: one or several.
+    Another package that can't be loaded is left out with a warning, and whoever asks for a name
+    that is missing is told so.
 
     Args:
         kind: class of the declarations.
         what: what a name stands for, as error messages call it.
-        packages: whose modules are searched; folders inside them are not.
-        group: of the entry points.
+        packages: whose modules are searched, which must therefore be quick to import; folders
+            inside them are not.
+        group: of the entry points by which other packages name theirs: one, or a tuple.
+        key: what no two declarations share.
     """
 
-    def __init__(self, kind: type[T], what: str, packages: tuple[str, ...], group: str) -> None:
-        self.what, self._kind, self._packages, self._group = what, kind, packages, group
-        self._found: list[T] | None = None
+    def __init__(
+        self,
+        kind: type[T],
+        what: str,
+        packages: tuple[str, ...],
+        group: str,
+        key: Callable[[T], Any] = attrgetter("name"),
+    ) -> None:
+        self.kind, self.what, self.key = kind, what, key
+        self.packages, self.group = packages, group
 
     def all(self) -> tuple[T, ...]:
-        """The declarations, in the order of their modules."""
-        if self._found is None:
-            self._found = []
-            for found in (*self._own(), *self._foreign()):
-                self.register(found)
-        return tuple(self._found)
+        """The declarations, in the order of their modules.
 
-    def register(self, found: T) -> None:
-        """Add a declaration; one that is there already stays as it is."""
-        known = self.all()
-        if all(found is not other for other in known):
-            assert self._found is not None
-            self._found.append(found)
-
-    def remove(self, found: T) -> None:
-        """Take a declaration out again."""
-        self.all()
-        assert self._found is not None
-        self._found.remove(found)
+        Raises:
+            InputError: two packages declare the same.
+        """
+        found: tuple[T, ...] = collect(self)
+        return found
 
     def names(self) -> list[str]:
         """All names."""
@@ -77,20 +73,46 @@ class Declarations(Generic[T]):
         check_name(self.what, name, self.names())
         return next(found for found in self.all() if found.name == name)
 
-    def _own(self) -> Iterator[T]:
-        for package in self._packages:
-            for module in pkgutil.iter_modules(import_module(package).__path__):
-                yield from self._in(vars(import_module(f"{package}.{module.name}")).values())
 
-    def _foreign(self) -> Iterator[T]:
-        for point in entry_points(group=self._group):
-            try:
-                found = point.load()
-            except Exception as error:  # another package's import raises what it raises
+@lru_cache
+def collect(table: Declarations[Any]) -> tuple[Any, ...]:
+    """What `Declarations.all` gives."""
+    found: dict[Any, tuple[str, Any]] = {}
+    for package, one in (*_own(table.packages), *_of_others(table.group)):
+        if isinstance(one, table.kind):
+            first, known = found.setdefault(table.key(one), (package, one))
+            if known is not one:
                 raise InputError(
-                    f"can't load {point.value} of entry point {self._group}: {reason(error)}"
-                ) from error
-            yield from self._in(found if isinstance(found, list | tuple) else (found,))
+                    f"two packages declare {table.what} {one.name!r}: {first} and {package}; "
+                    "uninstall one of them"
+                )
+    return tuple(one for _, one in found.values())
 
-    def _in(self, values: Any) -> Iterator[T]:
-        return (value for value in values if isinstance(value, self._kind))
+
+def _own(packages: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for package in packages:
+        for module in iter_modules(import_module(package).__path__):
+            for value in vars(import_module(f"{package}.{module.name}")).values():
+                yield from (("mmspec", one) for one in _several(value))
+
+
+@lru_cache
+def _of_others(group: str) -> list[tuple[str, Any]]:
+    """Packages and what they declare."""
+    found: list[tuple[str, Any]] = []
+    for point in entry_points(group=group):
+        package = point.dist.name if point.dist else point.module
+        try:
+            declared = _several(point.load())
+            if not all(isinstance(getattr(one, "name", None), str) for one in declared):
+                raise TypeError(f"{point.value} is no declaration, or tuple of them")
+        except Exception as error:  # whatever another package may raise
+            LEFT_OUT[package] = f"package {package} is left out: {reason(error)}"
+            warnings.warn(LEFT_OUT[package], stacklevel=2)
+        else:
+            found += [(package, one) for one in declared]
+    return found
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)

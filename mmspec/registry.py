@@ -37,14 +37,21 @@ def resolve_own(kind: str, reference: str) -> Any:
         ) from error
 
 
+LEFT_OUT: dict[str, str] = {}  # by package that can't be loaded: a line that says why
+
+
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
-    """Raise an `InputError` that suggests the nearest name if `name` is not known."""
+    """Raise an `InputError` that suggests the nearest name if `name` is not known.
+
+    It also tells of packages that are left out, for the name may be one of theirs.
+    """
     names = list(known)
     if name not in names:
         # of the standard library: a dozen names take no time, and the base install needs no more
         near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
+        said = f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})"
+        raise InputError("; ".join([said, *LEFT_OUT.values()]))
 
 
 def either(names: Iterable[str]) -> str:

@@ -31,12 +31,9 @@ _PLAIN: dict[Any, tuple[type, str, str]] = {  # what fits, one of it, several
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function, or a method, refuse what its annotations do not allow.
+    """Let a function, or a method, refuse by an `InputError` what its annotations do not allow.
 
     A pipeline says in `instead` what to do in place of arguments that others have.
-
-    Raises:
-        InputError: of a call: an argument is unknown, missing, given twice or of a wrong kind.
     """
     signature = inspect.signature(function)
 
@@ -56,16 +53,15 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 def check_arguments(
     function: Callable[..., Any], given: Mapping[str, Any], owner: Any = None
 ) -> None:
-    """Raise an `InputError` unless a function takes what is given by name.
-
-    Args:
-        owner: of a method, who may say in `instead` what to do.
-    """
+    """Raise an `InputError` unless a function, or method of `owner`, takes what's given by name."""
     signature, hints = inspect.signature(function), _hints(function)
     free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name, value in given.items():
         if not free and name not in signature.parameters:
-            raise _unknown(name, owner, signature)
+            instead = getattr(owner, "instead", {}).get(name)
+            if instead is not None:
+                raise InputError(f"{type(owner).__name__} takes no {name}: {instead}")
+            check_name("argument", name, (n for n in signature.parameters if n != "self"))
         if name in hints:
             check_value(name, value, hints[name])
 
@@ -84,25 +80,13 @@ def is_chat(value: Any) -> bool:
 
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of the parameters that have one of their own."""
+    """The annotations of the parameters."""
     named = {
         name
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
     return {name: hint for name, hint in get_type_hints(function).items() if name in named}
-
-
-def _unknown(name: str, owner: Any, signature: inspect.Signature) -> InputError:
-    """That a call has no such argument."""
-    instead = getattr(owner, "instead", {}).get(name)
-    if instead is not None:
-        return InputError(f"{type(owner).__name__} takes no {name}: {instead}")
-    try:
-        check_name("argument", name, (n for n in signature.parameters if n != "self"))
-    except InputError as error:
-        return error
-    raise AssertionError(name)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -115,11 +99,8 @@ def _fits(value: Any, hint: Any) -> bool:
         number = hint in (int, float) and isinstance(value, bool)
         return isinstance(value, _PLAIN[hint][0]) and not number
     if kind is tuple and Ellipsis not in parts:
-        return (
-            isinstance(value, list | tuple)
-            and len(value) == len(parts)
-            and all(_fits(*pair) for pair in zip(value, parts, strict=True))
-        )
+        pair = isinstance(value, list | tuple) and len(value) == len(parts)
+        return pair and all(map(_fits, value, parts))
     if kind in (list, tuple, Sequence):
         several = isinstance(value, list | tuple) or (
             kind is Sequence and isinstance(value, Sequence) and not isinstance(value, str)
@@ -152,7 +133,6 @@ def _words(hint: Any, several: bool = False) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value in a few words of one line."""
     if is_chat(value):
         return "chat messages, which a vision-language pipeline takes"
     if value is None or isinstance(value, str | int | float):

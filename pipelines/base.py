@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, get_args, get_type_hints
 
 import torch
 from diffusers import DiffusionPipeline
@@ -13,49 +14,74 @@ from torch import Tensor, nn
 from ..engine.protocols import Engine
 from ..errors import InputError
 from ..files import atomic_folder, read_object, write_json
-from ..methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, config_of
-from ..models.embedded import readable
+from ..methods import Modality, ResolvedConfig, SpecConfig, config_of
 from ..models.loading import load_component
-from ..registry import resolve
-from .arguments import checked
-from .available_methods import first_of
+from .arguments import check_arguments, checked
 from .device_map import spread
 from .loading import DeviceMap, Loading, destination, moved
+from .model_folders import first_of, locate
+from .notices import Notices
 
 PLAIN = SpecConfig(method="plain")
-_EMBEDDED = "embedded-"  # begins the names of models that ship
+OnStep = Callable[[Any, int, int, dict[str, Any]], Any]  # of `callback_on_step_end`
+_INDEX = "model_index.json"  # of Diffusers layout
 
 
 class SpeculativePipeline(DiffusionPipeline):
     """A Diffusers pipeline that can speculate.
 
-    Subclasses name the folder of their embedded model in `embedded`, what they make in `modality`,
-    a method that needs no component beside the target in `without`, and the classes of their
-    components in `component_classes`; those in `_optional_components` may be missing. `strangers`
-    says, by class, what to do with folders of another pipeline, and `instead`, by name, what to do
-    in place of arguments that other pipelines take. `spreads`: a device map may give its layers
-    devices of their own. `on_engine` is given the engine of
-    every generation before it runs, for measurements.
+    Subclasses declare their components as the parameters of `__init__`, by name and class; those
+    with the default None may be missing. They name the folder of their embedded model in
+    `embedded`, what they make in `modality`, and a method that needs no component beside the target
+    in `without`. `index` is the file that says what a folder of theirs holds, and `homes` where in
+    it those components lie that have no folder of their name. `strangers` says, by class, what to
+    do with folders of another pipeline, and `instead`, by name, what to do in place of arguments
+    that other pipelines take. `spreads`: a device map may give its layers devices of their own.
+    `on_engine` is given the engine of every generation before it runs, for measurements. A callback
+    sets `interrupt` to True: generation stops at the end of the round, or sooner.
     """
 
-    embedded: str
+    embedded: str = ""
     modality: ClassVar[Modality] = "image"
     without: ClassVar[str] = "sjd"
-    component_classes: ClassVar[dict[str, Any]]
+    index: ClassVar[str] = _INDEX
+    homes: ClassVar[dict[str, str]] = {}
     strangers: ClassVar[dict[str, str]] = {}
     spreads: ClassVar[bool] = False
     instead: ClassVar[dict[str, str]] = {
         "prompt_embeds": "the text is encoded here; give prompt",
         "negative_prompt_embeds": "the text is encoded here; give negative_prompt",
         "latents": "what is drawn starts from seeds; give generator",
+        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
+        "leave it out",
     }
     speculation: SpecConfig = PLAIN
     on_engine: Callable[[Engine], None] | None = None
-    _interrupt = False
+    interrupt: bool = False
 
-    def __init__(self) -> None:
+    def __init__(self, declared: Mapping[str, Any]) -> None:
+        """`declared` are the `locals()` of a subclass, whose parameters are its components."""
         super().__init__()
+        beside = ("self", "__class__")
+        self.register_modules(**{n: part for n, part in declared.items() if n not in beside})
+        self._notices = Notices()
         self._built: dict[int, tuple[object, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        declared = inspect.signature(cls.__init__).parameters
+        cls._optional_components = [name for name, p in declared.items() if p.default is None]
+
+    @classmethod
+    def component_classes(cls) -> dict[str, Any]:
+        """The classes of the components by name; of several that may be, the first."""
+        hints = get_type_hints(cls.__init__)
+        return {n: (*get_args(hint), hint)[0] for n, hint in hints.items() if n != "return"}
+
+    @classmethod
+    def openers(cls) -> tuple[type[SpeculativePipeline], ...]:
+        """The pipelines whose folders `from_pretrained` opens."""
+        return (cls,)
 
     @classmethod
     @checked
@@ -66,11 +92,12 @@ class SpeculativePipeline(DiffusionPipeline):
         device_map: DeviceMap = None,
         **options: Any,
     ) -> SpeculativePipeline:
-        """Load a pipeline folder; without a path, the embedded model.
+        """Load a pipeline's folder; without a path, the embedded model.
 
         Args:
-            path: folder in Diffusers layout (`model_index.json` and a folder per component), or
-                the id of a hub repository in that layout.
+            path: folder in Diffusers layout (`model_index.json` and a folder per component), or of
+                a `VlmPipeline` or `TransformersImagePipeline` in transformers' layout; or the id of
+                a hub repository in that layout.
             dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; None: float32.
             device_map: a device for everything. Or, for a LlamaGen that is larger than one device,
                 "auto", which lets accelerate spread the target's layers over the GPUs, and over
@@ -81,40 +108,60 @@ class SpeculativePipeline(DiffusionPipeline):
                 the place of the folder's; None leaves one out that may be missing.
 
         Raises:
-            InputError: the folder or a file is missing or unreadable, a tensor does not fit, an
-                option is unknown or of a wrong kind, or the device map can't be followed.
+            InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
+                family is unknown, an option is unknown or of a wrong kind, or the device map can't
+                be followed.
         """
-        may_lack = cls._optional_components
-        names = cls.component_classes
-        loading = Loading.of(dtype, device_map, options, names, may_lack, cls.spreads)
-        folder = locate(path, cls.embedded, loading)
-        check_folder(folder, cls.__name__, "model_index.json", cls.strangers)
-        index = read_object(folder / "model_index.json")
-        parts: dict[str, Any] = {}
-        for name in cls.component_classes:
-            if name in loading.parts:
-                parts[name] = loading.parts[name]
-                continue
-            present = (index.get(name) or [None])[0] is not None
-            if not present and name not in cls._optional_components:
-                raise InputError(f"{folder}/model_index.json names no {name}")
-            component = cls.component_class(name, folder / name)
-            parts[name] = None
-            if present:
-                home = folder / name
-                parts[name] = load_component(component, home, loading.dtype, loading.variant)
-        pipe = cls(**parts)
+        openers, asked = cls.openers(), (dtype, device_map, options)
+        names = [name for kind in openers for name in kind.component_classes()]
+        folder = locate(path, cls.embedded, Loading.of(*asked, names, names, cls.spreads))
+        kind = next((kind for kind in openers if (folder / kind.index).exists()), cls)
+        may_lack = kind._optional_components
+        loading = Loading.of(*asked, kind.component_classes(), may_lack, kind.spreads)
+        kind._check_folder(folder)
+        pipe = kind(**kind.load_parts(folder, loading), **loading.parts)
         if loading.device_map is not None:
             spread(pipe, loading.device_map)
         return pipe if loading.device is None else pipe.to(loading.device)
 
     @classmethod
+    def _check_folder(cls, folder: Path) -> None:
+        """Raise an `InputError` unless a folder is one that this pipeline opens."""
+        if not folder.is_dir():
+            raise InputError(f"can't read {folder} as a model: it is no folder")
+        saved = folder / _INDEX
+        held = read_object(saved).get("_class_name") if saved.is_file() else None
+        if held not in (None, cls.__name__):
+            why = cls.strangers.get(str(held))
+            told = f"{folder} is a model of {held}, and {cls.__name__} can't open it"
+            raise InputError(f"{told}: {why}" if why else told)
+        if not (folder / cls.index).is_file():
+            raise InputError(
+                f"can't read {folder} as a model of {cls.__name__}: it has no {cls.index}"
+            )
+
+    @classmethod
+    def load_parts(cls, folder: Path, loading: Loading) -> dict[str, Any]:
+        """The components that a folder holds, by name, but for those that were given."""
+        listed, parts = read_object(folder / cls.index), {}
+        for name in cls.component_classes():
+            if name in loading.parts:
+                continue
+            if (listed.get(name) or [None])[0] is not None:
+                home = folder / name
+                kind = cls.component_class(name, home)
+                parts[name] = load_component(kind, home, loading.dtype, loading.variant)
+            elif name not in cls._optional_components:
+                raise InputError(f"{folder}/{cls.index} names no {name}")
+        return parts
+
+    @classmethod
     def component_class(cls, name: str, folder: Path) -> Any:
         """The class of a component; a family of classes may look into its folder."""
-        return cls.component_classes[name]
+        return cls.component_classes()[name]
 
     def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
-        """Write `model_index.json` and every component, as `from_pretrained` reads them.
+        """Write every component as `from_pretrained` reads it; in Diffusers layout with its index.
 
         Args:
             save_directory: folder, made if it does not exist.
@@ -124,18 +171,19 @@ class SpeculativePipeline(DiffusionPipeline):
             InputError: it can't be written: the disk is full, say. The folder is as it was.
         """
         kind = type(self)
-        index: dict[str, Any] = {"_class_name": kind.__name__}
         opener = f"{kind.__module__}.{kind.__name__}.from_pretrained"
-        index["_opened_by"] = f"{opener}: diffusers' own DiffusionPipeline does not know the class"
+        told = f"{opener}: diffusers' own DiffusionPipeline does not know the class"
+        index: dict[str, Any] = {"_class_name": kind.__name__, "_opened_by": told}
         with atomic_folder(Path(save_directory)) as folder:
             for name, component in self.components.items():
-                if component is None:
-                    index[name] = [None, None]
-                    continue
-                index[name] = [type(component).__module__, type(component).__name__]
-                sharded = {} if name == "tokenizer" else {"max_shard_size": max_shard_size}
-                component.save_pretrained(folder / name, **sharded)
-            write_json(folder / "model_index.json", index)
+                index[name] = [None, None]
+                if component is not None:
+                    index[name] = [type(component).__module__, type(component).__name__]
+                    weighs = isinstance(component, nn.Module)
+                    sharded = {"max_shard_size": max_shard_size} if weighs else {}
+                    component.save_pretrained(folder / self.homes.get(name, name), **sharded)
+            if self.index == _INDEX:
+                write_json(folder / _INDEX, index)
 
     def enable_speculation(self, config: SpecConfig | str | None = None) -> None:
         """Speculate from now on.
@@ -195,11 +243,7 @@ class SpeculativePipeline(DiffusionPipeline):
         return True
 
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
-        """The configuration as it works here.
-
-        Raises:
-            InputError: it can't run here.
-        """
+        """The configuration as it works here; an `InputError` if it can't run."""
         resolved = config.resolve(self.modality)
         for part in self._needed(resolved):
             if self.components.get(part) is None:
@@ -212,6 +256,26 @@ class SpeculativePipeline(DiffusionPipeline):
     def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
         """The components without which `config` can't run here."""
         return config.needs
+
+    def check_call(self, config: SpecConfig, **call: Any) -> None:
+        """Raise an `InputError` if a call with these arguments can't be made by `config`.
+
+        Of its arguments those are looked at that say how outputs are made, not what they show.
+        """
+        resolved = self.check_speculation(config)
+        check_arguments(type(self).__call__, call, self)
+        named = inspect.signature(type(self).__call__).parameters
+        usual = {name: parameter.default for name, parameter in named.items()}
+        self._check_given(resolved, {**usual, **call})
+
+    def _after_round(self, callback: OnStep | None, number: int, done: int, **state: Any) -> bool:
+        """Call the user's callback, if there is one; returns whether somebody interrupts."""
+        if callback is not None:
+            callback(self, number, done, state)
+        return self.interrupt
+
+    def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
+        """Look at all the arguments of a call by name, see `check_call`."""
 
     def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:
         """What `build` makes of a network and of what is `beside` it, kept until one changes."""
@@ -230,15 +294,6 @@ class SpeculativePipeline(DiffusionPipeline):
             return owned(pixels)
         array = pixels.permute(0, 2, 3, 1).cpu().numpy()
         return array if output_type == "np" else self.numpy_to_pil(array)
-
-    @property
-    def interrupt(self) -> bool:
-        """True after a callback set it: generation stops at the end of the round, or sooner."""
-        return self._interrupt
-
-    @interrupt.setter
-    def interrupt(self, value: bool) -> None:
-        self._interrupt = value
 
 
 def owned(x: Tensor) -> Tensor:
@@ -262,78 +317,15 @@ def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: i
     return [int(seed) for seed in drawn.tolist()]
 
 
-def check_folder(
-    folder: Path, pipeline: str, index: str, strangers: Mapping[str, str] | None = None
-) -> None:
-    """Raise an `InputError` unless a folder is one that a pipeline opens.
-
-    Args:
-        pipeline: the name of its class.
-        index: the file that says what the folder holds: one of transformers has "config.json".
-        strangers: by another pipeline's class, why not and what to do.
-    """
-    if not folder.is_dir():
-        raise InputError(f"can't read {folder} as a model: it is no folder")
-    saved = folder / "model_index.json"
-    held = read_object(saved).get("_class_name") if saved.is_file() else None
-    if held not in (None, pipeline):
-        why = (strangers or {}).get(str(held))
-        raise InputError(
-            f"{folder} is a model of {held}, and {pipeline} can't open it"
-            + (f": {why}" if why else "")
-        )
-    if not (folder / index).is_file():
-        raise InputError(f"can't read {folder} as a model of {pipeline}: it has no {index}")
+def check_same(name: str, network: Any, target: Any, fields: Iterable[str]) -> None:
+    """Raise an `InputError` unless a network, if there is one, agrees with the target's config."""
+    for field in () if network is None else fields:
+        own, wanted = network.config[field], target.config[field]
+        if own != wanted:
+            raise InputError(f"the {name}'s {field} ({own}) is not the target's ({wanted})")
 
 
-def embedded_name(modality: Modality) -> str:
-    """The name of a modality's embedded model among those that ship."""
-    name: str = resolve(PIPELINES[modality].reference).embedded
-    return name
-
-
-def shipped() -> dict[str, Path]:
-    """The folders of the pipelines that ship with the package, by the name that `locate` takes."""
-    from ..models.embedded import MODELS
-
-    index = ("model_index.json", "config.json")
-    folders = sorted(path for path in MODELS.iterdir() if any((path / n).exists() for n in index))
-    return {_EMBEDDED + folder.name: folder for folder in folders}
-
-
-def locate(path: str | Path | None, embedded: str, loading: Loading | None = None) -> Path:
-    """The folder of an embedded model ("embedded-image"), a local one, or a downloaded repository.
-
-    Args:
-        embedded: the name of the model that None stands for.
-        loading: which part of it, and how it is downloaded.
-    """
-    loading = loading or Loading()
-    folder = _located(path, embedded, loading)
-    if loading.subfolder is None:
-        return folder
-    if not (folder / loading.subfolder).is_dir():
-        raise InputError(f"{folder} has no subfolder {loading.subfolder!r}")
-    return folder / loading.subfolder
-
-
-def _located(path: str | Path | None, embedded: str, loading: Loading) -> Path:
-    """The whole of it."""
-    if path is None or str(path).startswith(_EMBEDDED):
-        name, there = str(path or _EMBEDDED + embedded), shipped()
-        if name not in there:
-            known = ", ".join(there) or "none"
-            raise InputError(
-                f"no model {name} ships with this version (there are {known}); name a folder"
-            )
-        return readable(there[name])
-    folder = Path(path)
-    if folder.exists():
-        if "revision" in loading.hub:
-            raise InputError(f"{folder} is a folder, which has no revisions; leave revision out")
-        return readable(folder)
-    if "/" in str(path) and not str(path).startswith((".", "/", "~")):
-        return loading.download(str(path))
-    raise InputError(
-        f"no model folder at {path}; models that ship are {', '.join(shipped()) or 'none'}"
-    )
+def check_captioned(text_encoder: Any, tokenizer: Any) -> None:
+    """Raise an `InputError` unless there is all that a target needs which is told captions."""
+    if text_encoder is None or tokenizer is None:
+        raise InputError("this target is told captions: it needs a text encoder and a tokenizer")

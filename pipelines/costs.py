@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,7 +13,7 @@ from ..engine.length.goodput import Experience
 from ..methods import ResolvedConfig
 from ..methods.draft_size import DraftSize
 from ..models.guided import GuidedDecoder
-from ..models.mar.denoiser import HeadDenoiser, PackedHead
+from ..models.mar.denoiser import HeadDenoiser
 from ..models.mar.iterations import MarPlan
 
 _STEPS, _REPEATS = 4, 3  # of a head whose steps are timed
@@ -20,7 +21,7 @@ _MEASURED = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)  # new tokens a row; between t
 
 
 class Costs:
-    """Seconds of calls by network, rows and new tokens a row."""
+    """Seconds of calls by network, rows and new tokens a row; of heads by rows and condition."""
 
     def __init__(self) -> None:
         self._seconds: WeakKeyDictionary[object, dict[tuple[int, int], float]] = WeakKeyDictionary()
@@ -75,31 +76,21 @@ class Costs:
         return seconds + sum(self.call(drafter, tokens) for tokens in size.draft_calls(depth))
 
     def _measured(self, model: GuidedDecoder, tokens: int) -> float:
-        known = self._seconds.setdefault(model.decoder, {})
         key = (len(model.prefix), tokens)
+        return self._once(model.decoder, key, lambda: model.seconds_per_call(tokens))
+
+    def _once(self, of: object, key: tuple[int, int], measure: Callable[[], float]) -> float:
+        known = self._seconds.setdefault(of, {})
         if key not in known:
-            known[key] = model.seconds_per_call(tokens)
+            known[key] = measure()
         return known[key]
-
-
-class StepCosts:
-    """Seconds of a head's plain denoising steps by rows, each measured once."""
-
-    def __init__(self) -> None:
-        self._seconds: WeakKeyDictionary[PackedHead, dict[tuple[int, int], float]] = (
-            WeakKeyDictionary()
-        )
 
     def plain(
         self, denoiser: HeadDenoiser, condition: Tensor, plan: MarPlan, pictures: int
     ) -> float:
-        """Seconds of the head in plain generation: all steps of every iteration.
+        """Seconds of the head in plain generation: all steps of every iteration, so many pictures.
 
-        Args:
-            denoiser: the head.
-            condition: what it was told of some tokens `[R, D]`; others take as long.
-            plan: of the pictures.
-            pictures: that are drawn together.
+        It is told `condition [R, D]` of some tokens; others take as long.
         """
         return sum(
             plan.steps(k) * self._step(denoiser, condition, pictures * plan.drawn(k))
@@ -107,9 +98,7 @@ class StepCosts:
         )
 
     def _step(self, denoiser: HeadDenoiser, condition: Tensor, rows: int) -> float:
-        known = self._seconds.setdefault(denoiser.head, {})
-        key = rows, condition.shape[1]
-        if key not in known:
+        def measure() -> float:
             told = condition[torch.arange(rows, device=condition.device) % len(condition)]
             noise = told.new_zeros(rows, min(_STEPS, denoiser.steps), denoiser.channels)
             times = []
@@ -117,5 +106,6 @@ class StepCosts:
                 started = time.perf_counter()
                 denoiser.sample(told, noise)[0, 0].item()  # wait for the device
                 times.append((time.perf_counter() - started) / noise.shape[1])
-            known[key] = min(times)
-        return known[key]
+            return min(times)
+
+        return self._once(denoiser.head, (rows, condition.shape[1]), measure)

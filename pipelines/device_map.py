@@ -6,7 +6,7 @@ Names in a map are those of components, of their embeddings, layers and heads, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,9 +24,8 @@ SPREAD = ("transformer", "sibling")  # by "auto"; a drafter is small, and slow i
 def spread(pipe: Any, device_map: str | Mapping[str, Device]) -> None:
     """Put a pipeline, as it was loaded, on the devices of a map, and note them in `hf_device_map`.
 
-    Args:
-        device_map: "auto", or devices by module name; what is not named is where the module around
-            it is, and "" stands for all.
+    The map is "auto", or devices by module name; what is not named is where the module around it
+    is, and "" stands for all.
 
     Raises:
         InputError: no map, an unknown name, a device that can't be used or is not the main one, or
@@ -38,8 +37,8 @@ def spread(pipe: Any, device_map: str | Mapping[str, Device]) -> None:
         wanted = {"": next(iter(infer_device_map(pipe.transformer).values()))}
     else:
         wanted = _checked(pipe, device_map)
-    networks, main = dict(_networks(pipe)), device_of(wanted, MAIN)
-    for name, module in _modules(pipe):
+    networks, main = _modules(pipe, LlamaGenTransformer), device_of(wanted, MAIN)
+    for name, module in _modules(pipe).items():
         (module.cls_embedding if name in networks else module).to(main)
     pipe.hf_device_map = {"": main}
     # a decoder takes its memory before the next one is placed: those that can be spread come last
@@ -57,15 +56,16 @@ def placement(pipe: Any, network: LlamaGenTransformer) -> Placement | None:
     found = pipe.hf_device_map
     if found is None:
         return None
-    name = next(name for name, other in _networks(pipe) if other is network)
+    networks = _modules(pipe, LlamaGenTransformer)
+    name = next(name for name, other in networks.items() if other is network)
     *layers, head = (device_of(found, f"{name}.{part}") for part in _layers_and_head(network))
     return Placement(device_of(found, MAIN), tuple(layers), head)
 
 
 def _checked(pipe: Any, device_map: Mapping[str, Device]) -> dict[str, torch.device]:
     """A user's map, if it names nothing unknown and has on the main device what must be there."""
-    networks = dict(_networks(pipe))
-    known = {"", *(name for name, _ in _modules(pipe))}
+    networks = _modules(pipe, LlamaGenTransformer)
+    known = {"", *_modules(pipe)}
     for name, network in networks.items():
         parts = ["cls_embedding", "tok_embeddings", "layers", "norm", *_layers_and_head(network)]
         known |= {f"{name}.{part}" for part in parts}
@@ -75,7 +75,7 @@ def _checked(pipe: Any, device_map: Mapping[str, Device]) -> dict[str, torch.dev
         check_device(device)
     found = {name: torch.device(device) for name, device in device_map.items()}
     main = device_of(found, MAIN)
-    together = {name: main for name, _ in _modules(pipe) if name not in networks}
+    together = {name: main for name in _modules(pipe) if name not in networks}
     for name in networks:
         together |= {f"{name}.cls_embedding": main, f"{name}.tok_embeddings": main}
         together[f"{name}.norm"] = device_of(found, f"{name}.output")
@@ -85,16 +85,8 @@ def _checked(pipe: Any, device_map: Mapping[str, Device]) -> dict[str, torch.dev
     return found
 
 
-def _modules(pipe: Any) -> Iterator[tuple[str, Any]]:
-    for name, component in pipe.components.items():
-        if isinstance(component, torch.nn.Module):
-            yield name, component
-
-
-def _networks(pipe: Any) -> Iterator[tuple[str, LlamaGenTransformer]]:
-    for name, module in _modules(pipe):
-        if isinstance(module, LlamaGenTransformer):
-            yield name, module
+def _modules(pipe: Any, kind: Any = torch.nn.Module) -> dict[str, Any]:
+    return {name: part for name, part in pipe.components.items() if isinstance(part, kind)}
 
 
 def _layers_and_head(network: LlamaGenTransformer) -> list[str]:

@@ -30,7 +30,6 @@ _KINDS: dict[str, Any] = {
     "low_cpu_mem_usage": bool | None,
 }
 _HUB = ("revision", "cache_dir", "token", "local_files_only")
-WHERE = (*_HUB, "subfolder")  # these say where a model is, the others what is made of it
 AUTO = "auto"
 
 
@@ -66,16 +65,12 @@ class Loading:
         optional: Iterable[str],
         spreads: bool = False,
     ) -> Loading:
-        """The arguments of a call.
+        """The arguments of a call of `SpeculativePipeline.from_pretrained`.
 
         Args:
-            dtype, device_map: see `SpeculativePipeline.from_pretrained`.
             options: its further arguments.
             components, optional: names of those that the pipeline has, and may lack.
             spreads: whether it can be spread over devices.
-
-        Raises:
-            InputError: an option is unknown or of a wrong kind.
         """
         components, optional = [*components], [*optional]
         for name, value in options.items():
@@ -102,11 +97,7 @@ class Loading:
         )
 
     def download(self, repository: str) -> Path:
-        """The folder of a hub repository, as it was asked for.
-
-        Raises:
-            InputError: the hub does not give it.
-        """
+        """The folder of a hub repository; an `InputError` if the hub does not give it."""
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -124,11 +115,7 @@ class Loading:
 def destination(
     device: Any = None, dtype: Any = None, silence_dtype_warnings: bool = False
 ) -> tuple[Any, torch.dtype | None]:
-    """Where `to(device, dtype)`, `to(device)` or `to(dtype)` is to put a pipeline; None: as it is.
-
-    Raises:
-        InputError: there is no such device, or weights can't be of that dtype.
-    """
+    """Where `to(device, dtype)`, `to(device)` or `to(dtype)` puts a pipeline; None: as it is."""
     if isinstance(device, torch.dtype) and dtype is None:
         device, dtype = None, device
     if device is not None:
@@ -146,7 +133,6 @@ def moved(component: Any, device: Any, dtype: torch.dtype | None) -> None:
 
 
 def _dtype(dtype: torch.dtype | str | None, torch_dtype: torch.dtype | str | None) -> torch.dtype:
-    """The one that is meant; none: float32."""
     if dtype is not None and torch_dtype is not None and dtype != torch_dtype:
         raise InputError(f"dtype is {dtype} and torch_dtype {torch_dtype}; give one of them")
     said = torch_dtype if dtype is None else dtype

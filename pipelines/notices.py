@@ -38,7 +38,6 @@ class Notices:
         """Say so when speculation took longer than plain decoding would have, or was given up.
 
         Args:
-            stats: of a generation that speculated, and of which something came out.
             plain: seconds that plain decoding takes for as much.
             spent: seconds that this took; None: those of the loop.
         """

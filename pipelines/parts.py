@@ -1,20 +1,29 @@
-"""What a pipeline of tokens offers to the parts of a method, each made when a part asks for it."""
+"""What a pipeline of tokens offers to the parts of a method, and what it learns of their work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor
 
 from ..draft.draft_model import TokenModel
 from ..draft.feature.feature_model import EagleDrafter, FeatureModel
+from ..draft.guarded import GuardedDrafter
+from ..draft.self_speculation import SelfDrafter
+from ..engine.laws import Contract
+from ..engine.protocols import AcceptanceRule, Engine
+from ..engine.stats import SpecStats
 from ..errors import InputError
 from ..methods.part import Offers
 from ..models.codebook_neighbours import Neighbours
 from ..models.guided import GuidedDecoder
+from ..models.target import TokenTarget
 from ..models.token_grid import TokenGrid
+from ..registry import resolve_own
+from .costs import Costs
+from .notices import Notices
 
 
 def token_offers(
@@ -29,7 +38,6 @@ def token_offers(
     Args:
         target: the network that is to be sped up; some drafters run a part of it.
         model: the draft model of those that need one, or a draft head.
-        vocab_size: V.
         grid: the picture's tokens; of text, one row.
         more: what else there is, such as `codebook`, `experience`, `prompt` or `scaled_up`.
     """
@@ -53,9 +61,7 @@ def nearest_codes(
 ) -> Callable[[int], Tensor]:
     """The table of every code's nearest codes `[V, k]`, of a count k.
 
-    Args:
-        codebook: gives the vectors of the codes `[V, C]`; None: there are none.
-        near: holds the table.
+    `codebook` gives the vectors of the codes `[V, C]`, or None, and `near` holds the table.
     """
 
     def table(count: int) -> Tensor:
@@ -65,3 +71,33 @@ def nearest_codes(
         return (near or Neighbours())(codes, min(count, len(codes) - 1))
 
     return table
+
+
+def own_rule(reference: str) -> AcceptanceRule:
+    """A rule of the user's own, a class without arguments, named as "module:Class"."""
+    made, contracts = resolve_own("rule", reference), get_args(Contract)
+    try:
+        rule: AcceptanceRule = made()
+    except TypeError as error:
+        raise InputError(
+            f"rule {reference!r} must be a class without arguments: {error}"
+        ) from error
+    if not callable(getattr(rule, "verify", None)) or (
+        getattr(rule, "contract", None) not in contracts
+    ):
+        raise InputError(
+            f"rule {reference!r} is no acceptance rule: it needs verify(draft, scores, coins) and "
+            f"a contract, {' or '.join(contracts)}"
+        )
+    return rule
+
+
+def finish(engine: Engine, stats: SpecStats, costs: Costs, notices: Notices, whole: bool) -> None:
+    """Complete the counters; say so if speculation did not pay, unless it was cut short."""
+    guard = engine.drafter
+    if isinstance(guard, GuardedDrafter):
+        stats.fault = guard.fault
+        if isinstance(guard.drafter, SelfDrafter):
+            stats.own_drafts = guard.drafter.share
+        if whole and stats.emitted and isinstance(engine.target, TokenTarget):
+            notices.check(stats, max(stats.emitted) * costs.call(engine.target.model))

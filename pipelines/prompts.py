@@ -15,11 +15,7 @@ Labels = int | Sequence[int] | Tensor | np.ndarray[Any, Any]  # classes
 
 
 def captions_of(prompt: str | Sequence[str]) -> list[str]:
-    """What to draw, one caption or several.
-
-    Raises:
-        InputError: there is nothing to draw, or what is given is no text.
-    """
+    """What to draw, one caption or several, of which none is empty."""
     captions = (
         [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else [*prompt]
     )
@@ -32,11 +28,7 @@ def captions_of(prompt: str | Sequence[str]) -> list[str]:
 
 
 def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -> list[int]:
-    """What a model of `count` classes is told: labels, or their numbers written as prompts.
-
-    Raises:
-        InputError: both or neither, or one that is no class.
-    """
+    """What a model of `count` classes is told: labels, or their numbers written as prompts."""
     told = f"this model is told classes, numbers from 0 to {count - 1}"
     if (prompt is None) == (labels is None):
         raise InputError(f"{told}: give class_labels, or numbers as prompt")
@@ -53,10 +45,29 @@ def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -
     return found
 
 
-def check_count(count: Any, name: str = "num_images_per_prompt") -> None:
-    """Raise an `InputError` for a number of pictures or clips that is none, or out of range."""
-    if not isinstance(count, int) or not 1 <= count <= 1024:
-        raise InputError(f"{name} must be from 1 to 1024, not {count}")
+def told(prompt: Any, labels: Labels | None, count: int | None) -> list[str] | list[int]:
+    """What every picture is to show: classes of a model of `count` classes; None: captions."""
+    if count is not None:
+        return classes(prompt, labels, count)
+    if labels is not None or prompt is None:
+        raise InputError("this model is told captions: give prompt, not class_labels")
+    return captions_of(prompt)
+
+
+def check_between(name: str, value: float, low: float, high: float) -> None:
+    """Raise an `InputError` unless a number is from `low` to `high`."""
+    if not low <= value <= high:
+        raise InputError(f"{name} must be from {low} to {high}, not {value}")
+
+
+def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
+    """Raise an `InputError` for a warper out of range."""
+    # a smaller temperature would overflow the logits
+    if temperature != 0 and not 1e-6 <= temperature <= 100:
+        raise InputError(f"temperature must be 0 or from 1e-6 to 100, not {temperature}")
+    check_between("top_k", top_k, 0, 2**31)
+    if not 0 < top_p <= 1:
+        raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")
 
 
 def check_tensor_inputs(names: Sequence[str]) -> None:
@@ -68,7 +79,7 @@ def check_tensor_inputs(names: Sequence[str]) -> None:
             )
 
 
-def negatives(negative_prompt: str | list[str] | None, captions: list[str]) -> list[str] | None:
+def negatives(negative_prompt: str | list[str] | None, captions: Sequence[Any]) -> list[str] | None:
     """A negative prompt for every caption."""
     if negative_prompt is None:
         return None

@@ -24,15 +24,7 @@ _PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose last bytes are st
 
 
 class StopText(StoppingCriteria):
-    """Strings that end a row, among the criteria that `generate` hands on to a loop of ours.
-
-    Args:
-        tokenizer: whose text is looked at.
-        strings: one, or several.
-
-    Raises:
-        InputError: there is none, or one is empty.
-    """
+    """Strings that end a row, among the criteria that `generate` hands on to a loop of ours."""
 
     def __init__(self, tokenizer: Any, strings: str | Sequence[str]) -> None:
         self.tokenizer = tokenizer
@@ -53,11 +45,7 @@ class Stops:
 
     @classmethod
     def of(cls, criteria: Sequence[Any]) -> Stops:
-        """Those of transformers' stopping criteria.
-
-        Raises:
-            InputError: there is one that this does not know, or none that bounds the length.
-        """
+        """Those of transformers' stopping criteria, of which one must bound the length."""
         lengths, eos, until, text = [], [], math.inf, None
         for one in criteria:
             if type(one) is MaxLengthCriteria:

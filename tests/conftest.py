@@ -14,9 +14,9 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of its own
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# for `mutants`, `rounding`, `toys` and `vlms`, under importmode=importlib
+# for `mutants`, `rounding`, `toys`, `visits` and `vlms`, under importmode=importlib
 _ACCEPT = ("engine/accept", "engine/accept/gaussian", "engine/accept/lantern")
-for room in ("", "engine", "models", "models/heads/formats", *_ACCEPT):
+for room in ("", "app", "engine", "models", "models/heads/formats", *_ACCEPT):
     sys.path.append(str(Path(__file__).parent / room))
 
 

@@ -11,15 +11,14 @@ from mmspec import assets
 from mmspec.errors import InputError
 from mmspec.eval.data.answers import read_predictions, read_vqav2
 from mmspec.eval.data.captions import read_captions
+from mmspec.eval.data.clip_prompts import read_clip_prompts
 from mmspec.eval.data.geneval_files import read_metadata
+from mmspec.eval.data.picture_questions import read_picture_questions
 from mmspec.eval.data.prompts import read_prompts
-from mmspec.eval.data.video_export import read_prompts as read_video_prompts
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import SUITES, load_suite
 from mmspec.files import read_object, read_text
 from mmspec.train.vlm.prompts import FilePrompts
-from mmspec.worlds.shapes.exchanges import read_held_out
-from mmspec.worlds.video_world.held_out import read_held_out_clips
 
 
 @pytest.fixture
@@ -48,7 +47,6 @@ def test_readers_skip_the_mark(marked, tmp_path):
     assert read_object(marked("config.json", '{"a": 1}')) == {"a": 1}
     assert read_prompts(marked("p.txt", "a cat"))[0].prompt == "a cat"
     assert read_prompts(marked("p.jsonl", '{"prompt": "a cat"}'))[0].prompt == "a cat"
-    assert read_video_prompts(marked("v.txt", "a cat")) == ["a cat"]
     captions = read_captions(marked("c.jsonl", '{"image": "1.png", "caption": "a cat"}'))
     assert captions.by_id == {"1": ("a cat",)}
     (answer,) = read_predictions(marked("a.json", '[{"question_id": 1, "answer": "x"}]'))
@@ -69,7 +67,7 @@ def test_readers_of_our_own_files_too(marked):
     home = Path(assets.__file__).resolve().parent
     report = next(home.glob("reports/*/report.json"))
     assert Report.read(marked("report.json", report.read_text())) == Report.read(report)
-    readers = {"vlm-questions.jsonl": read_held_out, "clips.jsonl": read_held_out_clips}
+    readers = {"vlm-questions.jsonl": read_picture_questions, "clips.jsonl": read_clip_prompts}
     for name, read in readers.items():
         text = (home / "prompts" / name).read_text().splitlines()[0]
         assert len(read(marked(name, text))) == 1

@@ -18,7 +18,7 @@ LOADED = re.compile(r'<(?:script|img|iframe|source)[^>]* src="([^"]*)"|<link[^>]
 NAV = re.findall(r"- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1], re.M)
 API = {name: re.findall(r"^::: (\S+)$", text, re.M) for name, text in TEXTS.items()}
 SHOWN = 838  # pixels of a page's width on GitHub
-WIDE = re.compile(r"pipelines/causal.md|assets/(reports/.+/|models/)")  # reasons, whole reports
+WIDE = re.compile(r"assets/(reports/.+/|models/)")  # whole reports
 # what GitHub's own style says of tables
 STYLE = """
 main { width: 838px; font: 16px/1.5 system-ui }

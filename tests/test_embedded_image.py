@@ -16,7 +16,7 @@ from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.methods import serving
 from mmspec.models.embedded import MODELS
 from mmspec.models.llamagen.transformer import LlamaGenTransformer
-from mmspec.rewards.networks.shapes_clip import ShapesCLIP
+from mmspec.rewards.networks.clip import ShapesCLIP
 from mmspec.train.clip import _distinct_pairs
 from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, render, sample

@@ -13,8 +13,9 @@ from mmspec.cli.main import main
 from mmspec.models.wan.vae import decode_block, encode_block
 from mmspec.models.wan.window import ContextWindow
 from mmspec.train.tokenizers import clip_tokenizer
-from mmspec.worlds.video_world import KINDS, judge, render_clip, sample
-from mmspec.worlds.video_world.timing import TIMING
+from mmspec.worlds.video_world.clip import render_clip, sample
+from mmspec.worlds.video_world.judge import judge
+from mmspec.worlds.video_world.vocabulary import KINDS, TIMING
 
 PROMPT = "a red circle moves right"
 BLOCKS = 12

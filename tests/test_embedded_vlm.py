@@ -12,14 +12,13 @@ from mmspec import SpecConfig, VlmPipeline
 from mmspec.cli.main import main
 from mmspec.eval.modalities.vlm.answers import Questions
 from mmspec.eval.modalities.vlm.variants import VlmMethod
-from mmspec.models.embedded import MODELS, embedded_folder
+from mmspec.models.embedded import embedded_folder
 from mmspec.pipelines.verdict.folder import VerdictWords, experts_in, verdict_words
 from mmspec.train.vlm.data import VERDICT
 from mmspec.worlds.shapes.exchanges import (
     draw,
     held_out_descriptions,
     held_out_questions,
-    read_held_out,
     score_long,
 )
 
@@ -45,7 +44,7 @@ def test_drafter_costs_a_third_at_most(pipe):
 
 
 def test_answers_about_what_training_never_shows(pipe):
-    lines = read_held_out(MODELS.parent / "prompts" / "vlm-questions.jsonl")[:220]
+    lines = list(held_out_questions(20))
     said = []
     for first in range(0, len(lines), 44):
         some = lines[first : first + 44]

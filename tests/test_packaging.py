@@ -52,14 +52,14 @@ class Rest(PathFinder):
 sys.meta_path[sys.meta_path.index(PathFinder)] = Rest
 """
 DEMO = """
-from mmspec.app import frontier, model_cache, request_guard, server, tabs
+from mmspec.app import model_cache, reports, request_guard, server, tabs
 from mmspec.app.page import Folders, Limits, Page
 
 page = Page(model_cache.ModelCache({}), Folders(), Limits())
 page.build()
 for tab in tabs.TABS:
-    tabs.resolve(tab.view)
-for name in frontier.shipped_reports():
+    tabs.resolve(f"mmspec.app.views:{tab.view}")
+for name in reports.shipped_reports():
     drawn = 'class="mm-plot"' in page.reports.report("shipped", name, None)
     assert drawn == (name != "vlm-questions")  # which measured no speed
 page.jobs.close()

@@ -148,8 +148,8 @@ def test_models_say_that_they_are_loaded_and_unpacked(monkeypatch, tmp_path):
     nowhere = Namespace(model="/nowhere", device="cpu", device_map=None, weights=None)
     for opened in (
         lambda: cli_options.open_pipeline(nowhere),
-        lambda: cli_options.open_continuous(nowhere),
-        lambda: cli_options.open_vlm("cpu", "/nowhere"),
+        lambda: cli_options.open_pipeline(nowhere, "continuous"),
+        lambda: cli_options.open_pipeline(nowhere, "vlm"),
         lambda: cli_video._open(nowhere, "router"),
     ):
         with pytest.raises(InputError):
@@ -170,12 +170,12 @@ def test_pairs_are_counted(monkeypatch, tiny_folder):
     """A call each, those of the warm-up too."""
     terminal = terminal_of(monkeypatch)
     from mmspec import ImagePipeline, SpecConfig
-    from mmspec.eval.showcase import shown_runs
+    from mmspec.eval.showcase import Showcase
 
     pipe = ImagePipeline.from_pretrained(tiny_folder)
     pipe.set_progress_bar_config(disable=True)
     methods = {name: SpecConfig(name) for name in ("plain", "sjd")}
-    shown_runs(pipe, methods, ["a red circle"], 0, {}, "picture")
+    Showcase(pipe, methods, "a red circle", 1, 0, {}).run("picture")
     assert "pictures by plain and sjd, and a warm-up" in terminal.screen
     assert "4/4" in terminal.screen
 

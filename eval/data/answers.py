@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...errors import InputError
@@ -31,7 +31,7 @@ def read_vqav2(
     """
     document = read_document(Path(questions))
     entries = document.children("questions")
-    answers = {} if annotations is None else _by_id(read_document(Path(annotations)))
+    answers = {} if annotations is None else _annotations(Path(annotations))
     # the pictures of test-dev are those of test
     subset = document.text("data_subtype").replace("test-dev", "test") if images else ""
     result = []
@@ -49,7 +49,9 @@ def read_vqav2(
                 id=key,
                 question=entry.text("question"),
                 images=_images(entry, picture, images),
-                answers=_given(found),
+                answers=tuple(
+                    child.answer("answer") for child in (found.children("answers") if found else ())
+                ),
                 subject=found.text("answer_type", "") if found else "",
                 where=entry.where,
             )
@@ -65,16 +67,7 @@ def read_textvqa(path: str | Path, images: str | Path | None = None) -> list[Pic
     Raises:
         InputError: a file, entry or picture is missing or malformed, or an id appears twice.
     """
-    return _checked(
-        PictureQuestion(
-            id=entry.identity("question_id"),
-            question=entry.text("question"),
-            images=_images(entry, f"{entry.identity('image_id')}.jpg" if images else None, images),
-            answers=entry.texts("answers"),
-            where=entry.where,
-        )
-        for entry in read_document(Path(path)).children("data")
-    )
+    return _of_data(path, images, "question_id", lambda e: f"{e.identity('image_id')}.jpg")
 
 
 def read_docvqa(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
@@ -83,16 +76,7 @@ def read_docvqa(path: str | Path, images: str | Path | None = None) -> list[Pict
     Raises:
         InputError: a file, entry or picture is missing or malformed, or an id appears twice.
     """
-    return _checked(
-        PictureQuestion(
-            id=entry.identity("questionId"),
-            question=entry.text("question"),
-            images=_images(entry, entry.text("image") if images else None, images),
-            answers=entry.texts("answers"),
-            where=entry.where,
-        )
-        for entry in read_document(Path(path)).children("data")
-    )
+    return _of_data(path, images, "questionId", lambda entry: entry.text("image"))
 
 
 def read_chartqa(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
@@ -138,9 +122,8 @@ def read_questions(path: str | Path, images: str | Path | None = None) -> list[P
     """Questions of your own: a `.json` list of objects, a `.jsonl` or a `.parquet` file.
 
     Each has a `question_id`, a `question`, the reference `answers` (a list) or `answer`, texts or
-    numbers, and may
-    have an `image` (a path relative to `images`, or to the file's folder without it; bytes in
-    Parquet), `options` (a list) and a `subject`.
+    numbers, and may have an `image` (a path relative to `images`, or to the file's folder without
+    it; bytes in Parquet), `options` (a list) and a `subject`.
 
     Raises:
         InputError: the file, an entry or a picture is missing or malformed, or an id appears twice.
@@ -175,6 +158,22 @@ def read_predictions(path: str | Path) -> list[Prediction]:
         if earlier is not found:
             raise entry.error(f"question {found.question_id} was answered in {earlier.where}")
     return list(predictions.values())
+
+
+def _of_data(
+    path: str | Path, images: str | Path | None, key: str, picture: Callable[[Record], str]
+) -> list[PictureQuestion]:
+    """The questions of a JSON file with `data`, with their pictures where a folder is named."""
+    return _checked(
+        PictureQuestion(
+            id=entry.identity(key),
+            question=entry.text("question"),
+            images=_images(entry, picture(entry) if images else None, images),
+            answers=entry.texts("answers"),
+            where=entry.where,
+        )
+        for entry in read_document(Path(path)).children("data")
+    )
 
 
 def _mmmu(entry: Record) -> PictureQuestion:
@@ -221,10 +220,14 @@ def _printed_list(entry: Record, name: str) -> tuple[str, ...]:
     return Record({name: value}, entry.where).texts(name)
 
 
-def _given(annotation: Record | None) -> tuple[str, ...]:
-    """The annotators' answers to a question of VQAv2, if there are any."""
-    children = annotation.children("answers") if annotation is not None else ()
-    return tuple(child.answer("answer") for child in children)
+def _annotations(path: Path) -> dict[str, Record]:
+    """VQAv2's annotations by question."""
+    found: dict[str, Record] = {}
+    for entry in read_document(path).children("annotations"):
+        key = entry.identity("question_id")
+        if found.setdefault(key, entry) is not entry:
+            raise entry.error(f"question {key} is annotated in {found[key].where} already")
+    return found
 
 
 def _some(entry: Record, name: str) -> tuple[str, ...]:
@@ -248,16 +251,6 @@ def _images(entry: Record, source: object, folder: str | Path | None) -> tuple[I
     if not os.path.isfile(path):  # False also for what can't be a name, such as base64 data
         raise entry.error(f"no image file {str(path)[:200]}")
     return (path,)
-
-
-def _by_id(annotations: Record) -> dict[str, Record]:
-    found: dict[str, Record] = {}
-    for entry in annotations.children("annotations"):
-        key = entry.identity("question_id")
-        if key in found:
-            raise entry.error(f"question {key} is annotated in {found[key].where} already")
-        found[key] = entry
-    return found
 
 
 def _checked(questions: Iterable[PictureQuestion]) -> list[PictureQuestion]:

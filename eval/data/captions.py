@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import UnionType
-from typing import Any
 
 from ...errors import InputError
-from ...files import parse_json, read_json, read_text
+from ...files import read_text
 from .folders import SUFFIXES, ImageFolder, visible_files
+from .records import Record, read_document, read_records
 
 
 @dataclass(frozen=True)
@@ -60,37 +59,29 @@ def check_captioned(images: ImageFolder, captions: Captions) -> None:
 
 
 def _coco(path: Path) -> dict[str, list[str]]:
-    data = read_json(path)
-    images, annotations = (_list(data, path, key) for key in ("images", "annotations"))
-    names: dict[Any, str] = {}
+    data = read_document(path)
+    names: dict[str, str] = {}
     by_id: dict[str, list[str]] = {}
-    for index, entry in enumerate(images):
-        where = f"{path}: images[{index}]"
-        key = _field(entry, where, int | str, "id")
-        name = _id(_field(entry, where, str, "file_name"))
+    for entry in data.children("images"):
+        key, name = entry.identity("id"), _id(entry.text("file_name"))
         if key in names or name in by_id:
-            raise InputError(f"{where}: a second picture of id {key!r} or name {name!r}")
+            raise entry.error(f"a second picture of id {key!r} or name {name!r}")
         names[key], by_id[name] = name, []
-    for index, entry in enumerate(annotations):
-        where = f"{path}: annotations[{index}]"
-        key = _field(entry, where, int | str, "image_id")
+    for entry in data.children("annotations"):
+        key = entry.identity("image_id")
         if key not in names:
-            raise InputError(f"{where}: no picture has the id {key!r}")
-        by_id[names[key]].append(_caption(entry, where))
+            raise entry.error(f"no picture has the id {key!r}")
+        by_id[names[key]].append(_caption(entry))
     return {name: texts for name, texts in by_id.items() if texts}
 
 
 def _json_lines(path: Path) -> dict[str, list[str]]:
     by_id: dict[str, list[str]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        entry = parse_json(line, where)
-        name = _id(_field(entry, where, str, "file_name", "image"))
+    for entry in read_records(path):
+        name = _id(entry.text("file_name" if "file_name" in entry.fields else "image"))
         if name in by_id:
-            raise InputError(f"{where}: a second line for {name!r}")
-        by_id[name] = [_caption(entry, where)]
+            raise entry.error(f"a second line for {name!r}")
+        by_id[name] = [_caption(entry)]
     return by_id
 
 
@@ -106,28 +97,9 @@ def _text_files(folder: Path) -> dict[str, list[str]]:
     return by_id
 
 
-def _list(data: Any, path: Path, key: str) -> list[Any]:
-    table = data.get(key) if isinstance(data, dict) else None
-    if not isinstance(table, list):
-        raise InputError(f"{path}: expected COCO's lists 'images' and 'annotations'")
-    return table
-
-
-def _field(entry: Any, where: str, kind: type | UnionType, *names: str) -> Any:
-    """The value of the first of `names` that an entry has, if it is of that kind."""
-    found = [name for name in names if isinstance(entry, dict) and name in entry]
-    if not found:
-        raise InputError(f"{where}: no {' or '.join(map(repr, names))}")
-    value = entry[found[0]]
-    if not isinstance(value, kind):
-        raise InputError(f"{where}: {found[0]!r} can't be a {type(value).__name__}")
-    return value
-
-
-def _caption(entry: Any, where: str) -> str:
-    text: str = _field(entry, where, str, "caption").strip()
-    if not text:
-        raise InputError(f"{where}: the caption is empty")
+def _caption(entry: Record) -> str:
+    if not (text := entry.text("caption").strip()):
+        raise entry.error("the caption is empty")
     return text
 
 

@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...worlds.video_world import KINDS, ClipPrompt
-from ...worlds.video_world.prompts import caption
-from ...worlds.video_world.roles import roles_of
+from ...worlds.video_world.prompts import ClipPrompt, caption, roles_of
+from ...worlds.video_world.vocabulary import KINDS
+from ..modalities.base import PromptItem
+from ..suite import Suite
+from .prompts import load_prompts, prompt_files
 from .records import Record, read_records
+
+
+def load_clip_prompts(suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
+    """The prompts of a suite, or the user's: with facts that a judge knows, or else captions."""
+    if not suite.metrics:
+        return load_prompts(suite, path)
+    files = prompt_files(suite) if path is None else [path]
+    return tuple(prompt for file in files for prompt in read_clip_prompts(file))
 
 
 def read_clip_prompts(path: Path) -> tuple[ClipPrompt, ...]:

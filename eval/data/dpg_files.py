@@ -12,7 +12,7 @@ from PIL import Image
 
 from ...errors import InputError, reason
 from ...picture import BACKGROUND, check_picture, open_picture
-from ..judges.vqa import QuestionAnswerer
+from ..judges.vqa import BlipAnswerer
 from ..metrics.dpg import DpgPrompt, DpgQuestion, dpg_scores, holding
 
 SAMPLES = 4  # pictures a prompt, in one 2 × 2 grid
@@ -99,7 +99,7 @@ def read_folder(folder: str | Path, prompts: Sequence[DpgPrompt]) -> list[DpgPic
 
 
 def judge_folder(
-    judge: QuestionAnswerer,
+    judge: BlipAnswerer,
     pictures: Sequence[DpgPicture],
     samples: int = SAMPLES,
     on_line: Callable[[dict[str, Any]], None] = lambda line: None,
@@ -115,8 +115,26 @@ def judge_folder(
             question `holds`.
         background: of pictures that are transparent.
     """
-    answered = _answered(judge, pictures, samples, on_line, background)
-    return {f"dpg_{judge.name}": dpg_scores(answered)}
+
+    def answered() -> Iterator[tuple[DpgPrompt, list[Mapping[int, bool]]]]:
+        for picture in pictures:
+            questions = picture.prompt.questions
+            image = open_picture(picture.path, background)
+            try:
+                parts = split_grid(image, samples) if samples > 1 else [image]
+            except ValueError as error:
+                raise InputError(f"{picture.path}: {error}") from error
+            answers: list[Mapping[int, bool]] = []
+            for sample, part in enumerate(parts):
+                said = judge.answer([part] * len(questions), [q.text for q in questions])
+                answers.append({q.id: yes for q, yes in zip(questions, said, strict=True)})
+                stands = holding(questions, answers[-1])
+                for q, yes in zip(questions, said, strict=True):
+                    line = {"filename": str(picture.path), "sample": sample, "question": q.text}
+                    on_line({**line, "answer": yes, "holds": stands[q.id]})
+            yield picture.prompt, answers
+
+    return {f"dpg_{judge.name}": dpg_scores(answered())}
 
 
 def split_grid(image: Image.Image, count: int = 4) -> list[Image.Image]:
@@ -131,31 +149,6 @@ def split_grid(image: Image.Image, count: int = 4) -> list[Image.Image]:
     w, h = width // 2, height // 2
     corners = [(0, 0), (w, 0), (0, h), (w, h)][:count]
     return [image.crop((x, y, x + w, y + h)) for x, y in corners]
-
-
-def _answered(
-    judge: QuestionAnswerer,
-    pictures: Sequence[DpgPicture],
-    samples: int,
-    on_line: Callable[[dict[str, Any]], None],
-    background: str,
-) -> Iterator[tuple[DpgPrompt, list[Mapping[int, bool]]]]:
-    for picture in pictures:
-        questions = picture.prompt.questions
-        image = open_picture(picture.path, background)
-        try:
-            parts = split_grid(image, samples) if samples > 1 else [image]
-        except ValueError as error:
-            raise InputError(f"{picture.path}: {error}") from error
-        answers: list[Mapping[int, bool]] = []
-        for sample, part in enumerate(parts):
-            said = judge.answer([part] * len(questions), [q.text for q in questions])
-            answers.append({q.id: yes for q, yes in zip(questions, said, strict=True)})
-            stands = holding(questions, answers[-1])
-            for q, yes in zip(questions, said, strict=True):
-                line = {"filename": str(picture.path), "sample": sample, "question": q.text}
-                on_line({**line, "answer": yes, "holds": stands[q.id]})
-        yield picture.prompt, answers
 
 
 def _question(row: dict[str, Any], place: str) -> DpgQuestion:

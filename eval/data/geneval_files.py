@@ -77,23 +77,18 @@ def judge_folder(
     `on_line` gets the fields of the official `results.jsonl` picture by picture: `filename`, `tag`,
     `prompt`, `correct`, `reason`. Where pictures are transparent the background shows.
     """
-    return geneval_scores(_judged(judge, folders, on_line, background))
 
+    def judged() -> Iterator[tuple[str, bool]]:
+        for one in folders:
+            tag, prompt = one.metadata["tag"], one.metadata["prompt"]
+            for path in one.pictures:
+                picture = open_picture(path, background)
+                [(correct, reason)] = judge.judge([one.metadata], [picture])
+                line = {"filename": str(path), "tag": tag, "prompt": prompt}
+                on_line({**line, "correct": correct, "reason": reason})
+                yield tag, correct
 
-def _judged(
-    judge: Judge,
-    folders: Sequence[PromptFolder],
-    on_line: Callable[[dict[str, Any]], None],
-    background: str,
-) -> Iterator[tuple[str, bool]]:
-    for one in folders:
-        tag, prompt = one.metadata["tag"], one.metadata["prompt"]
-        for path in one.pictures:
-            picture = open_picture(path, background)
-            [(correct, reason)] = judge.judge([one.metadata], [picture])
-            line = {"filename": str(path), "tag": tag, "prompt": prompt}
-            on_line({**line, "correct": correct, "reason": reason})
-            yield tag, correct
+    return geneval_scores(judged())
 
 
 def _prompt_folder(folder: Path, metadata: dict[str, Any], samples: int) -> PromptFolder:
@@ -126,14 +121,11 @@ def _metadata(line: str, place: str, classes: Collection[str]) -> dict[str, Any]
     include, exclude = value.get("include"), value.get("exclude", [])
     if not isinstance(include, list) or not include or not isinstance(exclude, list):
         raise InputError(f"{place}: include should be a list of objects, and exclude too if given")
-    for index, clause in enumerate(include):
-        problem = _problem(clause, classes, index)
-        if problem:
-            raise InputError(f"{place}: include[{index}] {problem}")
-    for index, clause in enumerate(exclude):
-        problem = _problem(clause, classes, 0)
-        if problem:
-            raise InputError(f"{place}: exclude[{index}] {problem}")
+    for name, clauses in (("include", include), ("exclude", exclude)):
+        for index, clause in enumerate(clauses):
+            # places are told by clauses before
+            if problem := _problem(clause, classes, index if name == "include" else 0):
+                raise InputError(f"{place}: {name}[{index}] {problem}")
     return value
 
 

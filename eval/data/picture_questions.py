@@ -10,8 +10,9 @@ from PIL import Image
 
 from ...errors import InputError
 from ...picture import BACKGROUND, check_picture, open_picture
-from ...worlds.shapes.answers import is_correct
-from ...worlds.shapes.exchanges import LONG_KINDS, HeldOut, draw, score_long
+from ...worlds.shapes.exchanges import LONG_KINDS, HeldOut, draw, is_correct, score_long
+from ..suite import Suite
+from .prompts import prompt_files
 from .records import Record, read_records
 
 
@@ -61,8 +62,13 @@ class PictureQuestion:
         return {"accuracy": float(is_correct(text, self.answer))}
 
     def metadata(self) -> dict[str, Any]:
-        """See `PromptItem.metadata`."""
         return asdict(self)
+
+
+def load_picture_questions(suite: Suite, path: Path | None) -> tuple[PictureQuestion, ...]:
+    """The questions of a suite, or the user's."""
+    files = prompt_files(suite) if path is None else [path]
+    return tuple(item for file in files for item in read_picture_questions(file))
 
 
 def read_picture_questions(path: Path) -> tuple[PictureQuestion, ...]:

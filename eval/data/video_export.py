@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
-from ...errors import InputError, absent
-from ...files import atomic, read_object, read_text, to_json, write_json
-from ...rewards.base import Images, to_pil
-
-Encoder = Callable[[list[Image.Image], Path, int], None]
-"""Encodes frames into an .mp4 file at a number of frames a second."""
+from ...errors import InputError
+from ...files import read_object, read_text, to_json, write_json
+from ...rewards.base import Images
+from .videos import Encoder, default_encoder, write_video
 
 VBENCH_SAMPLES = 5  # videos a prompt
 _LONGEST_NAME = 255  # bytes, on common file systems
@@ -131,34 +125,6 @@ def export_videos(
             made.append(folder / file.name)
             write_video(generate(file), made[-1], fps, encode)
     return made
-
-
-def write_video(frames: Images, path: Path, fps: int, encode: Encoder) -> None:
-    """Encodes frames into `path`, whole or not at all."""
-    # by way of a short name (the final one may be as long as allowed) with the suffix that tells
-    # encoders the container
-    with atomic(path, path.with_name(f".{os.getpid()}.part.mp4")) as part:
-        encode(to_pil(frames), part, fps)
-
-
-def default_encoder() -> Encoder:
-    """Diffusers' `export_to_video`.
-
-    Raises:
-        InputError: what it needs is not installed.
-    """
-    # where imageio is installed Diffusers does not fall back on OpenCV
-    needed = "imageio_ffmpeg" if importlib.util.find_spec("imageio") else "cv2"
-    if not importlib.util.find_spec(needed):
-        raise absent("no video encoder is installed", "video")
-
-    def encode(frames: list[Image.Image], path: Path, fps: int) -> None:
-        from diffusers.utils import export_to_video
-
-        # sides need only be even; by default they would be scaled to multiples of 16
-        export_to_video(frames, str(path), fps=fps, macro_block_size=2)
-
-    return encode
 
 
 def _keep_settings(record: Path, settings: dict[str, Any], must_exist: bool) -> None:

@@ -1,8 +1,10 @@
-"""Videos that the user has: folders of frames or files, with a prompt each."""
+"""Video files: those that the user has, with a prompt each, and those that are written."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,14 @@ from typing import Any
 from PIL import Image
 
 from ...errors import InputError, absent
+from ...files import atomic
 from ...picture import BACKGROUND, open_picture
+from ...rewards.base import Images, to_pil
 from .folders import read_images
 from .records import read_records
+
+Encoder = Callable[[list[Image.Image], Path, int], None]
+"""Encodes frames into an .mp4 file at a number of frames a second."""
 
 SUFFIXES = (".mp4", ".webm", ".gif")
 
@@ -79,3 +86,31 @@ def read_videos(folder: Path, prompts: Path, background: str = BACKGROUND) -> li
     if found - videos.keys():
         raise InputError(f"{folder / min(found - videos.keys())} has no line in {prompts}")
     return list(videos.values())
+
+
+def write_video(frames: Images, path: Path, fps: int, encode: Encoder) -> None:
+    """Encodes frames into `path`, whole or not at all."""
+    # by way of a short name (the final one may be as long as allowed) with the suffix that tells
+    # encoders the container
+    with atomic(path, path.with_name(f".{os.getpid()}.part.mp4")) as part:
+        encode(to_pil(frames), part, fps)
+
+
+def default_encoder() -> Encoder:
+    """Diffusers' `export_to_video`.
+
+    Raises:
+        InputError: what it needs is not installed.
+    """
+    # where imageio is installed Diffusers does not fall back on OpenCV
+    needed = "imageio_ffmpeg" if importlib.util.find_spec("imageio") else "cv2"
+    if not importlib.util.find_spec(needed):
+        raise absent("no video encoder is installed", "video")
+
+    def encode(frames: list[Image.Image], path: Path, fps: int) -> None:
+        from diffusers.utils import export_to_video
+
+        # sides need only be even; by default they would be scaled to multiples of 16
+        export_to_video(frames, str(path), fps=fps, macro_block_size=2)
+
+    return encode

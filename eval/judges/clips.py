@@ -10,19 +10,15 @@ import numpy as np
 from PIL import Image
 
 from ...picture import open_picture
-from ...worlds.video_world import ClipPrompt
 from ...worlds.video_world.actor import View
 from ...worlds.video_world.judge import judge_views
-from ...worlds.video_world.timing import TIMING, Timing
-from ...worlds.video_world.vocabulary import PASSES
-from ..metrics.base import Metric
+from ...worlds.video_world.prompts import ClipPrompt
+from ...worlds.video_world.vocabulary import PASSES, TIMING, Timing
+from ..metrics.base import RunMetric
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClipMetric(Metric):
+class ClipMetric(RunMetric):
     """What `ClipJudge` says of a clip."""
-
-    bounds: tuple[float, float] = (0, 1)
 
 
 CORRECTNESS = ClipMetric(
@@ -39,13 +35,8 @@ ORDER = ClipMetric(name="order", summary="whether objects that pass do so the st
 class ClipJudge:
     """Scores clips by a detector, frame by frame, see `mmspec.worlds.video_world.judge`.
 
-    | metric        | of a clip                                                                  |
-    |---------------|----------------------------------------------------------------------------|
-    | `correctness` | the judge's score: the mean over blocks of the product of the next three   |
-    | `attributes`  | the mean over frames: the right shapes and colours, none too many          |
-    | `motion`      | the mean over frames: the share of objects that have moved as they should  |
-    | `order`       | of prompts with two objects that pass: the share of the frames in which    |
-    |               | they do and pass the stated way; 1 if they never do                        |
+    `order` is of prompts with two objects that pass, over the frames in which they do; 1 if they
+    never do.
 
     Attributes:
         timing: which frames a block is.

@@ -1,4 +1,6 @@
-"""GenEval's judge of real pictures: Mask2Former finds the objects, CLIP names their colours.
+"""GenEval's judges: networks for real pictures, the rule-based detector for the shapes world's.
+
+Mask2Former finds the objects, CLIP names their colours.
 
 Ghosh et al. 2023, "GenEval: An Object-Focused Framework for Evaluating Text-to-Image Alignment",
 section 3, with the settings of the official `evaluate_images.py`: objects above a confidence of 0.3
@@ -10,17 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+import numpy as np
 from PIL import Image
 
+from ...picture import open_picture
+from ...worlds.shapes.detector import detect
 from ..metrics.geneval import Box, score_prompt
 from .base import JudgePart, Metadata
 
 if TYPE_CHECKING:
     import torch
 
-    from .mask2former import Instance
+    from .clip_colors import ClipColors
+    from .mask2former import Instance, Mask2FormerDetector
 
 MASK2FORMER = JudgePart(
     "mask2former",
@@ -31,21 +37,12 @@ MASK2FORMER = JudgePart(
         "clip": "a file of CLIP ViT-L/14 weights for open_clip",
     },
 )
+SHAPES = JudgePart(
+    "shapes",
+    "mmspec.eval.judges.geneval:ShapesJudge",
+    "mmspec.worlds.shapes.vocabulary:SHAPES",
+)
 THRESHOLD, COUNTING_THRESHOLD = 0.3, 0.9
-
-
-class Detector(Protocol):
-    """Finds objects of GenEval's classes."""
-
-    def detect(self, image: Image.Image, threshold: float) -> list[Instance]:
-        """The instances with a confidence above `threshold`, in any order."""
-
-
-class ColorClassifier(Protocol):
-    """Names colours."""
-
-    def classify(self, crops: Sequence[Image.Image], label: str) -> list[str]:
-        """The colour of each cropped object of class `label`."""
 
 
 class GenEvalJudge:
@@ -56,7 +53,7 @@ class GenEvalJudge:
         name: what reports call the judge.
     """
 
-    def __init__(self, detector: Detector, colors: ColorClassifier, name: str) -> None:
+    def __init__(self, detector: Mask2FormerDetector, colors: ClipColors, name: str) -> None:
         self.name = name
         self._detector = detector
         self._colors = colors
@@ -89,24 +86,19 @@ class GenEvalJudge:
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
     ) -> list[tuple[bool, str]]:
         """For each picture whether it is correct, and if not, why."""
-        return [
-            self._judge(metadata, image) for metadata, image in zip(prompts, images, strict=True)
-        ]
-
-    def _judge(self, metadata: Metadata, image: Image.Image) -> tuple[bool, str]:
-        found = self._detector.detect(image, THRESHOLD)
-        return score_prompt(
-            metadata,
-            [_Detected(instance, image, self._colors) for instance in found],
-            threshold=THRESHOLD,
-            counting_threshold=COUNTING_THRESHOLD,
-        )
+        verdicts = []
+        for metadata, image in zip(prompts, images, strict=True):
+            instances = self._detector.detect(image, THRESHOLD)
+            found = [_Detected(instance, image, self._colors) for instance in instances]
+            limits = {"threshold": THRESHOLD, "counting_threshold": COUNTING_THRESHOLD}
+            verdicts.append(score_prompt(metadata, found, **limits))
+        return verdicts
 
 
 class _Detected:
     """An instance whose colour is looked up when it is asked for: few prompts do."""
 
-    def __init__(self, instance: Instance, image: Image.Image, colors: ColorClassifier) -> None:
+    def __init__(self, instance: Instance, image: Image.Image, colors: ClipColors) -> None:
         self.label = instance.label
         self.box: Box = instance.box
         self.confidence = instance.confidence
@@ -120,3 +112,23 @@ class _Detected:
 
         crop = masked_crop(self._image, self._mask, self.box)
         return self._colors.classify([crop], self.label)[0]
+
+
+class ShapesJudge:
+    """Judges drawn or generated scenes of the shapes world (GenEval's six tasks)."""
+
+    name = "shapes_detector"
+
+    @classmethod
+    def from_pretrained(cls, device: str = "cpu") -> ShapesJudge:
+        """The judge, which has no weights; its arithmetic is NumPy's."""
+        return cls()
+
+    def judge(
+        self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
+    ) -> list[tuple[bool, str]]:
+        """For each picture whether it is correct, and if not, why."""
+        return [
+            score_prompt(metadata, detect(np.asarray(open_picture(image))))
+            for metadata, image in zip(prompts, images, strict=True)
+        ]

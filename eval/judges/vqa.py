@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 
-class QuestionAnswerer(Protocol):
-    """Answers questions about pictures with yes or no.
-
-    Attributes:
-        name: the network, as reports spell it (`dpg_<name>`).
-    """
-
-    name: str
-
-    def answer(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[bool]:
-        """Is the answer yes? `questions[i]` is about `images[i]`."""
-
-
 class BlipAnswerer:
     """BLIP's visual question answering from a local folder.
 
@@ -38,7 +25,7 @@ class BlipAnswerer:
 
     Args:
         folder: model (safetensors) and processor, such as a copy of `Salesforce/blip-vqa-base`.
-        name: what reports call the network; the folder's name unless said.
+        name: what reports call the network (`dpg_<name>`); the folder's name unless said.
         device: where the network runs.
         batch: questions at a time.
 

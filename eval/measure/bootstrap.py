@@ -24,8 +24,12 @@ def interval(
         statistic: takes indices `[rounds, n]`, a resample a row, and returns `[rounds]`.
         n: samples.
     """
-    picked = np.random.default_rng(seed).integers(0, n, (rounds, n))
-    low, high = np.percentile(statistic(picked), [2.5, 97.5])
+    return middle_95(statistic(np.random.default_rng(seed).integers(0, n, (rounds, n))))
+
+
+def middle_95(values: Array | Sequence[float]) -> Interval:
+    """Where the middle 95 % of some values lie."""
+    low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -90,8 +94,7 @@ class StratifiedMean:
         if np.ptp(values) == 0:
             reach = 3 / len(values) * (abs(float(values[0])) or 1.0)
             return float(values[0]) - reach, float(values[0]) + reach
-        low, high = np.percentile(self._resampled(values, seed, rounds), [2.5, 97.5])
-        return float(low), float(high)
+        return middle_95(self._resampled(values, seed, rounds))
 
     def share_interval(
         self, values: Array, whole: Array, seed: int = 0, rounds: int = ROUNDS
@@ -103,8 +106,7 @@ class StratifiedMean:
         below = self._resampled(whole, seed, rounds)
         if not (below > 0).all():
             return None
-        low, high = np.percentile(self._resampled(values, seed, rounds) / below, [2.5, 97.5])
-        return float(low), float(high)
+        return middle_95(self._resampled(values, seed, rounds) / below)
 
     def _resampled(self, values: Array, seed: int, rounds: int) -> Array:
         """Means `[rounds]`; a seed picks the same clusters of any values."""

@@ -8,9 +8,8 @@ from typing import Any
 
 from ...engine.stats import SpecStats
 from ...pipelines.continuous.stats import ContinuousStats
-from ...pipelines.image.stats import ImageStats
+from ...pipelines.output import ImageStats, VlmStats
 from ...pipelines.video.stats import VideoStats
-from ...pipelines.vlm.stats import VlmStats
 from ..run.samples import Line
 from ..schema import MethodResult
 

@@ -58,9 +58,8 @@ def compare(
     for metric in dict.fromkeys(name for line in samples for name in line["scores"]):
         margin = decides[1] if decides is not None and decides[0] == metric else None
         mine, theirs = _having(metric, samples), plain and _having(metric, plain)
-        if not mine:
-            continue
-        found[metric] = compare_scores(metric, mine, theirs, margin)
+        if mine:
+            found[metric] = compare_scores(metric, mine, theirs, margin)
     return found
 
 
@@ -136,9 +135,9 @@ def set_quality(
     if rounds and len(features) >= FEWEST:
         n, rng = len(features), np.random.default_rng(0)
         picked = [rng.integers(0, n, n) for _ in range(rounds)]
-        differences = [distance(features[i]) - distance(plain[i]) for i in picked]
-        low, high = np.percentile(differences, [2.5, 97.5])
-        out.difference_ci95 = float(low), float(high)
+        out.difference_ci95 = bootstrap.middle_95(
+            [distance(features[i]) - distance(plain[i]) for i in picked]
+        )
     return out
 
 

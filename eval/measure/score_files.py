@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ...files import locked, to_json, write_atomic, write_json
 from ...picture import BACKGROUND, check_background
 from ...registry import resolve
 from ..environment import environment
-from ..metrics.base import BenchmarkMetric
+from ..metrics.base import BenchmarkMetric, Metric
 from ..metrics.registry import check_weights
 from ..run.samples import Line
 from ..suite import Suite
@@ -59,6 +59,7 @@ class Given:
         return self.weights[name]
 
 
+M = TypeVar("M", bound=Metric)
 OnLine = Callable[[Line], None]
 Progress = Callable[[int, int], None]  # told how many are done, and of how many
 
@@ -101,10 +102,17 @@ def score_benchmark(
     suite: Suite, given: Given, on_line: OnLine, progress: Progress | None
 ) -> dict[str, Any]:
     """A benchmark of pictures in its own layout; see `score_given`."""
+    advice = "{} has a layout of its own: choose it alone with --metrics"
+    metric = only_metric(suite, BenchmarkMetric, advice)
+    return metric.score_folder(suite, given, on_line)
+
+
+def only_metric(suite: Suite, kind: type[M], advice: str) -> M:
+    """A suite's one metric, of a class; where it has others, an `InputError` with advice."""
     first, *others = suite.declared
-    if others or not isinstance(first, BenchmarkMetric):
-        raise InputError(f"{first.name} has a layout of its own: choose it alone with --metrics")
-    return first.score_folder(suite, given, on_line)
+    if others or not isinstance(first, kind):
+        raise InputError(advice.format(first.name))
+    return first
 
 
 def mean_with_interval(values: Sequence[float], value: float | None = None) -> dict[str, Any]:

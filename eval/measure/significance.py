@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import numpy as np
 from ...errors import InputError
 from ...files import to_json
 from ...registry import check_name
-from ..methods import split_methods
 from ..metrics.registry import metric_of_run
 from ..report.format import chance, decimals, fact, fixed, significant
 from ..report.format import interval as interval_text
@@ -21,41 +18,11 @@ from ..report.samples import Key, Samples, read_samples
 from ..report.table import Cell, Row, Table
 from ..report.tables import flat
 from ..schema import Report
-from .bootstrap import Interval, StratifiedMean, ratio_interval
+from ..sweeps import split_methods
+from .bootstrap import StratifiedMean, ratio_interval
 from .paired_tests import holm, paired_test, ratio_test
 
 SECONDS = "decode seconds"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One metric of one method in run A and of one in run B.
-
-    Attributes:
-        n: pairs: samples of equal index, seed and prompt in both.
-        unpaired_a, unpaired_b: samples that only one of them has; they count for nothing here.
-        a, b: the metric over the pairs; of seconds the medians.
-        difference, difference_ci95: b less a, with its 95 % bootstrap interval; None for seconds.
-        ratio, ratio_ci95: for seconds: a over b pair by pair, the median, so above 1 B is faster.
-        test, p: the paired test and its two-sided p-value.
-        p_holm: the same, corrected for all rows of the comparison.
-    """
-
-    method_a: str
-    method_b: str
-    metric: str
-    n: int
-    unpaired_a: int
-    unpaired_b: int
-    a: float
-    b: float
-    difference: float | None
-    difference_ci95: Interval | None
-    ratio: float | None
-    ratio_ci95: Interval | None
-    test: str
-    p: float
-    p_holm: float = math.nan
 
 
 def compare_reports(a: Path, b: Path, methods: str | None = None) -> list[dict[str, Any]]:
@@ -67,7 +34,18 @@ def compare_reports(a: Path, b: Path, methods: str | None = None) -> list[dict[s
             every method that both have.
 
     Returns:
-        Rows of the fields of `Comparison`.
+        Rows, one metric of a method in A and of one in B each:
+
+        - `method_a`, `method_b`, `metric`;
+        - `n` pairs: samples of equal index, seed and prompt in both; `unpaired_a`, `unpaired_b`:
+          samples that only one of them has; they count for nothing here;
+        - `a`, `b`: the metric over the pairs; of seconds the medians;
+        - `difference`, `difference_ci95`: b less a, with its 95 % bootstrap interval; None for
+          seconds;
+        - `ratio`, `ratio_ci95`: for seconds: a over b pair by pair, the median, so above 1 B is
+          faster;
+        - `test`, `p`: the paired test and its two-sided p-value; `p_holm`: the same, corrected for
+          all rows of the comparison.
 
     Raises:
         InputError: a folder is not a finished run, a method is not in it, or nothing pairs.
@@ -85,8 +63,8 @@ def compare_reports(a: Path, b: Path, methods: str | None = None) -> list[dict[s
             f"nothing to compare: no sample of {a} and {b} has the same index, seed and prompt; "
             "run both with the same suite and --seed"
         )
-    corrected = holm([row.p for row in rows])
-    return [asdict(row) | {"p_holm": p} for row, p in zip(rows, corrected, strict=True)]
+    corrected = holm([row["p"] for row in rows])
+    return [row | {"p_holm": p} for row, p in zip(rows, corrected, strict=True)]
 
 
 def unlike_settings(a: Report, b: Report) -> list[str]:
@@ -180,71 +158,57 @@ def _pairs(a: Report, b: Report, methods: str | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> list[Comparison]:
+def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[str, Any]]:
     one, other = mine.quality.get(x, {}), theirs.quality.get(y, {})
-    metrics = dict.fromkeys(m for s in one.values() for m in s.scores)
-    rows = []
-    for metric in metrics:
-        left = {key: s for key, s in one.items() if metric in s.scores}
-        right = {key: s for key, s in other.items() if metric in s.scores}
+    for metric in dict.fromkeys(m for s in one.values() for m in s.scores):
+        left, right = (
+            {key: s for key, s in of.items() if metric in s.scores} for of in (one, other)
+        )
         keys = [key for key in left if key in right]
         if not keys:
             continue
         values = np.array([[of[k].scores[metric] for k in keys] for of in (left, right)])
-        by_task = metric_of_run(metric).by_task
-        strata = [left[key].tag if by_task else "" for key in keys]
+        strata = [left[key].tag if metric_of_run(metric).by_task else "" for key in keys]
         means = StratifiedMean(strata, [prompt for _, _, prompt in keys])
         a, b = (means(v) for v in values)
-        change = values[1] - values[0]
-        test, p = paired_test(*values)
-        rows.append(
-            Comparison(
-                **_named(x, y, metric, left, right),
-                a=a,
-                b=b,
-                difference=b - a,
-                difference_ci95=means.interval(change),
-                ratio=None,
-                ratio_ci95=None,
-                test=test,
-                p=p,
-            )
-        )
-    return rows
+        yield {
+            **_row((x, y, metric), (left, right), paired_test(*values)),
+            "a": a,
+            "b": b,
+            "difference": b - a,
+            "difference_ci95": means.interval(values[1] - values[0]),
+        }
 
 
-def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> list[Comparison]:
+def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[str, Any]]:
     """One row, or none where nothing was timed in both."""
     left, right = mine.speed.get(x, {}), theirs.speed.get(y, {})
     keys = [key for key in left if key in right]
     if not keys:
-        return []
+        return
     a, b = (np.array([of[key].decode_seconds for key in keys]) for of in (left, right))
     if not (a > 0).all() or not (b > 0).all():
         raise InputError(f"decode_seconds of {x} or {y} are not above 0; run the suite again")
     ratio, spread = ratio_interval(a / b)
-    test, p = ratio_test(a / b)
-    return [
-        Comparison(
-            **_named(x, y, SECONDS, left, right),
-            a=float(np.median(a)),
-            b=float(np.median(b)),
-            difference=None,
-            difference_ci95=None,
-            ratio=ratio,
-            ratio_ci95=spread,
-            test=test,
-            p=p,
-        )
-    ]
+    yield {
+        **_row((x, y, SECONDS), (left, right), ratio_test(a / b)),
+        "a": float(np.median(a)),
+        "b": float(np.median(b)),
+        "ratio": ratio,
+        "ratio_ci95": spread,
+    }
 
 
-def _named(
-    x: str, y: str, metric: str, left: Mapping[Key, Any], right: Mapping[Key, Any]
+def _row(
+    names: tuple[str, str, str], sides: Sequence[Mapping[Key, Any]], test: tuple[str, float]
 ) -> dict[str, Any]:
+    """A row without its figures."""
+    left, right = sides
     n = len(left.keys() & right.keys())
-    unpaired = {"unpaired_a": len(left) - n, "unpaired_b": len(right) - n}
-    return {"method_a": x, "method_b": y, "metric": metric, "n": n, **unpaired}
+    none = dict.fromkeys(("a", "b", "difference", "difference_ci95", "ratio", "ratio_ci95"))
+    counts = {"n": n, "unpaired_a": len(left) - n, "unpaired_b": len(right) - n}
+    told = dict(zip(("method_a", "method_b", "metric"), names, strict=True))
+    return {**told, **counts, **none, "test": test[0], "p": test[1]}
 
 
 def _paired(x: str, y: str) -> str:
@@ -266,10 +230,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
             values = [significant(row[side], unit=" s") for side in ("a", "b")]
             spread = interval_text(row["ratio_ci95"], 2)
             change = Cell(fixed(row["ratio"], 2, unit="× as fast"), spread)
-        counts = str(row["n"]), f"{row['unpaired_a']} of A, {row['unpaired_b']} of B"
-        ends = row["test"], chance(row["p"]), chance(row["p_holm"])
-        texts = [row["metric"], *counts, *values]
-        x, y = row["method_a"], row["method_b"]
-        cells = [*map(Cell, texts), change, *map(Cell, ends)]
-        made.append(Row(_paired(x, y), tuple(cells)))
+        unpaired = f"{row['unpaired_a']} of A, {row['unpaired_b']} of B"
+        before = map(Cell, (row["metric"], str(row["n"]), unpaired, *values))
+        after = map(Cell, (row["test"], chance(row["p"]), chance(row["p_holm"])))
+        made.append(Row(_paired(row["method_a"], row["method_b"]), (*before, change, *after)))
     return Table("", (*columns, "p", "p, Holm"), tuple(made))

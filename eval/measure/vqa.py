@@ -11,7 +11,7 @@ from ..data.answers import read_predictions
 from ..data.questions import PictureQuestion, Prediction
 from ..metrics.answer_metric import AnswerBenchmark
 from ..metrics.registry import metrics_of
-from .score_files import mean_with_interval
+from .score_files import mean_with_interval, only_metric
 
 if TYPE_CHECKING:
     from ..suite import Suite
@@ -22,9 +22,9 @@ def score_answer_files(
     suite: Suite, given: Given, on_line: OnLine, progress: Progress | None
 ) -> dict[str, Any]:
     """The user's file of answers; see `score_given`."""
-    first, *others = suite.declared
-    if others or not isinstance(first, AnswerBenchmark):
-        raise InputError(f"answers are of one benchmark: choose {first.name} with --metrics")
+    first = only_metric(
+        suite, AnswerBenchmark, "answers are of one benchmark: choose {} with --metrics"
+    )
     questions = first.read(given)
     predictions = read_predictions(given.path("predictions"))
     found = score_answers(questions, predictions, first.name, given.partial)

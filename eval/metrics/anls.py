@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .answer_metric import AnswerBenchmark, AnswerMetric
+from .answer_metric import AnswerBenchmark, mean_of
 
 
 def anls(prediction: str, answers: str | Sequence[str], threshold: float = 0.5) -> float:
@@ -25,23 +25,10 @@ def anls(prediction: str, answers: str | Sequence[str], threshold: float = 0.5) 
     return best if best >= threshold else 0.0  # its own cutoff rounds 4 of 5 letters to below 0.8
 
 
-class Anls(AnswerMetric):
-    """Mean `anls`: average normalized Levenshtein similarity."""
-
-    name = "anls"
-
-    def __init__(self, threshold: float = 0.5) -> None:
-        super().__init__()
-        self.threshold = threshold
-
-    def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
-        return anls(prediction, answers, self.threshold)
-
-
 DOCVQA = AnswerBenchmark(
     name="docvqa",
     summary="ANLS of answers: how much of each is right, letter by letter",
-    metric=Anls,
+    metric=mean_of("anls", anls),
     reader="mmspec.eval.data.answers:read_docvqa",
     ids="the data's questionId",
 )

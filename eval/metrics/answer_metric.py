@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...registry import resolve
@@ -17,16 +16,18 @@ if TYPE_CHECKING:
     from ..measure.score_files import Given
 
 
-class AnswerMetric(ABC):
+class AnswerMetric:
     """Scores from 0 to 1, one a question; reported as their mean, overall and by subject.
 
-    Attributes:
+    Args:
         name: the metric's standard name, as reports spell it.
+        score: of an answer, the reference answers, at least one, and the options' texts.
     """
 
-    name: ClassVar[str]
-
-    def __init__(self) -> None:
+    def __init__(
+        self, name: str, score: Callable[[str, tuple[str, ...], Sequence[str]], float]
+    ) -> None:
+        self.name, self._score = name, score
         self.reset()
 
     def reset(self) -> None:
@@ -78,9 +79,12 @@ class AnswerMetric(ABC):
         means = {name: math.fsum(scores) / len(scores) for name, scores in groups.items()}
         return {self.name: math.fsum(self._scores) / len(self._scores), **means}
 
-    @abstractmethod
-    def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
-        """The score of one question; `answers` is not empty."""
+
+def mean_of(
+    name: str, score: Callable[[str, tuple[str, ...]], float]
+) -> Callable[[], AnswerMetric]:
+    """Makes the metric of a score that heeds no options."""
+    return lambda: AnswerMetric(name, lambda said, answers, options: score(said, answers))
 
 
 @dataclass(frozen=True, kw_only=True)

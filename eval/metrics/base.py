@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from ..judges.base import JUDGES
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -18,17 +20,17 @@ if TYPE_CHECKING:
     from ..suite import Suite
 
 Verdicts = list[tuple[float, str]]  # a score and, where there is one, the reason
+PictureScorer: TypeAlias = "Callable[[Sequence[Prompt], Sequence[Image.Image]], Verdicts]"
+Figures = dict[str, float | str]
+VideoScorer: TypeAlias = "Callable[[Mapping[str, Any], Sequence[Image.Image]], Figures]"
+"""Figures by name, and maybe a `reason`, of a video's metadata and frames; empty: it says nothing.
 
-
-class PictureScorer(Protocol):
-    """Scores pictures by their prompts."""
-
-    def __call__(self, prompts: Sequence[Prompt], images: Sequence[Image.Image]) -> Verdicts:
-        """A score for every picture."""
+Of frames that can't be scored it raises a `ValueError`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric(ABC):
+class Metric:
     """A metric; its class says of what.
 
     Attributes:
@@ -37,6 +39,7 @@ class Metric(ABC):
         needs: of the user's data, options of `mmspec eval run`.
         weights: what the paths of the published networks that it needs lead to, by the name that
             `--weights` calls them; embedded ones are not among them.
+        judged: the suite's judge scores, and its networks are needed.
         larger_is_better: which way is up.
         bounds: from where to where values lie.
         by_task: the mean of the means by task, not over all samples.
@@ -56,6 +59,7 @@ class Metric(ABC):
     summary: str
     needs: tuple[str, ...] = ()
     weights: Mapping[str, str] = field(default_factory=dict)
+    judged: bool = False
     larger_is_better: bool = True
     bounds: tuple[float, float] = (-math.inf, math.inf)
     by_task: bool = False
@@ -64,37 +68,45 @@ class Metric(ABC):
 
     def weights_of(self, judge: str = "") -> Mapping[str, str]:
         """The `weights` that it needs with a suite's judge."""
-        return self.weights
+        return JUDGES.get(judge).weights if self.judged else self.weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMetric(Metric):
+    """Says from 0 to 1 how true the outputs of a run are to what was asked for."""
+
+    bounds: tuple[float, float] = (0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PictureMetric(Metric):
-    """Scores single pictures by their prompts."""
+    """Scores single pictures by their prompts.
+
+    Attributes:
+        picture_scorer: makes what scores the pictures of a run; it raises an `InputError` if
+            weights are missing or don't fit.
+    """
 
     sources = ("images",)
 
-    @abstractmethod
-    def picture_scorer(self, job: Job) -> PictureScorer:
-        """What scores the pictures of a run.
-
-        Raises:
-            InputError: weights are missing or don't fit.
-        """
+    picture_scorer: Callable[[Job], PictureScorer]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkMetric(PictureMetric):
-    """A benchmark with a layout of its own for folders of pictures; scored alone."""
+    """A benchmark with a layout of its own for folders of pictures; scored alone.
+
+    Attributes:
+        score_folder: gives `n` and `metrics` of the user's folder; see `score_given`.
+    """
 
     scorer = "mmspec.eval.measure.score_files:score_benchmark"
 
-    @abstractmethod
-    def score_folder(self, suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
-        """`n` and `metrics` of the user's folder; see `score_given`."""
+    score_folder: Callable[[Suite, Given, OnLine], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FolderMetric(Metric):
+class FolderMetric(Metric, ABC):
     """Scores a folder of pictures; metrics of one `network` share a pass over it."""
 
     scorer = "mmspec.eval.measure.image_sets:score_images"
@@ -112,26 +124,14 @@ class FolderMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class VideoMetric(Metric):
-    """Scores videos by their frames."""
+    """Scores videos by their frames.
+
+    Attributes:
+        video_scorer: makes what scores the user's videos.
+    """
 
     scorer = "mmspec.eval.measure.videos:score_videos"
     sources = ("videos",)
 
     needs: tuple[str, ...] = ("videos", "prompts")
-
-    @abstractmethod
-    def video_scorer(self, given: Given) -> VideoScorer:
-        """What scores the user's videos."""
-
-
-class VideoScorer(Protocol):
-    """Scores videos, each by its frames and what its line of metadata says."""
-
-    def __call__(
-        self, metadata: Mapping[str, Any], frames: Sequence[Image.Image]
-    ) -> Mapping[str, float | str]:
-        """Figures by name, and maybe a `reason`; empty: it says nothing of this video.
-
-        Raises:
-            ValueError: the frames can't be scored.
-        """
+    video_scorer: Callable[[Given], VideoScorer]

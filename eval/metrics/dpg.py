@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from ...worlds.shapes import Prompt
-    from ..judges.vqa import QuestionAnswerer
+    from ..judges.vqa import BlipAnswerer
     from ..measure.score_files import Given, OnLine
     from ..run.job import Job
     from ..suite import Suite
@@ -103,50 +103,45 @@ def dpg_scores(
     return scores
 
 
-@dataclass(frozen=True, kw_only=True)
-class DpgMetric(BenchmarkMetric):
-    """See `BenchmarkMetric`; BLIP answers the questions."""
+def _picture_scorer(job: Job) -> PictureScorer:
+    """The percentage of a prompt's questions that hold."""
+    from ..data.dpg_files import read_dpg
 
-    def picture_scorer(self, job: Job) -> PictureScorer:
-        """See `PictureMetric.picture_scorer`: the percentage of a prompt's questions that hold."""
-        from ..data.dpg_files import read_dpg
+    asked = {p.text: p.questions for p in read_dpg(job.file("prompts", "DPG-Bench's csv"))}
+    judge = _judge(job)
 
-        asked = {p.text: p.questions for p in read_dpg(job.file("prompts", "DPG-Bench's csv"))}
-        judge = self._judge(job)
+    def score(prompts: Sequence[Prompt], images: Sequence[Image.Image]) -> Verdicts:
+        out: Verdicts = []
+        for prompt, image in zip(prompts, images, strict=True):
+            questions = asked[prompt.prompt]
+            said = judge.answer([image] * len(questions), [q.text for q in questions])
+            answers = {q.id: yes for q, yes in zip(questions, said, strict=True)}
+            out.append((100 * picture_score(questions, answers), ""))
+        return out
 
-        def score(prompts: Sequence[Prompt], images: Sequence[Image.Image]) -> Verdicts:
-            out: Verdicts = []
-            for prompt, image in zip(prompts, images, strict=True):
-                questions = asked[prompt.prompt]
-                said = judge.answer([image] * len(questions), [q.text for q in questions])
-                answers = {q.id: yes for q, yes in zip(questions, said, strict=True)}
-                out.append((100 * picture_score(questions, answers), ""))
-            return out
-
-        return score
-
-    def score_folder(self, suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
-        """See `BenchmarkMetric.score_folder`."""
-        from ..data.dpg_files import judge_folder, read_dpg, read_folder
-
-        pictures = read_folder(given.path("images"), read_dpg(given.path("prompts")))
-        judged = judge_folder(
-            self._judge(given), pictures, on_line=on_line, background=given.background
-        )
-        metrics = {
-            name: {"value": scores["overall"], "parts": {**scores["l1"], **scores["l2"]}}
-            for name, scores in judged.items()
-        }
-        return {"n": len(pictures), "metrics": metrics}
-
-    def _judge(self, given: Given | Job) -> QuestionAnswerer:
-        from ..judges.vqa import BlipAnswerer
-
-        ((name, what),) = self.weights.items()
-        return BlipAnswerer(given.file(name, what), device=given.device)
+    return score
 
 
-DPG = DpgMetric(
+def _score_folder(suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
+    from ..data.dpg_files import judge_folder, read_dpg, read_folder
+
+    pictures = read_folder(given.path("images"), read_dpg(given.path("prompts")))
+    judged = judge_folder(_judge(given), pictures, on_line=on_line, background=given.background)
+    metrics = {
+        name: {"value": scores["overall"], "parts": {**scores["l1"], **scores["l2"]}}
+        for name, scores in judged.items()
+    }
+    return {"n": len(pictures), "metrics": metrics}
+
+
+def _judge(given: Given | Job) -> BlipAnswerer:
+    from ..judges.vqa import BlipAnswerer
+
+    ((name, what),) = DPG.weights.items()
+    return BlipAnswerer(given.file(name, what), device=given.device)
+
+
+DPG = BenchmarkMetric(
     name="dpg",
     summary="percentage of a dense prompt's questions that hold in the picture",
     needs=("images", "prompts"),
@@ -154,4 +149,6 @@ DPG = DpgMetric(
         "blip_vqa": "the folder of Salesforce/blip-vqa-base, or another BLIP for visual questions"
     },
     bounds=(0, 100),
+    picture_scorer=_picture_scorer,
+    score_folder=_score_folder,
 )

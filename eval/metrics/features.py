@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,60 +18,121 @@ from .base import FolderMetric
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ...rewards.base import FeatureExtractor
+    from ...rewards.base import FeatureExtractor, Images
     from ..measure.image_sets import FolderJob, Scored
 
 
-class SetAccumulator(Protocol):
-    """Accumulates features of two sets, and gives their distance under `name`."""
+Array = NDArray[np.float64]
+S = TypeVar("S")
 
-    name: str
 
-    def add(self, features: Any, real: bool) -> None: ...
+class SetAccumulator(ABC, Generic[S]):
+    """Features of real and generated pictures that come in batches, and their distance.
 
-    def compute(self) -> dict[str, float]: ...
+    Args:
+        extractor: of the features.
 
-    def notes(self) -> list[str]: ...
+    Attributes:
+        name: the first of `names` for Inception-v3, else the second and the extractor's:
+            `kid_clip_vit_l_14` for `CLIP ViT-L/14`.
+        sets: what is known of either, "real" and "generated".
+    """
+
+    names: ClassVar[tuple[str, str]]
+    sets: dict[str, S]
+
+    def __init__(self, extractor: FeatureExtractor) -> None:
+        self.extractor = extractor
+        slug = re.sub(r"[^0-9a-z]+", "_", extractor.name.lower()).strip("_")
+        alone, over = self.names
+        self.name = alone if extractor.name.startswith("inception-v3") else f"{over}_{slug}"
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all pictures."""
+        self.sets = {"real": self.empty(), "generated": self.empty()}
+
+    def update(self, images: Images, real: bool) -> None:
+        """Add pictures to one of the two sets."""
+        self.add(self.extractor.features(images), real)
+
+    def add(self, features: Tensor, real: bool) -> None:
+        """Add features `[N, D]` that the extractor has already given.
+
+        Raises:
+            InputError: a feature is infinite or not a number, which would spoil every statistic.
+        """
+        array = features.cpu().numpy().astype(np.float64)
+        if array.ndim != 2:
+            raise ValueError(f"expected features [N, D], got {list(array.shape)}")
+        if not np.isfinite(array).all():
+            name = self.extractor.name
+            raise InputError(f"{name} gave features that are not finite: check its weights")
+        self.put(self.sets["real" if real else "generated"], array)
+
+    def compute(self) -> dict[str, float]:
+        """The distance under `name`, and what else the metric tells.
+
+        Raises:
+            InputError: a set of fewer than two pictures.
+        """
+        for kind, n in self.counts().items():
+            if n < 2:
+                raise InputError(f"{self.name} needs 2 {kind} pictures or more, got {n}")
+        return self.distance(self.sets["real"], self.sets["generated"])
+
+    @abstractmethod
+    def empty(self) -> S:
+        """A set without pictures."""
+
+    @abstractmethod
+    def put(self, known: S, features: Array) -> None:
+        """Add features `[N, D]` to a set."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """Pictures of each set."""
+
+    @abstractmethod
+    def distance(self, real: S, generated: S) -> dict[str, float]:
+        """See `compute`."""
+
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """What a reader must know before comparing the figure: sets that are too small."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetDistance(FolderMetric):
-    """A distance between the features of two sets of pictures; its network extracts them."""
+    """A distance between the features of two sets of pictures; its network extracts them.
+
+    Attributes:
+        accumulator: of an extractor and the seed of whatever chance there is, makes what gives the
+            distance of two sets that come in batches.
+        to_reference: of the reference's features, float64 `[M, D]`, makes the distance of others
+            `[N, D]` to them.
+        too_few: whether sets of so many pictures say little of a distance of so many features.
+    """
 
     single = False
 
     needs: tuple[str, ...] = ("images", "reference")
     larger_is_better: bool = False
+    accumulator: Callable[[FeatureExtractor, int], SetAccumulator[Any]]
+    to_reference: Callable[[Array], Callable[[Any], float]]
+    too_few: Callable[[int, int], bool] = lambda count, features: False
 
     def weights_of(self, judge: str = "") -> Mapping[str, str]:
-        """See `Metric.weights_of`: the extractor says what it needs."""
         weights = FEATURES.get(self.network).weights
         return {self.network: weights} if weights else {}
 
-    @abstractmethod
-    def accumulator(self, extractor: FeatureExtractor, seed: int) -> SetAccumulator:
-        """What gives the distance of two sets that come in batches.
-
-        Args:
-            seed: of whatever chance there is.
-        """
-
-    @abstractmethod
-    def to_reference(self, reference: Any) -> Callable[[Any], float]:
-        """The distance of features `[N, D]` to the reference's, float64 `[M, D]`."""
-
-    def too_few(self, count: int, features: int) -> bool:
-        """Whether sets of `count` pictures say little of a distance of so many features."""
-        return False
-
     def check(self, job: FolderJob) -> None:
-        """See `FolderMetric.check`."""
         for folder in (job.images, job.reference):
             if len(folder) < 2:
                 raise InputError(f"{self.name} needs 2 pictures or more: {folder.folder} has 1")
 
     def score(self, group: Sequence[Any], job: FolderJob) -> Scored:
-        """See `FolderMetric.score`: the features are made once for all distances."""
+        """The features are made once for all distances."""
         extractor = load_features(self.network, job.weights.get(self.network), job.device)
         distances = {m.name: m.accumulator(extractor, job.seed) for m in group}
         for name, distance in distances.items():
@@ -90,27 +151,3 @@ class SetDistance(FolderMetric):
             results[name] |= {key.removeprefix(f"{name}_"): value for key, value in figures.items()}
             results[name] |= {"extractor": extractor.name, "notes": distance.notes()}
         return results, {}
-
-
-def is_inception(extractor: str) -> bool:
-    """Whether a distance over these features may bear the name FID or KID."""
-    return extractor.startswith("inception-v3")
-
-
-def slug(extractor: str) -> str:
-    """An extractor's name as part of a metric's: `CLIP ViT-L/14` is `clip_vit_l_14`."""
-    return re.sub(r"[^0-9a-z]+", "_", extractor.lower()).strip("_")
-
-
-def as_float64(features: Tensor, extractor: str) -> NDArray[np.float64]:
-    """Features `[N, D]` in double precision.
-
-    Raises:
-        InputError: a feature is infinite or not a number, which would spoil every statistic.
-    """
-    array = features.cpu().numpy().astype(np.float64)
-    if array.ndim != 2:
-        raise ValueError(f"expected features [N, D], got {list(array.shape)}")
-    if not np.isfinite(array).all():
-        raise InputError(f"{extractor} gave features that are not finite: check its weights")
-    return array

@@ -7,12 +7,11 @@ single broken frame.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...rewards.base import Images, Reward
 from ...rewards.registry import load_reward, reward_names
-from .base import VideoMetric, VideoScorer
+from .base import Figures, VideoMetric, VideoScorer
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,23 +22,10 @@ if TYPE_CHECKING:
 USUAL = "shapes_clip_score"  # where nobody gives a reward's weights
 
 
-@dataclass(frozen=True)
-class FrameReward:
-    """A video's scores: of each frame `[T]`, float32, their mean, the lowest, and which that is."""
-
-    frames: Tensor
-    mean: float
-    worst: float
-    worst_frame: int
-
-
-def frame_reward(reward: Reward, prompt: str, frames: Images, batch: int = 16) -> FrameReward:
-    """Scores one video's frames (uint8 `[T, 3, H, W]` or PIL) against its prompt.
+def frame_rewards(reward: Reward, prompt: str, frames: Images, batch: int = 16) -> Tensor:
+    """Scores of a video's frames (uint8 `[T, 3, H, W]` or PIL) for its prompt, float32 `[T]`.
 
     Args:
-        reward: the scorer.
-        prompt: the video's prompt.
-        frames: the video.
         batch: frames a call of the scorer.
 
     Raises:
@@ -50,32 +36,27 @@ def frame_reward(reward: Reward, prompt: str, frames: Images, batch: int = 16) -
     if not len(frames):
         raise ValueError("a video without frames has no reward")
     parts = [frames[first : first + batch] for first in range(0, len(frames), batch)]
-    scores = torch.cat([reward.score([prompt] * len(part), part) for part in parts])
-    worst = int(scores.argmin())
-    return FrameReward(scores, float(scores.mean()), float(scores[worst]), worst)
+    return torch.cat([reward.score([prompt] * len(part), part) for part in parts])
 
 
-@dataclass(frozen=True, kw_only=True)
-class FrameRewardMetric(VideoMetric):
-    """See `VideoMetric`: a mean and a worst frame by every reward whose weights are given."""
+def _video_scorer(given: Given) -> VideoScorer:
+    """A mean and a worst frame by every reward whose weights are given."""
+    named = [name for name in given.weights if name in reward_names()] or [USUAL]
+    rewards = {name: load_reward(name, given.weights.get(name), given.device) for name in named}
 
-    def video_scorer(self, given: Given) -> VideoScorer:
-        """See `VideoMetric.video_scorer`."""
-        named = [name for name in given.weights if name in reward_names()] or [USUAL]
-        rewards = {name: load_reward(name, given.weights.get(name), given.device) for name in named}
+    def score(metadata: Mapping[str, Any], frames: Sequence[Image.Image]) -> Figures:
+        found: Figures = {}
+        for name, reward in rewards.items():
+            scores = frame_rewards(reward, metadata["prompt"], frames)
+            found[f"{name}_mean"] = float(scores.mean())
+            found[f"{name}_worst_frame"] = float(scores.min())
+        return found
 
-        def score(
-            metadata: Mapping[str, Any], frames: Sequence[Image.Image]
-        ) -> Mapping[str, float | str]:
-            found: dict[str, float | str] = {}
-            for name, reward in rewards.items():
-                scored = frame_reward(reward, metadata["prompt"], frames)
-                found |= {f"{name}_mean": scored.mean, f"{name}_worst_frame": scored.worst}
-            return found
-
-        return score
+    return score
 
 
-METRIC = FrameRewardMetric(
-    name="frame_reward", summary="rewards of a video's frames: their mean, and the worst frame's"
+METRIC = VideoMetric(
+    name="frame_reward",
+    summary="rewards of a video's frames: their mean, and the worst frame's",
+    video_scorer=_video_scorer,
 )

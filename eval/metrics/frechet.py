@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...errors import InputError
-from .features import SetDistance, as_float64, is_inception, slug
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...rewards.base import FeatureExtractor, Images
-
-Array = NDArray[np.float64]
+from .features import Array, SetAccumulator, SetDistance
 
 _USUAL = 10_000  # pictures a set that Heusel et al. ask for at least
 
@@ -88,51 +79,27 @@ class Moments:
         return self._scatter / (self.n - 1)
 
 
-class FrechetDistance:
-    """Fréchet distance between real and generated pictures, accumulated in batches.
+class FrechetDistance(SetAccumulator[Moments]):
+    """Fréchet distance between real and generated pictures, accumulated in batches."""
 
-    Attributes:
-        name: `fid` for Inception-v3, otherwise `frechet_<extractor>`.
-    """
+    names = ("fid", "frechet")
 
-    def __init__(self, extractor: FeatureExtractor) -> None:
-        self.extractor = extractor
-        inception = is_inception(extractor.name)
-        self.name = "fid" if inception else f"frechet_{slug(extractor.name)}"
-        self.reset()
+    def empty(self) -> Moments:
+        return Moments()
 
-    def reset(self) -> None:
-        """Forget all pictures."""
-        self._real, self._generated = Moments(), Moments()
+    def put(self, known: Moments, features: Array) -> None:
+        known.update(features)
 
-    def update(self, images: Images, real: bool) -> None:
-        """Add pictures to one of the two sets."""
-        self.add(self.extractor.features(images), real)
+    def counts(self) -> dict[str, int]:
+        return {kind: moments.n for kind, moments in self.sets.items()}
 
-    def add(self, features: Tensor, real: bool) -> None:
-        """Add features `[N, D]` that the extractor has already given."""
-        moments = self._real if real else self._generated
-        moments.update(as_float64(features, self.extractor.name))
-
-    def compute(self) -> dict[str, float]:
-        """The distance under its `name`.
-
-        Raises:
-            InputError: a set of fewer than two pictures has no covariance.
-        """
-        for kind, moments in self._sets().items():
-            if moments.n < 2:
-                raise InputError(f"{self.name} needs 2 {kind} pictures or more, got {moments.n}")
-        real, generated = self._real, self._generated
-        distance = frechet_distance(
-            real.mean, real.covariance, generated.mean, generated.covariance
-        )
-        return {self.name: distance}
+    def distance(self, real: Moments, generated: Moments) -> dict[str, float]:
+        laws = real.mean, real.covariance, generated.mean, generated.covariance
+        return {self.name: frechet_distance(*laws)}
 
     def notes(self) -> list[str]:
-        """What a reader must know before comparing the figure: sets that are too small."""
         notes = []
-        for kind, moments in self._sets().items():
+        for kind, moments in self.sets.items():
             dim = len(moments.mean)
             if moments.n <= dim:
                 notes.append(
@@ -146,38 +113,27 @@ class FrechetDistance:
                 )
         return notes
 
-    def _sets(self) -> dict[str, Moments]:
-        return {"real": self._real, "generated": self._generated}
+
+def _to_reference(reference: Array) -> Callable[[Any], float]:
+    mean, covariance = reference.mean(0), np.cov(reference, rowvar=False)
+
+    def distance(features: Any) -> float:
+        ours = np.asarray(features, np.float64)
+        return frechet_distance(mean, covariance, ours.mean(0), np.cov(ours, rowvar=False))
+
+    return distance
 
 
-@dataclass(frozen=True, kw_only=True)
-class FrechetMetric(SetDistance):
-    """See `SetDistance`."""
-
-    summary: str = "Fréchet distance of the pictures' features to the reference's"
-    bounds: tuple[float, float] = (0, math.inf)
-
-    def accumulator(self, extractor: FeatureExtractor, seed: int) -> FrechetDistance:
-        """See `SetDistance.accumulator`; there is no chance."""
-        return FrechetDistance(extractor)
-
-    def to_reference(self, reference: Any) -> Callable[[Any], float]:
-        """See `SetDistance.to_reference`."""
-        mean, covariance = reference.mean(0), np.cov(reference, rowvar=False)
-
-        def distance(features: Any) -> float:
-            ours = np.asarray(features, np.float64)
-            return frechet_distance(mean, covariance, ours.mean(0), np.cov(ours, rowvar=False))
-
-        return distance
-
-    def too_few(self, count: int, features: int) -> bool:
-        """See `SetDistance.too_few`: the covariance has no full rank."""
-        return count <= features
-
-
-FID = FrechetMetric(name="fid", network="inception-v3")
-FRECHET_SHAPES_CLIP = FrechetMetric(name="frechet_shapes_clip", network="shapes_clip")
+FID = SetDistance(
+    name="fid",
+    network="inception-v3",
+    summary="Fréchet distance of the pictures' features to the reference's",
+    bounds=(0, math.inf),
+    accumulator=lambda extractor, seed: FrechetDistance(extractor),
+    to_reference=_to_reference,
+    too_few=lambda count, features: count <= features,  # the covariance has no full rank
+)
+FRECHET_SHAPES_CLIP = replace(FID, name="frechet_shapes_clip", network="shapes_clip")
 
 
 def _factor(cov: Array) -> Array:

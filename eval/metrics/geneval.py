@@ -8,7 +8,6 @@ detector that names a class, a colour, a box and a confidence: the shapes world'
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -169,39 +168,31 @@ def _problem(
     return ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenEvalMetric(BenchmarkMetric):
-    """See `BenchmarkMetric`; the suite says who judges."""
+def _picture_scorer(job: Job) -> PictureScorer:
+    """Right or wrong, as the suite's judge says."""
+    judge = JUDGES.get(job.suite.judge).load(job.file, job.device)
 
-    def weights_of(self, judge: str = "") -> Mapping[str, str]:
-        """See `Metric.weights_of`."""
-        return JUDGES.get(judge).weights
+    def score(prompts: Sequence[Prompt], images: Sequence[Image.Image]) -> Verdicts:
+        answers = judge.judge([p.metadata() for p in prompts], images)
+        return [(float(right), reason) for right, reason in answers]
 
-    def picture_scorer(self, job: Job) -> PictureScorer:
-        """See `PictureMetric.picture_scorer`: right or wrong."""
-        judge = JUDGES.get(job.suite.judge).load(job.file, job.device)
-
-        def score(prompts: Sequence[Prompt], images: Sequence[Image.Image]) -> Verdicts:
-            answers = judge.judge([p.metadata() for p in prompts], images)
-            return [(float(right), reason) for right, reason in answers]
-
-        return score
-
-    def score_folder(self, suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
-        """See `BenchmarkMetric.score_folder`."""
-        from ..data.geneval_files import judge_folder, read_folder, read_metadata
-
-        part = JUDGES.get(suite.judge)
-        prompts = read_metadata(given.path("prompts"), part.classes)
-        folders = read_folder(given.path("images"), prompts)
-        judge = part.load(given.file, given.device)
-        scores = judge_folder(judge, folders, on_line, given.background)
-        value = scores.pop("overall", float("nan"))
-        tasks = {"value": value, "parts": scores, "judge": judge.name}
-        return {"n": sum(len(f.pictures) for f in folders), "metrics": {self.name: tasks}}
+    return score
 
 
-GENEVAL = GenEvalMetric(
+def _score_folder(suite: Suite, given: Given, on_line: OnLine) -> dict[str, Any]:
+    from ..data.geneval_files import judge_folder, read_folder, read_metadata
+
+    part = JUDGES.get(suite.judge)
+    prompts = read_metadata(given.path("prompts"), part.classes)
+    folders = read_folder(given.path("images"), prompts)
+    judge = part.load(given.file, given.device)
+    scores = judge_folder(judge, folders, on_line, given.background)
+    value = scores.pop("overall", float("nan"))
+    tasks = {"value": value, "parts": scores, "judge": judge.name}
+    return {"n": sum(len(f.pictures) for f in folders), "metrics": {"geneval": tasks}}
+
+
+GENEVAL = BenchmarkMetric(
     name="geneval",
     summary="share of pictures with the objects, counts, colours and places that prompts ask for",
     needs=("images", "prompts"),
@@ -209,4 +200,7 @@ GENEVAL = GenEvalMetric(
     by_task=True,
     told_by_task=True,
     share=True,
+    judged=True,
+    picture_scorer=_picture_scorer,
+    score_folder=_score_folder,
 )

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from .base import Metric
+from .base import RunMetric
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnswerGrade(Metric):
+class AnswerGrade(RunMetric):
     """What the shapes world says of an answer; see `mmspec.eval.data.picture_questions`."""
-
-    bounds: tuple[float, float] = (0, 1)
 
 
 ACCURACY = AnswerGrade(

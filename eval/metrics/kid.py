@@ -6,22 +6,16 @@ features only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import InputError
-from .features import SetDistance, as_float64, is_inception, slug
+from .features import Array, SetAccumulator, SetDistance
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...rewards.base import FeatureExtractor, Images
-
-Array = NDArray[np.float64]
+    from ...rewards.base import FeatureExtractor
 
 
 def polynomial_mmd(x: Array, y: Array) -> float:
@@ -40,7 +34,7 @@ def polynomial_mmd(x: Array, y: Array) -> float:
     return float(within - 2 * _kernel(x, y).mean())
 
 
-class KernelDistance:
+class KernelDistance(SetAccumulator[list[Array]]):
     """Kernel distance between real and generated pictures: its mean over random subsets.
 
     Args:
@@ -48,10 +42,9 @@ class KernelDistance:
         subsets, subset_size: 100 of 1000 pictures is what papers report. Sets that are smaller
             shrink the subsets, and `notes` says so.
         seed: of the choice of subsets.
-
-    Attributes:
-        name: `kid` for Inception-v3, otherwise `kid_<extractor>`.
     """
+
+    names = ("kid", "kid")
 
     def __init__(
         self,
@@ -62,85 +55,59 @@ class KernelDistance:
     ) -> None:
         if subsets < 1 or subset_size < 2:
             raise InputError(f"{subsets} subsets of {subset_size} pictures give no kernel distance")
-        self.extractor = extractor
+        super().__init__(extractor)
         self.subsets, self.subset_size, self.seed = subsets, subset_size, seed
-        inception = is_inception(extractor.name)
-        self.name = "kid" if inception else f"kid_{slug(extractor.name)}"
-        self.reset()
 
-    def reset(self) -> None:
-        """Forget all pictures."""
-        self._real: list[Array] = []
-        self._generated: list[Array] = []
+    def empty(self) -> list[Array]:
+        return []
 
-    def update(self, images: Images, real: bool) -> None:
-        """Add pictures to one of the two sets."""
-        self.add(self.extractor.features(images), real)
+    def put(self, known: list[Array], features: Array) -> None:
+        known.append(features)
 
-    def add(self, features: Tensor, real: bool) -> None:
-        """Add features `[N, D]` that the extractor has already given."""
-        batches = self._real if real else self._generated
-        batches.append(as_float64(features, self.extractor.name))
+    def counts(self) -> dict[str, int]:
+        return {kind: sum(map(len, batches)) for kind, batches in self.sets.items()}
 
-    def compute(self) -> dict[str, float]:
+    def distance(self, real: list[Array], generated: list[Array]) -> dict[str, float]:
         """The mean over the subsets under `name`, and their standard deviation under `<name>_std`.
 
         Subsets overlap, so the deviation is that of one subset's estimate, not the mean's error.
         Where both sets are no larger than one subset there is one estimate and no deviation.
-
-        Raises:
-            InputError: a set of fewer than two pictures.
         """
-        for kind, n in self._counts().items():
-            if n < 2:
-                raise InputError(f"{self.name} needs 2 {kind} pictures or more, got {n}")
-        real, generated = np.concatenate(self._real), np.concatenate(self._generated)
-        size = self._size()
-        if len(real) == len(generated) == size:  # every subset is the whole
-            return {self.name: polynomial_mmd(real, generated)}
+        both, size = (np.concatenate(real), np.concatenate(generated)), self._size()
+        if all(len(features) == size for features in both):  # every subset is the whole
+            return {self.name: polynomial_mmd(*both)}
         rng = np.random.default_rng(self.seed)
         estimates = [
-            polynomial_mmd(*(rng.choice(x, size, replace=False) for x in (real, generated)))
+            polynomial_mmd(*(rng.choice(x, size, replace=False) for x in both))
             for _ in range(self.subsets)
         ]
         deviation = float(np.std(estimates))
         return {self.name: float(np.mean(estimates)), f"{self.name}_std": deviation}
 
     def notes(self) -> list[str]:
-        """What a reader must know before comparing the figure: subsets that had to shrink."""
         if self._size() == self.subset_size:
             return []
-        counts = self._counts()
+        counts = self.counts()
         shrunk = f"subsets of {self._size()} pictures, not {self.subset_size}"
         if counts["real"] == counts["generated"]:
             shrunk += ": each is the whole set, so there is one estimate and no deviation"
         return [shrunk]
 
-    def _counts(self) -> dict[str, int]:
-        sets = {"real": self._real, "generated": self._generated}
-        return {kind: sum(map(len, batches)) for kind, batches in sets.items()}
-
     def _size(self) -> int:
-        return min(self.subset_size, *self._counts().values())
+        return min(self.subset_size, *self.counts().values())
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelMetric(SetDistance):
-    """See `SetDistance`."""
-
-    summary: str = "kernel distance of the pictures' features to the reference's, unbiased"
-
-    def accumulator(self, extractor: FeatureExtractor, seed: int) -> KernelDistance:
-        """See `SetDistance.accumulator`."""
-        return KernelDistance(extractor, seed=seed)
-
-    def to_reference(self, reference: Any) -> Callable[[Any], float]:
-        """See `SetDistance.to_reference`: all pictures are one subset."""
-        return lambda features: polynomial_mmd(reference, np.asarray(features, np.float64))
-
-
-KID = KernelMetric(name="kid", network="inception-v3")
-KID_SHAPES_CLIP = KernelMetric(name="kid_shapes_clip", network="shapes_clip")
+KID = SetDistance(
+    name="kid",
+    network="inception-v3",
+    summary="kernel distance of the pictures' features to the reference's, unbiased",
+    accumulator=lambda extractor, seed: KernelDistance(extractor, seed=seed),
+    # all pictures are one subset
+    to_reference=lambda reference: (
+        lambda features: polynomial_mmd(reference, np.asarray(features, np.float64))
+    ),
+)
+KID_SHAPES_CLIP = replace(KID, name="kid_shapes_clip", network="shapes_clip")
 
 
 def _kernel(x: Array, y: Array) -> Array:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...rewards.base import Images
-from ...rewards.batching import rows_of_one_size, select, sizes
+from ...rewards.base import Images, rows_of_one_size, select
 from .base import FolderMetric
 
 if TYPE_CHECKING:
@@ -72,12 +71,10 @@ class LPIPS:
     def distances(self, images: Images, references: Images) -> Tensor:
         """Float32 distances `[N]` on the CPU of `images[i]` to `references[i]`.
 
-        Raises:
-            InputError: other counts, a pair of unequal sizes, or pictures that are too small.
+        Pairs have equal sizes, of `MIN_SIDE` pixels or more.
         """
         import torch
 
-        _check_pairs(images, references)
         device = next(self.network.parameters()).device
         out = torch.empty(len(images))
         with torch.inference_mode():
@@ -94,7 +91,6 @@ class LpipsMetric(FolderMetric):
     single = False
 
     def check(self, job: FolderJob) -> None:
-        """See `FolderMetric.check`."""
         from ..data.folders import check_paired
 
         check_paired(job.images, job.reference)
@@ -103,7 +99,6 @@ class LpipsMetric(FolderMetric):
                 raise InputError(f"{file.path}: lpips needs {MIN_SIDE} pixels a side or more")
 
     def score(self, group: Sequence[Any], job: FolderJob) -> Scored:
-        """See `FolderMetric.score`."""
         from ..measure.bootstrap import mean
 
         lpips = LPIPS.from_pretrained(job.weights[self.network], job.device, job.batch_size)
@@ -143,18 +138,3 @@ def _load_backbone(net: Any, weights: Mapping[str, Tensor], path: str | Path) ->
             f"or of another shape ({len(wrong)} such)"
         )
     net.load_state_dict({name: weights[source] for name, source in names.items()})
-
-
-def _check_pairs(images: Images, references: Images) -> None:
-    if len(images) != len(references):
-        raise InputError(f"LPIPS compares pairs, got {len(images)} and {len(references)} pictures")
-    pairs = zip(sizes(images), sizes(references), strict=True)
-    for number, (size, other) in enumerate(pairs):
-        if size != other:
-            raise InputError(
-                f"LPIPS pair {number}: sizes {size[0]}×{size[1]} and {other[0]}×{other[1]} differ"
-            )
-        if min(size) < MIN_SIDE:
-            raise InputError(
-                f"LPIPS pair {number}: {size[0]}×{size[1]} is too small, {MIN_SIDE} is the least"
-            )

@@ -9,7 +9,6 @@ direction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +18,10 @@ from ...errors import InputError
 from ...rewards.base import Images, to_pil
 from ...worlds.shapes.detector import Detection, detect
 from ...worlds.video_world.vocabulary import DIRECTIONS
-from .base import VideoMetric, VideoScorer
+from .base import Figures, VideoMetric
 
 if TYPE_CHECKING:
     from PIL import Image
-
-    from ..measure.score_files import Given
 
 Track = npt.NDArray[np.float64]
 
@@ -53,7 +50,9 @@ def check_motion(track: Track, direction: str, step: float = _STEP) -> tuple[boo
     extent = float(np.linalg.norm(seen[:, None] - seen, axis=-1).max())
     if direction == "still":
         return extent <= step, "" if extent <= step else f"expected to be still, moved {extent:.2f}"
-    displacement = _slope(times, seen) * (len(track) - 1)
+    centred = times - times.mean()
+    slope = centred @ seen / (centred @ centred)  # a frame, of the least-squares line
+    displacement = slope * (len(track) - 1)
     length = float(np.linalg.norm(displacement))
     if extent <= step or length < step:
         return False, f"expected to move {direction}, moved {min(extent, length):.2f}"
@@ -64,37 +63,28 @@ def check_motion(track: Track, direction: str, step: float = _STEP) -> tuple[boo
     return True, ""
 
 
-class MotionJudge:
-    """Judges videos of the shapes world by the `motion` that clauses of their prompts name.
+def judge_motion(metadata: Mapping[str, Any], frames: Images) -> tuple[bool, str]:
+    """Whether every clause of `include` that has a `motion` moves so, and if not, why.
 
-    Attributes:
-        name: what reports call it.
+    Args:
+        metadata: GenEval's fields; a clause may also have `motion`, a word of `DIRECTIONS`.
+        frames: the video, uint8 `[T, 3, H, W]` or PIL.
+
+    Raises:
+        InputError: no clause has a motion, or the direction is unknown.
     """
-
-    name = "shapes_motion"
-
-    def judge(self, metadata: Mapping[str, Any], frames: Images) -> tuple[bool, str]:
-        """Whether every clause of `include` that has a `motion` moves so, and if not, why.
-
-        Args:
-            metadata: GenEval's fields; a clause may also have `motion`, a word of `DIRECTIONS`.
-            frames: the video, uint8 `[T, 3, H, W]` or PIL.
-
-        Raises:
-            InputError: no clause has a motion, or the direction is unknown.
-        """
-        clauses = [clause for clause in metadata["include"] if "motion" in clause]
-        if not clauses:
-            raise InputError(f"no clause of {metadata['prompt']!r} names a motion")
-        pictures = to_pil(frames)
-        detections = [detect(np.asarray(picture)) for picture in pictures]
-        reasons: list[str] = []
-        for clause in clauses:
-            track = follow(detections, clause["class"], clause.get("color"))
-            _, reason = check_motion(track / max(pictures[0].size), clause["motion"])
-            if reason:
-                reasons.append(f"{clause['class']}: {reason}")
-        return not reasons, "; ".join(reasons)
+    clauses = [clause for clause in metadata["include"] if "motion" in clause]
+    if not clauses:
+        raise InputError(f"no clause of {metadata['prompt']!r} names a motion")
+    pictures = to_pil(frames)
+    detections = [detect(np.asarray(picture)) for picture in pictures]
+    reasons: list[str] = []
+    for clause in clauses:
+        track = follow(detections, clause["class"], clause.get("color"))
+        _, reason = check_motion(track / max(pictures[0].size), clause["motion"])
+        if reason:
+            reasons.append(f"{clause['class']}: {reason}")
+    return not reasons, "; ".join(reasons)
 
 
 def follow(frames: list[list[Detection]], shape: str, color: str | None = None) -> Track:
@@ -115,31 +105,17 @@ def follow(frames: list[list[Detection]], shape: str, color: str | None = None) 
     return track
 
 
-def _slope(times: npt.NDArray[np.int64], places: Track) -> Track:
-    """Displacement `[2]` a frame of the least-squares line through places `[N, 2]`."""
-    centred = times - times.mean()
-    return np.asarray(centred @ places / (centred @ centred))
+def _score(metadata: Mapping[str, Any], frames: Sequence[Image.Image]) -> Figures:
+    """Of a video whose prompt names a motion, whether it is right."""
+    if not any("motion" in clause for clause in metadata.get("include", [])):
+        return {}
+    right, reason = judge_motion(metadata, frames)
+    return {"reason": reason, "motion": float(right)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class MotionMetric(VideoMetric):
-    """See `VideoMetric`: of videos whose prompts name a motion, which are right."""
-
-    def video_scorer(self, given: Given) -> VideoScorer:
-        """See `VideoMetric.video_scorer`."""
-        judge = MotionJudge()
-
-        def score(
-            metadata: Mapping[str, Any], frames: Sequence[Image.Image]
-        ) -> Mapping[str, float | str]:
-            if not any("motion" in clause for clause in metadata.get("include", [])):
-                return {}
-            right, reason = judge.judge(metadata, frames)
-            return {"reason": reason, self.name: float(right)}
-
-        return score
-
-
-METRIC = MotionMetric(
-    name="motion", summary="share of videos whose objects go where the caption says", bounds=(0, 1)
+METRIC = VideoMetric(
+    name="motion",
+    summary="share of videos whose objects go where the caption says",
+    bounds=(0, 1),
+    video_scorer=lambda given: _score,
 )

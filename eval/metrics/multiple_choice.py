@@ -93,7 +93,8 @@ class MultipleChoiceAccuracy(AnswerMetric):
         unparsed: how many responses to questions with options chose none; they count as wrong.
     """
 
-    name = "accuracy"
+    def __init__(self) -> None:
+        super().__init__("accuracy", self._right)
 
     def reset(self) -> None:
         super().reset()
@@ -103,7 +104,7 @@ class MultipleChoiceAccuracy(AnswerMetric):
         """As `AnswerMetric.compute`, and `unparsed`: the share of all questions."""
         return {**super().compute(), "unparsed": self.unparsed / len(self._scores)}
 
-    def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
+    def _right(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
         if not options:
             return float(open_answer_correct(prediction, answers))
         right = {_letter(answer, options) for answer in answers}

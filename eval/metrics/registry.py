@@ -6,6 +6,7 @@ Another package names its declarations, rewards among them, as entry points of `
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TypeVar
 
 from ...declarations import Declarations
@@ -15,7 +16,9 @@ from ..judges.base import JUDGES
 from .base import Metric
 from .reward import RewardMetric
 
-METRICS = Declarations(Metric, "metric", ("mmspec.eval.metrics", "mmspec.eval.judges"), GROUP)
+_PACKAGES = ("mmspec.eval.metrics", "mmspec.eval.judges")
+# metrics of other sources may share a name
+METRICS = Declarations(Metric, "metric", _PACKAGES, GROUP, attrgetter("name", "sources"))
 M = TypeVar("M", bound=Metric)
 
 

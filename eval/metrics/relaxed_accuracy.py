@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .answer_metric import AnswerBenchmark, AnswerMetric
+from .answer_metric import AnswerBenchmark, mean_of
 
 
-def relaxed_accuracy(prediction: str, answer: str, tolerance: float = 0.05) -> float:
-    """1 if the prediction is right, else 0.
+def relaxed_accuracy(
+    prediction: str, answers: str | Sequence[str], tolerance: float = 0.05
+) -> float:
+    """1 if the prediction is right by any of the answers, else 0.
 
     Two numbers match if `|prediction − answer| ≤ tolerance · |answer|`; anything else matches if
     it is equal but for case and outer blanks. `12%` is the number 0.12. Numbers are what `float`
@@ -21,30 +23,22 @@ def relaxed_accuracy(prediction: str, answer: str, tolerance: float = 0.05) -> f
     That script compares an answer of 0 as text; here the formula holds for it too, so that `0.0`
     and `0%` match `0` and nothing else does.
     """
+    answers = (answers,) if isinstance(answers, str) else answers
+    return float(any(_matches(prediction, answer, tolerance) for answer in answers))
+
+
+def _matches(prediction: str, answer: str, tolerance: float) -> bool:
     said, true = _number(prediction), _number(answer)
     if said is None or true is None:
-        return float(prediction.strip().lower() == answer.strip().lower())
+        return prediction.strip().lower() == answer.strip().lower()
     # the last factor keeps what is exactly at the bound (1.05 for 1) from failing by rounding
-    return float(abs(said - true) <= tolerance * abs(true) * (1 + 1e-9))
-
-
-class RelaxedAccuracy(AnswerMetric):
-    """Mean `relaxed_accuracy`; of several answers the one that fits best counts."""
-
-    name = "relaxed_accuracy"
-
-    def __init__(self, tolerance: float = 0.05) -> None:
-        super().__init__()
-        self.tolerance = tolerance
-
-    def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
-        return max(relaxed_accuracy(prediction, answer, self.tolerance) for answer in answers)
+    return abs(said - true) <= tolerance * abs(true) * (1 + 1e-9)
 
 
 CHARTQA = AnswerBenchmark(
     name="chartqa",
     summary="relaxed accuracy of answers: numbers may be 5 % off",
-    metric=RelaxedAccuracy,
+    metric=mean_of("relaxed_accuracy", relaxed_accuracy),
     reader="mmspec.eval.data.answers:read_chartqa",
     ids="FILESTEM-INDEX, the questions' file without its suffix and the place in it from 0",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,27 +34,15 @@ class RewardMetric(FolderMetric, PictureMetric):
             weights={name: part.weights} if part.weights else {},
             bounds=part.bounds,
             network=name,
+            picture_scorer=partial(_picture_scorer, name),
         )
 
-    def picture_scorer(self, job: Job) -> PictureScorer:
-        """See `PictureMetric.picture_scorer`."""
-        path = Path(job.files[self.name]) if self.name in job.files else None
-        reward = load_reward(self.name, path, job.device)
-
-        def score(prompts: Sequence[Prompt], images: Sequence[Image.Image]) -> Verdicts:
-            scores = reward.score([p.prompt for p in prompts], list(images))
-            return [(s, "") for s in scores.tolist()]
-
-        return score
-
     def check(self, job: FolderJob) -> None:
-        """See `FolderMetric.check`."""
         from ..data.captions import check_captioned
 
         check_captioned(job.images, job.captions)
 
     def score(self, group: Sequence[Any], job: FolderJob) -> Scored:
-        """See `FolderMetric.score`."""
         from ..measure.bootstrap import mean
 
         reward = load_reward(self.name, job.weights.get(self.name), job.device)
@@ -70,3 +59,14 @@ class RewardMetric(FolderMetric, PictureMetric):
         notes = [f"{several} pictures have several captions and score their mean"]
         result = {**mean(values), "reward": reward.name, "notes": notes if several else []}
         return {self.name: result}, values
+
+
+def _picture_scorer(name: str, job: Job) -> PictureScorer:
+    path = Path(job.files[name]) if name in job.files else None
+    reward = load_reward(name, path, job.device)
+
+    def score(prompts: Sequence[Prompt], images: Sequence[Image.Image]) -> Verdicts:
+        scores = reward.score([p.prompt for p in prompts], list(images))
+        return [(s, "") for s in scores.tolist()]
+
+    return score

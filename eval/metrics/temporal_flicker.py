@@ -8,15 +8,10 @@ motion counts as flicker, and frames that have not been through a codec score a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ...rewards.base import Images, to_uint8
-from .base import VideoMetric, VideoScorer
-
-if TYPE_CHECKING:
-    from ..measure.score_files import Given
+from .base import VideoMetric
 
 
 def temporal_flicker(frames: Images) -> float:
@@ -34,15 +29,11 @@ def temporal_flicker(frames: Images) -> float:
     return (255 - float(torch.stack(differences).mean())) / 255
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlickerMetric(VideoMetric):
-    """See `VideoMetric`."""
-
-    def video_scorer(self, given: Given) -> VideoScorer:
-        """See `VideoMetric.video_scorer`."""
-        return lambda metadata, frames: {self.name: temporal_flicker(frames)}
-
-
-METRIC = FlickerMetric(
-    name="temporal_flicker", summary="likeness of consecutive frames, 1 if still", bounds=(0, 1)
+METRIC = VideoMetric(
+    name="temporal_flicker",
+    summary="likeness of consecutive frames, 1 if still",
+    bounds=(0, 1),
+    video_scorer=lambda given: (
+        lambda metadata, frames: {"temporal_flicker": temporal_flicker(frames)}
+    ),
 )

@@ -8,16 +8,16 @@ the official evaluation. TextVQA takes the same formula with the processing of M
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...files import read_json
-from .answer_metric import AnswerBenchmark, AnswerMetric
+from .answer_metric import AnswerBenchmark, mean_of
 
 if TYPE_CHECKING:
     from ..data.questions import PictureQuestion
@@ -109,26 +109,6 @@ def vqa_accuracy(
     return (left_out + (total - matches) * min(1.0, matches / 3)) / total
 
 
-class VqaAccuracy(AnswerMetric):
-    """Mean `vqa_accuracy`; the arguments are that function's.
-
-    For VQAv2 as it is; for TextVQA with `normalize_textvqa, normalize_unanimous=True`.
-    """
-
-    name = "vqa_accuracy"
-
-    def __init__(
-        self,
-        normalize: Callable[[str], str] = normalize_vqav2,
-        normalize_unanimous: bool = False,
-    ) -> None:
-        super().__init__()
-        self.normalize, self.normalize_unanimous = normalize, normalize_unanimous
-
-    def _score(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
-        return vqa_accuracy(prediction, answers, self.normalize, self.normalize_unanimous)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Vqav2Benchmark(AnswerBenchmark):
     """See `AnswerBenchmark`: its answers lie in a file of their own."""
@@ -156,14 +136,17 @@ _OWN_IDS = "the data's question_id"
 VQAV2 = Vqav2Benchmark(
     name="vqav2",
     summary="soft accuracy of answers: right as far as three annotators say the same",
-    metric=VqaAccuracy,
+    metric=mean_of("vqa_accuracy", vqa_accuracy),
     reader="mmspec.eval.data.answers:read_questions",
     ids=_OWN_IDS,
 )
 TEXTVQA = AnswerBenchmark(
     name="textvqa",
     summary="the same with M4C's processing of answers",
-    metric=functools.partial(VqaAccuracy, normalize_textvqa, normalize_unanimous=True),
+    metric=mean_of(
+        "vqa_accuracy",
+        partial(vqa_accuracy, normalize=normalize_textvqa, normalize_unanimous=True),
+    ),
     reader="mmspec.eval.data.answers:read_textvqa",
     ids=_OWN_IDS,
 )

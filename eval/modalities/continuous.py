@@ -16,19 +16,10 @@ class ContinuousModality(DrawingModality):
     """See `Modality`."""
 
     pipeline = ContinuousImagePipeline
-    fixed = frozenset(
-        {
-            *("self", "prompt", "class_labels", "num_images_per_prompt", "generator"),
-            *("output_type", "return_dict", "callback_on_step_end"),
-            "callback_on_step_end_tensor_inputs",
-        }
-    )
-    options = ("sceptics", "again")
     takes_device_map = False
     bench = DrawingBench
 
     def check_rows(self, job: Job, pipe: Any) -> None:
-        """See `DrawingModality.check_rows`."""
         if not pipe.captioned:
             self._check_classes(job, pipe)
         super().check_rows(job, pipe)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from ...errors import InputError
-from ..data.prompts import load_prompts
+from ..data.folders import read_images
 from ..files import png_bytes
-from ..measure.scorers import check_files, make_scorers
-from ..metrics.base import Metric, PictureMetric, PictureScorer
-from ..metrics.features import SetDistance
+from ..metrics.base import PictureMetric, PictureScorer
+from ..metrics.registry import check_weights
 from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
-from ..suite import Suite
 from ..variants import MethodVariant, method_variant, unchanged
-from .base import PromptItem, Rows
+from .base import Rows
 from .bench import Bench, Judged
 from .image_sets import compare_sets
 from .modality import Modality
@@ -30,15 +27,7 @@ from .modality import Modality
 class DrawingModality(Modality):
     """The part of `Modality` that does not depend on what a picture's tokens are."""
 
-    metric_kinds: tuple[type[Metric], ...] = (PictureMetric, SetDistance)
-    options: tuple[str, ...] = ("again",)
-
-    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
-        """See `Modality.items`."""
-        return load_prompts(suite, path)
-
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
-        """See `Modality.check`."""
         check_files(job)
         if pipe is not None:
             self.check_rows(job, pipe)
@@ -61,12 +50,10 @@ class DrawingBench(Bench):
     """See `Bench`: pictures, whose judges are made when first needed."""
 
     def run(self, unit: Unit) -> Outcome:
-        """See `Bench.run`."""
         with unchanged(self.pipe):
             return super().run(unit)
 
     def make_variant(self, name: str) -> MethodVariant:
-        """See `Bench.make_variant`."""
         return method_variant(self.job, name, self.pipe)
 
     def inputs(self, indices: range) -> list[str]:
@@ -87,7 +74,6 @@ class DrawingBench(Bench):
         return {"picture": place}
 
     def resolution(self) -> str:
-        """See `Bench.resolution`."""
         side = self.job.call.get("height") or self.pipe.default_size
         return f"{side}×{side} px"
 
@@ -115,3 +101,30 @@ class DrawingBench(Bench):
     def scorers(self) -> dict[str, PictureScorer]:
         """The suite's metrics of single pictures, by name."""
         return make_scorers(self.job)
+
+
+def make_scorers(job: Job) -> dict[str, PictureScorer]:
+    """The suite's metrics of single pictures, by name.
+
+    Raises:
+        InputError: a metric needs weights that were not given.
+    """
+    alone = [metric for metric in job.suite.declared if isinstance(metric, PictureMetric)]
+    return {metric.name: metric.picture_scorer(job) for metric in alone}
+
+
+def check_files(job: Job) -> None:
+    """Raise an `InputError` if a metric lacks its weights or reference, before any work."""
+    needed: dict[str, str] = {}
+    for metric in job.suite.declared:
+        needed |= metric.weights_of(job.suite.judge)
+        given = job.suite.reference is not None or "reference" in job.files
+        if "reference" in metric.needs and not given:
+            raise InputError(f"{metric.name} compares with real pictures: --reference FOLDER")
+    paths = {name: job.file(name, what) for name, what in needed.items()}
+    for name, path in paths.items():
+        if not path.exists():
+            raise InputError(f"no {path} ({name} should be {needed[name]})")
+    check_weights(set(job.files) - {"prompts", "reference"})
+    if "reference" in job.files:
+        read_images(job.files["reference"])

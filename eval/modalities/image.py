@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -31,14 +30,12 @@ class ImageBench(DrawingBench):
         outcome.lines.append({"kind": "variation", "method": name, "values": values})
 
     def resolution(self) -> str:
-        """See `Bench.resolution`."""
         family = self.pipe.image_model(self.pipe.network(self.job.call.get("height"), None)[0])
         side = self.job.call.get("height")
         height, width = (side, side) if side else family.default_size
         return f"{height}×{width} px"
 
     def entropy(self, indices: range) -> float:
-        """See `Bench.entropy`."""
         return target_entropy(self.pipe, self.job, len(indices))
 
     @cached_property
@@ -65,16 +62,11 @@ class ImageModality(DrawingModality):
     entropy_samples = 24
     bench = ImageBench
 
-    def arguments(self) -> set[str]:
-        """See `Modality.arguments`: those of laws as well, for these are measured too."""
-        return super().arguments() & set(inspect.signature(ImagePipeline.token_laws).parameters)
-
     def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
         """See `Modality.methods`: all there are."""
         return tuple(serving("image"))
 
     def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
-        """See `Modality.check_call`."""
         pipe.check_speculation(config)
         pipe.network(call.get("height"), None)
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
+from ...errors import InputError
 from ...picture import open_picture
+from ...worlds.shapes import render, sample_scene
+from ..data.folders import read_images
 from ..measure.quality import set_quality
-from ..measure.reference import reference_pictures
 from ..metrics.features import SetDistance
 from ..run.job import Job
 from ..run.run_folder import RunFolder
 from ..schema import MethodResult
 from ..variants import AGAIN
 
+BATCH = 64
 TO_PLAIN = "_to_plain"  # ends the name of a distance to what plain draws with other seeds
 
 
@@ -80,11 +85,33 @@ def _over_the_floor(metric: str, rows: dict[str, MethodResult]) -> list[str]:
     return [f"{metric}: differences to plain's over that of other seeds ({floor:.3g}): {told}"]
 
 
-def _features(extractor: Any, folder: Path, lines: list[dict[str, Any]], batch: int = 64) -> Any:
+def _features(extractor: Any, folder: Path, lines: list[dict[str, Any]]) -> Any:
     """Features `[N, D]` of a method's pictures, in the order of the samples."""
     paths = [folder / line["picture"] for line in sorted(lines, key=lambda x: int(x["index"]))]
     parts = []
-    for first in range(0, len(paths), batch):
-        pictures = [open_picture(path) for path in paths[first : first + batch]]
+    for first in range(0, len(paths), BATCH):
+        pictures = [open_picture(path) for path in paths[first : first + BATCH]]
         parts.append(extractor.features(pictures).numpy())
     return np.concatenate(parts)
+
+
+def reference_pictures(job: Job, count: int) -> Iterator[list[Image.Image]]:
+    """Batches of real pictures: the user's folder, or scenes of the samples' own prompts.
+
+    Raises:
+        InputError: the suite has no reference and the user gave none.
+    """
+    if "reference" in job.files:
+        for _, pictures in read_images(Path(job.files["reference"])).batches(BATCH):
+            yield pictures
+    elif job.suite.reference == "shapes":
+        for first in range(0, count, BATCH):
+            yield [_scene(job, i) for i in range(first, min(count, first + BATCH))]
+    else:
+        raise InputError("distances of sets need real pictures: --reference FOLDER")
+
+
+def _scene(job: Job, index: int) -> Image.Image:
+    """A scene of which a sample's prompt is true; its chance is its own."""
+    rng = np.random.default_rng([job.seed, index, 40_000])
+    return Image.fromarray(render(sample_scene(rng, job.prompt(index), "held_out")))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import InputError
@@ -13,13 +11,11 @@ from ...methods import SpecConfig, serving
 from ...pipelines.base import SpeculativePipeline
 from ..measure.quality import quality_rows
 from ..measure.speed import WARMUP, mean_costs, noise_notes, speed_rows
-from ..methods import parse_methods
-from ..metrics.base import Metric
 from ..run.job import Job, Plan, Unit
 from ..run.run_folder import RunFolder
-from ..suite import Suite
+from ..sweeps import parse_methods
 from ..variants import AGAIN, label, variant_names
-from .base import Findings, PromptItem, Rows
+from .base import Findings, Rows
 from .bench import Bench
 
 
@@ -28,33 +24,15 @@ class Modality(ABC):
 
     Attributes:
         pipeline: the class.
-        fixed: arguments of the pipeline's call that are a run's own affair.
-        metric_kinds: classes of the metrics that its suites may name.
-        options: fields of a suite that it serves, of those that not all do: `OPTIONS`.
         takes_device_map: whether its models can be told devices by a map.
         entropy_samples: those whose laws are looked at, at most.
         bench: who does the units of a job, made with it and a pipeline.
     """
 
     pipeline: ClassVar[type[SpeculativePipeline]]
-    fixed: ClassVar[frozenset[str]] = frozenset({"self", "prompt"})
-    metric_kinds: tuple[type[Metric], ...] = ()
-    options: tuple[str, ...] = ()
     takes_device_map = True
     entropy_samples = 0
     bench: ClassVar[type[Bench]]
-
-    def arguments(self) -> set[str]:
-        """Keyword arguments of a pipeline call that a suite may set."""
-        return set(inspect.signature(self.pipeline.__call__).parameters) - self.fixed
-
-    @abstractmethod
-    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
-        """The items of a suite, or the user's own.
-
-        Raises:
-            InputError: there is no file, or a line of it is no item.
-        """
 
     def open(self, model: str | None, device: str, device_map: str | None) -> Any:
         """A pipeline; None: the embedded model's.

@@ -13,21 +13,18 @@ from typing import Any
 from PIL import Image
 
 from ...errors import InputError
+from ...pipelines.video.components import VideoSizes
 from ...pipelines.video.pipeline import VideoPipeline
-from ...pipelines.video.sizes import VideoSizes
 from ...pipelines.video.speculation import judged
 from ...rewards.registry import REWARDS, load_reward
-from ...worlds.video_world.timing import Timing
+from ...worlds.video_world.vocabulary import Timing
 from ..contact_sheet import contact_sheet
-from ..data.clip_prompts import read_clip_prompts
-from ..data.prompts import prompt_files
-from ..judges.clips import ClipJudge, ClipMetric
+from ..judges.clips import ClipJudge
 from ..measure.routing import routed_rows, routing_notes
 from ..run.job import Job, Plan
 from ..run.run_folder import RunFolder
-from ..suite import Suite
 from ..variants import method_variant
-from .base import PromptItem, Rows
+from .base import Rows
 from .bench import Judged
 from .drawing import DrawingBench, DrawingModality
 
@@ -56,7 +53,6 @@ class VideoBench(DrawingBench):
         return f"{frames} frames of {rows * sizes.space}×{columns * sizes.space} px"
 
     def outputs(self, out: Any) -> Any:
-        """See `DrawingBench.outputs`."""
         return out.frames
 
     def picture(self, out: Any, row: int) -> Image.Image:
@@ -64,7 +60,6 @@ class VideoBench(DrawingBench):
         return contact_sheet(self.sizes.split(out.frames[row], out.made_by[row]))
 
     def scores(self, items: Sequence[Any], outputs: Any) -> list[Judged]:
-        """See `DrawingBench.scores`."""
         wanted = self.job.suite.metrics
         found = [self.judge(*pair) for pair in zip(items, outputs, strict=True)]
         return [({n: v for n, v in of.items() if n in wanted}, why) for of, why in found]
@@ -74,27 +69,10 @@ class VideoModality(DrawingModality):
     """See `Modality`."""
 
     pipeline = VideoPipeline
-    fixed = frozenset(
-        {
-            *("self", "prompt", "num_videos_per_prompt", "generator", "window", "resume"),
-            *("output_type", "return_dict", "callback_on_step_end", "callback_on_block"),
-            "callback_on_step_end_tensor_inputs",
-        }
-    )
-    metric_kinds = (ClipMetric,)
-    options = ("sceptics", "again")
     takes_device_map = False
     bench = VideoBench
 
-    def items(self, suite: Suite, path: Path | None) -> tuple[PromptItem, ...]:
-        """See `Modality.items`: prompts whose facts the judge knows, or captions if none judges."""
-        if not suite.metrics:
-            return super().items(suite, path)
-        paths = prompt_files(suite) if path is None else [path]
-        return tuple(prompt for file in paths for prompt in read_clip_prompts(file))
-
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
-        """See `Modality.check`."""
         if todo.batches != (1,):
             raise InputError("--batch-sizes are for pictures: clips of a batch take turns")
         asked = _rewards(job)
@@ -112,7 +90,6 @@ class VideoModality(DrawingModality):
         super().check(job, todo, pipe)
 
     def check_rows(self, job: Job, pipe: Any) -> None:
-        """See `DrawingModality.check_rows`."""
         super().check_rows(job, pipe)
         for name in job.rows if job.suite.metrics else ():
             call = {**job.call, **method_variant(job, name, pipe).own}

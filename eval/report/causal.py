@@ -49,7 +49,9 @@ def trials(kinds: Sequence[str] = ()) -> Iterator[Trial]:
         try:
             masks = probed(model).masks
         except InputError as error:
-            yield Trial(kind, name, False, str(error).partition(": ")[2] or str(error))
+            why = str(error).partition(": ")[2] or str(error)
+            first, more, _ = why.partition(". ")  # a library's error may go on: "(… Please call …)"
+            yield Trial(kind, name, False, f"{first})" if more else why)
         else:
             yield Trial(kind, name, True, "" if masks.window is None else "sliding windows")
 

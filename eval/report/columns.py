@@ -19,17 +19,23 @@ class Column:
     Attributes:
         heading: names its modality's words in braces, `{outputs}` and `{units}`.
         cell: its figure of a row.
-        term, meaning: what a reader looks up, and what it says; "": nothing that a heading doesn't.
+        meaning: what the heading doesn't say itself.
+        term: what the meaning is of, where it isn't the heading's alone.
         seldom: shown only where a row has something in it.
         when: of which reports it is one at all.
     """
 
     heading: str
     cell: Callable[[MethodResult], Cell]
-    term: str = ""
     meaning: str = ""
+    term: str = ""
     seldom: bool = False
     when: Callable[[Report], bool] = lambda report: True
+
+    @property
+    def defines(self) -> str:
+        """The term that the meaning is of."""
+        return self.term or self.heading[0].upper() + self.heading[1:]
 
     def title(self, report: Report) -> str:
         """The heading in a report."""
@@ -38,11 +44,8 @@ class Column:
 
     def shown(self, report: Report) -> bool:
         """Whether a report has the column."""
-        return self.when(report) and (not self.seldom or self.filled(report))
-
-    def filled(self, report: Report) -> bool:
-        """Whether it holds anything."""
-        return any(self.cell(row).text != f.MISSING for row in report.methods.values())
+        filled = any(self.cell(row).text != f.MISSING for row in report.methods.values())
+        return self.when(report) and (filled or not self.seldom)
 
 
 def figure(
@@ -114,10 +117,6 @@ def _median(row: MethodResult) -> Cell:
     return figure("speedup_median", 2, unit="×", ci95="speedup_ci95")(row)
 
 
-def _drafter_heads(row: MethodResult) -> Cell:
-    return Cell(f.fixed(row.drafter_head_calls_per_sample or None, 1))
-
-
 def _uncounted(report: Report) -> bool:
     return not counted(report)
 
@@ -129,7 +128,6 @@ def _timed_by_loop(report: Report) -> bool:
 SPEEDUP = Column(
     "speed-up",
     speedup,
-    "Speed-up",
     "Plain's seconds in the token loop over the method's, for the same prompt and seed in "
     "one process at batch 1, methods in turn; the median over prompts. Prefill, captions "
     "and pixels are left out; end to end has them. Answers that differ in length are compared "
@@ -138,7 +136,6 @@ SPEEDUP = Column(
 TOKENS_PER_CALL = Column(
     "tokens per call",
     tokens_per_call,
-    "Tokens per call",
     "The mean acceptance length: tokens emitted per call of the target, the recovered or "
     "bonus token included. Plain decoding has 1.",
     when=_uncounted,
@@ -146,23 +143,16 @@ TOKENS_PER_CALL = Column(
 DRAFTED = Column(
     "drafted",
     lambda r: Cell(f.share(r.drafted_share)),
-    "Drafted",
     "The share of all blocks that are the drafter's, the forced first ones included.",
     seldom=True,
 )
 _IDEAL = (
-    "Ideal and efficiency",
-    (
-        "The ideal is the speed-up if the bare forward passes that the method needed were all "
-        "that took time. Efficiency is measured over ideal; the rest is the engine's own cost."
-    ),
+    "The ideal is the speed-up if the bare forward passes that the method needed were all that "
+    "took time. Efficiency is measured over ideal; the rest is the engine's own cost."
 )
 _PER_SECOND = (
-    "Per second",
-    (
-        "Outputs over the seconds of whole calls, and output tokens over those of the token loop, "
-        "at batch 1."
-    ),
+    "Outputs over the seconds of whole calls, and output tokens over those of the token loop, at "
+    "batch 1."
 )
 
 # of every report: contract, cost and speed of its methods
@@ -170,7 +160,6 @@ HEADLINE = (
     Column(
         "contract",
         lambda r: Cell(r.contract),
-        "Contract",
         "What a method promises about its output. Exact: the same law as plain decoding of the "
         "target. Exact-greedy: the same tokens when decoding greedily. Bounded: away from that "
         "law by no more than a set amount. Lossy: no promise, only what was measured.",
@@ -178,7 +167,6 @@ HEADLINE = (
     Column(
         "same output",
         lambda r: Cell(f.share(r.same_output)),
-        "Same output",
         "How many of a row's greedy answers are, to the letter, those of plain decoding. Sums in "
         "another order may round two equally likely tokens the other way.",
         seldom=True,
@@ -186,7 +174,6 @@ HEADLINE = (
     Column(
         "total variation",
         _variation,
-        "Total variation",
         "The most by which the probability of any event differs between the next token as the "
         "rule emits it and the target's own; 0 is the same law. Mean over the steps of real "
         "rounds, and the largest.",
@@ -197,7 +184,6 @@ HEADLINE = (
     Column(
         "NFE",
         figure("nfe_per_sample"),
-        "NFE",
         "Calls of the target that generate a sample, the prefill of the prompt not counted. It "
         "carries over to other machines; seconds do not.",
         when=_uncounted,
@@ -205,7 +191,6 @@ HEADLINE = (
     Column(
         "sibling's calls",
         figure("sibling_calls_per_sample"),
-        "Sibling's calls",
         "Calls of a model of the target's kind that draws a small picture first, which is then "
         "scaled up. NFE leaves them out, and a call of a sibling as large as the target takes as "
         "long as one of the target.",
@@ -216,7 +201,6 @@ HEADLINE = (
     Column(
         "head calls",
         figure("head_calls_per_sample"),
-        "Head calls",
         "Calls of the target's diffusion head one after the other, for a picture that is drawn "
         "alone: what its reader waits for. Tokens that are denoised together share them. Rows are "
         "what those calls computed, a token at one step each, twice under guidance: drafts that "
@@ -225,19 +209,22 @@ HEADLINE = (
         "step, too.",
         when=counted,
     ),
-    Column("drafter's head calls", _drafter_heads, seldom=True, when=counted),
+    Column(
+        "drafter's head calls",
+        lambda r: Cell(f.fixed(r.drafter_head_calls_per_sample or None, 1)),
+        seldom=True,
+        when=counted,
+    ),
     Column("head rows", figure("head_rows_per_sample", 0), when=counted),
     Column(
         "backbone calls",
         figure("backbone_calls_per_sample"),
-        "Backbone calls",
         "The same of the network that tells the head about a token's neighbours.",
         when=counted,
     ),
     Column(
         "steps per call",
         tokens_per_call,
-        "Steps per call",
         "The mean acceptance length: denoising steps of a token per call of the head it took part "
         "in, the recovered or bonus step included. Plain sampling has 1.",
         when=counted,
@@ -247,13 +234,20 @@ HEADLINE = (
     Column(
         "of the median clip",
         _median,
-        "Of the median clip",
         "The same clip by clip, and the median over prompts: drafts may stand in most clips and "
         "fall in others, so that it says less of a long run, and does not go with a mean quality.",
         seldom=True,
     ),
-    Column("ideal", figure("ideal_speedup", 2, unit="×"), *_IDEAL, seldom=True),
-    Column("efficiency", lambda r: Cell(f.share(r.engine_efficiency)), *_IDEAL, seldom=True),
+    Column(
+        "ideal", figure("ideal_speedup", 2, unit="×"), _IDEAL, "Ideal and efficiency", seldom=True
+    ),
+    Column(
+        "efficiency",
+        lambda r: Cell(f.share(r.engine_efficiency)),
+        _IDEAL,
+        "Ideal and efficiency",
+        seldom=True,
+    ),
     Column("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
 )
 # what the headline has no room for
@@ -269,13 +263,25 @@ FURTHER = (
     Column(
         "latency p95, s",
         figure("seconds_p95", None),
-        "Latency",
         "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
         "twenty exceeds, told from 20 calls on.",
+        "Latency",
         seldom=True,
     ),
-    Column("{outputs} per second", figure("outputs_per_second", None), *_PER_SECOND, seldom=True),
-    Column("{units} per second", figure("tokens_per_second", None), *_PER_SECOND, seldom=True),
+    Column(
+        "{outputs} per second",
+        figure("outputs_per_second", None),
+        _PER_SECOND,
+        "Per second",
+        seldom=True,
+    ),
+    Column(
+        "{units} per second",
+        figure("tokens_per_second", None),
+        _PER_SECOND,
+        "Per second",
+        seldom=True,
+    ),
     Column(
         "seconds of the token loop",
         figure("decode_seconds_median", None),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..schema import Report
-from .families import families
+from .parts import families
 from .summary import baseline
 from .svg import INK, SERIES, style
 

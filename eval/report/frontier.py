@@ -10,10 +10,10 @@ import numpy as np
 
 from ..schema import MethodResult, Report
 from ..schema_parts import Quality
-from .families import knob_text, swept
 from .figure import DASHED, colors, figure, legend, markers
 from .format import fixed, known, significant
 from .labels import place_labels
+from .parts import knob_text, swept
 from .summary import baseline, calls_saved, counted, first_metric
 from .svg import GRID, MUTED, inline
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from ...errors import InputError
 from ...picture import open_picture
 from ..schema import Report
-from .families import ends
 from .format import decimals, fixed
+from .parts import ends
 from .samples import QualitySample, Samples
 from .summary import first_metric
 
@@ -73,25 +73,14 @@ def gallery(report: Report, samples: Samples, folder: Path, rows: int = ROWS) ->
             return Output(name, "", alt, "", "")
         value = mine.scores.get(metric)
         score = ("right" if value else "wrong") if binary else fixed(value, digits)
-        return Output(
-            name,
-            _embed(folder, mine.picture),
-            alt,
-            score if value is not None else "",
-            mine.reason,
-            mine.text or "",
-        )
+        told = (score if value is not None else "", mine.reason or "", mine.text or "")
+        return Output(name, _embed(folder, mine.picture), alt, *told)
 
-    return [
-        GalleryRow(
-            s.prompt,
-            s.tag,
-            s.seed,
-            tuple(output(name, s) for name in drawn),
-            _embed(folder, s.shown),
-        )
-        for s in _spread(judged)[:rows]
-    ]
+    def row(s: QualitySample) -> GalleryRow:
+        outputs = tuple(output(name, s) for name in drawn)
+        return GalleryRow(s.prompt, s.tag or "", s.seed, outputs, _embed(folder, s.shown))
+
+    return [row(sample) for sample in _spread(judged)[:rows]]
 
 
 def _spread(samples: list[QualitySample]) -> list[QualitySample]:
@@ -102,7 +91,7 @@ def _spread(samples: list[QualitySample]) -> list[QualitySample]:
         item = sample.prompt if sample.item is None else sample.item
         if item not in items:
             items.add(item)
-            by_tag.setdefault(sample.tag, []).append(sample)
+            by_tag.setdefault(sample.tag or "", []).append(sample)
     longest = max(map(len, by_tag.values()), default=0)
     return [group[i] for i in range(longest) for group in by_tag.values() if i < len(group)]
 

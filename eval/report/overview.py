@@ -34,7 +34,6 @@ SHORT_RULE = (
     "exact, the fastest whose quality held. The second is the fastest of the *sceptic's rows*, "
     "cheap alternatives that a method has to beat; a report without one shows its slowest method."
 )
-_UNITS = {"image": "tokens", "vlm": "tokens", "continuous": "steps", "video": "blocks"}
 _COLUMNS = (
     *("method", "contract", "fewer target calls", "a target call emits"),
     *("speed-up", "whole calls", "quality, difference to plain"),
@@ -65,7 +64,8 @@ def overview(paths: Sequence[Path], base: Path, short: bool = False) -> str:
         return _short(told, base)
     blocks = [RULE]
     for path, report in told.items():
-        blocks += [f"### {_title(report)}", _ran(path, report, base)]
+        title = ": ".join(dict.fromkeys((report.pipeline, report.suite)))
+        blocks += [f"### {title}", _ran(path, report, base)]
         for call, part in parts(report).items():
             blocks += [f"#### {call}"] if call else []
             blocks.append(_table(_COLUMNS, _rows(part)))
@@ -179,10 +179,6 @@ def _whole(row: MethodResult) -> Cell:
         return speedup(row)
     value, spread = row.speedup_end_to_end_median, row.speedup_end_to_end_ci95
     return Cell(f.fixed(value, 2, unit="×"), f.interval(spread, 2))
-
-
-def _title(report: Report) -> str:
-    return ": ".join(dict.fromkeys((report.pipeline, report.suite)))
 
 
 def _emitted(report: Report, row: MethodResult) -> Cell:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..schema import Report
-from .families import ends
 from .figure import DASHED, colors, figure, legend, markers, methods_on_y, strokes
 from .format import significant
+from .parts import ends
 from .samples import Samples
 from .summary import baseline
 from .svg import INK, MUTED, PHASES, inline

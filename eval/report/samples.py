@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-import math
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..run.samples import bad_line, output_tokens, read_log
 from ..schema import Report
+from ..strict import STRICT, read_as
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
 
 Key = tuple[int, int, str]  # index, seed, prompt: what two methods must share to make a pair
 
 
-@dataclass(frozen=True)
-class QualitySample:
+_LINE: ConfigDict = {**STRICT, "extra": "ignore"}
+
+
+@dataclass
+class SampleCall:
+    """The line of a call: what it was asked for, and by whom."""
+
+    __pydantic_config__ = _LINE
+
+    method: str
+    index: int
+    seed: int
+    prompt: str
+
+    @property
+    def key(self) -> Key:
+        """Equal for calls of two methods that may be compared."""
+        return self.index, self.seed, self.prompt
+
+
+@dataclass
+class QualitySample(SampleCall):
     """A judged output.
 
     Attributes:
-        tag: the part of the suite that it belongs to, such as GenEval's task.
         scores: by metric.
+        tag: the part of the suite that it belongs to, such as GenEval's task.
         reason: why it failed; "".
         picture: of the output, a path in the run's folder; None: there is none.
         text: of the output; None: it is no text.
@@ -28,45 +52,35 @@ class QualitySample:
         item: the number of what was asked; None: its prompt says it all.
     """
 
-    method: str
-    index: int
-    seed: int
-    prompt: str
-    tag: str
-    scores: dict[str, float]
-    reason: str
-    picture: str | None
+    __pydantic_config__ = _LINE
+
+    scores: dict[str, float | None]
+    tag: str | None = ""
+    reason: str | None = ""
+    picture: str | None = None
     text: str | None = None
     shown: str | None = None
     item: int | None = None
 
-    @property
-    def key(self) -> Key:
-        """Equal for outputs of two methods that may be compared."""
-        return self.index, self.seed, self.prompt
+    def __post_init__(self) -> None:
+        self.scores = {name: value for name, value in self.scores.items() if value is not None}
+        self.tag, self.reason = self.tag or "", self.reason or ""
 
 
-@dataclass(frozen=True)
-class SpeedSample:
+@dataclass
+class SpeedSample(SampleCall):
     """A timed call at batch 1: seconds of all of it and of its token loop, and output tokens."""
 
-    method: str
-    index: int
-    seed: int
-    prompt: str
+    __pydantic_config__ = _LINE
+
     seconds: float
     decode_seconds: float
-    tokens: int
+    tokens: float
 
     @property
     def per_token(self) -> float:
         """Seconds of the loop for a token; two answers may differ in length."""
         return self.decode_seconds / self.tokens
-
-    @property
-    def key(self) -> Key:
-        """Equal for calls of two methods that may be compared."""
-        return self.index, self.seed, self.prompt
 
 
 @dataclass
@@ -103,69 +117,18 @@ def read_samples(folder: Path) -> Samples:
     path = folder / "samples.jsonl"
     samples = Samples()
     for number, line in read_log(path).lines:
-        try:
-            if line["kind"] == "quality":
-                judged = _quality(line)
-                samples.quality.setdefault(judged.method, {})[judged.key] = judged
-            elif line["kind"] == "speed" and line.get("batch", 1) == 1:
-                timed = _speed(line)
-                samples.speed.setdefault(timed.method, {})[timed.key] = timed
-        except KeyError as error:
-            raise bad_line(path, number, f"no {error}") from error
-        except (TypeError, ValueError) as error:
-            raise bad_line(path, number, str(error)) from error
+        where = f"{path}:{number}: not a sample", "; run the suite again"
+        if line["kind"] == "quality":
+            judged = read_as(QualitySample, json.dumps(line), *where)
+            samples.quality.setdefault(judged.method, {})[judged.key] = judged
+        elif line["kind"] == "speed" and line.get("batch", 1) == 1:
+            if isinstance(prompt := line.get("prompt"), list) and len(prompt) == 1:
+                line["prompt"] = prompt[0]
+            counters = {"emitted": [], **(line.get("stats") or {})}
+            try:
+                line["tokens"] = output_tokens(counters)
+            except TypeError as error:
+                raise bad_line(path, number, f"emitted: {error}") from error
+            timed = read_as(SpeedSample, json.dumps(line), *where)
+            samples.speed.setdefault(timed.method, {})[timed.key] = timed
     return samples
-
-
-def _quality(line: dict[str, Any]) -> QualitySample:
-    scores = line["scores"]
-    if not isinstance(scores, dict):
-        raise TypeError("scores must be an object")
-    return QualitySample(
-        **_call(line),
-        tag=_text(line.get("tag") or "", "tag"),
-        scores={name: _number(value, name) for name, value in scores.items() if value is not None},
-        reason=_text(line.get("reason") or "", "reason"),
-        picture=_optional(line, "picture"),
-        text=_optional(line, "text"),
-        shown=_optional(line, "shown"),
-        item=None if line.get("item") is None else int(_number(line["item"], "item")),
-    )
-
-
-def _optional(line: dict[str, Any], name: str) -> str | None:
-    """Text that may be missing."""
-    return None if line.get(name) is None else _text(line[name], name)
-
-
-def _speed(line: dict[str, Any]) -> SpeedSample:
-    names = ("seconds", "decode_seconds")
-    counters = {"emitted": [], **(line.get("stats") or {})}
-    counters["emitted"] = [_number(count, "emitted") for count in counters["emitted"]]
-    tokens = output_tokens(counters)
-    seconds = {name: _number(line[name], name) for name in names}
-    return SpeedSample(**_call(line), **seconds, tokens=tokens)
-
-
-def _call(line: dict[str, Any]) -> dict[str, Any]:
-    """What names a call; a batch of one may be a list."""
-    prompt = line["prompt"]
-    prompt = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
-    return {
-        "method": _text(line["method"], "method"),
-        "index": int(_number(line["index"], "index")),
-        "seed": int(_number(line["seed"], "seed")),
-        "prompt": _text(prompt, "prompt"),
-    }
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be text, not {value!r}")
-    return value
-
-
-def _number(value: Any, name: str) -> Any:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"{name} must be a number, not {value!r}")
-    return value

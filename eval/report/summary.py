@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..schema import MethodResult, Report
-from .families import ends
 from .format import decimals, duration, fixed, interval, known
+from .parts import ends
 
 MARKS = {
     "baseline": "baseline",
@@ -97,17 +95,17 @@ def lede(report: Report) -> str:
         return _fewest_calls(report, rows)
     exact = {n: row for n, row in timed.items() if row.contract.startswith("exact")}
     kept = {n: row for n, row in timed.items() if n not in exact and held(report, row)}
-    leaders = dict.fromkeys(_fastest(group) for group in (exact, kept, timed) if group)
+    leaders = dict.fromkeys(
+        max(group, key=lambda name: group[name].speedup or 0.0)
+        for group in (exact, kept, timed)
+        if group
+    )
     sentences = [_sentence(report, name) for name in leaders]
     for name in ends(report):
         row = report.methods[name]
         if row.role == "sceptic" and known(row.speedup):
             sentences.append(_sentence(report, name))
     return " ".join(sentences)
-
-
-def _fastest(rows: dict[str, MethodResult]) -> str:
-    return max(rows, key=lambda name: rows[name].speedup or 0.0)
 
 
 def held(report: Report, row: MethodResult) -> bool:
@@ -148,12 +146,9 @@ def _quality(report: Report, row: MethodResult) -> str:
         return ""
     mine, plain = row.quality[metric], baseline(report)
     theirs = report.methods[plain].quality.get(metric) if plain is not None else None
-    digits = decimals(_values(report.methods.values(), metric))
+    rows = report.methods.values()
+    digits = decimals(row.quality[metric].value for row in rows if metric in row.quality)
     text = f"{metric} {fixed(mine.value, digits)}"
     if theirs is not None:
         text += f" against {fixed(theirs.value, digits)}"
     return text + (f" ({mine.verdict})" if mine.verdict else "")
-
-
-def _values(rows: Iterable[MethodResult], metric: str) -> list[float]:
-    return [row.quality[metric].value for row in rows if metric in row.quality]

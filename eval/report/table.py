@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .format import MISSING
@@ -50,6 +51,18 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     numbers: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        caption: str,
+        columns: Sequence[str],
+        rows: Mapping[str, Iterable[str]],
+        numbers: bool = True,
+    ) -> Table:
+        """A table of texts, by what heads their row."""
+        made = tuple(Row(head, tuple(map(Cell, texts))) for head, texts in rows.items())
+        return cls(caption, tuple(columns), made, numbers)
 
     def lines(self) -> list[list[str]]:
         """Header and rows as text."""

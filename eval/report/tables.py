@@ -10,7 +10,7 @@ from ..schema import MethodResult, Report
 from ..schema_parts import Quality
 from . import format as f
 from .columns import FURTHER, HEADLINE, SPEEDUP, Column, fewer_calls
-from .families import knob_text, swept
+from .parts import knob_text, swept
 from .summary import MARKS, first_metric
 from .table import Cell, Row, Table
 
@@ -42,13 +42,12 @@ def sweeps(report: Report) -> Table | None:
     rows = {name: report.methods[name] for names in swept(report).values() for name in names}
     if not rows:
         return None
+    metric = first_metric(report)
     columns = [
         Column("knob", lambda r: Cell(f"{r.knob} {knob_text(r)}")),
         Column("fewer calls", partial(fewer_calls, report, digits=2)),
-        SPEEDUP,
+        *(SPEEDUP, *([] if metric is None else [_quality(report, metric)])),
     ]
-    metric = first_metric(report)
-    columns += [] if metric is None else [_quality(report, metric)]
     return _table(report, "Speed and quality over each method's knob.", columns, rows)
 
 
@@ -113,8 +112,8 @@ def costs(report: Report) -> Table | None:
 
 def facts(caption: str, values: Mapping[str, Any]) -> Table:
     """Settings or environment, groups flattened."""
-    rows = [Row(name, (Cell(f.fact(value)),)) for name, value in flat(values).items()]
-    return Table(caption, ("name", "value"), tuple(rows), numbers=False)
+    rows = {name: (f.fact(value),) for name, value in flat(values).items()}
+    return Table.of(caption, ("name", "value"), rows, numbers=False)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

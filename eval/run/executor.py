@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any, Protocol
 
+import torch
+
 from ...errors import InputError
+from ...pipelines.notices import timed_apart
 from ...registry import check_name
+from ..modalities.base import modality
+from ..modalities.bench import Bench
 from .job import Job, Outcome, Unit
 
 EXECUTORS = ("local", "ray")
@@ -22,16 +28,43 @@ class Executor(Protocol):
         """Give back what was taken."""
 
 
+class Worker:
+    """Holds a pipeline and whatever judges its outputs; both are made when first needed.
+
+    Args:
+        pipe: the job's pipeline, if there is one already.
+    """
+
+    def __init__(self, job: Job, pipe: Any = None) -> None:
+        self.job = job
+        torch.set_num_threads(job.threads)
+        if pipe is not None:
+            self.pipe = pipe
+
+    def run(self, unit: Unit) -> Outcome:
+        """A unit, whole."""
+        with timed_apart():
+            return self.bench.run(unit)
+
+    @cached_property
+    def bench(self) -> Bench:
+        """Who does the units."""
+        return modality(self.job.suite.pipeline).bench(self.job, self.pipe)
+
+    @cached_property
+    def pipe(self) -> Any:
+        """The job's pipeline on its device, or spread over several."""
+        job = self.job
+        return modality(job.suite.pipeline).open(job.model, job.device, job.device_map)
+
+
 class LocalExecutor:
     """One worker in this process."""
 
     def __init__(self, job: Job, pipe: Any = None) -> None:
-        from .worker import Worker
-
         self.worker = Worker(job, pipe)
 
     def run(self, units: Iterable[Unit], alone: bool = False) -> Iterator[Outcome]:
-        """See `Executor.run`."""
         for unit in units:
             yield self.worker.run(unit)
 

@@ -51,7 +51,7 @@ class Hand:
         if found != wanted:
             here, there = (", ".join(map(" ".join, v.items())) for v in (found, wanted))
             raise InputError(f"it has {here} and this process {there}; install the same everywhere")
-        from .worker import Worker
+        from .executor import Worker
 
         # Ray makes the process for one thread; the worker sets the job's number, on which the
         # rounding of sums depends

@@ -42,7 +42,7 @@ def run_suite(
     Raises:
         InputError: a metric lacks its weights or reference, or `out` holds another run.
     """
-    from ..report.write import write_reports
+    from ..report.pages import write_reports
 
     modality(job.suite.pipeline).check(job, todo, hands.get("pipe"))
     executor = make_executor(job=job, **{"name": "local", **hands})

@@ -16,18 +16,34 @@ from .run_folder import RunFolder
 def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str] = ()) -> Report:
     """The report of what `folder` holds."""
     found = modality(job.suite.pipeline).findings(job, todo, folder)
-    rows, notes = found.rows, found.notes
+    rows, notes = found.rows, list(found.notes)
+    timed = max((row.n_speed for row in rows.values()), default=0)
+    judged = min((row.n for row in rows.values()), default=0)
     if todo.quality:
-        notes = [*notes, *_undecided(job, rows), *_looks(todo, rows)]
-    short = todo.limited and _short(job, rows)
-    if short:
-        notes = ["cut short by --limit: not for reporting", *notes]
-    notes = [*notes, *_surplus(todo, rows)]
+        notes += _undecided(job, rows)
+        if judged > todo.quality:
+            notes.append(
+                f"samples rose from {todo.quality} to {judged} until the comparison was decided: "
+                "each look is at 95 %, all of them together are less sure"
+            )
+    whole = plan(job, None)  # a run of before may have had all of it
+    lacks = timed < whole.speed or bool(whole.quality and judged < whole.quality)
+    if short := todo.limited and lacks:
+        notes.insert(0, "cut short by --limit: not for reporting")
+    held, asked = (
+        max(timed * bool(todo.speed), judged * bool(todo.quality)),
+        max(todo.speed, todo.quality),
+    )
+    if todo.limited and held > asked:
+        notes.append(
+            f"the folder held {held} samples already: all of them count, and --limit {asked} "
+            "drops none; choose another folder for fewer"
+        )
     target = folder.log.of("target")[0]
     for row in rows.values():
         row.target_entropy = target["entropy"]
     counted = {
-        "speed_prompts": max((row.n_speed for row in rows.values()), default=0),
+        "speed_prompts": timed,
         "speed_batches": list(todo.batches) if todo.speed else [],
         "warmup_calls": 0,
         "quality_samples": max((row.n for row in rows.values()), default=0) if todo.quality else 0,
@@ -52,41 +68,6 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
         date=folder.log.date,
         seconds_total=folder.log.seconds,
     )
-
-
-def _timed(rows: dict[str, MethodResult]) -> int:
-    return max((row.n_speed for row in rows.values()), default=0)
-
-
-def _judged(rows: dict[str, MethodResult]) -> int:
-    return min((row.n for row in rows.values()), default=0)
-
-
-def _short(job: Job, rows: dict[str, MethodResult]) -> bool:
-    """Whether there is less than the suite asks for; a run of before may have had all of it."""
-    whole = plan(job, None)
-    return _timed(rows) < whole.speed or bool(whole.quality and _judged(rows) < whole.quality)
-
-
-def _surplus(todo: Plan, rows: dict[str, MethodResult]) -> list[str]:
-    """Said where --limit asks for less than an earlier run left in the folder."""
-    if not todo.limited:
-        return []
-    held = max(_timed(rows) if todo.speed else 0, _judged(rows) if todo.quality else 0)
-    asked = max(todo.speed, todo.quality)
-    if held <= asked:
-        return []
-    what = f"the folder held {held} samples already: all of them count, and --limit {asked} drops"
-    return [f"{what} none; choose another folder for fewer"]
-
-
-def _looks(todo: Plan, rows: dict[str, MethodResult]) -> list[str]:
-    """Said where samples rose until the comparison was decided."""
-    n = min(row.n for row in rows.values())
-    if n <= todo.quality:
-        return []
-    rose = f"samples rose from {todo.quality} to {n} until the comparison was decided"
-    return [f"{rose}: each look is at 95 %, all of them together are less sure"]
 
 
 def _undecided(job: Job, rows: dict[str, MethodResult]) -> list[str]:

@@ -38,14 +38,7 @@ class Comparison:
     One after the other, since two at once would slow each other down; each is shown in its panel
     while it goes. Seconds are those of the loop, which does not know that somebody watches: drawing
     a view is in no phase of it. The first run of a kind is slow, so each has a round of warm-up, or
-    as many as it takes to draft.
-
-    Args:
-        make: a view of the modality.
-        model: what draws.
-        wish: what to draw.
-        job: stops at the end of a round once it is cancelled, or as soon as the pipeline can.
-        seconds: after so many it stops as well.
+    as many as it takes to draft. A run stops after so many `seconds` at the latest.
     """
 
     def __init__(
@@ -81,7 +74,6 @@ class Comparison:
         self._tell(self._result())
 
     def _stops(self) -> bool:
-        """Whether it is to go no further."""
         self._late = self._late or time.monotonic() > self._until
         return self.job.cancelled or self._late
 

@@ -32,11 +32,7 @@ class Folders:
         return self.root is not None or self.anywhere
 
     def find(self, text: str, request: Any = None) -> Path:
-        """The file or folder that a visitor names.
-
-        Args:
-            text: what was typed.
-            request: of the visitor; who comes through a proxy is not on this machine.
+        """The file or folder that a visitor names; one behind a proxy is not on this machine.
 
         Raises:
             InputError: there is none, or it is not for this visitor. The message is the same for

@@ -13,7 +13,6 @@ from PIL import Image
 from ..engine.stats import SpecStats
 from ..methods import SpecConfig
 from ..models.text_encoder import unknown_words
-from . import markup
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,7 @@ class Wish:
 
 
 class GenerationView(ABC):
-    """A run that shows how far it is.
-
-    Args:
-        pipe: speculates as it is to.
-        wish: what to make.
+    """A run of a pipeline that shows how far it is.
 
     Attributes:
         unit: what it makes, in the plural.
@@ -95,7 +90,7 @@ class GenerationView(ABC):
 
     @abstractmethod
     def generate(self, **call: Any) -> Any:
-        """Call the pipeline; returns its output."""
+        """Call the pipeline."""
 
     @abstractmethod
     def observe(self, state: dict[str, Any]) -> None:
@@ -105,10 +100,11 @@ class GenerationView(ABC):
     def html(self) -> str:
         """What there is so far, as HTML."""
 
-    @property
-    def drafter_only(self) -> bool:
-        """Whether the drafter makes everything and nobody is asked."""
-        return bool(self.pipe.speculation.resolve(self.pipe.modality).drafter_only)
+    def drafted(self, state: dict[str, Any]) -> list[float]:
+        """By how much the token ids that the last round emitted are the drafter's."""
+        alone = self.pipe.speculation.resolve(self.pipe.modality).drafter_only
+        rows: list[list[bool]] = state["context"].drafted()
+        return [float(alone or stood) for stood in rows[0]]
 
     @property
     def seconds_per_unit(self) -> float | None:
@@ -141,17 +137,3 @@ class GenerationView(ABC):
     def calls(self, stats: SpecStats) -> tuple[str, str]:
         """What the target's calls are called, and a figure for them."""
         return self.each, f"{stats.mean_acceptance_length:.2f}"
-
-
-def drafted(view: GenerationView, state: dict[str, Any]) -> list[float]:
-    """By how much the tokens that the last round emitted are the drafter's; of token ids."""
-    rows: list[list[bool]] = state["context"].drafted()
-    return [float(view.drafter_only or stood) for stood in rows[0]]
-
-
-def covered(image: Image.Image, known: list[bool], columns: int) -> Image.Image:
-    """A picture whose cells that are not known yet are blank."""
-    mask = Image.new("L", (columns, len(known) // columns))
-    mask.putdata([255 * cell for cell in known])
-    mask = mask.resize(image.size, Image.Resampling.NEAREST)
-    return Image.composite(image, Image.new("RGB", image.size, markup.OPEN), mask)

@@ -23,13 +23,10 @@ Work = Callable[["QueuedJob[State]"], None]
 
 
 class QueuedJob(Generic[State]):
-    """A run in another thread; whoever watches gets its latest state.
-
-    Args:
-        owner: who alone may stop it.
+    """A run of an owner, in another thread; whoever watches gets its latest state.
 
     Attributes:
-        cancelled: True once it was asked to stop.
+        cancelled: it was asked to stop.
         last: the latest state.
         shown: whether that was taken: there is no use for another one before.
         done: its end, and what went wrong.
@@ -62,7 +59,6 @@ class QueuedJob(Generic[State]):
                 self._stop = None
 
     def tell(self, state: State) -> None:
-        """Put a state in the place of the one before."""
         self.last, self.shown = state, False
         self._news.set()
 
@@ -78,11 +74,7 @@ class QueuedJob(Generic[State]):
 
 
 class JobQueue(Generic[State]):
-    """The runs of all visitors.
-
-    Args:
-        most_of_host: that wait or work of visitors at one host that is not this machine.
-    """
+    """The runs of all visitors; of those at one other machine `most_of_host` wait or work."""
 
     def __init__(self, most_of_host: int) -> None:
         self.most_of_host = most_of_host
@@ -96,9 +88,6 @@ class JobQueue(Generic[State]):
         Args:
             queue: Gradio's, which tells nobody who is in it: these are its own lists.
             itself: whether the request is in it, too.
-
-        Raises:
-            InputError: the visitor has to wait.
         """
         visitor, host = visitor_of(request)
         waiting = queue.event_queue_per_concurrency_id.get(RUNS)
@@ -113,7 +102,6 @@ class JobQueue(Generic[State]):
             )
 
     def start(self, owner: object, work: Work[State]) -> QueuedJob[State]:
-        """Begin a run as soon as the last one is over."""
         job: QueuedJob[State] = QueuedJob(owner)
         job.done = self._worker.submit(work, job)
         self._jobs.append(job)
@@ -133,18 +121,13 @@ class JobQueue(Generic[State]):
         return job
 
     def close(self) -> None:
-        """Stop everything, and wait for it."""
         for job in list(self._jobs):
             job.cancel()
         self._worker.shutdown()
 
 
 def visitor_of(request: Any) -> tuple[str, str | None]:
-    """Who asks, and the host of one who is not at this machine; None: at it, or behind its proxy.
-
-    Raises:
-        InputError: the request is of no session, by which a visitor would be known again.
-    """
+    """Who asks, and the host of one who is not at this machine; None: at it or behind its proxy."""
     if not request.session_hash:
         raise InputError("this request belongs to no page; open the demo in a browser")
     return str(request.session_hash), _host(request)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,10 @@ from PIL import Image
 
 from ..errors import InputError
 from ..picture import WEB_FORMATS, open_picture
+from . import markup
+
+logger = logging.getLogger(__name__)
+BROKEN = "something went wrong on the server; its log says what"
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,7 @@ class Limits:
 
 
 def checked_text(text: Any, what: str, most: int) -> str:
-    """Text of at most `most` characters, without blanks around it.
-
-    Raises:
-        InputError: it is longer, or no text.
-    """
+    """Text of at most `most` characters, without blanks around it."""
     if not isinstance(text, str):
         raise InputError(f"{what} must be text")
     if len(text) > most:
@@ -57,11 +59,7 @@ def checked_text(text: Any, what: str, most: int) -> str:
 
 
 def checked_number(value: Any, what: str, low: float, high: float, whole: bool = True) -> Any:
-    """A number from `low` to `high`; an integer if it is to be whole.
-
-    Raises:
-        InputError: it is none, or out of range.
-    """
+    """A number from `low` to `high`; an integer if it is to be whole."""
     kind = "an integer" if whole else "a number"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high or (whole and value != int(value)):
@@ -70,25 +68,14 @@ def checked_number(value: Any, what: str, low: float, high: float, whole: bool =
 
 
 def checked_picture(path: Any, limits: Limits) -> Image.Image:
-    """An uploaded picture in RGB.
-
-    Args:
-        path: of the upload; None: there is none.
-
-    Raises:
-        InputError: it is missing, too large, or no PNG, JPEG or WebP that can be read whole.
-    """
+    """An uploaded picture in RGB: a PNG, JPEG or WebP that can be read whole."""
     file = checked_upload(path, "picture", limits)
     most = limits.pixels  # parsers of other formats never see what a visitor uploads
     return open_picture(file, formats=WEB_FORMATS, most_pixels=most, name="the picture")
 
 
 def checked_upload(path: Any, what: str, limits: Limits) -> Path:
-    """The file of an upload, small enough.
-
-    Raises:
-        InputError: there is none, it was removed since, or it is too large.
-    """
+    """The file of an upload, small enough."""
     if not path:
         raise InputError(f"there is no {what}; upload one")
     file = Path(str(path))
@@ -99,3 +86,22 @@ def checked_upload(path: Any, what: str, limits: Limits) -> Path:
             f"the {what} has {file.stat().st_size:,} bytes, more than {limits.upload_bytes:,}"
         )
     return file
+
+
+def refused(make: Callable[[], object]) -> str:
+    """Why something can't be made, in one line; "": it is. A visitor never sees a trace."""
+    try:
+        make()
+    except (InputError, FloatingPointError) as error:
+        return str(error)
+    except Exception:
+        logger.exception("the demo's page failed")
+        return BROKEN
+    return ""
+
+
+def safely(make: Callable[[], str]) -> str:
+    """The text that is made, or a message that says why not."""
+    made: list[str] = []
+    why = refused(lambda: made.append(make()))
+    return markup.message(why, "error") if why else made[0]

@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageColor
 
 from ..eval.contact_sheet import COLOURS
 
@@ -42,13 +42,15 @@ def figure(*parts: str, caption: str = "") -> str:
 def mosaic(colours: Sequence[str], columns: int, alt: str) -> str:
     """One cell a token, row by row."""
     cells = Image.new("RGB", (columns, len(colours) // columns))
-    cells.putdata([_rgb(colour) for colour in colours])
+    cells.putdata([ImageColor.getrgb(colour) for colour in colours])
     return picture(cells, alt, "mm-mosaic")
 
 
 def blend(share: float) -> str:
     """The colour of what is the drafter's by a share and the target's for the rest."""
-    pair = zip(_rgb(COLOURS["target"]), _rgb(COLOURS["drafter"]), strict=True)
+    pair = zip(
+        ImageColor.getrgb(COLOURS["target"]), ImageColor.getrgb(COLOURS["drafter"]), strict=True
+    )
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pair)
 
 
@@ -103,8 +105,3 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="mm-table">{table}</div>'
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return red, green, blue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ..engine.laws import Contract
@@ -26,70 +25,31 @@ _GREEDY = " At temperature 0 they are the same."  # where the contract is exact,
 NOTHING = "this model has no drafter: there is nothing to speculate with; choose another model"
 
 
-@dataclass(frozen=True)
-class Knob:
-    """The one setting of a method that the page has a field for.
+def knob(method: str | None, modality: Modality) -> tuple[Option, Any] | None:
+    """The one setting of a method that the page has a field for, and its value if nobody sets it.
 
-    Attributes:
-        option: as it is declared.
-        value: what it is if nobody sets it.
+    None: the method has none, or is none.
     """
-
-    option: Option
-    value: float
-
-    @property
-    def name(self) -> str:
-        """The option's."""
-        return self.option.name
-
-    @property
-    def label(self) -> str:
-        """What it is, and from where to where."""
-        low, high = self.option.low, self.option.high
-        span = f", {low:g} to {high:g}" if low is not None and high is not None else ""
-        return f"{self.name}: {self.option.help}{span}"
-
-    def text(self, value: Any) -> str:
-        """A value as a setting of the method; None: the method's own.
-
-        Raises:
-            InputError: it is no number.
-        """
-        if value is None:
-            return ""
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value):
-            raise InputError(f"{self.name} must be a number, not {value!r}")
-        whole = self.option.kind is int and value == int(value)
-        return f"{self.name}={int(value) if whole else value}"
-
-
-def knob(method: str | None, modality: Modality) -> Knob | None:
-    """The knob of a method; None: it has none that the page would have a field for, or is none."""
     if method is None:
         return None
     config = SpecConfig(method).resolve(modality)
     name = config.preset.knob or config.drafter.knob
-    return None if name is None else Knob(all_options()[name], config.options[name])
+    return None if name is None else (all_options()[name], config.options[name])
 
 
 def configured(method: str, modality: Modality, value: Any, more: str) -> tuple[str, SpecConfig]:
     """A method with its knob set and further settings, as `mmspec ls methods` and --method know it.
 
-    Args:
-        value: of the knob; None: the method's own.
-        more: settings such as `window=32,drafter=coupled-jacobi`.
-
-    Raises:
-        InputError: a setting is unknown, out of range or a reference to code, or the method is not
-            for the modality.
+    A value of None is the method's own; `more` are settings such as `window=32,drafter=null`.
     """
-    found = knob(preset(method).name, modality)
-    own = found is None or value == found.value
-    settings = [] if own or found is None else [found.text(value)]
-    settings += [more] if more else []
-    given = f"{method}[{','.join(s for s in settings if s)}]" if any(settings) else method
+    found, settings = knob(preset(method).name, modality), [more] if more else []
+    if found is not None and value not in (None, found[1]):
+        option = found[0]
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"{option.name} must be a number, not {value!r}")
+        whole = option.kind is int and value == int(value)
+        settings.insert(0, f"{option.name}={int(value) if whole else value}")
+    given = f"{method}[{','.join(settings)}]" if settings else method
     if ":" in given:  # who visits a page imports no code
         raise InputError(
             "this page takes no references to code, such as module:Class; use the command line or "

@@ -9,8 +9,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..methods import PIPELINES, Modality, serving
-from ..pipelines.available_methods import runnable_in
-from ..pipelines.base import embedded_name, locate, shipped
+from ..pipelines.model_folders import embedded_name, locate, runnable_in, shipped
 from ..registry import resolve
 
 
@@ -23,12 +22,7 @@ class Model:
 
 
 class ModelCache:
-    """Pipelines by modality and name.
-
-    Args:
-        folders: of every modality, those to offer beside the embedded model.
-        device: where they run.
-    """
+    """Pipelines by modality and name: those of `folders`, and the embedded model."""
 
     def __init__(self, folders: Mapping[Modality, Sequence[Path]], device: str = "cpu") -> None:
         self.device = device
@@ -44,11 +38,7 @@ class ModelCache:
         return list(self._folders[modality])
 
     def folder(self, modality: Modality, name: str) -> Path | None:
-        """The folder of a name; None: the embedded model.
-
-        Raises:
-            InputError: there is no such name.
-        """
+        """The folder of a name; None: the embedded model."""
         if name not in self._folders[modality]:
             raise InputError(f"there is no model {name!r} here; choose one of the list")
         return self._folders[modality][name]
@@ -58,11 +48,7 @@ class ModelCache:
         return self._folders[modality].get(name, Path()) is None and name in shipped()
 
     def methods(self, modality: Modality, name: str) -> list[str]:
-        """The methods that a model of the list has the parts for; of one that is missing all.
-
-        Raises:
-            InputError: there is no such name, or its index can't be read.
-        """
+        """The methods that a model of the list has the parts for; of one that is missing all."""
         folder = self.folder(modality, name) or shipped().get(name)
         return list(serving(modality)) if folder is None else runnable_in(folder, modality)
 
@@ -70,22 +56,16 @@ class ModelCache:
         """The pipeline of a folder; None: the embedded one.
 
         Of the folders that visitors typed, a modality's latest is kept.
-
-        Raises:
-            InputError: it can't be loaded.
         """
         found = self._kept.get((modality, folder))
-        if found is not None:
-            return found
-        offered = folder in self._folders[modality].values()
-        if not offered and (last := self._typed.pop(modality, None)) is not None:
-            self._kept.pop((modality, last), None)
-        pipe = resolve(PIPELINES[modality].reference).from_pretrained(folder).to(self.device)
-        pipe.set_progress_bar_config(disable=True)
-        made = self._kept[modality, folder] = Model(pipe)
-        if folder is not None and not offered:
-            self._typed[modality] = folder
-        return made
+        if found is None:
+            if folder is not None and folder not in self._folders[modality].values():
+                self._kept.pop((modality, self._typed.get(modality, Path())), None)
+                self._typed[modality] = folder
+            pipe = resolve(PIPELINES[modality].reference).from_pretrained(folder).to(self.device)
+            pipe.set_progress_bar_config(disable=True)
+            found = self._kept[modality, folder] = Model(pipe)
+        return found
 
     def missing(self, modality: Modality) -> str | None:
         """Why the default model can't be loaded, if that is known without loading it."""

@@ -12,23 +12,25 @@ import gradio as gr
 
 from ..errors import InputError
 from ..files import to_json
-from ..pipelines.available_methods import runnable_in
-from ..pipelines.base import shipped
+from ..methods import PIPELINES
+from ..methods.options import Option
+from ..pipelines.model_folders import runnable_in, shipped
 from . import markup, method_text
 from .comparison import Comparison, State
-from .events import HEAVY, QUIET, refused, safely
 from .folders import Folders, told_as
 from .generation_view import Wish
 from .job_queue import RUNS, JobQueue, QueuedJob, visitor_of
-from .limits import Limits, checked_number, checked_picture, checked_text
+from .limits import Limits, checked_number, checked_picture, checked_text, refused, safely
 from .model_cache import ModelCache
-from .report_tab import ReportTab
+from .reports import ReportTab
 from .tabs import TABS, Tab
 
 INTRO = """# mmspec
 One model, one prompt, one seed: first speculatively, on the left, then plainly, on the right.
 """
 STOPPING = markup.message("Stopping …")
+# outside of the queue, in which long runs wait
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
 PICTURES = [".png", ".jpg", ".jpeg", ".webp"]
 
 
@@ -37,9 +39,8 @@ class Page:
 
     Args:
         cache: its models.
-        folders: which paths visitors may name.
-        limits: what else they may ask for.
-        example: file of the picture to ask about as long as none is uploaded; None: there is none.
+        folders, limits: which paths visitors may name, and what else they may ask for.
+        example: file of the picture to ask about as long as none is uploaded.
     """
 
     def __init__(
@@ -50,7 +51,6 @@ class Page:
         self.jobs: JobQueue[State] = JobQueue(limits.waiting_of_host)
 
     def build(self) -> gr.Blocks:
-        """The page as Gradio serves it."""
         page: gr.Blocks
         with gr.Blocks(title="mmspec", analytics_enabled=False, delete_cache=(600, 3600)) as page:
             gr.Markdown(INTRO)
@@ -80,8 +80,8 @@ class Page:
         gr.HTML(markup.legend(*tab.legend))
         with gr.Row(elem_classes="mm-sides"):
             panels = [
-                gr.HTML(markup.panel(title, ""), elem_classes=f"mm-{side}", min_width=300)
-                for side, title in (("speculative", "speculative"), ("plain", "plain"))
+                gr.HTML(markup.panel(side, ""), elem_classes=f"mm-{side}", min_width=300)
+                for side in ("speculative", "plain")
             ]
         names = list(inputs)
 
@@ -122,7 +122,6 @@ class Page:
         stop.click(None, None, headline, js=put, cancels=run, **QUIET)
 
     def _asked(self, tab: Tab) -> dict[str, Any]:
-        """Fields of what to make, by name."""
         inputs: dict[str, Any] = {}
         inputs["prompt"] = gr.Textbox(
             tab.examples[0], label=tab.asks, lines=2, max_length=self.limits.prompt
@@ -164,7 +163,8 @@ class Page:
                 label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
             )
             shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
-        upload.change(self._thumbnail, upload, shown, **HEAVY)
+        held = {**QUIET, "queue": True}  # a picture to be shown takes memory
+        upload.change(self._thumbnail, upload, shown, **held)
         return upload
 
     def _thumbnail(self, path: Any) -> str:
@@ -176,11 +176,7 @@ class Page:
         return safely(make) if path or self.example else ""
 
     def _method(self, tab: Tab, model: Any, path: Any) -> dict[str, Any]:
-        """Fields of how to speculate, by name.
-
-        The methods are those that the model can run: what is chosen in field `model`, or typed into
-        field `path`.
-        """
+        """Fields of how to speculate, by name: of the chosen model, or that of field `path`."""
         modality = tab.modality
         offered, first = self._offered(tab, self.cache.names(modality)[0])
         method = gr.Dropdown(offered, value=first, label="Method")
@@ -219,8 +215,8 @@ class Page:
             able = self.cache.methods(tab.modality, model)
             if typed:
                 able = runnable_in(self.folders.find(typed, request), tab.modality)
-        offered = [name for name in tab.methods if name in able]
-        return offered, next((name for name in (*tab.first, *offered) if name in offered), None)
+        first, offered = PIPELINES[tab.modality].first, [n for n in tab.methods if n in able]
+        return offered, next((name for name in (*first, *offered) if name in offered), None)
 
     def _about(self, tab: Tab, method: str | None, value: Any = None, more: str = "") -> str:
         """What a method is with its knob and further settings, or what is wrong with them."""
@@ -234,18 +230,17 @@ class Page:
 
         return safely(text)
 
-    def _knob(self, knob: method_text.Knob | None) -> Any:
+    def _knob(self, knob: tuple[Option, Any] | None) -> Any:
         if knob is None:
             return gr.Number(None, label="This method has no knob", interactive=False)
-        return gr.Number(knob.value, label=knob.label, interactive=True, precision=None)
+        option, value = knob
+        label = f"{option.name}: {option.help}"
+        if option.low is not None and option.high is not None:
+            label += f", {option.low:g} to {option.high:g}"
+        return gr.Number(value, label=label, interactive=True, precision=None)
 
     def generate(self, tab: Tab, given: Mapping[str, Any], request: Any) -> Iterator[Any]:
-        """What the page shows from the press of the button on: headline, and both panels.
-
-        Args:
-            given: values of the fields by name.
-            request: of the visitor.
-        """
+        """What the page shows from the press of the button on: headline, and both panels."""
         yield "", markup.panel("speculative", ""), markup.panel("plain", "")
         jobs: list[QueuedJob[State]] = []
 
@@ -269,12 +264,7 @@ class Page:
                 job.cancel()
 
     def ended(self, tab: Tab, told: str, request: Any) -> Any:
-        """What the page shows behind a run: of one that was stopped, how far it got.
-
-        Args:
-            told: the headline.
-            request: of the visitor.
-        """
+        """What the page shows after a run with the headline `told`; a stopped one has a result."""
         job = self.jobs.cancelled(_owner(tab, request))
         if job is not None and job.last is not None:
             return _panels(job.last)

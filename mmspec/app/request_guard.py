@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,8 +35,6 @@ class RequestGuard:
     nor other requests.
 
     Args:
-        app: what is behind it.
-        limits: of a visitor's request.
         scratch: the folder that uploads are written to.
         local: whether to answer only requests that name this machine as their host. A page of
             another host that leads here (DNS rebinding) would else have what its visitor has.
@@ -54,6 +52,8 @@ class RequestGuard:
                 receive, upload = await self._checked(scope, receive)
             except _Refused as refusal:
                 await PlainTextResponse(refusal.message, refusal.code)(scope, receive, send)
+                return
+            except ClientDisconnect:  # nobody waits for an answer
                 return
         self._coming += upload
         try:
@@ -86,7 +86,7 @@ class RequestGuard:
             return bounded, size
         if reads:
             return bounded, 0
-        body = await _read(bounded)
+        body = await Request(scope, bounded).body()
         _check(body)
         return _again(body, receive), 0
 
@@ -132,7 +132,6 @@ def _own(headers: Headers) -> bool:
 
 
 def _held(folder: Path) -> int:
-    """Bytes of all files in a folder."""
     size = 0
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):  # it was removed since
@@ -155,15 +154,6 @@ def _bounded(receive: Receive, most: int) -> Receive:
     return bounded
 
 
-async def _read(receive: Receive) -> bytes:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
-
-
 def _again(body: bytes, receive: Receive) -> Receive:
     """Receives a body that was read, and then what comes after it."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -176,21 +166,12 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 def _check(body: bytes) -> None:
     """Raise unless a body is JSON, or nothing, in which no file is an address."""
-    try:
-        found = json.loads(body or b"null")
-    except (ValueError, RecursionError) as error:
-        raise _Refused(400, "the request is no JSON") from error
-    for value in _objects(found):
+
+    def look(value: dict[str, Any]) -> None:
         if isinstance(path := value.get("path"), str) and _ADDRESS.match(path):
             raise _Refused(403, "this server fetches no addresses; upload the file")
 
-
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """All JSON objects in a value."""
-    inside = [value]
-    while inside:
-        value = inside.pop()
-        if isinstance(value, dict):
-            yield value
-        if isinstance(value, dict | list):
-            inside += value.values() if isinstance(value, dict) else value
+    try:
+        json.loads(body or b"null", object_hook=look)
+    except (ValueError, RecursionError) as error:
+        raise _Refused(400, "the request is no JSON") from error

@@ -6,8 +6,9 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from ..errors import InputError, absent
 from ..methods import MODALITIES, Modality
@@ -38,7 +39,10 @@ def served(
         InputError: Gradio is missing, the address can't be had, or a folder's index can't be read.
     """
     _check_address(host, port)
-    with tempfile.TemporaryDirectory(prefix="mmspec-demo-") as scratch, _environment(scratch):
+    with tempfile.TemporaryDirectory(prefix="mmspec-demo-") as scratch, ExitStack() as stack:
+        # uploads go to a folder and vanish with it, nobody is called home
+        own = {"GRADIO_TEMP_DIR": scratch, "GRADIO_ANALYTICS_ENABLED": "False"}
+        stack.enter_context(patch.dict(os.environ, own))
         try:
             import gradio as gr
         except ModuleNotFoundError as error:
@@ -104,21 +108,6 @@ def _check_address(host: str, port: int | None) -> None:
 def _taken(host: str, port: int | None, error: OSError) -> InputError:
     why = error.strerror or error
     return InputError(f"can't serve at {host}:{port}: {why}; choose another --host or --port")
-
-
-@contextmanager
-def _environment(scratch: str) -> Iterator[None]:
-    """Gradio's variables: uploads go to a folder and vanish with it, nobody is called home."""
-    wanted = {"GRADIO_TEMP_DIR": scratch, "GRADIO_ANALYTICS_ENABLED": "False"}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
 
 
 def _example(folder: Path) -> Path:

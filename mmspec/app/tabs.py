@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..methods import PIPELINES, Modality, serving
+from ..methods import Modality, serving
 from ..registry import resolve
 from ..worlds.shapes.vocabulary import COLORS, PLURALS
 from .generation_view import GenerationView, Wish
@@ -26,14 +26,10 @@ class Setting:
     high: float
     step: float
 
-    @property
-    def whole(self) -> bool:
-        """Whether it is an integer."""
-        return float(self.step).is_integer()
-
     def checked(self, value: Any) -> Any:
         """The value; an `InputError` if it is none."""
-        return checked_number(value, self.label, self.low, self.high, self.whole)
+        whole = float(self.step).is_integer()
+        return checked_number(value, self.label, self.low, self.high, whole)
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Tab:
         knows: what the embedded model was taught, and nothing else, in a sentence.
         settings: beside seed and method.
         pictured: whether a prompt is about an uploaded picture.
-        view: the class of its views, `"module:Class"`: it imports models.
+        view: the class of its views, whose module imports models.
         legend: what the two colours mean.
     """
 
@@ -63,17 +59,10 @@ class Tab:
 
     @property
     def methods(self) -> list[str]:
-        """Names of the methods to choose from."""
         return [name for name in serving(self.modality) if name not in _APART]
 
-    @property
-    def first(self) -> tuple[str, ...]:
-        """The methods to begin with: the first that a model can run."""
-        return PIPELINES[self.modality].first
-
     def make(self, pipe: Any, wish: Wish) -> GenerationView:
-        """A view of a wish."""
-        made: GenerationView = resolve(self.view)(pipe, wish)
+        made: GenerationView = resolve(f"mmspec.app.views:{self.view}")(pipe, wish)
         return made
 
 
@@ -95,7 +84,7 @@ TABS = (
             Setting("temperature", "Temperature; 0 is greedy", 1.0, 0, 2, 0.05),
             Setting("guidance_scale", _GUIDANCE, 2.0, 1, 10, 0.1),
         ),
-        "mmspec.app.image:ImageView",
+        "ImageView",
         _DRAWN,
     ),
     Tab(
@@ -111,7 +100,7 @@ TABS = (
             Setting("max_new_tokens", "Tokens at most", 96, 1, 512, 1),
             Setting("temperature", "Temperature; 0 is greedy", 0.0, 0, 2, 0.05),
         ),
-        "mmspec.app.vlm:VlmView",
+        "VlmView",
         "The embedded model knows nothing but pictures of coloured shapes and of bar, line and pie "
         "charts, and answers in English.",
         pictured=True,
@@ -130,7 +119,7 @@ TABS = (
             Setting("temperature", "Temperature", 1.0, 0.05, 2, 0.05),
             Setting("guidance_scale", _GUIDANCE, 3.0, 1, 10, 0.1),
         ),
-        "mmspec.app.continuous:ContinuousView",
+        "ContinuousView",
         _DRAWN,
         ("all of a token's steps were drafted", "none was; the target made them"),
     ),
@@ -147,7 +136,7 @@ TABS = (
             Setting("blocks", "Length in blocks of frames", 12, 1, 40, 1),
             Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),
         ),
-        "mmspec.app.video:VideoView",
+        "VideoView",
         "The embedded model knows nothing but coloured shapes that move, bounce, stand, pass each "
         f"other or turn another colour: {_SHAPES}.",
         ("a block of the small model", "made by the target"),

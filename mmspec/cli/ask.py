@@ -10,19 +10,16 @@ from ..errors import InputError
 from ..files import to_json
 from ..methods import PIPELINES, SpecConfig, serving
 from ..progress import say
-from .options import add_background, add_model, open_vlm, seed
-from .settings import add_settings, configured
+from . import options
 
 _CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background")
 
 
-def add_command(commands: Any) -> None:
-    """The parser of `mmspec ask`."""
-    ask = commands.add_parser("ask", help="ask a question about pictures")
-    ask.set_defaults(run=_ask)
+def add_parser(commands: Any) -> None:
+    ask = options.add_command(commands, "ask", _ask, "ask a question about pictures")
     ask.add_argument("image", nargs="+", help="a picture's file, or several")
     ask.add_argument("question", help="what to answer")
-    add_model(ask)
+    options.add_model(ask)
     ask.add_argument(
         "--method",
         help=f"{', '.join(serving('vlm'))}; with settings: 'draft[num_draft_tokens=5]' (default: "
@@ -35,30 +32,24 @@ def add_command(commands: Any) -> None:
         help="of method verdict: a model that answers first; repeatable (default: those in the "
         "model's folder)",
     )
-    ask.add_argument("--compare", action="store_true", help="also answer plainly, in pairs")
-    ask.add_argument("-n", "--num-answers", type=int, default=1, help="each with a seed of its own")
+    options.add_runs(ask, "answer", "answer")
     ask.add_argument("--max-new-tokens", type=int, default=128, help="of an answer, at most")
-    ask.add_argument(
-        "--seed", type=seed, default=0, help="of the first answer; each further one has the next"
-    )
     ask.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
     ask.add_argument("--top-k", type=int, default=0, help="draw from so many tokens; 0: all")
-    ask.add_argument(
-        "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this share"
-    )
+    options.add_top_p(ask)
     ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
-    add_background(ask)
+    options.add_background(ask)
     ask.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
-    add_settings(ask, "vlm")
-    ask.add_argument("--json", action="store_true", help="print what was measured, not a table")
+    options.add_settings(ask, "vlm")
 
 
 def _ask(args: argparse.Namespace) -> int:
-    if not 1 <= args.num_answers <= 1000:
-        raise InputError(f"--num-answers must be from 1 to 1000, not {args.num_answers}")
+    options.check_range(args, 1, 1000, "num_answers")
     if args.method is None:
-        args.method = _default(args.model)
-    _, config = configured(args)
+        from ..pipelines.model_folders import first_method, locate
+
+        args.method = first_method(locate(args.model, "vlm"), "vlm")
+    _, config = options.configured(args)
     if config.resolve("vlm").preset.answers == "experts":
         return _verdict(args)
     if args.expert:
@@ -66,24 +57,15 @@ def _ask(args: argparse.Namespace) -> int:
     return _streamed(args, config) if args.stream else _measured(args, config)
 
 
-def _default(model: str | None) -> str:
-    """The method that a model is asked by if none is named."""
-    from ..pipelines.available_methods import first_method
-    from ..pipelines.base import locate
-    from ..pipelines.vlm.pipeline import VlmPipeline
-
-    return first_method(locate(model, VlmPipeline.embedded), "vlm")
-
-
 def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
-    """Answers, and what they took; with --compare beside plain decoding."""
-    from ..eval.showcase import ask, print_table
+    from ..eval.showcase import Showcase, ask, print_table
 
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
     call = {name: getattr(args, name) for name in _CALL}
-    pipe = open_vlm(args.device, args.model)
-    record = ask(pipe, methods, args.question, args.image, args.num_answers, args.seed, call)
+    pipe = options.open_pipeline(args, "vlm")
+    call["image"] = list(args.image)
+    record = ask(Showcase(pipe, methods, args.question, args.num_answers, args.seed, call))
     if args.json:
         print(to_json(record, indent=2))
         return 0
@@ -96,12 +78,11 @@ def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
 
 
 def _streamed(args: argparse.Namespace, config: SpecConfig) -> int:
-    """One answer, word by word as its tokens are accepted."""
     _refuse(args, "--stream prints one answer as it comes", "json", "compare", "num_answers")
     import torch
     from transformers import TextStreamer
 
-    pipe = open_vlm(args.device, args.model)
+    pipe = options.open_pipeline(args, "vlm")
     pipe.enable_speculation(config)
     say("answering")
     words = TextStreamer(pipe.processor.tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -119,19 +100,20 @@ def _verdict(args: argparse.Namespace) -> int:
     """Speculative Verdict: the experts answer and reason, the model gives the verdict."""
     _refuse(args, "a verdict is one answer", "compare", "num_answers", "stream", "stop")
     from ..picture import open_picture
-    from ..pipelines.base import locate
+    from ..pipelines.model_folders import locate
+    from ..pipelines.prompts import check_sampling
     from ..pipelines.verdict.expert import TransformersExpert
     from ..pipelines.verdict.folder import experts_in, load_expert, verdict_words
     from ..pipelines.verdict.verdict import SpeculativeVerdict, VerdictError
-    from ..pipelines.vlm.pipeline import VlmPipeline, check_call
 
-    check_call(args.max_new_tokens, args.temperature, args.top_k, args.top_p)
+    options.check_range(args, 1, 2**20, "max_new_tokens")
+    check_sampling(args.temperature, args.top_k, args.top_p)
     if not args.question.strip():
         raise InputError("the question is empty; say what to answer")
-    home = locate(args.model, VlmPipeline.embedded)
+    home = locate(args.model, "vlm")
     folders = experts_in(home)
     if args.expert:
-        folders = {name: locate(name, VlmPipeline.embedded) for name in args.expert}
+        folders = {name: locate(name, "vlm") for name in args.expert}
     if not folders:
         raise InputError(
             "method 'verdict' needs experts, and the model's folder has none: give --expert FOLDER"
@@ -140,7 +122,7 @@ def _verdict(args: argparse.Namespace) -> int:
     pictures = [open_picture(path, args.background) for path in args.image]
     most = args.max_new_tokens
     how = {"answer_tokens": min(64, most), "reason_tokens": most, "generate": _sampling(args)}
-    pipe = open_vlm(args.device, args.model)
+    pipe = options.open_pipeline(args, "vlm")
     experts = [
         load_expert(pipe, home, folder, name=name, reason_prompt=words.reason, **how)
         for name, folder in folders.items()
@@ -168,7 +150,6 @@ def _sampling(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _refuse(args: argparse.Namespace, why: str, *options: str) -> None:
-    """Raise an `InputError` if one of the options was given."""
     for name in options:
         given = args.num_answers > 1 if name == "num_answers" else getattr(args, name)
         if given:

@@ -12,21 +12,15 @@ from ..devices import check_device
 from ..errors import InputError
 from ..methods import MODALITIES, Modality
 from ..registry import check_name
+from .options import add_command, add_pairs, check_range
 
 
-def add_command(commands: Any) -> None:
-    """The parser of `mmspec demo`."""
-    demo = commands.add_parser("demo", help="try every modality in a browser")
-    demo.set_defaults(run=_demo)
+def add_parser(commands: Any) -> None:
+    demo = add_command(commands, "demo", _demo, "try every modality in a browser")
     demo.add_argument("--host", default="127.0.0.1", help="address to serve at (default: local)")
     demo.add_argument("--port", type=int, default=7860, help="port to serve at")
-    demo.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="MODALITY=FOLDER",
-        help=f"a checkpoint to offer, of {', '.join(MODALITIES)}; may be given again",
-    )
+    text = f"a checkpoint to offer, of {', '.join(MODALITIES)}; may be given again"
+    add_pairs(demo, "--model", "MODALITY=FOLDER", text)
     demo.add_argument(
         "--models-root",
         type=Path,
@@ -39,8 +33,7 @@ def add_command(commands: Any) -> None:
 
 def _demo(args: argparse.Namespace) -> int:
     models = _models(args.model)
-    if not 1 <= args.port <= 65535:
-        raise InputError(f"--port must be from 1 to 65535, not {args.port}")
+    check_range(args, 1, 65535, "port")
     if args.models_root is not None and not args.models_root.is_dir():
         raise InputError(f"--models-root {args.models_root} is no folder")
 
@@ -63,17 +56,11 @@ def _end(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _models(given: list[str]) -> dict[Modality, list[Path]]:
-    """Folders by modality, of `MODALITY=FOLDER`s."""
+def _models(given: list[tuple[Any, str]]) -> dict[Modality, list[Path]]:
     models: dict[Modality, list[Path]] = {modality: [] for modality in MODALITIES}
-    for text in given:
-        name, equals, folder = text.partition("=")
-        if not equals or not folder:
-            raise InputError(f"--model takes MODALITY=FOLDER, not {text!r}")
-        check_name("modality", name, MODALITIES)
-        path = Path(folder)
-        if not path.is_dir():
+    for modality, folder in given:
+        check_name("modality", modality, MODALITIES)
+        if not Path(folder).is_dir():
             raise InputError(f"no model folder at {folder}")
-        modality: Any = name
-        models[modality].append(path)
+        models[modality].append(Path(folder))
     return models

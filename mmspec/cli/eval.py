@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+import math
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..devices import check_device
 from ..errors import InputError
-from ..eval.methods import parse_methods, split_methods
+from ..eval.sweeps import parse_methods, split_methods
 from ..files import locked, to_json
 from ..models.truncation import gathered
 from ..progress import bar, say
 from ..registry import check_name
-from .options import (
-    add_background,
-    add_model,
-    folder,
-    names,
-    open_modality,
-    print_names,
-    seed,
-)
+from . import options
 from .tables import add_tables
 
 if TYPE_CHECKING:
@@ -35,12 +28,12 @@ def add_commands(commands: Any) -> None:
     actions = evaluate.add_subparsers(required=True, metavar="ACTION")
     _add_run(actions)
 
-    report = actions.add_parser("report", help="draw report.md and report.html of a run again")
-    report.set_defaults(run=_report)
+    text = "draw report.md and report.html of a run again"
+    report = options.add_command(actions, "report", _report, text)
     report.add_argument("folder", type=Path, help="of the run")
 
-    compare = actions.add_parser("compare", help="two runs against each other, with significance")
-    compare.set_defaults(run=_compare)
+    text = "two runs against each other, with significance"
+    compare = options.add_command(actions, "compare", _compare, text)
     compare.add_argument("a", type=Path, help="folder of a run")
     compare.add_argument("b", type=Path, help="folder of the other run")
     compare.add_argument("--methods", help="x of A against y of B: x:y,z (default: all of both)")
@@ -48,21 +41,28 @@ def add_commands(commands: Any) -> None:
 
     add_tables(actions)
 
-    listing = actions.add_parser("ls", help="list the suites")
-    listing.set_defaults(run=_ls)
+    listing = options.add_command(
+        actions, "ls", _ls, "list suites, metrics, judges, or networks' weights"
+    )
+    listing.add_argument(
+        "what",
+        nargs="?",
+        choices=("suites", "metrics", "judges", "weights"),
+        default="suites",
+        help="what to list; weights: the names that --weights takes (default: suites)",
+    )
     listing.add_argument("--json", action="store_true", help="print JSON, not a table")
 
-    validate = actions.add_parser("validate", help="check suites, of the package or your own")
-    validate.set_defaults(run=_validate)
+    text = "check suites, of the package or your own"
+    validate = options.add_command(actions, "validate", _validate, text)
     validate.add_argument("suite", nargs="*", help="names or YAML files (default: all)")
 
 
 def _add_run(actions: Any) -> None:
-    run = actions.add_parser("run", help="run a suite and write a report")
-    run.set_defaults(run=_run)
+    run = options.add_command(actions, "run", _run, "run a suite and write a report")
     run.add_argument("--suite", required=True, help="a name, see `mmspec eval ls`, or a YAML file")
     run.add_argument("--pipeline", help="image, vlm, continuous or video (default: the suite's)")
-    add_model(run)
+    options.add_model(run)
     run.add_argument(
         "--methods",
         type=split_methods,
@@ -78,9 +78,11 @@ def _add_run(actions: Any) -> None:
     run.add_argument(
         "--max-samples", type=int, help="samples up to which an undecided comparison may go on"
     )
-    run.add_argument("--batch-sizes", type=names, help="speed of batches too: 1,2,4,8")
+    run.add_argument(
+        "--batch-sizes", type=options.widths, default=(1,), help="speed of batches too: 1,2,4,8"
+    )
     run.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
-    run.add_argument("--seed", type=seed, default=0, help="of the first sample")
+    run.add_argument("--seed", type=options.seed, default=0, help="of the first sample")
     run.add_argument("--executor", default="local", help="local or ray")
     run.add_argument("--address", help="of a Ray cluster (default: one on this machine)")
     run.add_argument("--workers", type=int, help="Ray actors (default: one per GPU, or two)")
@@ -94,88 +96,71 @@ def _add_run(actions: Any) -> None:
     )
     given.add_argument("--images", type=Path, help="folder of pictures to be judged")
     given.add_argument("--reference", type=Path, help="folder of real pictures")
-    add_background(given)
+    options.add_background(given)
     given.add_argument("--captions", type=Path, help="COCO captions, JSON lines, or a folder")
     given.add_argument("--questions", type=Path, help="file of questions with their answers")
     given.add_argument("--annotations", type=Path, help="VQAv2's file of answers")
     given.add_argument("--predictions", type=Path, help="file of a model's answers")
     given.add_argument("--partial", action="store_true", help="score the answered questions only")
     given.add_argument("--videos", type=Path, help="folder of videos and prompts")
-    given.add_argument("--metrics", type=names, help="some of the suite's metrics: a,b")
-    given.add_argument(
-        "--weights",
-        action="append",
-        type=_weights,
-        default=[],
-        metavar="NAME=PATH",
-        help="weights of a judge or reward",
-    )
-    given.add_argument(
-        "--expert",
-        action="append",
-        type=_weights,
-        default=[],
-        metavar="NAME=FOLDER",
-        help="of Speculative Verdict (default: those in the model's folder)",
-    )
+    given.add_argument("--metrics", type=options.names, help="some of the suite's metrics: a,b")
+    options.add_pairs(given, "--weights", "NAME=PATH", "weights of a judge or reward")
+    text = "of Speculative Verdict (default: those in the model's folder)"
+    options.add_pairs(given, "--expert", "NAME=FOLDER", text)
     run.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
     run.add_argument("--json", action="store_true", help="print the report, not a table")
 
 
-def _weights(text: str) -> tuple[str, Path]:
-    name, equals, path = text.partition("=")
-    if not name or not equals or not path:
-        raise argparse.ArgumentTypeError(f"must be NAME=PATH, not {text!r}")
-    return name, Path(path)
-
-
 @gathered()
 def _run(args: argparse.Namespace) -> int:
-    from ..eval.suite import PIPELINES, load_suite
+    from ..eval.modalities.base import MODALITIES
+    from ..eval.suite import load_suite
 
     if args.pipeline is not None:
-        check_name("pipeline", args.pipeline, PIPELINES)
-    for option in ("limit", "max_samples", "workers"):
-        value = getattr(args, option)
-        if value is not None and value < 1:
-            raise InputError(f"--{option.replace('_', '-')} must be at least 1, not {value}")
+        check_name("pipeline", args.pipeline, MODALITIES)
+    options.check_range(args, 1, None, "limit", "max_samples", "workers")
+    if not all(1 <= size <= 1024 for size in args.batch_sizes):
+        told = ",".join(map(str, args.batch_sizes))
+        raise InputError(f"--batch-sizes must be from 1 to 1024, not {told}")
     suite = load_suite(args.suite)
     if suite.source == "prompts" and args.pipeline not in (None, suite.pipeline):
         raise InputError(f"suite {suite.name} is for --pipeline {suite.pipeline}")
     if args.metrics:
-        suite = _with_metrics(suite, args.metrics)
-    out = folder(args.out)
+        same = args.metrics[:1] == suite.metrics[:1]
+        suite = replace(suite, metrics=args.metrics, margin=suite.margin if same else None)
+    out = options.folder(args.out)
     if suite.source == "prompts" and args.images is None:
         return _run_pipeline(args, suite, out)
     return _score(args, suite, out)
 
 
 def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
-    """Draw, measure and judge."""
     import torch
 
-    from ..eval.modalities.base import modality
+    from ..eval.modalities.base import MODALITIES, modality
     from ..eval.run.job import Job, plan
     from ..eval.run.runner import run_suite
     from ..eval.showcase import print_table
     from ..picture import BACKGROUND, check_background
 
-    measured = modality(suite.pipeline)
-    prompts = measured.items(suite, args.prompts)
-    files = {name: str(path) for name, path in args.weights}
-    files |= {f"expert:{name}": str(path) for name, path in args.expert}
+    part, measured = MODALITIES[suite.pipeline], modality(suite.pipeline)
+    prompts = part.items(suite, args.prompts)
+    files = {**dict(args.weights), **{f"expert:{name}": path for name, path in args.expert}}
     for name in ("reference", "prompts"):
         if getattr(args, name) is not None:
             files[name] = str(getattr(args, name))
     sides = ("height", "width") if suite.pipeline == "video" else ("height",)
     size = dict.fromkeys(sides, args.size) if args.size is not None else {}
-    if size.keys() - measured.arguments():
+    if size.keys() - {*part.arguments}:
         raise InputError(f"--size is of pictures that are drawn: {suite.pipeline} draws none")
     # what can't run here is said before anything is written
-    pipe = open_modality(args, measured) if args.executor == "local" else None
+    pipe = None
+    if args.executor == "local":
+        options.prepare(args)
+        pipe = measured.open(args.model, args.device, args.device_map)
     call = {**suite.call, **size}
     if args.background != BACKGROUND:
-        if "background" not in measured.arguments():
+        if "background" not in part.arguments:
             raise InputError(
                 f"--background is of pictures that are given: {suite.name} draws its own"
             )
@@ -194,7 +179,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         files=files,
         threads=torch.get_num_threads(),
     )
-    todo = plan(job, args.limit, args.max_samples, _batch_sizes(args.batch_sizes))
+    todo = plan(job, args.limit, args.max_samples, tuple(dict.fromkeys([1, *args.batch_sizes])))
     # the delay: bad input is one line on stderr, without a bar above it
     with bar(suite.name, "sample", delay=1) as shown:
 
@@ -227,9 +212,6 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
 
 
 def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
-    """Score files of the user's."""
-    from dataclasses import fields
-
     from ..eval.measure.score_files import Given, score_given
 
     check_device(args.device)
@@ -240,7 +222,7 @@ def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
             shown.total = planned
             shown.update(done - shown.n)
 
-        given = Given(**named, weights=dict(args.weights))
+        given = Given(**named, weights={name: Path(path) for name, path in args.weights})
         record = score_given(suite, given, out, ["mmspec", *args.words], progress)
     if args.json:
         print(to_json(record, indent=2))
@@ -255,17 +237,8 @@ def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     return 0
 
 
-def _batch_sizes(texts: tuple[str, ...] | None) -> tuple[int, ...]:
-    if texts is None:
-        return (1,)
-    sizes = [int(text) if text.isascii() and text.isdigit() else 0 for text in texts]
-    if not all(1 <= size <= 1024 for size in sizes):
-        raise InputError(f"--batch-sizes must be numbers such as 1,2,4,8, not {','.join(texts)}")
-    return tuple(dict.fromkeys([1, *sizes]))
-
-
 def _report(args: argparse.Namespace) -> int:
-    from ..eval.report.write import write_reports
+    from ..eval.report.pages import write_reports
 
     if not args.folder.is_dir():
         raise InputError(f"no folder {args.folder}; name the one that `mmspec eval run -o` wrote")
@@ -284,26 +257,68 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _ls(args: argparse.Namespace) -> int:
+    from ..eval.judges.base import JUDGES
+    from ..eval.metrics.registry import METRICS
     from ..eval.suite import load_suite, suite_names
+    from ..rewards.registry import FEATURES, REWARDS
 
-    suites = [load_suite(name) for name in suite_names()]
-    return print_names({suite.name: suite.summary for suite in suites}, args.json)
+    if args.what == "metrics":
+        return _ls_metrics(args.json)
+    if args.what == "suites":
+        found = {name: load_suite(name).summary for name in suite_names()}
+    elif args.what == "judges":
+        found = {
+            judge.name: f"finds {len(judge.classes)} kinds of objects; "
+            + (f"needs --weights {', '.join(judge.weights)}" if judge.weights else "needs nothing")
+            for judge in JUDGES.all()
+        }
+    else:
+        parts = (*REWARDS.all(), *FEATURES.all())
+        found = {part.name: part.weights for part in parts if part.weights}
+        declared: tuple[Any, ...] = (*METRICS.all(), *JUDGES.all())
+        for each in declared:
+            found |= each.weights
+    return options.print_names(found, args.json)
+
+
+def _ls_metrics(as_json: bool) -> int:
+    from ..eval.metrics.registry import all_metrics
+    from ..eval.modalities.base import MODALITIES
+    from ..eval.report.table import Cell, Row, Table
+
+    found: list[dict[str, Any]] = [
+        {
+            "name": metric.name,
+            "pipelines": [n for n, of in MODALITIES.items() if isinstance(metric, of.metrics)],
+            "files": list(metric.sources),
+            "needs": list(metric.needs),
+            "larger_is_better": metric.larger_is_better,
+            "bounds": [end if math.isfinite(end) else None for end in metric.bounds],
+            "summary": metric.summary,
+        }
+        for metric in all_metrics()
+    ]
+    if as_json:
+        print(to_json(found, indent=2))
+        return 0
+    rows, lists = [], ("pipelines", "files", "needs")
+    for one in found:
+        low, high = ("" if end is None else f"{end:g}" for end in one["bounds"])
+        better = "larger" if one["larger_is_better"] else "smaller"
+        told = (*(", ".join(one[what]) for what in lists), f"{low} to {high}", better)
+        rows.append(Row(one["name"], tuple(map(Cell, (*told, one["summary"])))))
+    columns = ("metric", *lists, "values", "better", "what it says")
+    print(Table("", columns, tuple(rows)).aligned())
+    return 0
 
 
 def _validate(args: argparse.Namespace) -> int:
-    from ..eval.modalities.base import modality
+    from ..eval.modalities.base import MODALITIES
     from ..eval.suite import load_suite, suite_names
 
     for name in args.suite or suite_names():
         suite = load_suite(name)
         if suite.prompts:
-            modality(suite.pipeline).items(suite, None)
+            MODALITIES[suite.pipeline].items(suite, None)
         print(f"{suite.name}: valid")
     return 0
-
-
-def _with_metrics(suite: Suite, metrics: tuple[str, ...]) -> Suite:
-    from dataclasses import replace
-
-    same = metrics[0] == suite.metrics[0] if suite.metrics else False
-    return replace(suite, metrics=metrics, margin=suite.margin if same else None)

@@ -5,109 +5,105 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..errors import InputError
 from ..files import to_json
-from ..methods import MODALITIES, SpecConfig, parts, presets
+from ..methods import MODALITIES, Modality, Preset, SpecConfig, parts, presets
 from ..methods.config import all_options
 from ..methods.options import options_of, text_of
 from ..methods.resolved import KINDS, readers
-from .options import print_names
+from .options import add_command, print_names
+from .tables import add_into, put
 
 _LEGEND = """\
 Under each kind of model: what a method promises there of draws at temperature 1; empty: it is not
 for such models. vlm is text, with pictures in front of it or none. Needs: parts of the pipeline
 beside the model. The knob trades speed for quality, or speed alone; `mmspec ls options` tells of
 all settings."""
+_Listed = tuple[Any, tuple[str, ...], list[tuple[str, ...]]]  # as JSON; columns and rows
 
 
-def add_command(commands: Any) -> None:
-    """The parser of `mmspec ls`."""
-    listing = commands.add_parser("ls", help="list methods, their parts and options, or models")
-    listing.set_defaults(run=_ls)
+def add_parser(commands: Any) -> None:
+    listing = add_command(commands, "ls", _ls, "list methods, their parts and options, or models")
+    listing.set_defaults(make=_markdown, action="ls methods")
     listing.add_argument(
         "what", choices=("models", "methods", "parts", "options"), help="what to list"
     )
     listing.add_argument("--json", action="store_true", help="print JSON, not a table")
+    listing.add_argument(
+        "--markdown", action="store_true", help="of methods, who drafts and how a draft is judged"
+    )
+    add_into(listing, "ls methods")
 
 
 def _ls(args: argparse.Namespace) -> int:
-    if args.what != "models":
-        return {"methods": _methods, "parts": _parts, "options": _options}[args.what](args.json)
-    from ..pipelines.base import shipped
+    if args.markdown or args.into is not None:
+        if args.what != "methods":
+            raise InputError(f"--markdown and --into are for methods, not for {args.what}")
+        return put(args)
+    if args.what == "models":
+        from ..pipelines.model_folders import shipped
 
-    return print_names({name: str(folder) for name, folder in shipped().items()}, args.json)
-
-
-def _methods(as_json: bool) -> int:
+        return print_names({name: str(folder) for name, folder in shipped().items()}, args.json)
+    found, columns, rows = {"methods": _methods, "parts": _parts, "options": _options}[args.what]()
+    if args.json:
+        print(to_json(found, indent=2))
+        return 0
     from ..eval.report.table import Cell, Row, Table
 
+    lines = tuple(Row(name, tuple(map(Cell, texts))) for name, *texts in rows)
+    print(Table("", columns, lines).aligned())
+    if args.what == "methods":
+        print(f"\n{_LEGEND}")
+    return 0
+
+
+def _methods() -> _Listed:
     found = {name: _facts(name) for name in presets()}
-    if as_json:
-        print(to_json(found, indent=2))
-        return 0
-    rows = [
-        Row(
-            name,
-            (
-                *(Cell(facts["contracts"].get(modality, "")) for modality in MODALITIES),
-                Cell(
-                    " or ".join(
-                        dict.fromkeys(filter(None, map(", ".join, facts["needs"].values())))
-                    )
-                ),
-                Cell(facts["knob"] or ""),
-                Cell(facts["summary"]),
-            ),
-        )
-        for name, facts in found.items()
-    ]
-    columns = ("method", *MODALITIES, "needs", "knob", "what it is")
-    print(Table("", columns, tuple(rows)).aligned())
-    print(f"\n{_LEGEND}")
-    return 0
+    rows: list[tuple[str, ...]] = []
+    for name, facts in found.items():
+        needs = " or ".join(dict.fromkeys(filter(None, map(", ".join, facts["needs"].values()))))
+        promised = [facts["contracts"].get(modality, "") for modality in MODALITIES]
+        rows.append((name, *promised, needs, facts["knob"] or "", facts["summary"]))
+    return found, ("method", *MODALITIES, "needs", "knob", "what it is"), rows
 
 
-def _parts(as_json: bool) -> int:
+def _markdown(args: argparse.Namespace) -> str:
+    """A row a method: who drafts, and how a draft is judged."""
     from ..eval.report.table import Cell, Row, Table
 
-    every = [part for kind in (*KINDS, "compressor") for part in parts(kind).values()]
-    found = [
-        {
-            "kind": part.kind,
-            "name": part.name,
-            "options": list(options_of(part.options)),
-            "summary": part.summary,
-            "paper": part.paper,
-        }
-        for part in every
-    ]
-    if as_json:
-        print(to_json(found, indent=2))
-        return 0
-    rows = [
-        Row(
-            f"{one['kind']} {one['name']}",
-            tuple(Cell(text) for text in (", ".join(one["options"]), one["paper"], one["summary"])),
-        )
-        for one in found
-    ]
-    print(Table("", ("part", "options", "paper", "what it does"), tuple(rows)).aligned())
-    return 0
-
-
-def _options(as_json: bool) -> int:
-    from ..eval.report.table import Cell, Row, Table
-
-    if as_json:
-        print(to_json(SpecConfig.schema(), indent=2))
-        return 0
     rows = []
+    for name, method in presets().items():
+        kinds: list[tuple[Modality | None, Preset]] = [(None, method), *method.of.items()]
+        for of, preset in kinds:
+            parts = SpecConfig(name).resolve(of)
+            by_name = parts.head is not None or not parts.drafts
+            drafts = Cell(preset.summary if by_name else parts.drafter.summary)
+            judges = Cell(parts.rule.summary if parts.drafts else "–")
+            papers = [parts.head.paper if parts.head else parts.drafter.paper, parts.rule.paper]
+            sources = Cell("; ".join(dict.fromkeys(filter(None, papers if parts.drafts else ()))))
+            mark = "" if method.role == "method" else method.role
+            rows.append(Row(f"{name}, for {of}" if of else name, (drafts, judges, sources), mark))
+    columns = ("method", "who drafts", "how a draft is judged", "papers")
+    return Table("", columns, tuple(rows), numbers=False).markdown().split("\n\n", 1)[1] + "\n"
+
+
+def _parts() -> _Listed:
+    found, rows = [], list[tuple[str, ...]]()
+    for part in (part for kind in (*KINDS, "compressor") for part in parts(kind).values()):
+        of = list(options_of(part.options))
+        facts = {"kind": part.kind, "name": part.name, "options": of, "summary": part.summary}
+        found.append({**facts, "paper": part.paper})
+        rows.append((f"{part.kind} {part.name}", ", ".join(of), part.paper, part.summary))
+    return found, ("part", "options", "paper", "what it does"), rows
+
+
+def _options() -> _Listed:
+    rows: list[tuple[str, ...]] = []
     for name, option in all_options().items():
         between = ", ".join(option.choices) or option.range
-        cells = (text_of(option.default), between, ", ".join(readers(name)), option.help)
-        rows.append(Row(name, tuple(map(Cell, cells))))
-    columns = ("option", "default", "from, to", "read by", "what it is")
-    print(Table("", columns, tuple(rows)).aligned())
-    return 0
+        told = text_of(option.default), between, ", ".join(readers(name)), option.help
+        rows.append((name, *told))
+    return SpecConfig.schema(), ("option", "default", "from, to", "read by", "what it is"), rows
 
 
 def _facts(name: str) -> dict[str, Any]:

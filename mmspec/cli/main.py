@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,20 +19,26 @@ from . import ask as cli_ask
 from . import demo as cli_demo
 from . import eval as cli_eval
 from . import ls as cli_ls
+from . import options
 from . import video as cli_video
-from .options import (
-    add_model,
-    draws,
-    folder,
-    open_continuous,
-    open_pipeline,
-    seed,
-    shown_on_terminal,
-    widths,
-)
-from .settings import add_settings, configured
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
+_VECTORS = {  # options of a call for vectors, and their names there
+    "guidance": "guidance_scale",
+    "guidance_schedule": "guidance_schedule",
+    "iterations": "num_iterations",
+}
+_PAIRS = 4  # pictures by each method, with --compare
+_TRAINED: tuple[tuple[str, Callable[[str], Any], str], ...] = (
+    ("--steps", int, "updates of the weights (default: the recipe's)"),
+    ("--batch-size", int, "samples a step (default: the recipe's)"),
+    ("--max-minutes", float, "stop after so long, to be resumed (default: never)"),
+    ("--workers", int, "processes that make data (default: the recipe's)"),
+    ("--seed", options.seed, "of weights and data (default: the recipe's)"),
+    ("--rate", float, "learning rate (default: the recipe's)"),
+    ("--keep", float, "share of older weights in the exported average (default: the recipe's)"),
+    ("--max-new-tokens", int, "of answers to learn from, for vlm-head (default: the recipe's)"),
+)
 
 
 class Help(argparse.HelpFormatter):
@@ -102,14 +108,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mmspec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    generate = commands.add_parser("generate", help="draw a picture from a prompt")
-    generate.set_defaults(run=_generate)
+    generate = options.add_command(commands, "generate", _generate, "draw a picture from a prompt")
     generate.add_argument(
         "prompt",
         help="what to draw, such as 'a photo of a purple triangle'; for a model that is told "
         "classes, the number of one",
     )
-    add_model(generate)
+    options.add_model(generate)
     generate.add_argument(
         "--pipeline",
         choices=DRAWN,
@@ -122,24 +127,47 @@ def build_parser() -> argparse.ArgumentParser:
         "--method",
         help=f"{methods}; with settings: 'gsd[group_size=30]'; `mmspec ls methods` tells of each",
     )
-    generate.add_argument("--compare", action="store_true", help="also draw plainly, in pairs")
-    generate.add_argument("-n", "--num-images", type=int, help="default: 1, with --compare 4")
+    options.add_runs(generate, "draw", "image", paired=_PAIRS)
     generate.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
-    _add_sampling(generate)
-    add_settings(generate, *DRAWN)
-    _add_vectors(generate.add_argument_group("of --pipeline continuous"))
+    generate.add_argument(
+        "--guidance", type=float, help="guidance scale (default: the model's own)"
+    )
+    generate.add_argument("--temperature", type=float, default=1.0, help="0: greedy")
+    generate.add_argument(
+        "--top-k", type=int, help="draw from so many tokens; 0: all (default: the model's own)"
+    )
+    options.add_top_p(generate)
+    options.add_settings(generate, *DRAWN)
+    group = generate.add_argument_group("of --pipeline continuous")
+    group.add_argument(
+        "--iterations", type=int, metavar="N", help="calls of the backbone (default: one a token)"
+    )
+    group.add_argument(
+        "--diffusion-steps",
+        type=options.widths,
+        metavar="N",
+        help="steps a token, or of the first and the last iteration: 50,5 (default: 100)",
+    )
+    group.add_argument(
+        "--guidance-schedule",
+        help="linear: growing as tokens get known, or constant (default: linear)",
+    )
+    group.add_argument(
+        "--least-variance",
+        action="store_true",
+        help="steps add the least noise, not what the head says",
+    )
     generate.add_argument(
         "-o", "--out", type=Path, default=Path("out"), help="folder that is written"
     )
-    generate.add_argument("--json", action="store_true", help="print stats.json, not a table")
 
-    cli_ask.add_command(commands)
-    cli_video.add_command(commands)
+    cli_ask.add_parser(commands)
+    cli_video.add_parser(commands)
     cli_eval.add_commands(commands)
-    cli_demo.add_command(commands)
+    cli_demo.add_parser(commands)
 
-    train = commands.add_parser("train", help="train a drafter, a draft head or an embedded model")
-    train.set_defaults(run=_train)
+    text = "train a drafter, a draft head or an embedded model"
+    train = options.add_command(commands, "train", _train, text)
     train.add_argument(
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
@@ -155,86 +183,39 @@ def build_parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--init", help="component to start from; the stage's own trains it further")
     train.add_argument("--size", type=int, help="side of the pictures in pixels (default: its own)")
-    for option, kind, text in (
-        ("--steps", int, "updates of the weights (default: the recipe's)"),
-        ("--batch-size", int, "samples a step (default: the recipe's)"),
-        ("--max-minutes", float, "stop after so long, to be resumed (default: never)"),
-        ("--workers", int, "processes that make data (default: the recipe's)"),
-        ("--seed", seed, "of weights and data (default: the recipe's)"),
-        ("--rate", float, "learning rate (default: the recipe's)"),
-        ("--keep", float, "share of older weights in the exported average (default: the recipe's)"),
-        ("--max-new-tokens", int, "of answers to learn from, for vlm-head (default: the recipe's)"),
-    ):
+    for option, kind, text in _TRAINED:
         train.add_argument(option, type=kind, help=text)
     train.add_argument(
         "--data", type=Path, help='questions for vlm-head: lines {"image": path, "question": text}'
     )
-    train.add_argument(
-        "--set", action="append", metavar="NAME=VALUE", help="of vlm-head's head; repeatable"
-    )
+    options.add_pairs(train, "--set", "NAME=VALUE", "of vlm-head's head; repeatable")
     train.add_argument("--device", default="cpu", help="cpu or cuda")
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 
-    cli_ls.add_command(commands)
+    cli_ls.add_parser(commands)
     return parser
-
-
-def _add_vectors(group: Any) -> None:
-    group.add_argument(
-        "--iterations", type=int, metavar="N", help="calls of the backbone (default: one a token)"
-    )
-    group.add_argument(
-        "--diffusion-steps",
-        type=widths,
-        metavar="N",
-        help="steps a token, or of the first and the last iteration: 50,5 (default: 100)",
-    )
-    group.add_argument(
-        "--guidance-schedule",
-        help="linear: growing as tokens get known, or constant (default: linear)",
-    )
-    group.add_argument(
-        "--least-variance",
-        action="store_true",
-        help="steps add the least noise, not what the head says",
-    )
-
-
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--seed", type=seed, default=0, help="of the first picture; each further one has the next"
-    )
-    parser.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy")
-    parser.add_argument(
-        "--top-k", type=int, help="draw from so many tokens; 0: all (default: the model's own)"
-    )
-    parser.add_argument(
-        "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this share"
-    )
 
 
 @gathered()
 def _generate(args: argparse.Namespace) -> int:
-    from ..eval.showcase import compare, print_table
+    from ..eval.showcase import Showcase, compare, print_table
 
     if args.pipeline is None:
-        args.pipeline = draws(args.model)
+        args.pipeline = options.draws(args.model)
     if args.method is None:
         args.method = PIPELINES[args.pipeline].first[0]
-    _, config = configured(args)
+    _, config = options.configured(args)
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to draw")
-    count = args.num_images if args.num_images is not None else (4 if args.compare else 1)
-    if not 1 <= count <= 1000:
-        raise InputError(f"--num-images must be from 1 to 1000, not {count}")
-    out = folder(args.out)
+    options.check_range(args, 1, 1000, "num_images")
+    count = args.num_images or (_PAIRS if args.compare else 1)
+    out = options.folder(args.out)
     pipe, call = (_of_vectors if args.pipeline == "continuous" else _of_ids)(args)
     call |= {"temperature": args.temperature, "height": args.size}
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[args.method] = config
-    shown_on_terminal(pipe)
-    record = compare(pipe, methods, args.prompt, count, args.seed, call, out)
+    pipe.set_progress_bar_config(disable=None, leave=False)
+    record = compare(Showcase(pipe, methods, args.prompt, count, args.seed, call), out)
     if args.json:
         print(to_json(record, indent=2))
     else:
@@ -250,7 +231,7 @@ def _of_ids(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
         if given is not None and given is not False:  # 0 is given
             name = option.replace("_", "-")
             raise InputError(f"--{name} is of --pipeline continuous, and this model draws ids")
-    pipe = open_pipeline(args)
+    pipe = options.open_pipeline(args)
     family = pipe.image_model(pipe.network(args.size, None)[0])
     return pipe, {
         "guidance_scale": family.guidance_scale if args.guidance is None else args.guidance,
@@ -263,60 +244,35 @@ def _of_vectors(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The pipeline of continuous tokens, and its own options of a call."""
     if args.top_k is not None or args.top_p != 1:
         raise InputError("--top-k and --top-p choose among token ids, and these are vectors")
-    call: dict[str, Any] = {"learned_variance": not args.least_variance}
-    for name, value in (
-        ("guidance_scale", args.guidance),
-        ("guidance_schedule", args.guidance_schedule),
-        ("num_iterations", args.iterations),
-    ):
-        if value is not None:
-            call[name] = value
+    given = {name: getattr(args, option) for option, name in _VECTORS.items()}
+    call = {name: value for name, value in given.items() if value is not None}
+    call["learned_variance"] = not args.least_variance
     if args.diffusion_steps is not None:
         steps = args.diffusion_steps
         call["diffusion_steps"] = steps[0] if len(steps) == 1 else steps
-    return open_continuous(args), call
+    return options.open_pipeline(args, "continuous"), call
 
 
 def _train(args: argparse.Namespace) -> int:
     from ..train.recipes import train
 
     check_device(args.device)
-    if args.workers is not None and args.workers < 0:
-        raise InputError(f"--workers must be 0 or more, not {args.workers}")
+    options.check_range(args, 0, None, "workers")
     for option in ("size", "steps", "batch_size", "max_minutes", "rate", "max_new_tokens"):
         value = getattr(args, option)
         if value is not None and not 0 < value < float("inf"):
             raise InputError(f"--{option.replace('_', '-')} must be above 0, not {value}")
+    given = {option.removeprefix("--").replace("-", "_") for option, *_ in _TRAINED}
+    given |= {"stage", "init", "size", "device", "precision", "data"}
     records = train(
         args.recipe,
-        folder(args.pipeline),
-        stage=args.stage,
-        init=args.init,
-        size=args.size,
-        steps=args.steps,
-        batch_size=args.batch_size,
-        max_minutes=args.max_minutes,
-        workers=args.workers,
-        seed=args.seed,
-        device=args.device,
-        precision=args.precision,
-        rate=args.rate,
-        keep=args.keep,
-        max_new_tokens=args.max_new_tokens,
-        data=args.data,
-        settings=_settings(args.set),
+        options.folder(args.pipeline),
+        settings=dict(args.set) or None,
+        **{name: getattr(args, name) for name in given},
     )
     if records:  # of several processes one has them
         print(to_json(records, indent=2))
     return 0
-
-
-def _settings(given: list[str] | None) -> dict[str, str] | None:
-    """Values by name, of `NAME=VALUE`s."""
-    for text in given or ():
-        if not all(text.partition("=")):
-            raise InputError(f"--set takes NAME=VALUE, not {text!r}")
-    return dict(text.split("=", 1) for text in given) if given else None
 
 
 if __name__ == "__main__":

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..devices import check_device
 from ..errors import InputError
 from ..files import read_object, to_json
+from ..methods import PIPELINES, Modality, SpecConfig, parse_method
+from ..methods.config import PARTS, options_of_modality
 from ..progress import say
+from ..registry import resolve
 
-if TYPE_CHECKING:
-    from ..eval.modalities.modality import Modality
-
-_LOADING = "loading the model"
+_WHO = {
+    "drafter": "who drafts",
+    "rule": "who judges drafts: the acceptance rule",
+    "length": "how far is drafted: the draft-length policy",
+    "head": "the draft head in place of a draft model",
+    "draft_compressor": "what shortens the pictures that a draft model is shown",
+    "target_compressor": "what shortens the pictures that the target is shown",
+}
+_SEEING = ("head", "draft_compressor", "target_compressor")  # of models that see
+_PREFIX = "setting_"
 
 
 def seed(text: str) -> int:
@@ -39,6 +48,51 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def add_command(commands: Any, name: str, run: Callable[..., int], text: str) -> Any:
+    """The parser of a command that `run` runs; `text` is its help."""
+    made = commands.add_parser(name, help=text)
+    made.set_defaults(run=run)
+    return made
+
+
+def add_pairs(parser: Any, flag: str, form: str, text: str) -> None:
+    """An option that may be repeated, each time with a pair of a form such as NAME=PATH."""
+
+    def pair(given: str) -> tuple[str, str]:
+        name, _, value = given.partition("=")
+        if not name or not value:
+            raise argparse.ArgumentTypeError(f"must be {form}, not {given!r}")
+        return name, value
+
+    parser.add_argument(flag, action="append", type=pair, default=[], metavar=form, help=text)
+
+
+def check_range(args: argparse.Namespace, low: int, high: int | None, *options: str) -> None:
+    """Raise an `InputError` for a number that is given and out of range; a high of None: any."""
+    for option in options:
+        value, flag = getattr(args, option), f"--{option.replace('_', '-')}"
+        if value is not None and not low <= value <= (high or value):
+            wanted = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise InputError(f"{flag} must be {wanted}, not {value}")
+
+
+def add_runs(parser: argparse.ArgumentParser, makes: str, what: str, paired: int = 0) -> None:
+    """The options of how often something is made; `paired`: the default number with --compare."""
+    usual = f" (default: 1, with --compare {paired})" if paired else ""
+    parser.add_argument("--compare", action="store_true", help=f"also {makes} plainly, in pairs")
+    parser.add_argument(
+        "-n",
+        f"--num-{what}s",
+        type=int,
+        default=None if paired else 1,
+        help=f"each with a seed of its own{usual}",
+    )
+    parser.add_argument(
+        "--seed", type=seed, default=0, help=f"of the first {what}; each further one has the next"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was measured, not a table")
+
+
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     """The options that `open_pipeline` reads; with `several`, a list of models."""
     text = "folder, hub id, or a name of `mmspec ls models` (default: the embedded one of its kind)"
@@ -47,6 +101,12 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     else:
         parser.add_argument("--model", help=text)
     parser.add_argument("--device", default="cpu", help="such as cpu or cuda")
+
+
+def add_top_p(parser: argparse.ArgumentParser) -> None:
+    """The option of the share of the likeliest tokens that are drawn from."""
+    text = "draw from the likeliest tokens of this share"
+    parser.add_argument("--top-p", type=float, default=1.0, help=text)
 
 
 def add_background(parser: Any) -> None:
@@ -60,83 +120,33 @@ def add_background(parser: Any) -> None:
 
 
 def draws(model: str | None) -> str:
-    """Which pipeline of pictures a model is of: "image" or "continuous".
-
-    Raises:
-        InputError: there is no such model, or what it is can't be read.
-    """
-    from ..pipelines.base import locate
+    """Which pipeline of pictures a model is of: "image" or "continuous"."""
     from ..pipelines.continuous.pipeline import ContinuousImagePipeline
     from ..pipelines.image.pipeline import ImagePipeline
+    from ..pipelines.model_folders import locate
 
     index = locate(model, ImagePipeline.embedded) / "model_index.json"
     kind = read_object(index).get("_class_name") if index.exists() else None
     return "continuous" if kind == ContinuousImagePipeline.__name__ else "image"
 
 
-def open_pipeline(args: argparse.Namespace) -> Any:
-    """The image pipeline that the arguments name, on its device, without progress bars."""
-    return open_pipelines(args, [args.model])[0]
-
-
-def open_continuous(args: argparse.Namespace) -> Any:
-    """As `open_pipeline`, of a model of continuous tokens."""
-    say(_LOADING)
-    from transformers.utils import logging
-
-    from ..pipelines.continuous.pipeline import ContinuousImagePipeline
-
-    logging.disable_progress_bar()
-    check_device(args.device)
-    pipe: Any = ContinuousImagePipeline.from_pretrained(args.model).to(args.device)
+def open_pipeline(args: argparse.Namespace, kind: Modality = "image") -> Any:
+    """The pipeline of a modality that the arguments name, on its device, without progress bars."""
+    prepare(args)
+    spread = getattr(args, "device_map", None)
+    made = resolve(PIPELINES[kind].reference).from_pretrained(args.model, device_map=spread)
+    pipe = made if spread is not None else made.to(args.device)
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
-def open_vlm(device: str, model: str | None) -> Any:
-    """The pipeline of a vision-language model, on a device; None: the embedded model."""
-    say(_LOADING)
-    from transformers.utils import logging
-
-    from ..pipelines.vlm.pipeline import VlmPipeline
-
-    logging.disable_progress_bar()
-    check_device(device)
-    pipe: Any = VlmPipeline.from_pretrained(model)
-    return pipe.to(device)
-
-
-def open_modality(args: argparse.Namespace, modality: Modality) -> Any:
-    """As `open_pipeline`, of a modality of evaluation."""
-    say(_LOADING)
+def prepare(args: argparse.Namespace) -> None:
+    """Before a model is loaded: its device is there, and libraries show no bars of their own."""
+    say("loading the model")
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     check_device(args.device)
-    return modality.open(args.model, args.device, args.device_map)
-
-
-def open_pipelines(args: argparse.Namespace, models: Sequence[str | None]) -> list[Any]:
-    """As `open_pipeline`, of each of the models; None: the embedded one."""
-    say(_LOADING)
-    from transformers.utils import logging
-
-    from ..pipelines.image.pipeline import ImagePipeline
-
-    logging.disable_progress_bar()
-    check_device(args.device)
-    spread = getattr(args, "device_map", None)
-    pipes: list[Any] = [ImagePipeline.from_pretrained(m, device_map=spread) for m in models]
-    for pipe in pipes:
-        if spread is None:
-            pipe.to(args.device)
-        pipe.set_progress_bar_config(disable=True)
-    return pipes
-
-
-def shown_on_terminal(pipe: Any) -> None:
-    """A pipeline's own progress bars show on a terminal, and go when a call is done."""
-    pipe.set_progress_bar_config(disable=None, leave=False)
 
 
 def print_names(rows: dict[str, str], as_json: bool) -> int:
@@ -162,3 +172,31 @@ def folder(path: Path) -> Path:
     except OSError as error:
         raise InputError(f"can't write to {path}: {error.strerror}") from error
     return path
+
+
+def add_settings(parser: argparse.ArgumentParser, *modalities: Modality) -> None:
+    """Add an option for every part and every option of the modalities' methods."""
+    group = parser.add_argument_group("settings of the method (default: its own)")
+    for name in PARTS:
+        if name not in _SEEING or "vlm" in modalities:
+            group.add_argument(_flag(name), dest=_PREFIX + name, metavar="NAME", help=_WHO[name])
+    declared = {n: o for kind in modalities for n, o in options_of_modality(kind).items()}
+    for name, option in declared.items():
+        between = ", ".join(option.choices) or option.range
+        text = f"{option.help} ({between})" if between else option.help
+        group.add_argument(_flag(name), dest=_PREFIX + name, metavar=option.letter, help=text)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def configured(args: argparse.Namespace) -> tuple[str, SpecConfig]:
+    """The row's name and configuration of `--method`, with what is set by options of its own."""
+    given = {k.removeprefix(_PREFIX): v for k, v in vars(args).items() if k.startswith(_PREFIX)}
+    settings = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if not settings:
+        return parse_method(args.method)
+    name, bracket, rest = args.method.partition("[")
+    settings = [rest.removesuffix("]"), *settings] if bracket else settings
+    return parse_method(f"{name}[{','.join(settings)}]")

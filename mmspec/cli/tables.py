@@ -20,7 +20,7 @@ def add_tables(actions: Any) -> None:
         ("causal", "which causal models of transformers are taken, tried out here", _causal),
     ):
         parser = actions.add_parser(name, help=text)
-        parser.set_defaults(run=_put, make=make, action=name)
+        parser.set_defaults(run=put, make=make, action=f"eval {name}")
         if make is _causal:
             parser.add_argument(
                 "kinds", nargs="*", metavar="type", help="model types, such as llama; none: all"
@@ -29,11 +29,7 @@ def add_tables(actions: Any) -> None:
             parser.add_argument("reports", type=Path, nargs="+", help="report.json or its folder")
         if make is _table:
             parser.add_argument("--short", action="store_true", help="two rows a kind of model")
-        parser.add_argument(
-            "--into",
-            type=Path,
-            help=f"page whose text from <!-- mmspec eval {name} … --> to {END} is replaced",
-        )
+        add_into(parser, f"eval {name}")
 
 
 def _table(args: argparse.Namespace) -> str:
@@ -58,18 +54,26 @@ def _causal(args: argparse.Namespace) -> str:
     return causal(args.kinds)
 
 
-def _put(args: argparse.Namespace) -> int:
+def put(args: argparse.Namespace) -> int:
+    """Print a table that `args.make` makes, or put it into the page `args.into`."""
     if args.into is None:
         print(args.make(args), end="")
         return 0
     page = read_text(args.into)
-    before, start, rest = page.partition(f"<!-- mmspec eval {args.action}")
+    before, start, rest = page.partition(f"<!-- mmspec {args.action}")
     command, arrow, rest = rest.partition("-->")
     _, end, after = rest.partition(END)
     if not (start and arrow and end):
-        raise InputError(
-            f"{args.into} has no <!-- mmspec eval {args.action} … --> with {END} after it"
-        )
+        raise InputError(f"{args.into} has no <!-- mmspec {args.action} … --> with {END} after it")
     text = args.make(args)
     write_atomic(args.into, f"{before}{start}{command}{arrow}\n\n{text}\n{end}{after}")
     return 0
+
+
+def add_into(parser: argparse.ArgumentParser, action: str) -> None:
+    """The option that names a page for the text that a command makes."""
+    parser.add_argument(
+        "--into",
+        type=Path,
+        help=f"page whose text from <!-- mmspec {action} … --> to {END} is replaced",
+    )

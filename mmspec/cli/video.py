@@ -7,23 +7,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..devices import check_device
 from ..errors import InputError
 from ..files import to_json
 from ..methods import SpecConfig, serving
 from ..methods.parts.blocks import RewardOptions
 from ..models.truncation import gathered
-from ..progress import say
-from .options import add_model, folder, seed, shown_on_terminal
-from .settings import add_settings, configured
+from . import options
 
 
-def add_command(commands: Any) -> None:
-    """The parser of `mmspec video`."""
-    video = commands.add_parser("video", help="make a video from a prompt")
-    video.set_defaults(run=_video)
+def add_parser(commands: Any) -> None:
+    video = options.add_command(commands, "video", _video, "make a video from a prompt")
     video.add_argument("prompt", help="what to show, such as 'a red circle moves down'")
-    add_model(video)
+    options.add_model(video)
     video.add_argument(
         "--method",
         default="sdvg",
@@ -31,8 +26,7 @@ def add_command(commands: Any) -> None:
         "(default: sdvg)",
     )
     video.add_argument("--weights", type=Path, help="file or folder of the reward's checkpoint")
-    video.add_argument("--compare", action="store_true", help="also make it plainly, in pairs")
-    video.add_argument("-n", "--num-videos", type=int, default=1, help="each with its own seed")
+    options.add_runs(video, "make it", "video")
     length = video.add_mutually_exclusive_group()
     length.add_argument("--blocks", type=int, help="length in blocks (default: the model's own)")
     length.add_argument("--num-frames", type=int, help="length in frames, of whole blocks")
@@ -41,38 +35,32 @@ def add_command(commands: Any) -> None:
     video.add_argument("--steps", type=int, help="from noise to a block (default: the model's own)")
     video.add_argument("--shift", type=float, help="warps the steps (default: the model's own)")
     video.add_argument("--guidance", type=float, help="guidance scale (default: the model's own)")
-    video.add_argument(
-        "--seed", type=seed, default=0, help="of the first clip; each further one has the next"
-    )
     video.add_argument("--fps", type=int, default=16, help="frames a second (default: 16)")
     video.add_argument("-o", "--out", type=Path, default=Path("out"), help="folder (default: out)")
-    add_settings(video, "video")
-    video.add_argument("--json", action="store_true", help="print stats.json, not a table")
+    options.add_settings(video, "video")
 
 
 @gathered()
 def _video(args: argparse.Namespace) -> int:
-    name, config = configured(args)
+    name, config = options.configured(args)
     resolved = config.resolve("video")
     if not args.prompt.strip():
         raise InputError("the prompt is empty; say what to show")
-    for option, most in (("num_videos", 1000), ("fps", 240)):
-        value = getattr(args, option)
-        if not 1 <= value <= most:
-            flag = option.replace("_", "-")
-            raise InputError(f"--{flag} must be from 1 to {most}, not {value}")
-    out = folder(args.out)
+    options.check_range(args, 1, 1000, "num_videos")
+    options.check_range(args, 1, 240, "fps")
+    options.check_range(args, 1, None, "blocks")
+    out = options.folder(args.out)
     pipe = _open(args, resolved.of(RewardOptions).reward)
 
-    from ..eval.showcase import print_table
+    from ..eval.showcase import Showcase, print_table
     from ..eval.showcase_video import film
 
     methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
     methods[name] = config
     call = _call(args, pipe)
     pipe.check_call(config, **call)
-    count, encode = args.num_videos, _encoder()
-    record = film(pipe, methods, args.prompt, count, args.seed, call, out, args.fps, encode)
+    show = Showcase(pipe, methods, args.prompt, args.num_videos, args.seed, call)
+    record = film(show, out, args.fps, _encoder())
     if args.json:
         print(to_json(record, indent=2))
     else:
@@ -86,15 +74,9 @@ def _video(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace, reward: str) -> Any:
     """The video pipeline, on its device, with the reward that is asked."""
-    say("loading the model")
-    from transformers.utils import logging
-
-    from ..pipelines.video.pipeline import VideoPipeline
     from ..rewards.registry import REWARDS, load_reward
     from ..rewards.router import RouterReward
 
-    logging.disable_progress_bar()
-    check_device(args.device)
     routed = reward == RouterReward.name
     if args.weights is not None and routed:
         raise InputError("--weights are a reward's; say which with --reward, not the router's")
@@ -103,21 +85,19 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
         raise InputError(
             f"{reward} needs its weights: pass --weights PATH, where PATH is {weights}"
         )
-    pipe: Any = VideoPipeline.from_pretrained(args.model).to(args.device)
+    pipe = options.open_pipeline(args, "video")
     if not routed:
         pipe.reward = load_reward(reward, args.weights, args.device)
-    shown_on_terminal(pipe)
+    pipe.set_progress_bar_config(disable=None, leave=False)
     return pipe
 
 
 def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
     """Arguments of the pipeline's calls, refused before any long work."""
-    from ..pipelines.video.sizes import VideoSizes
+    from ..pipelines.video.components import VideoSizes
 
     sizes, frames = VideoSizes(pipe.transformer, pipe.vae), args.num_frames
     if args.blocks is not None:
-        if args.blocks < 1:
-            raise InputError(f"--blocks must be 1 or more, not {args.blocks}")
         frames = sizes.frames(args.blocks)
     return {
         "num_frames": sizes.frames(sizes.blocks(frames)),
@@ -131,7 +111,7 @@ def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
 
 def _encoder() -> Any:
     """Writes .mp4 files; None, and a line that says so, where nothing that can is installed."""
-    from ..eval.data.video_export import default_encoder
+    from ..eval.data.videos import default_encoder
 
     try:
         return default_encoder()

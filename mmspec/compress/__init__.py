@@ -1,1 +1,1 @@
-"""Training-free compression of visual tokens, one method a file, by name in `registry`."""
+"""Training-free compression of visual tokens, one method a file; `base` calls them by name."""

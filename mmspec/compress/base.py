@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..methods.registry import COMPRESSORS
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,39 @@ class Compressed:
     def full(cls, features: Tensor, index: Tensor, sizes: Tensor | None = None) -> Compressed:
         """As many tokens in every row."""
         return cls(features, index, torch.ones_like(index, dtype=torch.bool), sizes)
+
+
+def compress(
+    name: str,
+    features: Tensor,
+    keep: int | None = None,
+    *,
+    attention: Tensor | None = None,
+    keys: Tensor | None = None,
+    grid: tuple[int, int] | None = None,
+) -> Compressed:
+    """Compress visual tokens by the method called `name`; it ignores what it has no use for.
+
+    Args:
+        features: `[B, N, C]`.
+        keep: tokens K left; None: the method chooses.
+        attention: `[B, N]`.
+        keys: `[B, N, K]`.
+        grid: rows and columns of the tokens; None: a square.
+
+    Raises:
+        InputError: no such method, something it needs is missing, or the inputs don't fit.
+    """
+    chosen = COMPRESSORS.get(name)
+    given = {"attention": attention, "keys": keys, "grid": grid}
+    inputs = {key: given[key] for key in chosen.uses}
+    missing = [key for key in chosen.needs if given[key] is None]
+    if missing:
+        raise InputError(f"compressor {name!r} needs {' and '.join(missing)}; pass them too")
+    if keep is None and not chosen.adaptive:
+        raise InputError(f"compressor {name!r} doesn't choose how many tokens stay; pass keep")
+    made: Compressed = chosen.load()(features, keep, **inputs)
+    return made
 
 
 def check(

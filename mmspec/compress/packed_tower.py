@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,24 +17,14 @@ from ..errors import InputError
 from .tower import TowerCues
 
 
-@dataclass
-class PackedCues:
-    """Attention and keys of one call of the tower.
-
-    Attributes:
-        images: of every image or video, its `TowerCues` with one row `[1, N]`, N visual tokens in
-            the order of the tower's output.
-    """
-
-    images: list[TowerCues] = field(default_factory=list)
-
-
 @contextmanager
-def watch_packed(tower: nn.Module, layer: int | None = None) -> Iterator[PackedCues]:
+def watch_packed(tower: nn.Module, layer: int | None = None) -> Iterator[list[TowerCues]]:
     """See a block's attention and keys in the last call of the tower inside this context.
 
     Attention is the mean over heads and over the patches of the same frame (of the same window in a
-    windowed block), summed over the patches of a visual token; keys are averaged over them.
+    windowed block), summed over the patches of a visual token; keys are averaged over them. What is
+    given holds of every image or video its `TowerCues` with one row `[1, N]`, N visual tokens in
+    the order of the tower's output.
 
     Args:
         tower: `model.visual`.
@@ -52,7 +41,7 @@ def watch_packed(tower: nn.Module, layer: int | None = None) -> Iterator[PackedC
     if not -len(blocks) <= layer < len(blocks):
         raise InputError(f"{name} has {len(blocks)} blocks and no block {layer}")
     attention: Any = blocks[layer].attn
-    seen, grids = PackedCues(), list[Tensor]()
+    seen, grids = list[TowerCues](), list[Tensor]()
 
     def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         grids[:] = [kwargs["grid_thw"] if "grid_thw" in kwargs else args[1]]
@@ -60,7 +49,7 @@ def watch_packed(tower: nn.Module, layer: int | None = None) -> Iterator[PackedC
     def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         hidden = args[0] if args else kwargs["hidden_states"]
         found = packed_cues(module, hidden, kwargs["cu_seqlens"], kwargs["position_embeddings"])
-        seen.images = _images(tower, found, grids[0])
+        seen[:] = _images(tower, found, grids[0])
 
     hooks = [
         tower.register_forward_pre_hook(begin, with_kwargs=True),

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from .registry import compressor
+from ..methods.registry import COMPRESSORS
 
 
 @dataclass
@@ -41,7 +41,7 @@ class TowerCues:
         Raises:
             InputError: no such compressor, or the tower has not run yet.
         """
-        chosen = compressor(name)
+        chosen = COMPRESSORS.get(name)
         if self.attention is None or self.keys is None:
             raise InputError("the vision tower has shown nothing yet; run it inside `watch`")
         keys = self.keys
@@ -75,7 +75,7 @@ class TowerCues:
 def watch(tower: nn.Module, layer: int = -2) -> Iterator[TowerCues]:
     """See a layer's attention and keys in the last call of the tower inside this context.
 
-        with watch(model.vision_tower, compressor("visionzip").layer) as seen:
+        with watch(model.vision_tower, COMPRESSORS.get("visionzip").layer) as seen:
             features = model.get_image_features(pixels).pooler_output
         compress("visionzip", features, 64, **seen.inputs("visionzip"))
 
@@ -86,8 +86,9 @@ def watch(tower: nn.Module, layer: int = -2) -> Iterator[TowerCues]:
     Raises:
         InputError: the tower is of an unknown kind or has no such layer.
     """
-    attention, first = _attention(tower, layer), _class_tokens(tower)
-    seen = TowerCues()
+    attention, seen = _attention(tower, layer), TowerCues()
+    embeddings = getattr(tower, "embeddings", None)
+    first = int(any(hasattr(embeddings, name) for name in ("class_embedding", "cls_token")))
 
     def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         hidden = args[0] if args else kwargs["hidden_states"]
@@ -146,8 +147,3 @@ def _attention(tower: nn.Module, layer: int) -> nn.Module:
         raise InputError(f"can't watch {name}; its layers have no q_proj, k_proj and scale")
     assert isinstance(module, nn.Module)
     return module
-
-
-def _class_tokens(tower: nn.Module) -> int:
-    embeddings = getattr(tower, "embeddings", None)
-    return int(any(hasattr(embeddings, name) for name in ("class_embedding", "cls_token")))

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
+from ..engine.protocols import Drafter
 from .sound_laws import chain_of_laws, mended
 
 
@@ -42,13 +43,33 @@ def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
     return context.tokens.gather(1, positions.clamp_min(0)), start
 
 
-def root_laws(model: TokenModel, context: Context, known: list[int]) -> Tensor:
-    """Let the model read what it has not read yet: laws `[B, 1, V]` behind the last token."""
-    inputs, start = catch_up(context, known)
-    laws = model.extend(inputs, start)
-    # a row that came less far than others has read a little past its end
-    last = [b - 1 - s for b, s in zip(context.base, start, strict=True)]
-    return pick(laws, torch.tensor(last, device=laws.device)).unsqueeze(1)
+class TreeModelDrafter(Drafter):
+    """What drafters share whose draft model reads a tree behind the committed tokens.
+
+    Args:
+        model: the draft model; its cache holds committed tokens.
+    """
+
+    def __init__(self, model: TokenModel) -> None:
+        self.model = model
+        self._known: list[int] = []
+
+    def start(self, context: Context) -> None:
+        self.model.start(context.rows)
+        self._known = [-1] * context.rows
+
+    def root_laws(self, context: Context) -> Tensor:
+        """Let the model read what it has not read yet: laws `[B, 1, V]` behind the last token."""
+        inputs, start = catch_up(context, self._known)
+        self._known = list(context.base)
+        laws = self.model.extend(inputs, start)
+        # a row that came less far than others has read a little past its end
+        last = [b - 1 - s for b, s in zip(context.base, start, strict=True)]
+        return pick(laws, torch.tensor(last, device=laws.device)).unsqueeze(1)
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        # the tree's own entries stand behind the last token that was committed before it
+        self._known = [min(k, b - 1) for k, b in zip(self._known, context.base, strict=True)]
 
 
 class ModelDrafter:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from ..engine.coins import RoundCoins
-from ..engine.draft import Context, Draft, Scores, Verdict
+from ..engine.draft import Context, Draft
 from ..engine.laws import OneHot
+from ..engine.protocols import Drafter
 
 
-class NullDrafter:
+class NullDrafter(Drafter):
     """Every target call yields one token, so a speed-up over it compares like with like."""
 
     def start(self, context: Context) -> None:
@@ -18,6 +19,3 @@ class NullDrafter:
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         return self._draft
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """There is nothing to learn."""

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from ..engine.coins import RoundCoins
-from ..engine.draft import Context, Draft, Scores, Verdict
+from ..engine.draft import Context, Draft
 from ..engine.laws import OneHot
+from ..engine.protocols import Drafter
 
 
-class PromptLookupDrafter:
+class PromptLookupDrafter(Drafter):
     """Copies what follows the latest earlier place with the same last tokens; needs no model.
 
     Args:
@@ -21,9 +22,6 @@ class PromptLookupDrafter:
 
     def __init__(self, longest: int = 3, shortest: int = 1, prompt: Tensor | None = None) -> None:
         self.longest, self.shortest, self.prompt = longest, shortest, prompt
-
-    def start(self, context: Context) -> None:
-        pass
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         text, lengths = context.tokens, context.lengths
@@ -54,6 +52,3 @@ class PromptLookupDrafter:
                 found = torch.where(same, ends, -1).amax(1)
                 begin = torch.where(found >= 0, found, begin)
         return begin
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        pass

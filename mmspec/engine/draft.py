@@ -7,13 +7,10 @@ has one child; its nodes stand in order, node n at position `base + n`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    pass
 from .laws import ContractError, Gaussian, Law, Rewards
 
 

@@ -6,13 +6,9 @@ Shapes: B rows (samples), N drafted nodes a row, V vocabulary, C numbers of a ve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
-
-if TYPE_CHECKING:
-    pass
-
 
 Contract = Literal["exact", "exact-greedy", "bounded", "lossy"]
 

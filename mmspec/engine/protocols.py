@@ -15,16 +15,18 @@ from .laws import Contract
 
 
 class Drafter(Protocol):
-    """Proposes continuations."""
+    """Proposes continuations; a subclass that keeps nothing has `propose` alone."""
 
     def start(self, context: Context) -> None:
         """Forget everything; a new batch begins."""
+        return
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         """At most `budget[b]` nodes deep for row b."""
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """Learn what became of the draft. `context` already holds the emitted tokens."""
+        return
 
 
 class Scorer(Protocol):
@@ -77,6 +79,7 @@ class DraftLength(Protocol):
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         """Learn from what became of the draft. `context` already holds the emitted tokens."""
+        return
 
 
 Stop = Callable[[Context, Tensor], Tensor]

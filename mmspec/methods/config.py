@@ -67,7 +67,7 @@ class SpecConfig:
         target_compressor: str | None = None,
         **options: Any,
     ) -> None:
-        preset = registry.preset(method)
+        registry.preset(method)
         given = (drafter, rule, length, head, draft_compressor, target_compressor)
         for name, value in zip(PARTS, given, strict=True):
             kind = name.split("_")[-1]
@@ -83,14 +83,7 @@ class SpecConfig:
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "options", MappingProxyType(checked))
         object.__setattr__(self, "_hash", hash(self._key))
-        faults = []
-        for modality in preset.serves:
-            try:
-                resolve(self, modality)
-                return
-            except InputError as error:
-                faults.append(error)
-        raise faults[0]
+        self.resolve()
 
     @property
     def _key(self) -> tuple[Any, ...]:
@@ -160,14 +153,13 @@ class SpecConfig:
         Raises:
             InputError: the method does not serve it, or its parts do not go together there.
         """
-        if modality is not None:
-            return resolve(self, modality)
-        for first in registry.preset(self.method).serves:
+        faults = []
+        for one in registry.preset(self.method).serves if modality is None else (modality,):
             try:
-                return resolve(self, first)
-            except InputError:
-                continue
-        raise AssertionError  # it was checked when it was made
+                return resolve(self, one)
+            except InputError as error:
+                faults.append(error)
+        raise faults[0]
 
     @classmethod
     def schema(cls) -> dict[str, Any]:

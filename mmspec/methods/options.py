@@ -169,8 +169,15 @@ class Option:
 
 
 @dataclass(frozen=True)
-class NoOptions:
-    """Options of a part that has none."""
+class Options:
+    """Base of a part's options: a subclass is a frozen dataclass. Itself: a part that has none."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+    def needs(self) -> tuple[str, ...]:
+        """Components of the pipeline that a part needs by these options, beside its own `needs`."""
+        return ()
 
 
 @lru_cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import InputError
 from ..registry import resolve
-from .options import NoOptions
+from .options import Options
 from .parts.pipelines import Modality
 
 if TYPE_CHECKING:
@@ -27,23 +27,32 @@ class Part:
 
     Attributes:
         name: what users call it.
-        reference: its class, or what makes it, as "module:Name"; where that depends on its options,
-            a function of them.
+        reference: its class, or what makes it, as "module:Name", where ".module" is one of the
+            kind's `home`; where that depends on its options, a function of them.
         summary: what it does, in a few words.
         options: a dataclass of its own options, see `option`.
         arguments: by a parameter of the class, where its value comes from if not from the option
             or the pipeline's offer of the same name: another's name, or a function of options and
             offers.
         paper: where it was published.
+        needs: components of the pipeline beside the target; a compressor's inputs beside the
+            features, "attention" `[B, N]` and "keys" `[B, N, K]`.
     """
 
     name: str
     reference: str | Callable[[Any], str]
     summary: str
-    options: type = NoOptions
+    options: type = Options
     arguments: Mapping[str, Source] = field(default_factory=dict)
     paper: str = ""
+    needs: tuple[str, ...] = ()
     kind: ClassVar[str]
+    home: ClassVar[str]
+
+    def load(self, options: Any = None) -> Any:
+        """Its class, or what makes it, with these options."""
+        reference = self.reference if isinstance(self.reference, str) else self.reference(options)
+        return resolve(self.home + reference if reference.startswith(".") else reference)
 
     def build(self, options: Any, offers: Offers) -> Any:
         """Make it, of its options and of what the pipeline offers.
@@ -51,10 +60,11 @@ class Part:
         Raises:
             InputError: the pipeline has not what it needs.
         """
-        reference = self.reference if isinstance(self.reference, str) else self.reference(options)
-        made, given = resolve(reference), {}
+        made, given = self.load(options), {}
         own = {f.name for f in fields(options)}
         for name, parameter in inspect.signature(made).parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue  # a protocol's subclass without arguments of its own
             source = self.arguments.get(name, name)
             if callable(source):
                 given[name] = source(options, offers)
@@ -85,7 +95,6 @@ class Rule(Part):
         judges: nodes may fall; False: all stand, nobody asks the target.
         rewarded: it judges by a reward in place of the target's laws.
         independent: whole tokens are judged each by itself, and none is taken back.
-        needs: components of the pipeline, by its options.
         check: why its options do not go with a drafter, None if they do; of drafter and options.
     """
 
@@ -99,13 +108,12 @@ class Rule(Part):
     judges: bool = True
     rewarded: bool = False
     independent: bool = False
-    needs: Callable[[Any], tuple[str, ...]] = lambda options: ()
     check: Callable[[Any, Drafter], str | None] = lambda options, drafter: None
     kind: ClassVar[str] = "rule"
+    home: ClassVar[str] = "mmspec.engine.accept"
 
 
-@dataclass(frozen=True)
-class DraftOptions:
+class DraftOptions(Options):
     """Options of a drafter, which also say how large its drafts are; here those of chains.
 
     `depth` is how many tokens ahead a draft goes.
@@ -144,7 +152,6 @@ class Drafter(Part):
         knob: the option that says how far it drafts, or how much: the demo's one field.
         depth: the option that a length policy takes the place of; None: there is none.
         window: it drafts as far as its window at most.
-        needs: components of the pipeline beside the target, by its options.
         model: how its draft model says tokens: one a call, or a block of several; "": it has none.
         watched: a length policy may look at its tokens as they are drafted.
         own_layers: it runs some of the target's layers.
@@ -164,7 +171,6 @@ class Drafter(Part):
     knob: str | None = None
     depth: str | None = None
     window: bool = False
-    needs: Callable[[Any], tuple[str, ...]] = lambda options: ()
     model: Literal["", "token", "block"] = ""
     watched: bool = False
     own_layers: bool = False
@@ -177,6 +183,7 @@ class Drafter(Part):
     fixed: bool = False
     whole: bool = False
     kind: ClassVar[str] = "drafter"
+    home: ClassVar[str] = "mmspec.draft"
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,7 @@ class Length(Part):
     watches: bool = False
     tokens: tuple[Tokens, ...] = ("ids",)
     kind: ClassVar[str] = "length"
+    home: ClassVar[str] = "mmspec.engine.length"
 
 
 @dataclass(frozen=True)
@@ -202,10 +210,13 @@ class Head(Part):
 
     Attributes:
         blocks: a call says several tokens.
+        trained: there is a recipe for it; others come from published files.
     """
 
     blocks: bool = False
+    trained: bool = True
     kind: ClassVar[str] = "head"
+    home: ClassVar[str] = "mmspec.models.heads"
 
 
 @dataclass(frozen=True)
@@ -213,27 +224,23 @@ class Compressor(Part):
     """A training-free compressor of visual tokens; `reference` is a function.
 
     Attributes:
-        needs_attention: it needs `attention [B, N]`.
-        needs_keys: it needs `keys [B, N, K]`.
         takes: further inputs that it can use.
         layer: of the vision tower, that its attention and keys are published for.
         mean_keys: keys are the mean over heads, or all heads side by side.
         adaptive: it can choose itself how many tokens stay.
     """
 
-    needs_attention: bool = False
-    needs_keys: bool = False
     takes: tuple[str, ...] = ()
     layer: int = -2
     mean_keys: bool = True
     adaptive: bool = False
     kind: ClassVar[str] = "compressor"
+    home: ClassVar[str] = "mmspec.compress"
 
     @property
     def uses(self) -> tuple[str, ...]:
         """Names of all inputs beside the features."""
-        needed = {"attention": self.needs_attention, "keys": self.needs_keys}
-        return (*(name for name, needs in needed.items() if needs), *self.takes)
+        return self.needs + self.takes
 
 
 Role = Literal["baseline", "method", "sceptic"]

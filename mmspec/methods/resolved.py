@@ -147,11 +147,6 @@ class ResolvedConfig:
         return found
 
     @property
-    def drafters_depth(self) -> bool:
-        """Whether the drafter, not the length policy, says how far ahead a draft goes."""
-        return _drafters_depth(self.drafter, self.length)
-
-    @property
     def contract(self) -> Contract:
         """What it promises of draws; a run says it again, for its own temperature."""
         if self.other_law:
@@ -171,10 +166,9 @@ class ResolvedConfig:
             return (f"heads/{self.head.name}",)
         if self.preset.answers == "experts":
             return ("experts",)
-        found = [name for part, options in self.drafters for name in part.needs(options)]
-        if self.drafter_only:
-            found.append("drafter")
-        found += [n for part, o in self.chosen if isinstance(part, Rule) for n in part.needs(o)]
+        at_work = [*self.drafters, *(c for c in self.chosen if isinstance(c.part, Rule))]
+        found = ["drafter"] if self.drafter_only else []
+        found += [n for part, options in at_work for n in (*part.needs, *options.needs())]
         return tuple(dict.fromkeys(found))
 
     def draft_size(self, stride: int = 1) -> DraftSize:
@@ -216,12 +210,6 @@ class ResolvedConfig:
         return length.build(options, {**offers, **own})
 
 
-def _drafters_depth(drafter: Drafter, length: Length) -> bool:
-    return (
-        drafter.tree or length.depth == "drafter" or (length.depth == "window" and drafter.window)
-    )
-
-
 @lru_cache(maxsize=1024)
 def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
     """A configuration as it works for a modality, checked.
@@ -242,26 +230,17 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
             "one draws them; leave them out"
         )
     preset = preset.of.get(modality, preset)
-    drafter = registry.drafter(config.drafter or preset.drafter)
+    drafter = registry.DRAFTERS.get(config.drafter or preset.drafter)
     rule = registry.rule(config.rule or preset.rule)
-    length = registry.length(config.length or preset.length)
+    length = registry.LENGTHS.get(config.length or preset.length)
     head_name = config.head or preset.head
-    head = None if head_name is None else registry.head(head_name)
-    chosen, options = _chosen(config, preset, modality, (drafter, rule, length, head))
-    merged = options.get("merge")
+    head = None if head_name is None else registry.HEADS.get(head_name)
+    chosen, read = _chosen(config, preset, modality, (drafter, rule, length, head))
+    merged, options = read.get("merge"), MappingProxyType(read)
     first = {c.part.name: c for c in chosen if isinstance(c.part, Drafter)}
     at_work = tuple(first[name] for name in merged) if merged else (chosen[0],)
     made = ResolvedConfig(
-        config,
-        preset,
-        modality,
-        drafter,
-        rule,
-        length,
-        head,
-        at_work,
-        chosen,
-        MappingProxyType(options),
+        config, preset, modality, drafter, rule, length, head, at_work, chosen, options
     )
     check_combination(made, PIPELINES[modality])
     return made
@@ -291,17 +270,18 @@ def _chosen(
     chosen = [filled(drafter, drafter.options)]
     merge = getattr(chosen[0].options, "merge", ())
     for name in dict.fromkeys(merge):
-        if not registry.drafter(name).merges:
+        if not registry.DRAFTERS.get(name).merges:
             able = [n for n, part in registry.parts("drafter").items() if part.merges]
             raise InputError(f"drafter {name!r} is none to merge; use {either(able)}")
-        chosen.append(filled(registry.drafter(name), registry.drafter(name).options))
+        chosen.append(filled(registry.DRAFTERS.get(name), registry.DRAFTERS.get(name).options))
     chosen += [filled(rule, rule.options), filled(length, length.options)]
     if head is not None:
         chosen.append(filled(head, head.options))
 
     read: list[str] = []
     if drafter.drafts:  # what drafts nothing has nothing judged
-        policy = not _drafters_depth(drafter, length)
+        by_window = length.depth == "window" and drafter.window
+        policy = not (drafter.tree or by_window or length.depth == "drafter")
         for part, options in chosen:
             out = set()
             if part is length and not rule.judges:  # all that there is stands at once

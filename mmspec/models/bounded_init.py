@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from torch.nn.modules import module
 
 from ..errors import InputError, reason
+from .weights import FileHeader
 
 M = TypeVar("M", bound=nn.Module)
+Tensors = Mapping[str, Tensor] | Mapping[str, FileHeader]
 
 # modules and tensors that a network may have beyond those of its file, which may be quantized
 _TIMES, _MORE = 16, 4096
@@ -28,21 +30,14 @@ _ELEMENTS = 2**26  # values: of derived tables, and of what is made and then dro
 _LAYERS = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|\w*depths?|layers")
 
 
-def build_empty(
-    build: Callable[[], M], shapes: Mapping[str, Sequence[int]], source: str | Path, kind: str
-) -> M:
+def build_empty(build: Callable[[], M], tensors: Tensors, source: str | Path, kind: str) -> M:
     """A network on the meta device: no weights are drawn that are then overwritten.
-
-    Args:
-        build: makes it.
-        shapes: of the tensors that will fill it, by name.
-        source, kind: what holds its config, and the network's name, for messages.
 
     Raises:
         InputError: the config makes no such network, or one that is far larger than its weights.
     """
     try:
-        with torch.device("meta"), bounded_init(shapes, source):
+        with torch.device("meta"), bounded_init(tensors, source):
             return build()
     except InputError:
         raise
@@ -51,18 +46,14 @@ def build_empty(
 
 
 @contextmanager
-def bounded_init(shapes: Mapping[str, Sequence[int]], source: str | Path) -> Iterator[None]:
+def bounded_init(tensors: Tensors, source: str | Path) -> Iterator[None]:
     """Stop the construction of modules, by this thread, once they outgrow a file's tensors.
-
-    Args:
-        shapes: of the file's tensors, by name.
-        source: what holds the config, for the message.
 
     Raises:
         InputError: in the middle of making a module that can't fit.
     """
-    thread, most = threading.get_ident(), _TIMES * len(shapes) + _MORE
-    room = _TIMES * sum(math.prod(shape) for shape in shapes.values()) + _ELEMENTS
+    thread, most = threading.get_ident(), _TIMES * len(tensors) + _MORE
+    room = _TIMES * _values(tensors) + _ELEMENTS
     made = values = 0
 
     def count(_: nn.Module, __: str, thing: Tensor | nn.Module | None) -> None:
@@ -72,7 +63,7 @@ def bounded_init(shapes: Mapping[str, Sequence[int]], source: str | Path) -> Ite
         made += 1
         values += thing.numel() if isinstance(thing, Tensor) else 0
         if made > most or values > room:
-            raise _misfit(shapes, source)
+            raise _misfit(tensors, source)
 
     with ExitStack() as hooks:
         for register in (
@@ -84,7 +75,7 @@ def bounded_init(shapes: Mapping[str, Sequence[int]], source: str | Path) -> Ite
         yield
 
 
-def check_layers(config: Any, shapes: Mapping[str, Sequence[int]], source: str | Path) -> None:
+def check_layers(config: Any, tensors: Tensors, source: str | Path) -> None:
     """Raise an `InputError` if a config has far more layers than its weights have tensors.
 
     Before any library makes lists of them.
@@ -92,18 +83,21 @@ def check_layers(config: Any, shapes: Mapping[str, Sequence[int]], source: str |
     if isinstance(config, dict):
         for name, value in config.items():
             layers = isinstance(value, int) and _LAYERS.fullmatch(str(name))
-            if layers and value > _TIMES * len(shapes) + _MORE:
-                raise _misfit(shapes, source)
-            check_layers(value, shapes, source)
+            if layers and value > _TIMES * len(tensors) + _MORE:
+                raise _misfit(tensors, source)
+            check_layers(value, tensors, source)
     elif isinstance(config, list):
         for value in config[:_MORE]:
-            check_layers(value, shapes, source)
+            check_layers(value, tensors, source)
 
 
-def _misfit(shapes: Mapping[str, Sequence[int]], source: str | Path) -> InputError:
+def _values(tensors: Tensors) -> int:
+    return sum(math.prod(tensor.shape) for tensor in tensors.values())
+
+
+def _misfit(tensors: Tensors, source: str | Path) -> InputError:
     """The error of a config that is far larger than its weights."""
-    values = sum(math.prod(shape) for shape in shapes.values())
     return InputError(
-        f"{source} asks for a network far larger than its weights, {len(shapes)} tensors of "
-        f"{values:,} values; take the config that was saved with them"
+        f"{source} asks for a network far larger than its weights, {len(tensors)} tensors of "
+        f"{_values(tensors):,} values; take the config that was saved with them"
     )

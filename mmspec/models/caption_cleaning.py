@@ -80,7 +80,11 @@ def clean_caption(caption: str) -> str:
     where there are more than three, are blanks.
     """
     for _ in range(2):
-        caption = _clean_once(caption)
+        caption = _replaced(unquote_plus(caption).strip().lower(), _BEFORE_HTML)
+        caption = _replaced(_without_tags(caption), _AFTER_HTML)
+        if len(re.findall("[-_]", caption)) > 3:  # words-made-into-one
+            caption = re.sub("[-_]", " ", caption)
+        caption = _replaced(repaired(caption), _AFTER_REPAIR).strip()
     return caption
 
 
@@ -90,14 +94,6 @@ def repaired(text: str) -> str:
     As Wan's tokenizer does it; white space is made single beside it.
     """
     return html.unescape(html.unescape(ftfy.fix_text(text))).strip()
-
-
-def _clean_once(caption: str) -> str:
-    caption = _replaced(unquote_plus(caption).strip().lower(), _BEFORE_HTML)
-    caption = _replaced(_without_tags(caption), _AFTER_HTML)
-    if len(re.findall("[-_]", caption)) > 3:  # words-made-into-one
-        caption = re.sub("[-_]", " ", caption)
-    return _replaced(repaired(caption), _AFTER_REPAIR).strip()
 
 
 def _replaced(text: str, rules: Sequence[tuple[str, str]]) -> str:

@@ -12,8 +12,7 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from ..engine.draft import Draft
 from ..errors import InputError
-from .llamagen.decoder import LlamaGenDecoder
-from .transformers.causal import CausalDecoder
+from .decoders import Decoder
 
 LayersOfRows = Sequence[Sequence[int]] | None
 """By row, the layers that run; None: all of them in every row."""
@@ -54,7 +53,7 @@ class GuidedDecoder:
 
     def __init__(
         self,
-        decoder: LlamaGenDecoder | CausalDecoder,
+        decoder: Decoder,
         prefix: Tensor,
         prefix_mask: Tensor,
         guidance_scale: float | None,
@@ -65,6 +64,7 @@ class GuidedDecoder:
         forced: Tensor | None = None,
     ) -> None:
         self.decoder, self.scale, self.warp, self.limit = decoder, guidance_scale, warp, limit
+        self.copies = 1 if guidance_scale is None else 2  # rows of the network for each sample
         self.made_of = prefix, prefix_mask, guidance_scale, warp, limit, grid, scratch, forced
         blank = int((~prefix_mask).long().cumprod(1).sum(1).min())
         self.prefix = prefix[:, blank:]
@@ -86,7 +86,7 @@ class GuidedDecoder:
         self.causal = additive(allowed, prefix.dtype)
         self.keys = torch.arange(slots, device=device)
         self.cache: KVCache | None = None
-        self.slots = slots
+        self.slots, self.layers = slots, len(decoder.layers)
         self.room = slots - self.offset  # tokens that one call may have at most
         self.forced: Tensor | None = None  # also of the scratch behind the output
         if forced is not None and bool((forced >= 0).any()):
@@ -94,7 +94,7 @@ class GuidedDecoder:
 
     def start(self, rows: int) -> None:
         """Prefill all of the prefix but its last column, which is the first call's input."""
-        if rows * (1 if self.scale is None else 2) != len(self.prefix):
+        if rows * self.copies != len(self.prefix):
             raise ValueError(f"{rows} rows do not match a prefix of {len(self.prefix)}")
         if self.cache is None:
             self.cache = self.decoder.cache(len(self.prefix), self.slots)
@@ -107,25 +107,13 @@ class GuidedDecoder:
                 # a padded query reads itself, so that its softmax is defined
                 real = (keys >= self.pads[:, None, None]) | (keys == keys[:, None])
                 mask = (mask + additive(real, mask.dtype))[:, None]
-            hidden = self.decoder.forward(
-                self._prefilled(length),
-                self.rotary[:length],
-                self.cache,
-                0,
-                length,
-                mask,
-                head=False,
-            )
+            x, rotary = self._prefilled(length), self.rotary[:length]
+            hidden = self.decoder.forward(x, rotary, self.cache, 0, length, mask, head=False)
             self.hidden = self.decoder.states(hidden)
 
     def _prefilled(self, length: int) -> Tensor:
         """Inputs `[R, length, D]` of the prefix's first columns."""
         return self.prefix[:, :length]
-
-    @property
-    def layers(self) -> int:
-        """Layers of the network."""
-        return len(self.decoder.layers)
 
     def extend(
         self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
@@ -159,25 +147,18 @@ class GuidedDecoder:
         assert self.cache is not None
         n = x.shape[1]
         if draft is None and not self.padded and min(start) == max(start):
-            slot = self.offset + start[0]
-            return self.decoder.forward(
-                x,
-                self.rotary[slot : slot + n],
-                self.cache,
-                slot,
-                slot + n,
-                None if n == 1 else self.causal[slot : slot + n, : slot + n],
-                head=not self.watched,
-                use=use,
-            )
+            slot, end = self.offset + start[0], self.offset + start[0] + n
+            mask, rotary = None if n == 1 else self.causal[slot:end, :end], self.rotary[slot:end]
+            head = not self.watched
+            return self.decoder.forward(x, rotary, self.cache, slot, end, mask, head=head, use=use)
         count = n if draft is None else draft.nodes + 1
         first = torch.tensor(start, device=x.device)[:, None] + self.offset
         slots, length = first + self.keys[count - n : count], max(start) + self.offset + count
         if draft is None:
             return self._at(x, slots, slots, length, self.keys[:length] <= slots[..., None], use)
         turns = self._places(start, n, draft) + self.offset
-        mask = self._tree_mask(draft, first, self.keys[:length])[:, -n:]
-        return self._at(x, slots, turns, length, mask, use)
+        tree = self._tree_mask(draft, first, self.keys[:length])[:, -n:]
+        return self._at(x, slots, turns, length, tree, use)
 
     def extend_at(
         self, tokens: Tensor, positions: Tensor, reach: int, known: Tensor | None = None
@@ -207,10 +188,9 @@ class GuidedDecoder:
 
     def _embedded(self, tokens: Tensor, condition: Tensor | None) -> Tensor:
         """Inputs `[R, n, D]`: of tokens `[B, n]`, or the prefix's last column where `condition`."""
-        copies = 1 if self.scale is None else 2
-        x = self.decoder.embed(tokens.repeat(copies, 1))
+        x = self.decoder.embed(tokens.repeat(self.copies, 1))
         if condition is not None:
-            x = torch.where(condition.repeat(copies, 1)[..., None], self.prefix[:, -1:], x)
+            x = torch.where(condition.repeat(self.copies, 1)[..., None], self.prefix[:, -1:], x)
         return x
 
     def _laws(self, out: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -223,7 +203,9 @@ class GuidedDecoder:
         laws = self._warped(out)
         if self.forced is None or positions is None:
             return laws
-        return self._force(laws, self.forced[positions + 1])
+        token, vocab = self.forced[positions + 1], len(self.decoder.embeddings)
+        point = F.one_hot(token.clamp_min(0), vocab).to(laws)
+        return point.where((token >= 0)[..., None], F.pad(laws, (0, vocab - laws.shape[-1])))
 
     def _warped(self, logits: Tensor) -> Tensor:
         """Laws `[B, n, V]` of logits `[R, n, V]`, under guidance."""
@@ -232,14 +214,8 @@ class GuidedDecoder:
             logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
         return self.warp(logits)
 
-    def _force(self, laws: Tensor, token: Tensor) -> Tensor:
-        """The laws `[B, n, V]` with a point mass where the next position's `token` is forced."""
-        vocab = len(self.decoder.embeddings)
-        point = F.one_hot(token.clamp_min(0), vocab).to(laws)
-        return point.where((token >= 0)[..., None], F.pad(laws, (0, vocab - laws.shape[-1])))
-
     def _layers_of_rows(self, use: LayersOfRows) -> list[Tensor | bool] | None:
-        """What `LlamaGenDecoder.forward` wants to know of the layers."""
+        """What `Decoder.forward` wants to know of the layers."""
         if use is None:
             return None
         out: list[Tensor | bool] = []
@@ -273,10 +249,8 @@ class GuidedDecoder:
         copies = len(x) // len(slots)
         slots, turns, mask = (t.repeat(copies, *[1] * (t.ndim - 1)) for t in (slots, turns, mask))
         mask = additive(mask & (self.keys[:length] >= self.pads[:, None, None]), x.dtype)[:, None]
-        head = not self.watched
-        return self.decoder.forward(
-            x, self.rotary[turns], self.cache, slots, length, mask, head=head, use=use
-        )
+        rotary, head = self.rotary[turns], not self.watched
+        return self.decoder.forward(x, rotary, self.cache, slots, length, mask, head=head, use=use)
 
     def _tree_mask(self, draft: Draft, first: Tensor, keys: Tensor) -> Tensor:
         """Which keys the root and each node may read, `[B, N + 1, length]`."""
@@ -292,7 +266,7 @@ class GuidedDecoder:
 
         They must be free: this is for before or after a generation.
         """
-        rows = len(self.prefix) // (1 if self.scale is None else 2)
+        rows = len(self.prefix) // self.copies
         if self.cache is None:
             self.start(rows)
         inputs = torch.zeros(rows, tokens, dtype=torch.long, device=self.prefix.device)
@@ -307,10 +281,9 @@ class GuidedDecoder:
     def keep(self, start: list[int], path: Tensor) -> None:
         """Move the nodes of `path [B, K]` behind the root, as the chain that was kept."""
         assert self.cache is not None
-        copies = len(self.prefix) // len(start)
         first = torch.tensor(start, device=path.device)[:, None] + self.offset + 1
         target = first + self.keys[: path.shape[1]]
-        self.cache.gather((first + path).repeat(copies, 1), target.repeat(copies, 1))
+        self.cache.gather((first + path).repeat(self.copies, 1), target.repeat(self.copies, 1))
 
 
 def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:

@@ -38,11 +38,13 @@ class RowLinear:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """`x [M, in]` to `[M, out]`."""
-        if not self.packed:
-            return F.linear(x, self.weight)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
-        return out
+        """`x [..., in]` to `[..., out]`."""
+        rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+        if self.packed:
+            out = torch.ops.mkldnn._linear_pointwise(rows, self.weight, None, "none", [], "")
+        else:
+            out = F.linear(rows, self.weight)
+        return out if x.ndim == 2 else out.view(*x.shape[:-1], -1)
 
 
 class Affine:

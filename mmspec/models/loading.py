@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..files import read_object
 from .bounded_init import bounded_init, build_empty, check_layers
 from .weights import check_regular, read_heads, read_tensors
@@ -38,11 +38,9 @@ def load_model(
     folder = Path(folder)
     config = read_object(folder / "config.json")
     heads = read_heads(weight_files(folder, variant=variant))
-    shapes = {name: head.shape for name, head in heads.items()}
     build: Callable[[], M] = partial(cls.from_config, config)  # type: ignore[attr-defined]
-    model = build_empty(build, shapes, folder / "config.json", cls.__name__)
-    load_strict(model, read_weights(folder, variant=variant), folder)
-    return cast(model, dtype)
+    model = build_empty(build, heads, folder / "config.json", cls.__name__)
+    return cast(load_strict(model, read_weights(folder, variant=variant), folder), dtype)
 
 
 def cast(model: M, dtype: torch.dtype) -> M:
@@ -50,8 +48,7 @@ def cast(model: M, dtype: torch.dtype) -> M:
 
     By nn.Module's own `to`: Diffusers' warns about modules that are to stay in float32, of none.
     """
-    loaded: M = nn.Module.to(model, dtype).eval()
-    return loaded
+    return nn.Module.to(model, dtype).eval()
 
 
 def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | None = None) -> Any:
@@ -69,44 +66,33 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | N
         if not issubclass(kind, PreTrainedModel):
             return kind.from_pretrained(folder)
         heads = read_heads(weight_files(folder, TRANSFORMERS, variant))
-        shapes = {name: head.shape for name, head in heads.items()}
-        check_layers(read_object(folder / "config.json"), shapes, folder / "config.json")
-        with bounded_init(shapes, folder / "config.json"):
-            model, report = kind.from_pretrained(
-                folder,
-                dtype=dtype,
-                variant=variant,
-                use_safetensors=True,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-            )
+        check_layers(read_object(folder / "config.json"), heads, folder / "config.json")
+        how = dict(dtype=dtype, variant=variant, use_safetensors=True, output_loading_info=True)
+        with bounded_init(heads, folder / "config.json"):
+            model, report = kind.from_pretrained(folder, ignore_mismatched_sizes=True, **how)
     except Exception as error:  # the library raises what its parsers raise
         if isinstance(error, InputError) and str(folder) in str(error):
             raise
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"can't load {folder}: {first}") from error
+        raise InputError(f"can't load {folder}: {reason(error)}") from error
     finally:
         logging.set_verbosity(verbosity)
-    problems = [f"missing tensor {name}" for name in sorted(report["missing_keys"])]
-    problems += [f"unexpected tensor {name}" for name in sorted(report["unexpected_keys"])]
-    problems += [
-        f"tensor {name} has shape {tuple(found)}, expected {tuple(wanted)}"
-        for name, found, wanted in sorted(report["mismatched_keys"])
-    ]
-    problems += [
-        _whole(name, heads[name].dtype)
+    missing, unexpected, other_shapes = (
+        sorted(report[f"{kind}_keys"]) for kind in ("missing", "unexpected", "mismatched")
+    )
+    whole = [
+        (name, heads[name].dtype)
         for name, value in model.state_dict().items()
         if name in heads and value.is_floating_point() and heads[name].whole
     ]
-    if problems:
-        raise InputError(f"{folder} does not fit {kind.__name__}: {'; '.join(problems[:3])}")
+    _refuse_misfits(folder, kind.__name__, missing, unexpected, other_shapes, whole)
     return model.eval()
 
 
-def load_strict(model: nn.Module, weights: dict[str, Tensor], source: str | Path) -> None:
-    """Put `weights` into `model`, in their own dtype; names and shapes must match exactly."""
+def load_strict(model: M, weights: dict[str, Tensor], source: str | Path) -> M:
+    """The model with `weights`, in their own dtype; names and shapes must match exactly."""
     check_tensors(model.state_dict(), weights, source, type(model).__name__)
     model.load_state_dict(weights, assign=True)
+    return model
 
 
 def check_tensors(
@@ -115,29 +101,40 @@ def check_tensors(
     """Raise an `InputError` unless `weights` has the names and shapes of `expected`.
 
     Whole numbers where `expected` has others don't fit either: they are of a quantized model.
-
-    Args:
-        source, name: what holds the weights, and what wants them, for the message.
     """
-    problems = [f"missing tensor {key}" for key in expected if key not in weights]
-    problems += [f"unexpected tensor {key}" for key in weights if key not in expected]
+    both = [(key, weights[key], value) for key, value in expected.items() if key in weights]
+    _refuse_misfits(
+        source,
+        name,
+        [key for key in expected if key not in weights],
+        [key for key in weights if key not in expected],
+        [(key, one.shape, other.shape) for key, one, other in both if one.shape != other.shape],
+        [(k, a.dtype) for k, a, b in both if b.is_floating_point() > a.is_floating_point()],
+    )
+
+
+def _refuse_misfits(
+    source: str | Path,
+    name: str,
+    missing: Iterable[str],
+    unexpected: Iterable[str],
+    other_shapes: Iterable[tuple[str, Iterable[int], Iterable[int]]],
+    whole: Iterable[tuple[str, object]],
+) -> None:
+    """Raise an `InputError` that names the first tensors that do not fit, if there are any."""
+    problems = [f"missing tensor {key}" for key in missing]
+    problems += [f"unexpected tensor {key}" for key in unexpected]
     problems += [
-        f"tensor {key} has shape {tuple(weights[key].shape)}, expected {tuple(value.shape)}"
-        for key, value in expected.items()
-        if key in weights and weights[key].shape != value.shape
+        f"tensor {key} has shape {tuple(found)}, expected {tuple(wanted)}"
+        for key, found, wanted in other_shapes
     ]
     problems += [
-        _whole(key, weights[key].dtype)
-        for key, value in expected.items()
-        if key in weights and value.is_floating_point() > weights[key].is_floating_point()
+        f"tensor {key} holds whole numbers ({dtype}), expected floating point"
+        for key, dtype in whole
     ]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise InputError(f"{source} does not fit {name}: {'; '.join(problems[:3])}{more}")
-
-
-def _whole(name: str, dtype: object) -> str:
-    return f"tensor {name} holds whole numbers ({dtype}), expected floating point"
 
 
 def read_weights(

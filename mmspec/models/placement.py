@@ -34,10 +34,9 @@ class Placement:
     head: torch.device
 
     @classmethod
-    def whole(cls, model: LlamaGenTransformer) -> Placement:
-        """Everything where the weights are."""
-        device = model.output.weight.device
-        return cls(device, (device,) * len(model.layers), device)
+    def on(cls, device: torch.device, layers: int) -> Placement:
+        """Everything on one device."""
+        return cls(device, (device,) * layers, device)
 
     @property
     def moves(self) -> dict[int, torch.device]:

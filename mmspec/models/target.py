@@ -45,7 +45,10 @@ class TokenTarget:
 
     def score(self, context: Context, draft: Draft) -> Scores:
         inputs, start, calls = context.last, [b - 1 for b in context.base], 1
-        missing = self._missing_from_cache(context)
+        stale, self._stale = self._stale, []
+        rows = zip(context.base, context.finished, stale, strict=False)
+        # how many tokens in front of the last committed one each row has to read again
+        missing = [0 if finished else base - 1 - first for base, finished, first in rows]
         width = max(missing, default=0)
         if width:
             again, first = self._tokens_to_read_again(context, width)
@@ -61,12 +64,6 @@ class TokenTarget:
         hidden = self.model.hidden if self.model.watched else None
         hidden = None if hidden is None else hidden[:, width:]
         return Scores(laws[:, width:], hidden, calls, missing)
-
-    def _missing_from_cache(self, context: Context) -> list[int]:
-        """How many tokens in front of the last committed one each row has to read again."""
-        stale, self._stale = self._stale, []
-        rows = zip(context.base, context.finished, stale, strict=False)
-        return [0 if finished else base - 1 - first for base, finished, first in rows]
 
     @staticmethod
     def _tokens_to_read_again(context: Context, width: int) -> tuple[Tensor, list[int]]:

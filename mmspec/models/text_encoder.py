@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -33,14 +33,14 @@ def encode_captions(
     device = next(encoder.parameters()).device
     read = [clean_caption(c) if clean else c.strip().lower() for c in captions]
     gone = [c for c, left in zip(captions, read, strict=True) if c.strip() and not left]
-    tell("cleaned", dict.fromkeys(gone, ""), _gone_line)
-    captions = read
+    what = "cleaned as the model's captions were"
+    tell("cleaned", dict.fromkeys(gone, ""), lambda c: f"nothing is left of {_quoted(c)}, {what}")
     batch = tokenizer(
-        captions, max_length=length, padding="max_length", truncation=True, return_tensors="pt"
+        read, max_length=length, padding="max_length", truncation=True, return_tensors="pt"
     )
-    name_unknown(tokenizer, captions, batch["input_ids"])
+    name_unknown(tokenizer, read, batch["input_ids"])
     full = batch["attention_mask"].bool().all(-1).tolist()
-    long = [caption for caption, filled in zip(captions, full, strict=True) if filled]
+    long = [caption for caption, filled in zip(read, full, strict=True) if filled]
     tell_lost(lost_words(tokenizer, long, length), length)
     ids, mask = batch["input_ids"].to(device), batch["attention_mask"].to(device).bool()
     features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -72,9 +72,6 @@ def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
     """Warn of words in prompts that the model can't know, as its tokenizer has one id for all.
 
     Each word is named once, however often and in whatever way it is asked for.
-
-    Args:
-        ids: of the prompts.
     """
     unknown = tokenizer.unk_token_id
     if unknown is None or not bool((ids == unknown).any()):
@@ -82,17 +79,11 @@ def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:
     named = _NAMED.setdefault(tokenizer, set())
     words = [word for word in unknown_words(tokenizer, " ".join(prompts)) if word not in named]
     named.update(words)
-    tell("unknown", dict.fromkeys(words, ""), _unknown_line)
+    tell("unknown", dict.fromkeys(words, ""), lambda w: f"the model does not know {_quoted(w)}")
 
 
-def _gone_line(prompts: Mapping[str, str]) -> str:
-    return (
-        f"nothing is left of {', '.join(map(repr, prompts))}, cleaned as the model's captions were"
-    )
-
-
-def _unknown_line(words: Mapping[str, str]) -> str:
-    return f"the model does not know {', '.join(map(repr, words))}"
+def _quoted(texts: Iterable[str]) -> str:
+    return ", ".join(map(repr, texts))
 
 
 def unknown_words(tokenizer: Any, text: str) -> list[str]:

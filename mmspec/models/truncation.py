@@ -58,13 +58,7 @@ def tell(subject: str, found: Mapping[str, str], line: Line) -> None:
 
 
 def tell_lost(lost: Mapping[str, str], length: int, reader: str = "the model") -> None:
-    """Warn of the ends of prompts that lie beyond the tokens that are read.
-
-    Args:
-        lost: the words by prompt, see `lost_words`.
-        length: tokens that are read, marks of beginning and end among them.
-        reader: who reads them.
-    """
+    """Warn of the ends of prompts that lie beyond the tokens that are read."""
 
     def line(lost: Mapping[str, str]) -> str:
         prompt, words = next(iter(lost.items()))
@@ -77,11 +71,7 @@ def tell_lost(lost: Mapping[str, str], length: int, reader: str = "the model") -
 
 
 def lost_words(tokenizer: Any, prompts: Sequence[str], length: int) -> dict[str, str]:
-    """By prompt that has more than `length` tokens, the words that a cut there takes away.
-
-    Args:
-        tokenizer: one of transformers'.
-    """
+    """By prompt that has more than `length` tokens, the words that a cut there takes away."""
     lost: dict[str, str] = {}
     for prompt in dict.fromkeys(prompts):
         asked: dict[str, Any] = {"return_offsets_mapping": tokenizer.is_fast, "verbose": False}

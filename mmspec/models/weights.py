@@ -26,7 +26,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     Raises:
         InputError: no such file, not such a file, or one that would run code to be read.
     """
-    return _plain(_read(Path(path)), path)
+    return read_checkpoint(path, ())
 
 
 def read_checkpoint(
@@ -38,10 +38,13 @@ def read_checkpoint(
         keys: what it may lie under in the file, first choice first.
     """
     data = _read(Path(path))
-    for key in keys:
-        if isinstance(data, dict) and key in data:
-            return _plain(data[key], path)
-    return _plain(data, path)
+    if isinstance(data, dict):
+        data = next((data[key] for key in keys if key in data), data)
+    if not isinstance(data, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in data.items()
+    ):
+        raise InputError(f"{path} holds no state dict: save the network's `state_dict()` alone")
+    return dict(data)
 
 
 class FileHeader(NamedTuple):
@@ -97,11 +100,3 @@ def _read(path: Path) -> Any:
         raise InputError(f"can't read weights {path}: it holds {what} beside tensors") from error
     except Exception as error:  # the libraries raise what their parsers raise
         raise InputError(f"can't read weights {path}: {reason(error)}") from error
-
-
-def _plain(data: Any, path: str | Path) -> dict[str, Tensor]:
-    if not isinstance(data, dict) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in data.items()
-    ):
-        raise InputError(f"{path} holds no state dict: save the network's `state_dict()` alone")
-    return dict(data)

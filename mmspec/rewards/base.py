@@ -1,9 +1,9 @@
-"""What a reward and a feature extractor are, and the pictures that they take."""
+"""What a reward and a feature extractor are, and the pictures that they take, in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from PIL import Image
@@ -11,6 +11,7 @@ from PIL import Image
 from ..picture import open_picture
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Images: TypeAlias = "Tensor | Sequence[Image.Image]"
@@ -64,6 +65,55 @@ class FeatureExtractor(Protocol):
         """Float32 features `[N, D]` on the CPU."""
 
 
+class NetworkReward:
+    """Base of a `Reward` of one network, batch by batch.
+
+    Args:
+        network: a torch module.
+        tokenizer: of its prompts, one of transformers'.
+        batch_size: most pictures in one forward.
+    """
+
+    name: str
+
+    def __init__(self, network: Any, tokenizer: Any, batch_size: int = 32) -> None:
+        self.network, self.tokenizer, self.batch_size = network, tokenizer, batch_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network lies."""
+        return next(self.network.parameters()).device
+
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """Float32 scores `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
+
+        Raises:
+            ValueError: not one prompt per picture.
+        """
+        import torch
+
+        check_pairs(prompts, images)
+        scores = torch.empty(len(prompts))
+        with torch.inference_mode():
+            for part in batches(len(prompts), self.batch_size):
+                words, places = distinct(prompts[part])
+                scores[part] = self._score(words, places, to_pil(images[part]))
+        return scores
+
+    def _score(self, words: list[str], places: list[int], pictures: list[Image.Image]) -> Tensor:
+        """Scores of pictures, the n-th beside `words[places[n]]`."""
+        raise NotImplementedError
+
+    def _tokens(self, words: list[str], length: int, padding: bool | str = True) -> Any:
+        """Prompts as the network reads them; a warning names what is cut off."""
+        from ..models.truncation import lost_words, tell_lost
+
+        tell_lost(lost_words(self.tokenizer, words, length), length, self.name)
+        return self.tokenizer(
+            words, padding=padding, truncation=True, max_length=length, return_tensors="pt"
+        ).to(self.device)
+
+
 def to_pil(images: Images) -> list[Image.Image]:
     """The pictures as RGB images.
 
@@ -112,6 +162,30 @@ def distinct(prompts: Sequence[str]) -> tuple[list[str], list[int]]:
 def batches(count: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` that together cover `count` things."""
     return (slice(start, start + size) for start in range(0, count, size))
+
+
+def sizes(images: Images) -> list[tuple[int, int]]:
+    """`(width, height)` of each picture."""
+    if isinstance(images, Sequence):
+        return [image.size for image in images]
+    return [(images.shape[-1], images.shape[-2])] * len(images)
+
+
+def rows_of_one_size(images: Images, batch_size: int) -> Iterator[list[int]]:
+    """Indices of at most `batch_size` pictures of equal size; each picture comes once."""
+    by_size: dict[tuple[int, int], list[int]] = {}
+    for row, size in enumerate(sizes(images)):
+        by_size.setdefault(size, []).append(row)
+    for rows in by_size.values():
+        for first in range(0, len(rows), batch_size):
+            yield rows[first : first + batch_size]
+
+
+def select(images: Images, rows: Sequence[int]) -> Tensor:
+    """Some pictures, of equal size, as uint8 `[len(rows), 3, H, W]`."""
+    if isinstance(images, Sequence):
+        return to_uint8([images[row] for row in rows])
+    return to_uint8(images)[list(rows)]
 
 
 def _check(images: Tensor) -> None:

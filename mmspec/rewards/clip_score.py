@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..registry import resolve
 from .base import Images
-from .part import FeaturePart, RewardPart
+from .registry import FeaturePart, RewardPart
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from typing_extensions import Self
 
     from .networks.clip import OpenCLIP
 
@@ -26,25 +28,11 @@ CLIP_SCORE = RewardPart(
 )
 
 
-class CLIPScore:
-    """`100 · max(cos, 0)` of the prompt's and the picture's CLIP embeddings.
-
-    Scores of different CLIPs don't compare: name the model beside the number.
-    """
-
-    name = "clip_score"
+class ClipReward:
+    """Base of a `Reward` by the embeddings of a CLIP."""
 
     def __init__(self, clip: OpenCLIP) -> None:
         self.clip = clip
-
-    @classmethod
-    def from_pretrained(
-        cls, path: str | Path, *, device: str | torch.device = "cpu", batch_size: int = 32
-    ) -> CLIPScore:
-        """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
-        from .networks.clip import OpenCLIP
-
-        return cls(OpenCLIP.from_pretrained(path, device=device, batch_size=batch_size))
 
     @property
     def device(self) -> torch.device:
@@ -52,9 +40,28 @@ class CLIPScore:
         return self.clip.device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 scores `[N]` on the CPU, from 0 to 100; `prompts[i]` belongs to `images[i]`.
+        """Float32 cosines `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
 
         Raises:
             ValueError: not one prompt per picture.
         """
-        return 100 * self.clip.similarity(prompts, images).clamp(min=0)
+        return self.clip.similarity(prompts, images)
+
+
+class CLIPScore(ClipReward):
+    """`100 · max(cos, 0)` of the prompt's and the picture's CLIP embeddings.
+
+    Scores of different CLIPs don't compare: name the model beside the number.
+    """
+
+    name = "clip_score"
+    network = "mmspec.rewards.networks.clip:OpenCLIP"
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path | None = None, **options: Any) -> Self:
+        """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
+        return cls(resolve(cls.network).from_pretrained(path, **options))
+
+    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
+        """As `ClipReward.score`, from 0 to 100."""
+        return 100 * super().score(prompts, images).clamp(min=0)

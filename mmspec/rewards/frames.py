@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import reason as why
 from .base import BlockReward, Reward
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ class FrameJudge:
             scores = self._score(self.prompts[row], to_bytes(frames), last, number)
             rewards = scores.double().cpu().view(len(frames))
         except Exception as error:  # a reward raises what its libraries raise
-            first = (str(error) or type(error).__name__).splitlines()[0]
-            return self._failed(failed, first)
+            return self._failed(failed, why(error))
         return self._failed(rewards, "it is no number") if rewards.isnan().any() else rewards
 
     def _score(self, prompt: str, frames: Tensor, before: Tensor | None, number: int) -> Tensor:

@@ -7,17 +7,15 @@ Text-to-Image Synthesis", section 4. The published files are open_clip's ViT-H-1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .base import Images
-from .part import RewardPart
+from .clip_score import ClipReward
+from .registry import RewardPart
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
     from .networks.clip import OpenCLIP
 
@@ -34,7 +32,7 @@ HPSV2 = RewardPart(
 )
 
 
-class HPSv2:
+class HPSv2(ClipReward):
     """The cosine of the prompt's and the picture's embeddings, as the authors' `score` gives it.
 
     Their benchmark tables, and most papers, print 100 times that.
@@ -45,7 +43,8 @@ class HPSv2:
     """
 
     def __init__(self, clip: OpenCLIP, name: str = "hpsv2") -> None:
-        self.clip, self.name = clip, name
+        super().__init__(clip)
+        self.name = name
 
     @classmethod
     def from_pretrained(
@@ -76,16 +75,3 @@ class HPSv2:
             found[0], ARCHITECTURE, preprocess=PREPROCESS, device=device, batch_size=batch_size
         )
         return cls(clip, name)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model lies."""
-        return self.clip.device
-
-    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 scores `[N]` on the CPU, from −1 to 1; `prompts[i]` belongs to `images[i]`.
-
-        Raises:
-            ValueError: not one prompt per picture.
-        """
-        return self.clip.similarity(prompts, images)

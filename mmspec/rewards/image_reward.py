@@ -7,15 +7,15 @@ cross-attention to it, and a linear stack turns BERT's first output into a numbe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .base import Images, batches, check_pairs, to_pil
-from .part import RewardPart
+from .base import NetworkReward
+from .registry import RewardPart
 
 if TYPE_CHECKING:
     import torch
+    from PIL import Image
     from torch import Tensor
     from transformers import BertTokenizer
 
@@ -33,7 +33,7 @@ IMAGE_REWARD = RewardPart(
 )
 
 
-class ImageReward:
+class ImageReward(NetworkReward):
     """The reward `(r − 0.1672) / 1.0333`: mean 0, deviation 1 over the authors' data.
 
     Prompts are cut at 35 tokens. Pictures are brought to 224 pixels on their shorter side and
@@ -52,7 +52,7 @@ class ImageReward:
     ) -> None:
         from .networks.image_reward import preprocessing
 
-        self.network, self.tokenizer, self.batch_size = network, tokenizer, batch_size
+        super().__init__(network, tokenizer, batch_size)
         self._preprocess = preprocessing()
 
     @classmethod
@@ -77,35 +77,10 @@ class ImageReward:
         tokenizer = load_tokenizer(weights.parent, network.text.config.vocab_size)
         return cls(network.to(device), tokenizer, batch_size)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the network lies."""
-        return next(self.network.parameters()).device
-
-    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 rewards `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
-
-        Raises:
-            ValueError: not one prompt per picture.
-        """
+    def _score(self, words: list[str], places: list[int], pictures: list[Image.Image]) -> Tensor:
         import torch
 
-        from ..models.truncation import lost_words, tell_lost
-
-        check_pairs(prompts, images)
-        rewards = torch.empty(len(prompts))
-        with torch.inference_mode():
-            for part in batches(len(prompts), self.batch_size):
-                pixels = torch.stack([self._preprocess(image) for image in to_pil(images[part])])
-                words = list(prompts[part])
-                tell_lost(lost_words(self.tokenizer, words, LENGTH), LENGTH, self.name)
-                text = self.tokenizer(
-                    words,
-                    padding="max_length",
-                    truncation=True,
-                    max_length=LENGTH,
-                    return_tensors="pt",
-                ).to(self.device)
-                out = self.network(pixels.to(self.device), text.input_ids, text.attention_mask)
-                rewards[part] = (out - MEAN) / STD
-        return rewards
+        pixels = torch.stack([self._preprocess(picture) for picture in pictures])
+        text = self._tokens(words, LENGTH, "max_length")
+        ids, mask = text.input_ids[places], text.attention_mask[places]
+        return (self.network(pixels.to(self.device), ids, mask) - MEAN) / STD

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .base import Images
-from .batching import rows_of_one_size, select
-from .part import FeaturePart
+from .base import Images, rows_of_one_size, select
+from .registry import FeaturePart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,8 +70,8 @@ class InceptionV3:
         try:
             network = FeatureExtractorInceptionV3(cls.name, [str(cls.dim)], safe)
         except RuntimeError as error:  # several lines: a heading, then a line per kind of misfit
-            problem = " ".join(str(error).split("\n")[1:2]).strip()
-            raise InputError(f"{path} does not fit Inception-v3: {_shortened(problem)}") from error
+            problem = shorten(" ".join(str(error).split("\n")[1:2]), 160, placeholder=" …")
+            raise InputError(f"{path} does not fit Inception-v3: {problem}") from error
         return cls(network.to(device), batch_size)
 
     def features(self, images: Images) -> Tensor:
@@ -85,7 +85,3 @@ class InceptionV3:
                 (features,) = self.network(select(images, rows).to(device))
                 out[rows] = features.cpu()
         return out
-
-
-def _shortened(text: str, limit: int = 160) -> str:
-    return text if len(text) <= limit else f"{text[:limit]} …"

@@ -6,16 +6,16 @@ Generation", section 3. The published model is a ViT-H CLIP in transformers' for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .base import Images, batches, check_pairs, distinct, to_pil
-from .part import RewardPart
+from .base import NetworkReward
+from .registry import RewardPart
 
 if TYPE_CHECKING:
     import torch
+    from PIL import Image
     from torch import Tensor
     from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
@@ -27,13 +27,13 @@ PICK_SCORE = RewardPart(
 )
 
 
-class PickScore:
+class PickScore(NetworkReward):
     """`exp(s) · cos` of the prompt's and the picture's embeddings, s the learned logit scale.
 
     The difference of two pictures' scores is the log odds that the first is chosen.
 
     Args:
-        model: the tuned CLIP.
+        network: the tuned CLIP.
         preprocess: its picture processor; Pillow's, as the authors used, for its resizing.
         tokenizer: its tokenizer.
         batch_size: most pictures in one forward.
@@ -43,13 +43,13 @@ class PickScore:
 
     def __init__(
         self,
-        model: CLIPModel,
+        network: CLIPModel,
         preprocess: CLIPImageProcessorPil,
         tokenizer: CLIPTokenizer,
         batch_size: int = 32,
     ) -> None:
-        self.model, self.preprocess, self.tokenizer = model, preprocess, tokenizer
-        self.batch_size = batch_size
+        super().__init__(network, tokenizer, batch_size)
+        self.preprocess = preprocess
 
     @classmethod
     def from_pretrained(
@@ -81,37 +81,8 @@ class PickScore:
             raise InputError(f"the tokenizer in {folder} has {found} words, expected {wanted}")
         return cls(model.to(device), preprocess, tokenizer, batch_size)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the model lies."""
-        device: torch.device = self.model.device
-        return device
-
-    def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """Float32 scores `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
-
-        Raises:
-            ValueError: not one prompt per picture.
-        """
-        import torch
-
-        from ..models.truncation import lost_words, tell_lost
-
-        check_pairs(prompts, images)
-        scores = torch.empty(len(prompts))
-        with torch.inference_mode():
-            for part in batches(len(prompts), self.batch_size):
-                pixels = self.preprocess(to_pil(images[part]), return_tensors="pt")
-                words, places = distinct(prompts[part])
-                length = self.model.config.text_config.max_position_embeddings
-                tell_lost(lost_words(self.tokenizer, words, length), length, self.name)
-                text = self.tokenizer(
-                    words,
-                    padding=True,
-                    truncation=True,
-                    max_length=length,
-                    return_tensors="pt",
-                )
-                out = self.model(**text.to(self.device), **pixels.to(self.device))
-                scores[part] = out.logits_per_image[range(len(places)), places]
-        return scores
+    def _score(self, words: list[str], places: list[int], pictures: list[Image.Image]) -> Tensor:
+        pixels = self.preprocess(pictures, return_tensors="pt").to(self.device)
+        length = self.network.config.text_config.max_position_embeddings
+        out = self.network(**self._tokens(words, length), **pixels)
+        return out.logits_per_image[range(len(places)), places]

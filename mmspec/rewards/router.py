@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .base import to_uint8
-from .part import RewardPart
+from .registry import RewardPart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,12 +19,7 @@ ROUTER = RewardPart(
 
 
 class RouterReward:
-    """Expected PSNR of drafted frames against what the target would have made, in decibels.
-
-    Args:
-        router: the network.
-        tokenizer: of its words.
-    """
+    """Expected PSNR of drafted frames against what the target would have made, in decibels."""
 
     name = "router"
 
@@ -35,7 +30,6 @@ class RouterReward:
     def score_block(
         self, prompt: str, frames: Tensor, before: Tensor | None, number: int
     ) -> Tensor:
-        """See `BlockReward.score_block`."""
         import torch
 
         with torch.inference_mode():
@@ -58,5 +52,4 @@ class RouterReward:
             max_length=self.router.config.text_len,
             return_tensors="pt",
         ).input_ids
-        read: Tensor = self.router.read(ids.to(self.router.device))
-        return read
+        return self.router.read(ids.to(self.router.device))

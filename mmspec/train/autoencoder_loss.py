@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import BaseRecipe
+from .base import BaseRecipe, hybrid_optimizers
 from .card import check_pipeline
 from .image.tokenizer import edge_loss, psnr
-from .muon import Muon
-from .trainer import Draw, Loss, TrainConfig
+from .trainer import Loss, TrainConfig
 
 ENDS = ("coder.conv_in", "coder.conv_out", "quant_conv")  # pixels, and latents
 
@@ -29,20 +29,22 @@ class AutoencoderRecipe(BaseRecipe):
     """Trains an autoencoder with a Gaussian of latents.
 
     Args:
-        model: the network.
-        draw: captions, which are not used, and pixels of a step.
-        config, rate: see `BaseRecipe`.
+        config, rate, init: see `BaseRecipe`.
         pipeline: folder that receives `vae`.
-        init: component whose weights to start from; None: from nothing.
         divergence: weight of the latents' divergence from the normal law, in nats a number.
         squared: weight of the squared error; the other errors are absolute, and heed a faint grain
             everywhere more than what is lost of a small shape.
+
+    Attributes:
+        network, sizes: class of the model, and its arguments.
     """
+
+    name = "vae"
+    network: ClassVar[type[nn.Module]]
+    sizes: ClassVar[dict[str, Any]]
 
     def __init__(
         self,
-        model: nn.Module,
-        draw: Draw,
         config: TrainConfig,
         pipeline: Path,
         init: str | None = None,
@@ -52,9 +54,15 @@ class AutoencoderRecipe(BaseRecipe):
     ) -> None:
         check_pipeline(pipeline, self.kind)
         super().__init__(config, pipeline, rate)
-        self.model, self.draw = model, draw
+        self.model = self.network(**self.sizes)
+        self.draw = partial(self.draw_step, config.batch_size)
         self.divergence, self.squared = divergence, squared
         self.start(init)
+
+    @staticmethod
+    @abstractmethod
+    def draw_step(size: int, rng: np.random.Generator, step: int) -> tuple[list[str], Tensor]:
+        """Captions, which are not used, and pixels of a step's batch."""
 
     @abstractmethod
     def law(self, model: nn.Module, pixels: Tensor) -> Any:
@@ -70,17 +78,7 @@ class AutoencoderRecipe(BaseRecipe):
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         """Muon for the kernels inside, AdamW for the two ends, norms and biases."""
-        kernels: list[nn.Parameter] = []
-        rest: list[nn.Parameter] = []
-        for name, weight in self.model.named_parameters():
-            inner = name.endswith("weight") and weight.ndim > 1 and not any(e in name for e in ENDS)
-            (kernels if inner else rest).append(weight)
-        return [
-            Muon(
-                kernels, self.rate, weight_decay=0.01, dtype=getattr(torch, self.config.precision)
-            ),
-            torch.optim.AdamW(rest, self.rate, betas=(0.9, 0.98), weight_decay=0.0),
-        ]
+        return hybrid_optimizers(self.model, self.rate, self.config.precision, _is_kernel, 0.98)
 
     def loss(self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int) -> Loss:
         pixels = batch[1].to(self.config.device)
@@ -101,3 +99,7 @@ class AutoencoderRecipe(BaseRecipe):
             "held_out_psnr": psnr(F.mse_loss(out, pixels)),
             "held_out_nats": float(law.kl().sum() / law.mean.numel()),
         }
+
+
+def _is_kernel(name: str, weight: Tensor) -> bool:
+    return name.endswith("weight") and weight.ndim > 1 and not any(end in name for end in ENDS)

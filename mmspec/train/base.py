@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import T5EncoderModel
 
-from ..models.loading import load_component
-from .card import ship, start_from, write_card
+from ..models.loading import load_component, load_strict, read_weights
+from .card import ship, write_card
 from .muon import Muon
 from .trainer import TrainConfig
 
@@ -39,6 +39,7 @@ class BaseRecipe:
         config: length, batch and device of the run.
         pipeline: folder of the pipeline; components are read from it, and the trained one is added.
         rate: learning rate.
+        init: of most recipes, the component whose weights to start from; None: from nothing.
 
     Attributes:
         origin: folder of the weights that it starts from; None: from nothing.
@@ -47,6 +48,7 @@ class BaseRecipe:
         texts: of its card, where they are always the same.
         tokenizer: of the captions.
         teaches_encoder: whether the pipeline receives the caption encoder of a `Captioned` model.
+        adamw: weight decay, where AdamW alone moves all weights; None: see `hybrid_optimizers`.
     """
 
     model: Any
@@ -55,6 +57,7 @@ class BaseRecipe:
     name: str
     texts: ClassVar[dict[str, str]]
     origin: Path | None = None
+    adamw: float | None = None
     kind = "ImagePipeline"
     done = 0.0
 
@@ -78,10 +81,15 @@ class BaseRecipe:
         if init is None:
             return False
         self.origin = self.pipeline / init
-        start_from(self.model if model is None else model, self.origin)
+        model = self.model if model is None else model
+        load_strict(model, read_weights(self.origin), self.origin)
+        model.float()  # stored as halves
         return True
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        if self.adamw is not None:
+            weights, betas = self.model.parameters(), (0.9, 0.98)
+            return [torch.optim.AdamW(weights, self.rate, betas, weight_decay=self.adamw)]
         return hybrid_optimizers(self.model, self.rate, self.config.precision)
 
     def held_out_rng(self) -> np.random.Generator:
@@ -103,16 +111,29 @@ class BaseRecipe:
         write_card(folder, record=record, **self.card(record))
 
 
-def hybrid_optimizers(model: nn.Module, rate: float, precision: str) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the blocks, AdamW for embeddings, heads and vectors."""
+def _inside(name: str, weight: Tensor) -> bool:
+    """Whether it is a matrix inside the blocks."""
+    return weight.ndim == 2 and not any(part in name for part in OUTER)
+
+
+def hybrid_optimizers(
+    model: nn.Module,
+    rate: float,
+    precision: str,
+    inner: Callable[[str, Tensor], bool] = _inside,
+    decay: float = 0.95,
+) -> list[torch.optim.Optimizer]:
+    """Muon for the weights that are `inner`, AdamW for embeddings, heads and vectors.
+
+    Args:
+        decay: of AdamW's running squares.
+    """
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
-    for name, p in model.named_parameters():
-        if not p.requires_grad:
-            continue
-        inner = p.ndim == 2 and not any(part in name for part in OUTER)
-        (matrices if inner else rest).append(p)
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            (matrices if inner(name, weight) else rest).append(weight)
     return [
         Muon(matrices, rate, weight_decay=0.01, dtype=getattr(torch, precision)),
-        torch.optim.AdamW(rest, rate, betas=(0.9, 0.95), weight_decay=0.0),
+        torch.optim.AdamW(rest, rate, betas=(0.9, decay), weight_decay=0.0),
     ]

@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from ..errors import InputError
 from ..files import atomic_folder, read_object, write_atomic, write_json
-from ..models.loading import load_strict, read_weights
 
 
 def ship(pipeline: Path, name: str, component: Any, kind: str = "ImagePipeline") -> Path:
@@ -32,12 +29,6 @@ def check_pipeline(pipeline: Path, kind: str) -> None:
     held = read_object(path).get("_class_name") if path.exists() else kind
     if held != kind:
         raise InputError(f"{pipeline} holds a {held}, not a {kind}; give another --pipeline")
-
-
-def start_from(model: nn.Module, folder: Path) -> None:
-    """Put a shipped component's weights into a model that is to be trained further."""
-    load_strict(model, read_weights(folder), folder)
-    model.float()  # stored as halves
 
 
 def write_card(

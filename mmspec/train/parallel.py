@@ -72,12 +72,14 @@ class Processes:
         """
         if self.count == 1:
             return
+        from accelerate.utils import reduce
+
         weights = list(weights)
         there = torch.tensor([float(w.grad is not None) for w in weights], device=self.device)
-        for weight, any_has in zip(weights, self._mean(there).tolist(), strict=True):
+        for weight, any_has in zip(weights, reduce(there, "mean").tolist(), strict=True):
             if any_has:
                 own = torch.zeros_like(weight) if weight.grad is None else weight.grad
-                weight.grad = self._mean(own)
+                weight.grad = reduce(own, "mean")
 
     def told(self, tensor: Tensor, index: int) -> Tensor:
         """Send the tensor of process `index` to all of them."""
@@ -92,9 +94,7 @@ class Processes:
         """The first process's value: clocks differ, and all must end at the same step."""
         if self.count == 1:
             return value
-        from accelerate.utils import broadcast
-
-        return float(broadcast(torch.tensor([value], device=self.device)))
+        return float(self.told(torch.tensor([value], device=self.device), 0))
 
     def wait(self) -> None:
         """Wait until all are here: then every one finds what the first one has written."""
@@ -103,10 +103,3 @@ class Processes:
         from accelerate import PartialState
 
         PartialState().wait_for_everyone()
-
-    @staticmethod
-    def _mean(tensor: Tensor) -> Tensor:
-        from accelerate.utils import reduce
-
-        mean: Tensor = reduce(tensor, "mean")
-        return mean

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,93 +43,73 @@ class Stage:
     parallel: bool = False
 
 
+_FIELDS = {field.name for field in fields(TrainConfig)} - {"out"}
+
+
 def _stage(
-    recipe: str, steps: int, batch: int, ema: float, options: str = "", **others: Any
+    recipe: str, steps: int, batch: int, ema: float = 0.99, options: str = "", **others: Any
 ) -> Stage:
     """A stage of the recipe "module:Class" of `mmspec.train`.
 
     Args:
         options: what a user may give, such as "init size:resolution": where the recipe's argument
             has another name it stands behind the colon.
-        others: fields of `Stage`, or of `TrainConfig`.
+        others: `parallel`, fields of `TrainConfig`, or arguments of the recipe.
     """
-    own = {key: others.pop(key) for key in ("arguments", "parallel") if key in others}
     named = (option.partition(":") for option in options.split())
     taken = {option: argument or option for option, _, argument in named}
-    config = {"steps": steps, "batch_size": batch, "ema": ema, **others}
-    return Stage(f"mmspec.train.{recipe}", config, taken, **own)
+    config = {"steps": steps, "batch_size": batch, "ema": ema}
+    config |= {key: others.pop(key) for key in [*others] if key in _FIELDS}
+    parallel = others.pop("parallel", False)
+    return Stage(f"mmspec.train.{recipe}", config, taken, others, parallel)
 
 
-def _drawing(name: str, steps: int, batch: int) -> Stage:
-    """Of a text-to-image transformer; a large one goes on from the small one's weights."""
-    arguments = {"name": name} | ({} if name == "sibling" else {"init": "sibling"})
-    options = "init size:resolution"
-    recipe = "image.target:ImageTargetRecipe"
-    return _stage(recipe, steps, batch, 0.99, options, arguments=arguments)
-
-
-def _learned(recipe: str, steps: int, batch: int, arguments: Mapping[str, Any]) -> Stage:
-    """Of a model of pictures as vectors, or of video: any number of processes train it."""
-    options = "init rate"
-    return _stage(recipe, steps, batch, 0.995, options, arguments=arguments, parallel=True)
-
-
-def _answering(name: str, steps: int, **arguments: Any) -> Stage:
-    """Of a vision-language model."""
-    own = {"arguments": {"stage": name, **arguments}, "parallel": True, "workers": 1}
-    return _stage("vlm.target:VlmTargetRecipe", steps, 16, 0.995, "init rate keep", **own)
-
-
-def _head(method: str) -> Stage:
-    """Of a draft head over a vision-language model."""
-    own = {"arguments": {"method": method}, "parallel": True, "evaluate_every": 250}
-    options = "init data settings rate max_new_tokens"
-    return _stage("vlm.head:VlmHeadRecipe", 4000, 16, 0.99, options, **own)
-
-
-_KL, _VIDEO = "continuous.autoencoder:KlAutoencoderRecipe", "video.model:VideoModelRecipe"
-_UPSAMPLER, _ROUTER = "image.upsampler:ImageUpsamplerRecipe", "video.router:VideoRouterRecipe"
+_SIZED, _HEAD = "init size:resolution", "init data settings rate max_new_tokens"
+_drawing = partial(_stage, "image.target:ImageTargetRecipe", options=_SIZED)
+# any number of processes train them
+_shared = partial(_stage, parallel=True)
+_learned = partial(_shared, ema=0.995, options="init rate")
+_video = partial(_learned, "video.model:VideoModelRecipe", 4000, 4)
+_vlm = partial(_shared, "vlm.target:VlmTargetRecipe", batch=16, ema=0.995, workers=1)
+_answering = partial(_vlm, options="init rate keep")
+_head = partial(_shared, "vlm.head:VlmHeadRecipe", 4000, 16, options=_HEAD, evaluate_every=250)
+_UPSAMPLER = "image.upsampler:ImageUpsamplerRecipe"
+_SPATIAL = "image.spatial_heads:ImageSpatialRecipe"
 _VIDEO_VAE = "video.autoencoder:VideoAutoencoderRecipe"
-_SPATIAL, _TOWER = "image.spatial_heads:ImageSpatialRecipe", "vlm.tower:VlmTowerRecipe"
 # stages in the order in which they build on each other, by recipe
 STAGES: dict[str, dict[str, Stage]] = {
     "image-tokenizer": {
         "vq_model": _stage("image.tokenizer:ImageTokenizerRecipe", 1600, 16, 0.995, "init rate")
     },
     "image-target": {
-        "sibling": _drawing("sibling", 3800, 64),
-        "transformer": _drawing("transformer", 3000, 24),
+        "sibling": _drawing(3800, 64, name="sibling"),
+        "transformer": _drawing(3000, 24, name="transformer", init="sibling"),
     },
-    "image-drafter": {"drafter": _stage("image.drafter:ImageDrafterRecipe", 6000, 16, 0.99)},
-    "image-upsampler": {"upsampler": _stage(_UPSAMPLER, 3000, 32, 0.99, "init size:resolution")},
-    "image-spatial": {"spatial": _stage(_SPATIAL, 4000, 16, 0.99, "init")},
-    # batches whose laws and hidden states are kept, some 3 MB each
-    "image-head": {
-        "eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8, 0.99, arguments={"pool": 768})
-    },
-    "kl-autoencoder": {"vae": _learned(_KL, 2500, 32, {})},
+    "image-drafter": {"drafter": _stage("image.drafter:ImageDrafterRecipe", 6000, 16)},
+    "image-upsampler": {"upsampler": _stage(_UPSAMPLER, 3000, 32, options=_SIZED)},
+    "image-spatial": {"spatial": _stage(_SPATIAL, 4000, 16, options="init")},
+    "image-head": {"eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8)},
+    "kl-autoencoder": {"vae": _learned("continuous.autoencoder:KlAutoencoderRecipe", 2500, 32)},
     "mar": {
-        "target": _learned("continuous.target:MarTargetRecipe", 4000, 64, {}),
-        "drafter": _learned("continuous.drafter:MarDrafterRecipe", 6000, 32, {}),
+        "target": _learned("continuous.target:MarTargetRecipe", 4000, 64),
+        "drafter": _learned("continuous.drafter:MarDrafterRecipe", 6000, 32),
     },
     # a number tells of 64, not of 12 as those of `kl-autoencoder`
-    "video-autoencoder": {
-        "vae": _learned(_VIDEO_VAE, 12000, 3, {"divergence": 2e-4, "squared": 8.0})
-    },
+    "video-autoencoder": {"vae": _learned(_VIDEO_VAE, 12000, 3, divergence=2e-4, squared=8.0)},
     "video": {
-        "target": _learned(_VIDEO, 4000, 4, {"name": "transformer"}),
-        "drafter": _learned(_VIDEO, 4000, 4, {"name": "drafter"}),
-        "router": _stage(_ROUTER, 800, 4, 0.99, "init rate"),
+        "target": _video(name="transformer"),
+        "drafter": _video(name="drafter"),
+        "router": _stage("video.router:VideoRouterRecipe", 800, 4, options="init rate"),
     },
-    "clip": {"clip": _stage("clip:ClipRecipe", 1400, 256, 0.99, workers=1)},
+    "clip": {"clip": _stage("clip:ClipRecipe", 1400, 256, workers=1)},
     "vlm": {
-        "tower": _stage(_TOWER, 1500, 32, 0.99, parallel=True, workers=1),
-        "sibling": _answering("sibling", 8000),
-        "target": _answering("target", 6000),
-        "scenes": _answering("scenes", 2000, charts=0.0),
-        "charts": _answering("charts", 2000, charts=1.0),
+        "tower": _shared("vlm.tower:VlmTowerRecipe", 1500, 32, workers=1),
+        "sibling": _answering(8000, stage="sibling"),
+        "target": _answering(6000, stage="target"),
+        "scenes": _answering(2000, stage="scenes", charts=0.0),
+        "charts": _answering(2000, stage="charts", charts=1.0),
     },
-    "vlm-head": {name: _head(name) for name in parts("head")},
+    "vlm-head": {n: _head(method=n) for n, part in parts("head").items() if part.trained},
 }
 OPTIONS = {
     "init": "a component to start from (init)",
@@ -139,7 +120,6 @@ OPTIONS = {
     "keep": "a share of the first weights to keep",
     "max_new_tokens": "a length of answers (max_new_tokens)",
 }
-_FIELDS = {field.name for field in fields(TrainConfig)} - {"out"}
 
 
 def train(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from ..worlds.shapes.lexicon import lexicon
+from ..worlds.shapes.exchanges import lexicon
 from ..worlds.shapes.vocabulary import COLORS, NUMBERS, PLURALS, RELATIONS, SHAPES
 from ..worlds.shapes.wording import PIECE
 from ..worlds.video_world.vocabulary import BOUNCES, CUES, DIRECTIONS, PASSES
@@ -40,6 +43,12 @@ def clip_tokenizer() -> PreTrainedTokenizerFast:
     return _t5_tokenizer(
         f"a an and move moves stands bounces between turns {' '.join(things + motions)}"
     )
+
+
+def caption_ids(tokenizer: Any, captions: Sequence[str]) -> Any:
+    """Token ids `[B, PREFIX]` of captions, padded, as a tensor."""
+    how = {"padding": "max_length", "truncation": True, "max_length": PREFIX}
+    return tokenizer(captions, **how, return_tensors="pt").input_ids
 
 
 def _t5_tokenizer(text: str) -> PreTrainedTokenizerFast:

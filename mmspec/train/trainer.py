@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -133,9 +133,9 @@ class Trainer:
             use_buffers=True,
         )
         # masks and the like, which are no weights: an average of infinities is no number
-        self.constants = list(
-            zip(_constants(self.average.module), _constants(self.model), strict=True)
-        )
+        stored = self.model.state_dict()
+        both = zip(self.average.module.buffers(), self.model.named_buffers(), strict=True)
+        self.constants = [(average, own) for average, (name, own) in both if name not in stored]
         self.settings = self._settings(arguments or {})
         self.step, self.seconds = 0, 0.0
         self.checkpoint = config.out / "checkpoint.pt"
@@ -155,7 +155,13 @@ class Trainer:
             self.load()
         started = saved = time.monotonic()
         before = self.seconds
-        batches = self._batches()
+        loader: DataLoader[Any] = DataLoader(
+            Batches(self.recipe.draw, config.seed),
+            batch_size=None,  # a step's data is a batch already
+            sampler=range(self.step, config.steps),
+            num_workers=config.workers,
+        )
+        batches = iter(loader)
         bar = tqdm(
             total=config.steps,
             initial=self.step,
@@ -173,15 +179,11 @@ class Trainer:
                     bar.set_postfix({k: f"{v:.4g}" for k, v in metrics.items()}, refresh=False)
                 if first and (self.step % config.evaluate_every == 0 or self.done >= 1):
                     figures = self.recipe.evaluate(self.average.module.eval())
-                    line = {
-                        "step": self.step,
-                        "seconds": round(self.seconds, 1),
-                        **metrics,
-                        **figures,
-                    }
-                    log.write(to_json(line) + "\n")
+                    told = {"step": self.step, "seconds": round(self.seconds, 1)}
+                    line = to_json({**told, **metrics, **figures})
+                    log.write(line + "\n")
                     log.flush()
-                    bar.write(to_json(line))
+                    bar.write(line)
                 if first and time.monotonic() - saved > 60 * config.save_minutes:
                     self.save()
                     saved = time.monotonic()
@@ -204,16 +206,6 @@ class Trainer:
             self.recipe.export(self.average.module.eval(), record)
         self.processes.wait()  # the next stage of every process starts from what was written
         return record
-
-    def _batches(self) -> Iterator[Any]:
-        config = self.config
-        loader: DataLoader[Any] = DataLoader(
-            Batches(self.recipe.draw, config.seed),
-            batch_size=None,  # a step's data is a batch already
-            sampler=range(self.step, config.steps),
-            num_workers=config.workers,
-        )
-        return iter(loader)
 
     def _train_step(self, batch: Any) -> dict[str, float]:
         config = self.config
@@ -304,18 +296,8 @@ class Trainer:
         """
         for name, own in self.settings.items() if stored else ():
             if stored.get(name) != own:
+                before, now = ("none" if v is None else v for v in (stored.get(name), own))
                 raise InputError(
-                    f"{self.checkpoint} has {name} {_said(stored.get(name))}, and this run has "
-                    f"{_said(own)}: resume it as it began, or delete it to train from the start"
+                    f"{self.checkpoint} has {name} {before}, and this run has {now}: resume it as "
+                    "it began, or delete it to train from the start"
                 )
-
-
-def _said(value: Any) -> str:
-    """A setting in an error message."""
-    return "none" if value is None else str(value)
-
-
-def _constants(model: nn.Module) -> list[Tensor]:
-    """The buffers that a checkpoint does not hold."""
-    stored = set(model.state_dict())
-    return [buffer for name, buffer in model.named_buffers() if name not in stored]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,19 +13,25 @@ from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from ...devices import wait
 from ...errors import InputError
-from ...methods import Modality, SpecConfig
+from ...methods import Modality, ResolvedConfig
 from ...models.mar.autoencoder import decode_tokens, downsample_factor
 from ...models.mar.denoiser import PackedHead
 from ...models.mar.iterations import GuidanceSchedule, HeadPrediction, MarBackbone, MarPlan
 from ...models.mar.published import load_kl, load_mar
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
-from ..arguments import check_arguments, checked
-from ..base import SpeculativePipeline, owned, row_seeds
-from ..costs import StepCosts
-from ..notices import Notices
+from ..arguments import checked
+from ..base import (
+    OnStep,
+    SpeculativePipeline,
+    check_captioned,
+    check_same,
+    owned,
+    row_seeds,
+)
+from ..costs import Costs
 from ..output import ContinuousOutput
-from ..prompts import Labels, captions_of, check_count, check_tensor_inputs, classes, negatives
+from ..prompts import Labels, check_between, check_tensor_inputs, negatives, told
 from .speculation import ContinuousSpeculation, check_plan
 from .stats import ContinuousStats
 
@@ -58,17 +63,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
     embedded = "mar"
     modality: ClassVar[Modality] = "continuous"
     without: ClassVar[str] = "gamma-maximal"
-    _optional_components: ClassVar = ["text_encoder", "tokenizer", "drafter"]
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "give num_iterations, the backbone's calls, or diffusion_steps, the "
         "head's",
-    }
-    component_classes: ClassVar = {
-        "transformer": MarTransformer,
-        "vae": AutoencoderKL,
-        "text_encoder": T5EncoderModel,
-        "tokenizer": PreTrainedTokenizerFast,
-        "drafter": MarTransformer,
     }
 
     def __init__(
@@ -76,43 +73,35 @@ class ContinuousImagePipeline(SpeculativePipeline):
         transformer: MarTransformer,
         vae: AutoencoderKL,
         text_encoder: T5EncoderModel | None = None,
-        tokenizer: Any = None,
+        tokenizer: PreTrainedTokenizerFast | None = None,
         drafter: MarTransformer | None = None,
     ) -> None:
-        super().__init__()
-        self._costs, self._notices = StepCosts(), Notices()
-        self.register_modules(
-            transformer=transformer,
-            vae=vae,
-            text_encoder=text_encoder,
-            tokenizer=tokenizer,
-            drafter=drafter,
-        )
+        super().__init__(locals())
+        self._costs = Costs()
         if transformer.config.token_dim != vae.config.latent_channels:
             raise InputError(
                 f"the autoencoder's latents have {vae.config.latent_channels} channels, the "
                 f"target's tokens {transformer.config.token_dim}"
             )
-        if self.captioned and (text_encoder is None or tokenizer is None):
-            raise InputError(
-                "this target is told captions: it needs a text encoder and a tokenizer"
-            )
+        if self.captioned:
+            check_captioned(text_encoder, tokenizer)
         wide = transformer.config.caption_dim
         if self.captioned and text_encoder and text_encoder.config.d_model != wide:
             raise InputError(
                 f"the text encoder's features have {text_encoder.config.d_model} channels, the "
                 f"target reads {wide}"
             )
-        for name in _SAME:
-            wanted = transformer.config[name]
-            own = wanted if drafter is None else drafter.config[name]
-            if own != wanted:
-                raise InputError(f"the drafter's {name} ({own}) is not the target's ({wanted})")
+        check_same("drafter", drafter, transformer, _SAME)
 
     @property
     def captioned(self) -> bool:
         """Whether the target is told captions; else classes."""
         return bool(self.transformer.config.condition == "caption")
+
+    @property
+    def class_count(self) -> int | None:
+        """Classes of a target that is told them; None: it is told captions."""
+        return None if self.captioned else int(self.transformer.config.class_num)
 
     @property
     def default_size(self) -> int:
@@ -138,7 +127,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         generator: torch.Generator | list[torch.Generator] | None = None,
         output_type: OutputType = "pil",
         return_dict: bool = True,
-        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end: OnStep | None = None,
         callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
     ) -> ContinuousOutput | tuple[Any, ContinuousStats]:
         """Draw pictures.
@@ -175,9 +164,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
         Raises:
             InputError: an argument is out of range, or does not fit the model or the method.
         """
-        told = self._told(prompt, class_labels)
+        shown = told(prompt, class_labels, self.class_count)
         self.check_size(height, width)
-        check_count(num_images_per_prompt)
+        check_between("num_images_per_prompt", num_images_per_prompt, 1, 1024)
         check_tensor_inputs(callback_on_step_end_tensor_inputs)
         plan = self._plan(
             num_iterations,
@@ -187,15 +176,15 @@ class ContinuousImagePipeline(SpeculativePipeline):
             diffusion_steps,
             learned_variance,
         )
-        rows = len(told) * num_images_per_prompt
+        rows = len(shown) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = ContinuousStats(pictures=rows)
-        self._interrupt = False
+        self.interrupt = False
         config = self.speculation.resolve(self.modality)
         with stats.phase("encode"):
             features = [
                 None if part is None else part.repeat_interleave(num_images_per_prompt, 0)
-                for part in self._features(told, negative_prompt, plan.guided)
+                for part in self._features(shown, negative_prompt, plan.guided)
             ]
             model = self.drafter if config.drafter_only else self.transformer
             backbone, small = self._backbone(model, features, plan, seeds), None
@@ -207,21 +196,16 @@ class ContinuousImagePipeline(SpeculativePipeline):
         )
         tokens = self._draw(backbone, speculation, rows, callback_on_step_end)
         with stats.phase("decode"):
-            images = self._images(tokens, output_type)
+            if output_type == "latent":
+                images = owned(tokens)
+            else:
+                pixels = decode_tokens(self.vae, tokens.to(self.vae.dtype)).float()
+                images = self.pictures(pixels.clamp(-1, 1) / 2 + 0.5, output_type)
         return ContinuousOutput(images=images, stats=stats) if return_dict else (images, stats)
 
-    def check_call(self, config: SpecConfig, **call: Any) -> None:
-        """Raise an `InputError` if a call with these arguments can't be made by `config`.
-
-        Of its arguments those are looked at that say how pictures are drawn, not what they show.
-        """
-        resolved = self.check_speculation(config)
-        check_arguments(type(self).__call__, call, self)
-        named = inspect.signature(type(self).__call__).parameters
-        given = {name: parameter.default for name, parameter in named.items()} | call
+    def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         self.check_size(given["height"], given["width"])
-        plan = self._plan(*(given[name] for name in _PLANNED))
-        check_plan(resolved, plan)
+        check_plan(config, self._plan(*(given[name] for name in _PLANNED)))
 
     def _plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
         """How pictures are drawn; its arguments are `_PLANNED`."""
@@ -239,7 +223,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         backbone: MarBackbone,
         speculation: ContinuousSpeculation,
         rows: int,
-        callback: Callable[[Any, int, int, dict[str, Any]], Any] | None,
+        callback: OnStep | None,
     ) -> Tensor:
         """Tokens `[B, L, C]`, iteration by iteration."""
         plan, weight, stats = backbone.plan, backbone.head.weight, speculation.stats
@@ -261,21 +245,15 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 tokens.scatter_(1, positions, drawn.unflatten(0, (rows, -1)))
                 done = prediction.known.shape[1] + prediction.positions.shape[1]
                 bar.update(done * rows - bar.n)
-                if callback is not None:
-                    drafted = speculation.drafted.unflatten(0, (rows, -1))
-                    told: dict[str, Any] = {"latents": tokens, "positions": prediction.positions}
-                    told |= {"drafted": drafted, "stats": stats}
-                    callback(self, prediction.iterations.stop, done, told)
-                if self._interrupt:
+                state: dict[str, Any] = {"latents": tokens, "positions": prediction.positions}
+                state |= {"drafted": speculation.drafted.unflatten(0, (rows, -1)), "stats": stats}
+                if self._after_round(callback, prediction.iterations.stop, done, **state):
                     return tokens
         if last is not None and speculation.config.drafts:
-            self._notices.check(stats, self._plain_seconds(last, stats, plan))
+            plain = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
+            plain += plan.iterations * stats.seconds["backbone"] / stats.backbone_calls
+            self._notices.check(stats, plain)
         return tokens
-
-    def _plain_seconds(self, last: HeadPrediction, stats: ContinuousStats, plan: MarPlan) -> float:
-        """What plain generation of the same pictures takes in head and backbone."""
-        head = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
-        return head + plan.iterations * stats.seconds["backbone"] / stats.backbone_calls
 
     def _backbone(
         self, model: MarTransformer, features: list[Tensor | None], plan: MarPlan, seeds: list[int]
@@ -287,42 +265,26 @@ class ContinuousImagePipeline(SpeculativePipeline):
         buffer = torch.cat([nothing if part is None else tell(part) for part in features])
         return MarBackbone(model, head, buffer, plan, seeds)
 
-    def _told(self, prompt: str | list[str] | None, labels: Labels | None) -> list[str] | list[int]:
-        """What every picture is to show: captions or classes."""
-        if self.captioned:
-            if labels is not None or prompt is None:
-                raise InputError("this model is told captions: give prompt, not class_labels")
-            return captions_of(prompt)
-        return classes(prompt, labels, self.transformer.config.class_num)
-
     def _features(
-        self, told: list[str] | list[int], negative: str | list[str] | None, guided: bool
+        self, shown: list[str] | list[int], negative: str | list[str] | None, guided: bool
     ) -> list[Tensor | None]:
         """Text features `[B, T, D]` or classes `[B]`; guided, then the unconditional rows'.
 
         None: the learned "nothing".
         """
-        features: list[Tensor | None] = [self._embedded(told)]
         if negative is not None and not self.captioned:
             raise InputError("this model is told classes: it has no negative_prompt")
-        if guided and negative is None:
-            features.append(None)
-        elif guided:
-            features.append(self._embedded(negatives(negative, [str(t) for t in told])))
+        features: list[Tensor | None] = [self._embedded(shown)]
+        if guided:
+            unwanted = negatives(negative, shown)
+            features.append(None if unwanted is None else self._embedded(unwanted))
         return features
 
-    def _embedded(self, told: Any) -> Tensor:
-        """Text features of captions, or classes as a tensor."""
+    def _embedded(self, shown: Any) -> Tensor:
         if not self.captioned:
-            return torch.tensor(told, device=self.device)
+            return torch.tensor(shown, device=self.device)
         length = self.transformer.prefix_length
-        return encode_captions(self.tokenizer, self.text_encoder, told, length)[0]
-
-    def _images(self, tokens: Tensor, output_type: OutputType) -> Any:
-        if output_type == "latent":
-            return owned(tokens)
-        pixels = decode_tokens(self.vae, tokens.to(self.vae.dtype)).float()
-        return self.pictures(pixels.clamp(-1, 1) / 2 + 0.5, output_type)
+        return encode_captions(self.tokenizer, self.text_encoder, shown, length)[0]
 
     @classmethod
     def from_mar(

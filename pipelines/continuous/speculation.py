@@ -28,15 +28,9 @@ PREFILLED = 0.05  # share of the tokens that the target draws alone before draft
 class ContinuousSpeculation:
     """Draws the tokens of predictions as a configuration says.
 
-    Args:
-        config: complete, see `SpecConfig.resolve`.
-        plan: of the pictures.
+    Attributes:
         groups: rows of the target's head a token.
         small: a smaller model of the same pictures, of those that need one.
-        stats: counters to fill.
-        on_engine: is given every engine before it runs.
-
-    Attributes:
         drafted: of the steps of every token of the last prediction that may be drafted (the target
             makes the last, which has no noise), the share that was and stood `[R]`.
     """
@@ -94,24 +88,19 @@ class ContinuousSpeculation:
         judge = DenoisingTarget(target, prediction.condition)
         tokens = self._run(prediction, judge, drafter, _wide(prediction, 1), target)
         if small is not None:
-            self.stats.drafter_backbone_calls += 1
-            self.stats.drafter_head_calls += small.calls
-            self.stats.drafter_head_rows += small.rows * self.groups
+            self._count(1, small.calls, small.rows)
         return tokens
 
     def _plainly(self, prediction: HeadPrediction) -> Tensor:
         """All steps one after the other, without the loop, which would draft and judge nothing."""
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
-        self.drafted = torch.full((tokens,), float(self.config.drafter_only))
-        if self.config.drafter_only:
-            observe, phase = self.stats.observe_drafter_only, "draft"
-        else:
-            observe, phase = self.stats.observe_plain, "target"
-        with self.stats.phase(phase):
+        small = self.config.drafter_only
+        self.drafted = torch.full((tokens,), float(small))
+        with self.stats.phase("draft" if small else "target"):
             drawn = plainly(prediction)
             # waits for the device, so that the phase has all its seconds
             wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
-        observe(tokens, steps, self.groups)
+        self.stats.observe_plain(tokens, steps, self.groups, small)
         if wrong:
             picture, number = divmod(wrong[0], prediction.positions.shape[1])
             raise TargetError(
@@ -131,10 +120,13 @@ class ContinuousSpeculation:
         drafter = AlignedDrafter(self.small, prediction, noise)
         judge = DenoisingTarget(target, prediction.condition, left=2)
         tokens = self._run(prediction, judge, drafter, reached[:, None], target)
-        self.stats.drafter_backbone_calls += drafter.backbone_calls
-        self.stats.drafter_head_calls += drafter.head_calls
-        self.stats.drafter_head_rows += drafter.head_rows * self.groups
+        self._count(drafter.backbone_calls, drafter.head_calls, drafter.head_rows)
         return tokens
+
+    def _count(self, backbone_calls: int, head_calls: int, head_rows: int) -> None:
+        self.stats.drafter_backbone_calls += backbone_calls
+        self.stats.drafter_head_calls += head_calls
+        self.stats.drafter_head_rows += head_rows * self.groups
 
     def _run(
         self,
@@ -166,11 +158,7 @@ class ContinuousSpeculation:
 
 
 def check_plan(config: ResolvedConfig, plan: MarPlan) -> None:
-    """Raise an `InputError` for a plan whose steps a configuration can't couple.
-
-    Args:
-        config: complete, see `SpecConfig.resolve`.
-    """
+    """Raise an `InputError` for a plan whose steps a configuration can't couple."""
     if not config.drafts:
         return
     if plan.temperature == 0:

@@ -39,20 +39,12 @@ class ContinuousStats(SpecStats):
     judged_by_step: list[int] = field(default_factory=list, metadata=BY_POSITION)
     stood_by_step: list[int] = field(default_factory=list, metadata=BY_POSITION)
 
-    def observe(
-        self,
-        width: int,
-        nodes: list[int],
-        reach: list[int],
-        accepted: list[int],
-        counts: list[int],
-        *more: Any,
-        **named: Any,
-    ) -> None:
+    def observe(self, width: int, nodes: list[int], *more: Any, **named: Any) -> None:
         """See `SpecStats.observe`.
 
         Drafts are chains, whose reach is not told where nodes stand each by itself: it is `nodes`.
         """
+        _, accepted, counts, *_ = more
         for done, depth, kept, count in zip(self.emitted, nodes, accepted, counts, strict=True):
             judged = min(count, depth)
             grow = done + judged - len(self.judged_by_step)
@@ -61,31 +53,31 @@ class ContinuousStats(SpecStats):
             for n in range(judged):
                 self.judged_by_step[done + n] += 1
                 self.stood_by_step[done + n] += n < kept
-        super().observe(width, nodes, nodes, accepted, counts, *more, **named)
+        super().observe(width, nodes, nodes, *more[1:], **named)
 
     def observe_backbone(self, rows: int) -> None:
         """Count one call of the target's backbone."""
         self.backbone_calls += 1
         self.backbone_rows += rows
 
-    def observe_plain(self, tokens: int, steps: int, groups: int) -> None:
-        """Count tokens that were denoised together, step by step, G = `groups` rows a token."""
-        for counts in (self.calls, self.emitted, self.target_tokens):
-            counts += [steps] * tokens
+    def observe_plain(self, tokens: int, steps: int, groups: int, drafter: bool = False) -> None:
+        """Count tokens that were denoised together, step by step, G = `groups` rows a token.
+
+        `drafter`: by the drafter in the target's place, after a call of its backbone.
+        """
+        self.emitted += [steps] * tokens
+        for counts in (self.calls, self.target_tokens):
+            counts += [0 if drafter else steps] * tokens
         for counts in (self.drafted, self.accepted):
             counts += [0] * tokens
-        self.rounds += [0] * steps
-        self.head_calls += steps
-        self.head_rows += steps * tokens * groups
-
-    def observe_drafter_only(self, tokens: int, steps: int, groups: int) -> None:
-        """Count tokens that the drafter denoised in the target's place, after a backbone call."""
-        for counts in (self.calls, self.drafted, self.accepted, self.target_tokens):
-            counts += [0] * tokens
-        self.emitted += [steps] * tokens
-        self.drafter_backbone_calls += 1
-        self.drafter_head_calls += steps
-        self.drafter_head_rows += steps * tokens * groups
+        if drafter:
+            self.drafter_backbone_calls += 1
+            self.drafter_head_calls += steps
+            self.drafter_head_rows += steps * tokens * groups
+        else:
+            self.rounds += [0] * steps
+            self.head_calls += steps
+            self.head_rows += steps * tokens * groups
 
     def observe_loop(self, other: ContinuousStats, walked: int = 0) -> None:
         """Count what a run of the loop took, in front of which the target walked so many steps."""

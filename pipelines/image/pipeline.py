@@ -11,15 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
-from ...draft.jacobi.coupled import CoupledJacobiDrafter
-from ...engine.accept.token import TokenRule
-from ...engine.coins import ProductionCoins
 from ...engine.draft import Interrupted
-from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
-from ...engine.protocols import Engine
 from ...errors import InputError
-from ...methods import ResolvedConfig
+from ...methods import ResolvedConfig, SpecConfig
 from ...methods.parts.pictures import MultiscaleOptions
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
@@ -38,19 +33,16 @@ from ...models.llamagen.upsampler import (
 from ...models.llamagen.vq import VQModel
 from ...models.loading import load_component
 from ...models.placement import Placement
-from ...models.target import TokenTarget
 from ...models.token_grid import TokenGrid
-from ..arguments import checked
-from ..base import SpeculativePipeline, locate
+from ..base import SpeculativePipeline, check_captioned, check_same
 from ..device_map import placement
-from ..loading import WHERE, DeviceMap, Loading
-from ..prompts import classes
-from .stats import ImageStats
+from ..model_folders import locate
+from ..output import ImageStats
 from .token_pipeline import Drawing, TokenImagePipeline
-from .transformers_pipeline import TransformersImagePipeline, is_transformers_folder
+from .transformers_pipeline import TransformersImagePipeline
 
 _SAME = ("vocab_size", "model_type", "cls_token_num", "caption_dim", "num_classes")
-_WINDOW = 16  # of the sibling, which is sped up itself
+_SMALL = SpecConfig("scd", window=16)  # of the sibling, which is sped up itself
 _OTHER = 2**61
 
 
@@ -70,58 +62,24 @@ class ImagePipeline(TokenImagePipeline):
 
     embedded = "image"
     spreads: ClassVar[bool] = True
-    _optional_components: ClassVar = [
-        *("text_encoder", "tokenizer"),
-        *("drafter", "sibling", "upsampler", "eagle", "spatial"),
-    ]
-    component_classes: ClassVar = {
-        "transformer": LlamaGenTransformer,
-        "vq_model": VQModel,
-        "text_encoder": T5EncoderModel,
-        "tokenizer": PreTrainedTokenizerFast,
-        "drafter": LlamaGenTransformer,
-        "sibling": LlamaGenTransformer,
-        "upsampler": LatentUpsampler,
-        "eagle": EagleHead,
-        "spatial": SpatialHeads,
-    }
 
     def __init__(
         self,
         transformer: LlamaGenTransformer,
         vq_model: VQModel,
         text_encoder: T5EncoderModel | None = None,
-        tokenizer: Any = None,
+        tokenizer: PreTrainedTokenizerFast | None = None,
         drafter: LlamaGenTransformer | None = None,
         sibling: LlamaGenTransformer | None = None,
         upsampler: LatentUpsampler | None = None,
         eagle: EagleHead | None = None,
         spatial: SpatialHeads | None = None,
     ) -> None:
-        super().__init__()
-        self.register_modules(
-            transformer=transformer,
-            vq_model=vq_model,
-            text_encoder=text_encoder,
-            tokenizer=tokenizer,
-            drafter=drafter,
-            sibling=sibling,
-            upsampler=upsampler,
-            eagle=eagle,
-            spatial=spatial,
-        )
-        for name, network in (("drafter", drafter), ("sibling", sibling)):
-            for field in _SAME:
-                wanted = transformer.config[field]
-                if network is not None and network.config[field] != wanted:
-                    raise InputError(
-                        f"the {name}'s {field} ({network.config[field]}) is not the target's "
-                        f"({wanted})"
-                    )
-        if self.captioned and (text_encoder is None or tokenizer is None):
-            raise InputError(
-                "this target is told captions: it needs a text encoder and a tokenizer"
-            )
+        super().__init__(locals())
+        check_same("drafter", drafter, transformer, _SAME)
+        check_same("sibling", sibling, transformer, _SAME)
+        if self.captioned:
+            check_captioned(text_encoder, tokenizer)
         if upsampler is not None:
             made = {n: upsampler.config[n] for n in ("codebook_size", "codebook_embed_dim")}
             codes = vq_model.quantize.embedding.weight.shape
@@ -132,30 +90,18 @@ class ImagePipeline(TokenImagePipeline):
                 )
 
     @classmethod
-    @checked
-    def from_pretrained(
-        cls,
-        path: str | Path | None = None,
-        dtype: torch.dtype | str | None = None,
-        device_map: DeviceMap = None,
-        **options: Any,
-    ) -> SpeculativePipeline:
-        """As `SpeculativePipeline.from_pretrained`; also of a folder in transformers' layout.
-
-        A folder whose `config.json` is that of a family in `models.image_model.FAMILIES` gives a
-        `TransformersImagePipeline`.
-        """
-        names = (*cls.component_classes, *TransformersImagePipeline.component_names)
-        folder = locate(path, cls.embedded, Loading.of(None, None, options, names, names))
-        how = {name: value for name, value in options.items() if name not in WHERE}
-        if is_transformers_folder(folder):
-            return TransformersImagePipeline.from_pretrained(folder, dtype, device_map, **how)
-        return super().from_pretrained(folder, dtype, device_map, **how)
+    def openers(cls) -> tuple[type[SpeculativePipeline], ...]:
+        """Also opens the families of transformers that `models.image_model.FAMILIES` lists."""
+        return cls, TransformersImagePipeline
 
     @property
     def captioned(self) -> bool:
         """Whether the target is told captions; else classes."""
         return bool(self.transformer.config.model_type == "t2i")
+
+    @property
+    def class_count(self) -> int | None:
+        return None if self.captioned else int(self.transformer.config.num_classes)
 
     @property
     def default_size(self) -> int:
@@ -178,17 +124,14 @@ class ImagePipeline(TokenImagePipeline):
         known = " or ".join(f"{n.grid * factor}×{n.grid * factor}" for n in networks)
         raise InputError(f"this model draws {known} px, not {height}×{width}")
 
-    def head(self, name: str, target: LlamaGenDecoder) -> EagleDecoder | SpatialDecoder:
+    def head(self, name: str, target: LlamaGenDecoder) -> Any:
         if target.model is not self.transformer:
             raise InputError(
                 f"component {name!r} reads the hidden states of {self.default_size} px"
             )
         network = self.components[name]
         kind = EagleDecoder if name == "eagle" else SpatialDecoder
-        made: EagleDecoder | SpatialDecoder = self.built(
-            network, target, lambda: kind(network, target)
-        )
-        return made
+        return self.built(network, target, lambda: kind(network, target))
 
     def scaled_up(
         self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
@@ -213,24 +156,11 @@ class ImagePipeline(TokenImagePipeline):
         asked = replace(drawing, condition=told, scale=scale, warp=warp, grid=small, seeds=seeds)
 
         def picture() -> Tensor:
-            engine = Engine(
-                TokenTarget(self._guided(self.sibling, asked, _WINDOW + 1), small.stride),
-                CoupledJacobiDrafter(family.vocab_size),
-                TokenRule(),
-                ConstantLength(_WINDOW),
-                ProductionCoins(seeds, self.device),
-            )
-            drawn = ImageStats()
-            context = run(
-                engine,
-                len(seeds),
-                small.length,
-                drawn,
-                lambda _: self._interrupt,
-                self.device,
-            )
+            drawn, over = ImageStats(), lambda _: self.interrupt
+            engine = self._engine(self.sibling, asked, _SMALL.resolve("image"), drawn)
+            context = run(engine, len(seeds), small.length, drawn, over, self.device)
             stats.sibling_calls = drawn.calls
-            if self._interrupt:
+            if self.interrupt:
                 raise Interrupted
             return grid.tokens(upsampler(small.codes(context.tokens[:, : small.length]), small))
 
@@ -242,12 +172,6 @@ class ImagePipeline(TokenImagePipeline):
         if name == "pixels":
             return PixelUpsampler(self.vq_model)
         return LatentUpsampling(self.upsampler, self.vq_model.quantize.codebook())
-
-    def told(self, prompt: Any, class_labels: Any) -> list[str]:
-        if self.captioned:
-            return super().told(prompt, class_labels)
-        count = self.transformer.config.num_classes
-        return [str(label) for label in classes(prompt, class_labels, count)]
 
     def image_model(self, network: Any) -> LlamaGenImageModel:
         kind = LlamaGenImageModel if self.captioned else LlamaGenClassModel

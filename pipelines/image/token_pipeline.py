@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -15,7 +15,6 @@ from ...devices import wait
 from ...draft.feature.eagle import EagleModel
 from ...draft.guarded import GuardedDrafter
 from ...draft.image.grid import GridDrafter
-from ...draft.self_speculation import SelfDrafter
 from ...engine.accept.local import LocalRule
 from ...engine.accept.unverified import UnaskedTarget
 from ...engine.coins import ProductionCoins
@@ -34,13 +33,11 @@ from ...models.placement import Placement
 from ...models.target import TokenTarget
 from ...models.token_grid import TokenGrid
 from ..arguments import checked
-from ..base import SpeculativePipeline, owned, row_seeds
+from ..base import OnStep, SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
-from ..notices import Notices
-from ..output import ImageOutput
-from ..parts import nearest_codes, token_offers
-from ..prompts import Labels, captions_of, check_count, negatives
-from .stats import ImageStats
+from ..output import ImageOutput, ImageStats
+from ..parts import finish, nearest_codes, token_offers
+from ..prompts import Labels, check_between, check_sampling, negatives, told
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
 
@@ -76,15 +73,17 @@ class TokenImagePipeline(SpeculativePipeline):
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "a picture of tokens takes as many calls as its method needs; leave "
         "it out",
-        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
-        "leave it out",
     }
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._notices = Notices()
+    def __init__(self, declared: Mapping[str, Any]) -> None:
+        super().__init__(declared)
         self._costs = Costs()
         self._near = Neighbours()
+
+    @property
+    def class_count(self) -> int | None:
+        """Classes of a target that is told them; None: it is told captions."""
+        return None
 
     @abstractmethod
     def network(self, height: int | None, width: int | None) -> tuple[nn.Module, TokenGrid]:
@@ -116,7 +115,7 @@ class TokenImagePipeline(SpeculativePipeline):
         generator: torch.Generator | list[torch.Generator] | None = None,
         output_type: OutputType = "pil",
         return_dict: bool = True,
-        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end: OnStep | None = None,
         class_labels: Labels | None = None,
     ) -> ImageOutput | tuple[Any, ImageStats]:
         """Draw pictures.
@@ -144,27 +143,27 @@ class TokenImagePipeline(SpeculativePipeline):
         Raises:
             InputError: an argument is out of range or does not fit the model.
         """
-        captions = self.told(prompt, class_labels)
+        captions = [str(one) for one in told(prompt, class_labels, self.class_count)]
         network, grid = self.network(height, width)
         family = self.image_model(network)
         guidance_scale = family.guidance_scale if guidance_scale is None else guidance_scale
         top_k = family.top_k if top_k is None else top_k
-        self.check_inputs(
-            captions, guidance_scale, temperature, top_k, top_p, num_images_per_prompt
-        )
+        check_between("num_images_per_prompt", num_images_per_prompt, 1, 1024)
+        check_between("guidance_scale", guidance_scale, 0, 100)
+        check_sampling(temperature, top_k, top_p)
         config = self.check_speculation(self.speculation)
         if config.drafter_only:
             network = self.drafter
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = ImageStats()
-        self._interrupt = False
+        self.interrupt = False
 
         with stats.phase("encode"):
             negative = negatives(negative_prompt, captions)
             condition, mask = (
-                told.repeat_interleave(num_images_per_prompt, 0)
-                for told in family.condition(captions, negative, guidance_scale != 1, grid)
+                part.repeat_interleave(num_images_per_prompt, 0)
+                for part in family.condition(captions, negative, guidance_scale != 1, grid)
             )
             wait(self.device)
         scale = guidance_scale if guidance_scale != 1 else None
@@ -181,55 +180,21 @@ class TokenImagePipeline(SpeculativePipeline):
 
             def on_round(context: Context) -> bool:
                 bar.update(sum(context.base) - bar.n)
-                if callback_on_step_end is not None:
-                    done = min(context.base)
-                    told = {"context": context, "stats": stats}
-                    callback_on_step_end(self, context.round, done, told)
-                return self._interrupt
+                done, state = min(context.base), {"context": context, "stats": stats}
+                return self._after_round(callback_on_step_end, context.round, done, **state)
 
             context = run(engine, rows, limit, stats, on_round, self.device)
 
-        if isinstance(engine.drafter, GuardedDrafter):
-            stats.fault = engine.drafter.fault
-            if isinstance(engine.drafter.drafter, SelfDrafter):
-                stats.own_drafts = engine.drafter.drafter.share
-            if isinstance(engine.target, TokenTarget) and all(context.finished):
-                call = self._costs.call(engine.target.model)
-                self._notices.check(stats, max(stats.emitted) * call)
+        finish(engine, stats, self._costs, self._notices, all(context.finished))
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn
         with stats.phase("decode"):
-            images = self._pictures(family, tokens, grid, output_type)
+            codes = grid.codes(tokens)
+            if output_type == "tokens":
+                images = owned(codes)
+            else:
+                images = self.pictures(family.pixels(codes, grid), output_type)
         return ImageOutput(images=images, stats=stats) if return_dict else (images, stats)
-
-    def told(self, prompt: str | list[str] | None, class_labels: Labels | None) -> list[str]:
-        """What every picture is to show, as `ImageModel.condition` takes it."""
-        if class_labels is not None or prompt is None:
-            raise InputError("this model is told captions: give prompt, not class_labels")
-        return captions_of(prompt)
-
-    def check_inputs(
-        self,
-        captions: list[str],
-        guidance_scale: float,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        num_images_per_prompt: int,
-    ) -> None:
-        """One clear line for every argument out of range."""
-        check_count(num_images_per_prompt)
-        for name, value, low, high in (
-            ("guidance_scale", guidance_scale, 0, 100),
-            ("top_k", top_k, 0, 2**31),
-        ):
-            if not low <= value <= high:
-                raise InputError(f"{name} must be from {low} to {high}, not {value}")
-        # a smaller temperature would overflow the logits
-        if temperature != 0 and not 1e-6 <= temperature <= 100:
-            raise InputError(f"temperature must be 0 or from 1e-6 to 100, not {temperature}")
-        if not 0 < top_p <= 1:
-            raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")
 
     @torch.no_grad()
     def token_laws(
@@ -268,7 +233,6 @@ class TokenImagePipeline(SpeculativePipeline):
     def _engine(
         self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Engine:
-        """Target, drafter, rule, length and coins of one generation."""
         grid, warp = drawing.grid, drawing.warp
         size = config.draft_size(grid.stride)
 
@@ -319,9 +283,6 @@ class TokenImagePipeline(SpeculativePipeline):
         """What draws pictures small and scales them up to tokens `[B, L]`: `MultiScaleDrafter`'s.
 
         What that takes goes to `stats`.
-
-        Raises:
-            InputError: there is no network for pictures that much smaller.
         """
         raise InputError("this family has no network of smaller pictures")
 
@@ -351,11 +312,3 @@ class TokenImagePipeline(SpeculativePipeline):
     def _placement(self, network: Any) -> Placement | None:
         """The devices of a network's layers; None: all of it is where its weights are."""
         return None
-
-    def _pictures(
-        self, family: ImageModel, tokens: Tensor, grid: TokenGrid, output_type: OutputType
-    ) -> Any:
-        codes = grid.codes(tokens)
-        if output_type == "tokens":
-            return owned(codes)
-        return self.pictures(family.pixels(codes, grid), output_type)

@@ -109,7 +109,6 @@ class TransformersExpert:
         return text.strip()
 
     def _inputs(self, images: Any, question: str) -> dict[str, Tensor]:
-        """What the processor makes of one conversation's first turn."""
         images = list(images) if isinstance(images, list | tuple) else [images]
         pictures = [open_picture(image) for image in images]
         return process_questions(self.processor, [pictures], [question], self.model)

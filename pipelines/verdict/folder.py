@@ -47,11 +47,7 @@ class VerdictWords:
 
 
 def verdict_words(folder: Path) -> VerdictWords:
-    """The words of a model's folder, or those published.
-
-    Raises:
-        InputError: its `verdict.json` is no object of templates.
-    """
+    """The words of a model's folder, or those published."""
     path = folder / VERDICT_WORDS
     if not path.exists():
         return VerdictWords()
@@ -75,13 +71,9 @@ def experts_in(folder: Path) -> dict[str, Path]:
 
 
 def load_expert(pipe: VlmPipeline, home: Path, folder: Path, **how: Any) -> TransformersExpert:
-    """The expert in a folder, on the pipeline's device.
+    """The expert in a folder, on the pipeline's device; `how` are arguments of its class.
 
-    Args:
-        pipe: the verdict's own. Its drafter is loaded already, and may share its processor.
-        home: the folder that it was loaded from.
-        folder: the expert's.
-        how: arguments of `TransformersExpert`.
+    A drafter in the pipeline's own folder `home` is loaded already, and may share its processor.
     """
     if folder == home / SIBLING and pipe.drafter is not None:
         return TransformersExpert(pipe.drafter, pipe.drafter_processor or pipe.processor, **how)

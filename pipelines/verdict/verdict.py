@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol
 
 from ...engine.laws import Contract
@@ -95,11 +95,7 @@ class VerdictOutput:
     def total(self) -> Cost:
         """What experts and verdict took together."""
         costs = [self.cost, *(opinion.cost for opinion in self.opinions)]
-        return Cost(
-            sum(cost.calls for cost in costs),
-            sum(cost.tokens for cost in costs),
-            sum(cost.seconds for cost in costs),
-        )
+        return Cost(*map(sum, zip(*map(astuple, costs), strict=True)))
 
 
 class VerdictError(RuntimeError):
@@ -109,8 +105,7 @@ class VerdictError(RuntimeError):
 def consensus_scores(nll: Sequence[Sequence[float]]) -> list[float]:
     """`score(A) = Σ_{B≠A} |NLL_B(a_A) − NLL_B(a_B)|` (section 3); the lower, the more agree.
 
-    Args:
-        nll: `nll[A][B]`, of expert A's answer by expert B.
+    `nll[A][B]` is that of expert A's answer by expert B.
     """
     experts = range(len(nll))
     # fsum: experts with the same answer shall have the same score to the last bit
@@ -217,29 +212,31 @@ class _Witness:
         return self.opinion.error is None
 
     def answer(self) -> None:
-        text = self._try(lambda: self.expert.answer(*self.asked))
-        if self.heard and not (text or "").strip():
-            self.opinion.error = "gave no answer"
-        if self.heard:
-            self.opinion.answer = text
+        def wrong(text: str | None) -> str:
+            return "" if (text or "").strip() else "gave no answer"
+
+        self.opinion.answer = self._ask(lambda: self.expert.answer(*self.asked), wrong)
 
     def judge(self, answers: Sequence[str]) -> None:
-        found = self._try(lambda: self.expert.nll(*self.asked, answers))
-        if self.heard and not (len(found) == len(answers) and all(map(math.isfinite, found))):
-            self.opinion.error = "gave likelihoods that are no numbers"
-        if self.heard:
-            self.nll = dict(zip(answers, found, strict=True))
+        def wrong(found: list[float]) -> str:
+            sound = len(found) == len(answers) and all(map(math.isfinite, found))
+            return "" if sound else "gave likelihoods that are no numbers"
+
+        found = self._ask(lambda: self.expert.nll(*self.asked, answers), wrong)
+        self.nll = dict(zip(answers, found, strict=True)) if self.heard else {}
 
     def reason(self) -> bool:
-        self.opinion.path = self._try(lambda: self.expert.reason(*self.asked))
+        self.opinion.path = self._ask(lambda: self.expert.reason(*self.asked))
         return self.heard
 
-    def _try(self, ask: Callable[[], Any]) -> Any:
+    def _ask(self, ask: Callable[[], Any], wrong: Callable[[Any], str] = lambda _: "") -> Any:
+        """What the expert says; None: it is left out, and the opinion says why."""
         try:
-            return metered(self.opinion.cost, self.expert, ask)
+            said = metered(self.opinion.cost, self.expert, ask)
+            self.opinion.error = wrong(said) or None
         except Exception as error:  # whatever is wrong with one expert, the others can go on
             self.opinion.error = f"{type(error).__name__}: {error}"
-        return None
+        return said if self.heard else None
 
 
 def metered(cost: Cost, who: VerdictJudge, ask: Callable[[], Any]) -> Any:

@@ -1,23 +1,28 @@
-"""The components of a video pipeline: whether they fit, released ones, and what they are told."""
+"""Components of a video pipeline: whether they fit, what they are told, steps and sizes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-from diffusers import AutoencoderKLWan
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
+from transformers import T5EncoderModel, UMT5EncoderModel
 
 from ...errors import InputError
 from ...files import read_object
-from ...models.loading import load_component
+from ...methods import ResolvedConfig
+from ...methods.parts.blocks import StepsOptions
 from ...models.text_encoder import encode_prompt
+from ...models.wan.clips import MOST_STEPS
 from ...models.wan.frame_router import FrameRouter
-from ...models.wan.published import load_wan
+from ...models.wan.sampler import FewStepSampler
 from ...models.wan.transformer import WanTransformer
+from ...models.wan.vae import spatial_factor, temporal_factor
+from ..base import check_same
 
 BIDIRECTIONAL = ("WanModel", "WanTransformer3DModel")  # in the original layout and in Diffusers'
 _SAME = ("in_dim", "num_frame_per_block", "text_dim", "text_len")
@@ -46,39 +51,14 @@ def check_parts(
     ):
         if found != wanted:
             raise InputError(f"{whose} {found} channels, the target reads {wanted}")
-    for name in _SAME:
-        own = config[name] if drafter is None else drafter.config[name]
-        if own != config[name]:
-            raise InputError(f"the drafter's {name} ({own}) is not the target's ({config[name]})")
+    check_same("drafter", drafter, transformer, _SAME)
     if router is not None and router.config.vocab_size < len(tokenizer):
         raise InputError(
             f"the router knows {router.config.vocab_size} words, the tokenizer has {len(tokenizer)}"
         )
 
 
-def released_parts(
-    transformer: str | Path,
-    parts: str | Path,
-    drafter: str | Path | None,
-    dtype: torch.dtype,
-    **options: Any,
-) -> dict[str, Any]:
-    """All components by name; arguments and errors as of `VideoPipeline.from_wan`."""
-    for model in (transformer, drafter):
-        if model is not None:
-            _check_causal(Path(model))
-    home = Path(parts)
-    classes = {
-        "vae": AutoencoderKLWan,
-        "text_encoder": text_encoder_class(home / "text_encoder"),
-        "tokenizer": PreTrainedTokenizerFast,
-    }
-    found = {name: load_component(kind, home / name, dtype) for name, kind in classes.items()}
-    small = None if drafter is None else load_wan(drafter, dtype, **options)
-    return {"transformer": load_wan(transformer, dtype, **options), **found, "drafter": small}
-
-
-def _check_causal(model: Path) -> None:
+def check_causal(model: Path) -> None:
     """Raise an `InputError` for a folder of Wan's own model; a file does not tell."""
     config = model / "config.json"
     kind = read_object(config).get("_class_name") if config.exists() else None
@@ -92,12 +72,8 @@ def _check_causal(model: Path) -> None:
 def told(
     tokenizer: Any, encoder: Any, prompts: list[str], untold: list[str] | None, length: int
 ) -> list[Tensor]:
-    """Text features of every clip `[G, T, D]`: its prompt's, and under guidance behind them those
-    of what its unconditional row is told.
-
-    Args:
-        untold: of every clip; None: no guidance.
-        length: tokens at most.
+    """Text features of every clip `[G, T, D]`, of `length` tokens at most: its prompt's, and under
+    guidance behind them those of what its unconditional row is told (`untold`).
     """
     return [
         pad_sequence(
@@ -105,3 +81,92 @@ def told(
         )
         for texts in (zip(prompts) if untold is None else zip(prompts, untold, strict=True))
     ]
+
+
+def target_sampler(
+    transformer: WanTransformer,
+    num_inference_steps: int | None,
+    timesteps: Sequence[float] | None,
+    shift: float | None,
+    guidance_scale: float | None,
+) -> FewStepSampler:
+    """From noise to the target's blocks; the further arguments are those of a call."""
+    made_for, usual = transformer.config, FewStepSampler.usual(transformer)
+    shift = usual.shift if shift is None else shift
+    guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
+    most = len(timesteps or ()) or num_inference_steps or 0
+    if most > MOST_STEPS:
+        raise InputError(f"a block is made in at most {MOST_STEPS} steps, not {most}")
+    if timesteps:
+        return FewStepSampler(tuple(timesteps), shift, guidance_scale, usual.renoise)
+    count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
+    return FewStepSampler.even(count, shift, guidance_scale, usual.renoise)
+
+
+def drafter_sampler(
+    drafter: WanTransformer, sampler: FewStepSampler, config: ResolvedConfig
+) -> FewStepSampler:
+    """From noise to the drafter's blocks: under the guidance and in as many steps as it was made
+    for, or as `draft_steps` says, and in no more than the target's.
+    """
+    asked = config.of(StepsOptions).draft_steps
+    if (asked or 0) > len(sampler.steps):
+        raise InputError(f"draft_steps {asked} is more than the target's {len(sampler.steps)}")
+    made_for, steps = drafter.config, sampler.steps
+    count = asked or made_for.sample_steps
+    if count < len(steps):
+        steps = FewStepSampler.even(count, sampler.shift).steps
+    guidance = made_for.sample_guidance
+    return replace(
+        sampler,
+        steps=steps,
+        guidance_scale=sampler.guidance_scale if guidance is None else guidance,
+        renoise=made_for.sample_renoise,
+    )
+
+
+class VideoSizes:
+    """Sizes of clips in pixels and in latents."""
+
+    def __init__(self, transformer: WanTransformer, vae: Any) -> None:
+        self.config = transformer.config
+        self.space, self.time = spatial_factor(vae), temporal_factor(vae)
+
+    def frames(self, blocks: int) -> int:
+        """Picture frames of so many blocks: the first latent frame is one, the others several."""
+        return 1 + self.time * (blocks * int(self.config.num_frame_per_block) - 1)
+
+    def split(self, frames: list[Any], makers: list[str]) -> list[tuple[str, list[Any]]]:
+        """A clip's frames block by block, each with its maker, of which there is one a block."""
+        ends = [0, *(self.frames(n + 1) for n in range(len(makers)))]
+        return [(maker, frames[a:b]) for maker, (a, b) in zip(makers, pairwise(ends), strict=True)]
+
+    def blocks(self, num_frames: int | None) -> int:
+        """Whole blocks of a clip; None: of one as the model was made for."""
+        size = int(self.config.num_frame_per_block)
+        if num_frames is None:
+            return max(1, int(self.config.sample_frames) // size)
+        blocks = (num_frames - 1 + self.time) // (self.time * size)
+        if blocks < 1 or self.frames(blocks) != num_frames:
+            near = [str(self.frames(n)) for n in (blocks, blocks + 1) if n >= 1]
+            raise InputError(
+                f"num_frames must be of whole blocks of {size} latent frames, such as "
+                f"{' or '.join(near[:2] or [str(self.frames(1))])}, not {num_frames}"
+            )
+        return blocks
+
+    def latents(self, height: int | None, width: int | None) -> tuple[int, int]:
+        """Height and width of the latents, of whole tokens; None: as the model was made for."""
+        config, (_, rows, columns) = self.config, self.config.patch_size
+        return (
+            self._side("height", height, config.sample_height, rows),
+            self._side("width", width, config.sample_width, columns),
+        )
+
+    def _side(self, name: str, pixels: int | None, own: int, patch: int) -> int:
+        unit = self.space * patch
+        if pixels is None:
+            return own
+        if pixels < unit or pixels % unit:
+            raise InputError(f"{name} must be a multiple of {unit} pixels, not {pixels}")
+        return pixels // self.space

@@ -1,4 +1,4 @@
-"""How many drafts have to stand for a wished speed-up, by what blocks are seen to take."""
+"""How many drafts have to stand for a target speed-up, by what blocks are seen to take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 logger = logging.getLogger(__name__)
 LATEST = 9  # rounds whose seconds are remembered
-NEAR = 0.95  # of the wish: what is less is said
+NEAR = 0.95  # of the target speed-up: what is less is said
 
 
 class Pace:
@@ -20,12 +20,13 @@ class Pace:
     block, a draft t + d, and r more if it stands, m + d more if it falls. Of k blocks to come, a
     share f has to fall if what was spent until now, r for every draft that is still to be read and
     k · (t + d + (1 − f) · r + f · (m + d)) are together plain's seconds for all N blocks, over the
-    wish. Every round it is found anew, so that blocks which take longer or stand by chance are made
-    up for. Seconds are medians over the last rounds, and plain's those of their time.
+    target speed-up. Every round it is found anew, so that blocks which take longer or stand by
+    chance are made up for. Seconds are medians over the last rounds, and plain's those of their
+    time.
 
     Args:
-        wish: seconds of plain generation over those of this one; None: there is none, and what is
-            wanted are the seconds.
+        target_speedup: seconds of plain generation over those of this one; None: there is none, and
+            only the seconds are wanted.
         blocks: N, of all clips together.
         share: what it is until both models were seen.
         fixed: seconds that both ways take, such as for reading the prompt.
@@ -34,8 +35,15 @@ class Pace:
         before: seconds by part up to the end of the last round.
     """
 
-    def __init__(self, wish: float | None, blocks: int, share: float, fixed: float = 0.0) -> None:
-        self.wish, self.blocks, self.share, self.fixed = wish, blocks, share, fixed
+    def __init__(
+        self, target_speedup: float | None, blocks: int, share: float, fixed: float = 0.0
+    ) -> None:
+        self.target_speedup, self.blocks, self.share, self.fixed = (
+            target_speedup,
+            blocks,
+            share,
+            fixed,
+        )
         self._done = self._unpriced = 0
         self._spent = self._plain = 0.0  # and what plain generation would have
         self.before: dict[str, float] = {}
@@ -54,11 +62,9 @@ class Pace:
         """Look at a round; returns the share.
 
         Args:
-            parts: seconds by part up to its end, see `VideoStats`; plain generation commits
-                nothing.
-            tried: blocks that were drafted and judged in it.
-            made: blocks that the target made.
-            emitted: blocks that joined clips.
+            parts: seconds by part up to its end, see `VideoStats`; plain generation has no commit.
+            tried, made, emitted: blocks that were drafted and judged in it, that the target made,
+                and that joined clips.
             read: drafts that the target read, but for those just before what it made: "commit".
             unread: drafts like these that it has still to read.
         """
@@ -78,8 +84,10 @@ class Pace:
             plain = statistics.median(self._make) + show
             self._plain, self._unpriced = self._plain + self._unpriced * plain, 0
             left = self.blocks - self._done
-            if self.wish is not None and left > 0 and self._try and plain > 0:
-                budget = (self.fixed + self._plain + left * plain) / self.wish - self.fixed
+            if self.target_speedup is not None and left > 0 and self._try and plain > 0:
+                budget = (
+                    self.fixed + self._plain + left * plain
+                ) / self.target_speedup - self.fixed
                 read_one = statistics.median(self._read) if self._read else 0.0
                 each = statistics.median(self._try) + show + read_one
                 falls = (budget - self._spent - unread * read_one) / left - each
@@ -93,7 +101,6 @@ class Pace:
 
     @property
     def spent(self) -> float:
-        """Seconds that this generation took."""
         return self.fixed + self._spent
 
     @property
@@ -103,15 +110,15 @@ class Pace:
         return None if plain is None or not self._spent else plain / self.spent
 
     def close(self) -> None:
-        """Say so if the wish was missed, by clips that were not stopped."""
+        """Say so if the target speed-up was missed, by clips that were not stopped."""
         found = self.speedup
-        if self.wish is None or found is None or self._done < self.blocks:
+        if self.target_speedup is None or found is None or self._done < self.blocks:
             return
-        if found < NEAR * self.wish:
+        if found < NEAR * self.target_speedup:
             logger.warning(
-                "the wished speed-up of %.2f was missed: %.2f, with %.0f %% of the "
+                "the target speed-up of %.2f was missed: %.2f, with %.0f %% of the "
                 "drafts to stand at the end",
-                self.wish,
+                self.target_speedup,
                 found,
                 100 * self.share,
             )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +14,11 @@ from ...devices import wait
 from ...engine.draft import Context, Interrupted
 from ...errors import InputError
 from ...methods import Modality, ResolvedConfig, SpecConfig
-from ...methods.parts.blocks import RewardOptions, StepsOptions
-from ...models.wan.clips import MOST_STEPS, WanClips
+from ...methods.parts.blocks import RewardOptions
+from ...models.loading import load_component
+from ...models.wan.clips import WanClips
 from ...models.wan.frame_router import FrameRouter
-from ...models.wan.sampler import FewStepSampler
+from ...models.wan.published import load_wan
 from ...models.wan.target import VideoTarget
 from ...models.wan.transformer import WanTransformer
 from ...models.wan.window import ContextWindow
@@ -28,15 +27,13 @@ from ...rewards.base import BlockReward, Reward
 from ...rewards.frames import FrameJudge
 from ...rewards.registry import REWARDS, check_threshold, load_reward, reward_names
 from ...rewards.router import RouterReward
-from ..arguments import check_arguments, checked
-from ..base import SpeculativePipeline, owned
-from ..notices import Notices
+from ..arguments import checked
+from ..base import OnStep, SpeculativePipeline, owned
 from ..output import VideoBlock, VideoOutput
-from ..prompts import captions_of, check_count, check_tensor_inputs, negatives
-from .components import check_parts, released_parts, text_encoder_class, told
-from .frames import OutputType, ShownFrames, emitted
-from .sizes import VideoSizes
-from .speculation import Snapshot, VideoRun, begun, judged
+from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
+from . import components
+from .components import VideoSizes
+from .speculation import OutputType, ShownFrames, Snapshot, VideoRun, begun, judged
 from .stats import VideoStats
 
 
@@ -61,15 +58,6 @@ class VideoPipeline(SpeculativePipeline):
     embedded = "video"
     modality: ClassVar[Modality] = "video"
     without: ClassVar[str] = "plain"
-    _optional_components: ClassVar = ["drafter", "router"]
-    component_classes: ClassVar = {
-        "transformer": WanTransformer,
-        "vae": AutoencoderKLWan,
-        "text_encoder": T5EncoderModel,
-        "tokenizer": PreTrainedTokenizerFast,
-        "drafter": WanTransformer,
-        "router": FrameRouter,
-    }
     strangers: ClassVar = {
         "WanPipeline": "its frames all read each other, and block video needs a block-causal "
         "model: VideoPipeline.from_wan takes one, such as Self-Forcing's, and this folder as parts"
@@ -81,21 +69,12 @@ class VideoPipeline(SpeculativePipeline):
         transformer: WanTransformer,
         vae: AutoencoderKLWan,
         text_encoder: T5EncoderModel | UMT5EncoderModel,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerFast,
         drafter: WanTransformer | None = None,
         router: FrameRouter | None = None,
     ) -> None:
-        super().__init__()
-        self._notices = Notices()
-        self.register_modules(
-            transformer=transformer,
-            vae=vae,
-            text_encoder=text_encoder,
-            tokenizer=tokenizer,
-            drafter=drafter,
-            router=router,
-        )
-        check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
+        super().__init__(locals())
+        components.check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
         self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
         self._at_work: VideoRun | None = None
 
@@ -118,7 +97,7 @@ class VideoPipeline(SpeculativePipeline):
         resume: Snapshot | None = None,
         output_type: OutputType = "pil",
         return_dict: bool = True,
-        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end: OnStep | None = None,
         callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
         callback_on_block: Callable[[Any, VideoBlock], Any] | None = None,
     ) -> VideoOutput | tuple[Any, VideoStats]:
@@ -157,11 +136,12 @@ class VideoPipeline(SpeculativePipeline):
             InputError: an argument is out of range, or does not fit the model or the method.
         """
         captions = captions_of(prompt)
-        check_count(num_videos_per_prompt, "num_videos_per_prompt")
+        check_between("num_videos_per_prompt", num_videos_per_prompt, 1, 1024)
         check_tensor_inputs(callback_on_step_end_tensor_inputs)
         prompts = [caption for caption in captions for _ in range(num_videos_per_prompt)]
         shown = ShownFrames(output_type, len(prompts), self.pictures)
-        sampler = self._sampler(num_inference_steps, timesteps, shift, guidance_scale)
+        how = num_inference_steps, timesteps, shift, guidance_scale
+        sampler = components.target_sampler(self.transformer, *how)
         sizes = VideoSizes(self.transformer, self.vae)
         size, blocks = sizes.latents(height, width), sizes.blocks(num_frames)
         seeds, done = begun(len(prompts), generator, resume)
@@ -170,13 +150,16 @@ class VideoPipeline(SpeculativePipeline):
                 f"the clips have {sizes.frames(done)} frames already; num_frames is of the whole "
                 "clip, and must be more"
             )
-        self._at_work, self._interrupt = None, False  # the last call's caches go
+        self._at_work, self.interrupt = None, False  # the last call's caches go
 
         config = self.check_speculation(self.speculation)  # a reward may have come, or gone, since
         stats = VideoStats(device=self.device)
-        models = [model for model in self._models(config) if model is not None]
+        models = [self.drafter if config.drafter_only else self.transformer]
+        models += [self.drafter] if "drafter" in config.needs and not config.drafter_only else []
         samplers = [
-            sampler if model is self.transformer else self._quick(sampler, config)
+            sampler
+            if model is self.transformer
+            else components.drafter_sampler(self.drafter, sampler, config)
             for model in models
         ]
         guided = any(each.guided for each in samplers)
@@ -184,7 +167,7 @@ class VideoPipeline(SpeculativePipeline):
         reward = self._reward(config) if judged(config) else None
         with stats.phase("encode"):
             length = self.transformer.config.text_len
-            heard = told(self.tokenizer, self.text_encoder, captions, untold, length)
+            heard = components.told(self.tokenizer, self.text_encoder, captions, untold, length)
             texts = [text for text in heard for _ in range(num_videos_per_prompt)]
             clips, *small = (
                 WanClips(model, [t[: 1 + own.guided] for t in texts], *size, own, blocks, window)
@@ -204,17 +187,16 @@ class VideoPipeline(SpeculativePipeline):
 
             def on_block(context: Context) -> bool:
                 bar.update()
-                for block in emitted(work):
+                for block in work.made():
                     shown.add(block)
                     if callback_on_block is not None:
                         callback_on_block(self, block)
-                if callback_on_step_end is not None:
-                    told = {"latents": owned(context.last[:, 0]), "stats": stats}
-                    callback_on_step_end(self, context.round, work.blocks, told)
-                return self._interrupt
+                state = {"latents": owned(context.last[:, 0]), "stats": stats}
+                number, made = context.round, work.blocks
+                return self._after_round(callback_on_step_end, number, made, **state)
 
             work.run(blocks - done, on_block)
-        if drafter is not None and not self._interrupt and work.pace.plain is not None:
+        if drafter is not None and not self.interrupt and work.pace.plain is not None:
             self._notices.check(stats, work.pace.plain, work.pace.spent)
         frames = shown.frames()
         if not return_dict:
@@ -223,7 +205,7 @@ class VideoPipeline(SpeculativePipeline):
 
     def _check_interrupt(self) -> None:
         """Raise `Interrupted` if somebody stopped the call."""
-        if self._interrupt:
+        if self.interrupt:
             raise Interrupted
 
     def snapshot(self) -> Snapshot:
@@ -270,27 +252,19 @@ class VideoPipeline(SpeculativePipeline):
                 f"{weights}"
             )
 
-    def check_call(self, config: SpecConfig, **call: Any) -> None:
-        """Raise an `InputError` if a call with these arguments can't be made by `config`.
-
-        Of its arguments those are looked at that say how clips are made, not what they show.
-        """
-        resolved = self.check_speculation(config)
-        check_arguments(type(self).__call__, call, self)
-        named = inspect.signature(type(self).__call__).parameters
-        given = {name: parameter.default for name, parameter in named.items()} | call
+    def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         sizes = VideoSizes(self.transformer, self.vae)
-        read = inspect.signature(self._sampler).parameters
-        sampler = self._sampler(*(given[name] for name in read))
+        how = ("num_inference_steps", "timesteps", "shift", "guidance_scale")
+        sampler = components.target_sampler(self.transformer, *(given[name] for name in how))
         if self.drafter is not None:
-            self._quick(sampler, resolved)
+            components.drafter_sampler(self.drafter, sampler, config)
         sizes.latents(given["height"], given["width"])
         sizes.blocks(given["num_frames"])
 
     @classmethod
     def component_class(cls, name: str, folder: Path) -> Any:
         if name == "text_encoder":
-            return text_encoder_class(folder)
+            return components.text_encoder_class(folder)
         return super().component_class(name, folder)
 
     @classmethod
@@ -315,60 +289,19 @@ class VideoPipeline(SpeculativePipeline):
         Raises:
             InputError: a file is unreadable, a tensor does not fit, or a model is not block-causal.
         """
-        return cls(**released_parts(transformer, parts, drafter, dtype, **options))
+        for model in (transformer, drafter):
+            if model is not None:
+                components.check_causal(Path(model))
+        home, found = Path(parts), {}
+        for name in ("vae", "text_encoder", "tokenizer"):
+            kind = cls.component_class(name, home / name)
+            found[name] = load_component(kind, home / name, dtype)
+        small = None if drafter is None else load_wan(drafter, dtype, **options)
+        return cls(load_wan(transformer, dtype, **options), **found, drafter=small)
 
     def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
         """All but the router: a reward of the user's takes its place (`check_speculation`)."""
         return tuple(part for part in super()._needed(config) if part != "router")
-
-    # --- parts of a call --------------------------------------------------------------------------
-
-    def _sampler(
-        self,
-        num_inference_steps: int | None,
-        timesteps: Sequence[float] | None,
-        shift: float | None,
-        guidance_scale: float | None,
-    ) -> FewStepSampler:
-        """From noise to the target's blocks; the arguments are those of a call."""
-        made_for, usual = self.transformer.config, FewStepSampler.usual(self.transformer)
-        shift = usual.shift if shift is None else shift
-        guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
-        most = len(timesteps or ()) or num_inference_steps or 0
-        if most > MOST_STEPS:
-            raise InputError(f"a block is made in at most {MOST_STEPS} steps, not {most}")
-        if timesteps:
-            return FewStepSampler(tuple(timesteps), shift, guidance_scale, usual.renoise)
-        count = made_for.sample_steps if num_inference_steps is None else num_inference_steps
-        return FewStepSampler.even(count, shift, guidance_scale, usual.renoise)
-
-    def _quick(self, sampler: FewStepSampler, config: ResolvedConfig) -> FewStepSampler:
-        """From noise to the drafter's blocks: under the guidance and in as many steps as it was
-        made for, or as `draft_steps` says, and in no more than the target's.
-
-        Raises:
-            InputError: `draft_steps` are more.
-        """
-        asked = config.of(StepsOptions).draft_steps
-        if (asked or 0) > len(sampler.steps):
-            raise InputError(f"draft_steps {asked} is more than the target's {len(sampler.steps)}")
-        made_for, steps = self.drafter.config, sampler.steps
-        count = asked or made_for.sample_steps
-        if count < len(steps):
-            steps = FewStepSampler.even(count, sampler.shift).steps
-        guidance = made_for.sample_guidance
-        return replace(
-            sampler,
-            steps=steps,
-            guidance_scale=sampler.guidance_scale if guidance is None else guidance,
-            renoise=made_for.sample_renoise,
-        )
-
-    def _models(self, config: ResolvedConfig) -> tuple[WanTransformer, WanTransformer | None]:
-        """What makes blocks in the target's place, and what drafts."""
-        if config.drafter_only:
-            return self.drafter, None
-        return self.transformer, self.drafter if "drafter" in config.needs else None
 
     def _reward(self, config: ResolvedConfig) -> Reward | BlockReward:
         if self.reward is not None:

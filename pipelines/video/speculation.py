@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,9 +16,7 @@ from ...draft.null import NullDrafter
 from ...draft.video.block_video import BlockVideoDrafter
 from ...draft.video.block_video_ahead import AheadBlockVideoDrafter
 from ...draft.video.side_thread import SideThread
-from ...engine.accept.routing.reward_mean import RewardMeanRule
-from ...engine.accept.routing.reward_rank import RewardRankRule
-from ...engine.accept.routing.reward_threshold import RewardThresholdRule
+from ...engine.accept.routing import RewardMeanRule, RewardRankRule, RewardThresholdRule
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.length.constant import ConstantLength
@@ -29,11 +29,16 @@ from ...models.wan.clips import WanClips
 from ...models.wan.target import VideoTarget
 from ...rewards.frames import FrameJudge
 from ..base import owned, row_seeds
+from ..output import VideoBlock
 from .pace import Pace
 from .stats import VideoStats
 
-MEMORIES = {RewardRankRule: ("seen", "owed"), RewardMeanRule: ("stood",)}  # of rules, of a clip
+MEMORIES: dict[type, tuple[str, ...]] = {  # of rules, of a clip
+    RewardRankRule: ("seen", "owed"),
+    RewardMeanRule: ("stood",),
+}
 Snapshot = dict[str, Tensor]
+OutputType = Literal["pil", "np", "pt", "latent", "none"]
 
 
 def judged(config: ResolvedConfig) -> bool:
@@ -45,16 +50,10 @@ def judged(config: ResolvedConfig) -> bool:
 class VideoRun:
     """The clips of one call.
 
-    Args:
-        config: complete, see `SpecConfig.resolve`.
+    Attributes:
         target: makes blocks; of "drafter-only" by the small model.
         small: clips of the small model; None: nobody drafts.
         judge: of drafted frames, if the rule asks one.
-        seeds: one a clip.
-        stats: counters to fill.
-        on_engine: is given the engine before it runs.
-
-    Attributes:
         pace: what blocks are seen to take, and plainly would.
     """
 
@@ -90,7 +89,6 @@ class VideoRun:
 
     @property
     def device(self) -> torch.device:
-        """Where the latents are."""
         return self.target.clips.model.patch_embedding.weight.device
 
     @property
@@ -113,8 +111,8 @@ class VideoRun:
             self.on_engine(engine)
         fixed = self.stats.seconds.get("encode", 0.0)
         goal = self.config.of(RankOptions)
-        share, wish = goal.draft_share, goal.target_speedup
-        self.pace = Pace(wish, clips.rows * blocks, share, fixed)
+        total = clips.rows * blocks
+        self.pace = Pace(goal.target_speedup, total, goal.draft_share, fixed)
 
         def observed(context: Context) -> bool:
             self._observe()
@@ -150,7 +148,7 @@ class VideoRun:
             self.stats.unjudged, self.stats.reason = self.judge.failures, self.judge.reason
 
     def _keep(self, pace: Pace) -> None:
-        """Look at a round; as many drafts as a wished speed-up needs stand in the next."""
+        """Look at a round; as many drafts as a target speed-up needs stand in the next."""
         emitted = self.target.emitted
         tried = sum(len(block.rewards) > 0 for block in emitted)
         made = sum(not block.drafted for block in emitted)
@@ -160,15 +158,18 @@ class VideoRun:
         self.stats.move("regenerate", "commit", part, since)
         unread = sum(max(0, clips.waiting(row) - 1) for row in range(clips.rows))
         share = pace.observe(self.stats.parts, tried, made, len(emitted), read, unread)
-        if isinstance(self.rule, RewardRankRule) and pace.wish is not None:
+        if isinstance(self.rule, RewardRankRule) and pace.target_speedup is not None:
             self.rule.draft_share, self.rule.owed = share, None  # the pace makes up for what stood
 
-    def snapshot(self) -> Snapshot:
-        """All that `restore` needs, as tensors of their own that a safetensors file can hold.
+    def made(self) -> Iterator[VideoBlock]:
+        """The last round's blocks, one a clip."""
+        for row, block in enumerate(self.target.emitted):
+            maker, rewards = self.stats.made_by[row][-1], self.stats.rewards[row][-1]
+            latents, frames = owned(block.latents), owned(block.frames)
+            yield VideoBlock(row, self.blocks - 1, frames, maker, rewards, latents)
 
-        Raises:
-            InputError: the call broke off within a block.
-        """
+    def snapshot(self) -> Snapshot:
+        """All that `restore` needs, as tensors of their own that a safetensors file can hold."""
         if not self._whole:
             raise InputError("the last call broke off within a block: its clips can't go on")
         found = {"seeds": torch.tensor(self.seeds), "blocks": torch.tensor([self.blocks])}
@@ -182,11 +183,7 @@ class VideoRun:
         return {name: owned(tensor.contiguous()) for name, tensor in found.items()}
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot.
-
-        Raises:
-            InputError: it is of other clips, or of a method with other models.
-        """
+        """Go on from a snapshot."""
         for row in range(len(self.seeds)):
             for name, part in self._parts():
                 start = f"{name}.{row}."
@@ -215,12 +212,7 @@ def begun(
     generator: torch.Generator | list[torch.Generator] | None,
     resume: Snapshot | None,
 ) -> tuple[list[int], int]:
-    """Seeds of the clips, and the blocks that each has already.
-
-    Raises:
-        InputError: `resume` is no snapshot, of another number of clips, or there is a generator
-            beside it.
-    """
+    """Seeds of the clips, and the blocks that each has already."""
     if resume is None:
         return row_seeds(generator, rows), 0
     try:
@@ -234,3 +226,34 @@ def begun(
             "generator"
         )
     return seeds, int(done)
+
+
+class ShownFrames:
+    """What a call returns of its clips' frames in the form `output_type`, see `VideoOutput`.
+
+    `pictures` makes it of pixels `[T, 3, H, W]` in [0, 1], see `SpeculativePipeline.pictures`.
+    """
+
+    def __init__(
+        self, output_type: OutputType, rows: int, pictures: Callable[[Tensor, str], Any]
+    ) -> None:
+        self.output_type, self.pictures = output_type, pictures
+        self._kept: list[list[Any]] = [[] for _ in range(rows)]
+
+    def add(self, block: VideoBlock) -> None:
+        if self.output_type == "latent":
+            self._kept[block.row].append(block.latents)
+        elif self.output_type != "none":
+            pixels = block.frames.float() / 2 + 0.5
+            self._kept[block.row].append(self.pictures(pixels, self.output_type))
+
+    def frames(self) -> Any:
+        """All clips, see `VideoOutput.frames`; lists of nothing as long as there is no block."""
+        if self.output_type == "none":
+            return None
+        if self.output_type == "pil" or not any(self._kept):
+            return [[frame for block in clip for frame in block] for clip in self._kept]
+        if self.output_type == "np":
+            return np.stack([np.concatenate(clip) for clip in self._kept])
+        with torch.inference_mode(False):
+            return torch.stack([torch.cat(clip) for clip in self._kept])

@@ -20,12 +20,10 @@ _HOLDS = ("image", "path", "url")  # the keys of a part's picture, as in transfo
 def conversation(
     messages: Sequence[Message], pictures: Sequence[Any] = ()
 ) -> tuple[list[dict[str, Any]], list[Any]]:
-    """The messages as chat templates want them, and their pictures in order.
+    """The messages of a conversation as chat templates want them, and their pictures in order.
 
-    Args:
-        messages: of one conversation, the user's last.
-        pictures: for the parts that hold none; where no part is a picture, they stand before the
-            first text.
+    `pictures` are for the parts that hold none; where no part is a picture, they stand before the
+    first text.
 
     Raises:
         InputError: a message is not of this form, a picture would have to be downloaded, or there
@@ -58,7 +56,6 @@ def conversation(
 
 
 def _parts(message: Message) -> list[Message]:
-    """The parts of a message, checked."""
     check_name("role of a message", message["role"], ROLES)
     content = message.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content

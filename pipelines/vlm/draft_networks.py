@@ -8,22 +8,22 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from ...draft.feature.head_model import head_decoder, head_model
+from ...draft.feature.head_model import AnyDecoder, head_decoder, head_model
 from ...errors import InputError
 from ...methods import ResolvedConfig
 from ...methods.parts.heads import BranchOptions
 from ...models.guided import GuidedDecoder
-from ...models.heads.base import DraftHead
 from ...models.heads.columns import Images
-from ...models.heads.decoder import FeatureHeadDecoder, HeadDecoder
-from ...models.heads.loading import name_of
+from ...models.heads.decoder import FeatureHeadDecoder
+from ...models.heads.loading import AnyHead, name_of
+from ...models.heads.published.decoder import PublishedEagleDecoder
 from ...models.heads.specvlm import SpecVlmHead
 from ...models.loading import cast
 from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
+from ..output import VlmStats
 from .request import Request
-from .stats import VlmStats
 from .visual_compression import PictureShortener
 
 # most rows that one of two models of the same tokenizer has beyond the other: vocabularies are
@@ -34,15 +34,9 @@ PADDING = 512
 class Drafting:
     """A draft model or a draft head beside a target, or neither.
 
-    Args:
-        target: the model that is to be sped up.
-        config: complete.
-        drafter: a smaller model of the same vocabulary; one of the two may have some rows more, as
-            padding.
-        head: made for the target.
+    Vocabularies of target and draft model may differ by rows of padding.
 
     Attributes:
-        drafter: the draft model, if there is one.
         scratch: tokens that a call may add beyond the output.
 
     Raises:
@@ -55,12 +49,13 @@ class Drafting:
         target: PromptedDecoder,
         config: ResolvedConfig,
         drafter: PreTrainedModel | None = None,
-        head: DraftHead | None = None,
+        head: AnyHead | None = None,
     ) -> None:
         self.target, self.config, self.head = target, config, head
+        self.networks = drafter, head
         self.drafter = None if drafter is None else probed(drafter)
         self._check_needs()
-        self._head: HeadDecoder | None = None
+        self._head: AnyDecoder | None = None
         self.refresh()
         # the blocks of some heads reach further than what is asked of them
         self.scratch = config.draft_size().most_read + int(getattr(head, "block_size", 0))
@@ -116,17 +111,8 @@ class Drafting:
         less, more = sorted((one, other))
         return more - less <= min(PADDING, less // 16)
 
-    @property
-    def networks(self) -> tuple[PreTrainedModel | None, DraftHead | None]:
-        """The draft model and the head, as they were given."""
-        return None if self.drafter is None else self.drafter.model, self.head
-
     def refresh(self) -> None:
-        """Look the weights up again: the target, which comes first, may have been moved.
-
-        Raises:
-            InputError: the head was made for another model, or is in training mode.
-        """
+        """Look the weights up again: the target, which comes first, may have been moved."""
         if self.drafter is not None:
             self.drafter.refresh()
         head = self.head
@@ -156,48 +142,24 @@ class Drafting:
     def own(
         self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """What the draft model reads in place of what transformers prepares for the target.
-
-        Args:
-            given: what the target was given.
-            drafter_inputs: what the drafter was given of its own.
-        """
+        """What the draft model reads: of its own, or what transformers prepares for the target."""
         if drafter_inputs is not None and self.drafter is None:
             raise InputError("there are drafter_inputs, and no draft model")
         sees = self.drafter is not None and self.drafter.sees
         return given if drafter_inputs is None and sees else drafter_inputs
 
-    def prompt(
-        self,
-        request: Request,
-        decoder: PromptedDecoder,
-        given: Mapping[str, Any],
-        own: Mapping[str, Any] | None,
-    ) -> EncodedPrompt:
+    def prompt(self, request: Request, decoder: PromptedDecoder) -> EncodedPrompt:
         """What one of the models is to continue, its pictures shortened if that is asked."""
-        shortener = self._shorteners.get(decoder)
+        own = None if decoder is self.target else request.own
+        shortener, inputs = self._shorteners.get(decoder), request.given if own is None else own
         if shortener is None:
             return request.prompt(decoder, own)
-        inputs = given if own is None else own
         return request.prompt(decoder, own, lambda prompt: shortener(prompt, inputs))
 
     def model(
-        self,
-        request: Request,
-        target: GuidedDecoder,
-        prompt: EncodedPrompt,
-        given: Mapping[str, Any],
-        own: Mapping[str, Any] | None,
-        stats: VlmStats,
+        self, request: Request, target: GuidedDecoder, prompt: EncodedPrompt, stats: VlmStats
     ) -> GuidedDecoder | None:
-        """What drafts in one generation; None: no network of its own.
-
-        Args:
-            request: what is asked for.
-            target, prompt: the target, before it starts, and what it continues.
-            given, own: see `own`.
-            stats: are told what the draft model sees.
-        """
+        """What drafts for a target that has not started; None: no network of its own."""
         config = self.config
         if self._head is not None:
             images = None
@@ -207,13 +169,13 @@ class Drafting:
             return head_model(self._head, target, images, law)
         if self.drafter is None or config.drafter_only:
             return None
-        seen = self.prompt(request, self.drafter, given, own)
+        seen = self.prompt(request, self.drafter)
         stats.draft_visual_tokens = visual_tokens(seen)
         return request.guided(self.drafter, seen, self.scratch, config.ranks)
 
     def tell(self, stats: VlmStats) -> None:
         """What a head made of the pictures of the last generation."""
-        if isinstance(self._head, FeatureHeadDecoder):
+        if isinstance(self._head, FeatureHeadDecoder | PublishedEagleDecoder):
             rows = len(stats.calls)  # those without a condition stand behind them
             stats.draft_visual_tokens = self._head.visual()[:rows]
             stats.branches = self._head.branches()[:rows]

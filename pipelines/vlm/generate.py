@@ -14,15 +14,14 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
 
 from ...draft.guarded import GuardedDrafter
-from ...draft.self_speculation import SelfDrafter
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.loop import run
 from ...engine.protocols import Engine
 from ...errors import InputError, reason
 from ...methods import SpecConfig, config_of
-from ...models.heads.base import DraftHead
-from ...models.heads.loading import name_of
+from ...models.heads.loading import AnyHead, name_of
+from ...models.heads.published.head import PublishedHead
 from ...models.token_grid import TokenGrid
 from ...models.transformers.causal import CACHE_NAMES
 from ...models.transformers.probe import probed
@@ -32,11 +31,11 @@ from ..arguments import check_value, checked
 from ..base import row_seeds
 from ..costs import Costs
 from ..notices import Notices
-from ..parts import token_offers
+from ..output import VlmStats
+from ..parts import finish, token_offers
 from ..stopping import Stops, StopStrings, StopText
 from .draft_networks import Drafting, visual_tokens
 from .request import Request, TokenStream
-from .stats import VlmStats
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
 _REFUSED = (
@@ -60,7 +59,7 @@ def enable_speculation(
     model: PreTrainedModel,
     config: SpecConfig | str | None = None,
     drafter: PreTrainedModel | None = None,
-    head: DraftHead | None = None,
+    head: AnyHead | None = None,
 ) -> None:
     """Let `model.generate(...)` speculate from now on; nothing else has to change.
 
@@ -111,14 +110,18 @@ def disable_speculation(model: PreTrainedModel) -> None:
             vars(model)["generate"] = speculation.before
 
 
+def _of_head(head: AnyHead) -> SpecConfig:
+    """How to draft with a head where nobody says: as many tokens as its files name."""
+    length = head.length if isinstance(head, PublishedHead) else None
+    given: dict[str, Any] = {"num_draft_tokens": length} if length else {}
+    return SpecConfig(name_of(head), **given)
+
+
 class SpeculativeGeneration:
-    """Takes the place of a model's `generate`.
+    """Takes the place of a model's `generate`; its arguments are those of `enable_speculation`.
 
     transformers prepares everything and calls `_decode` for its own loop over tokens (what it calls
     a custom `generate`), so that arguments mean what they always do.
-
-    Args:
-        model, config, drafter, head: see `enable_speculation`.
 
     Attributes:
         seeds: of the rows of a sampled call; None: drawn from torch's own generator.
@@ -133,13 +136,13 @@ class SpeculativeGeneration:
         model: PreTrainedModel,
         config: SpecConfig | str | None,
         drafter: PreTrainedModel | None = None,
-        head: DraftHead | None = None,
+        head: AnyHead | None = None,
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
         self.model, self.target = model, probed(model)
         if config is None and head is not None:
-            config = name_of(head)
+            config = _of_head(head)
         if config is None:
             config = "draft" if drafter is not None else self.target.method
         self.config = config_of(config).resolve(self.target.modality)
@@ -235,10 +238,19 @@ class SpeculativeGeneration:
         self.drafting.refresh()
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
-        request = Request(input_ids, logits_processor, stops, generation_config, inputs, device)
+        request = Request(
+            input_ids,
+            logits_processor,
+            stops,
+            generation_config,
+            inputs,
+            device,
+            given,
+            own,
+        )
         stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
-        engine = self._engine(request, given, own, stops, stats)
+        engine = self._engine(request, stops, stats)
         stats.contract = "lossy" if self.config.other_law else engine.rule.contract
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
@@ -253,7 +265,9 @@ class SpeculativeGeneration:
 
         with self.target.repacked(), self.drafting.repacked():
             context = run(engine, len(input_ids), request.limit, stats, on_round, device)
-            self._learn(engine, stats, all(context.finished))
+            finish(engine, stats, self._costs, self._notices, all(context.finished))
+        if self.config.drafts and stats.fault is None:
+            self.drafting.tell(stats)
         if streamer is not None:
             streamer.end()
         # where no token fills a row up, rows that time cut short are as long as the shortest
@@ -266,22 +280,14 @@ class SpeculativeGeneration:
             return GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
 
-    def _engine(
-        self,
-        request: Request,
-        given: Mapping[str, Any],
-        own: Mapping[str, Any] | None,
-        stops: Stops,
-        stats: VlmStats,
-    ) -> Engine:
-        """Target, drafter, rule, length and coins of one generation."""
+    def _engine(self, request: Request, stops: Stops, stats: VlmStats) -> Engine:
         config, drafting = self.config, self.drafting
         network = drafting.drafter if config.drafter_only else self.target
         assert network is not None
-        prompt = drafting.prompt(request, network, given, own if config.drafter_only else None)
+        prompt = drafting.prompt(request, network)
         target = request.guided(network, prompt, drafting.scratch)
         stats.visual_tokens = visual_tokens(prompt)
-        model = drafting.model(request, target, prompt, given, own, stats)
+        model = drafting.model(request, target, prompt, stats)
         vocab_size = network.vocab_size
         offers = token_offers(
             target,
@@ -309,17 +315,3 @@ class SpeculativeGeneration:
             stops.eos or None,
             StopStrings(stops.text, request.ids) if stops.text is not None else None,
         )
-
-    def _learn(self, engine: Engine, stats: VlmStats, whole: bool) -> None:
-        """Complete the statistics; say so if speculation did not pay, unless it was cut short."""
-        guard, target = engine.drafter, engine.target
-        if isinstance(guard, GuardedDrafter):
-            stats.fault = guard.fault
-            if isinstance(guard.drafter, SelfDrafter):
-                stats.own_drafts = guard.drafter.share
-            if guard.fault is None:
-                self.drafting.tell(stats)
-            assert isinstance(target, ProcessedTarget)
-            if whole and stats.emitted:
-                call = self._costs.call(target.model)
-                self._notices.check(stats, max(stats.emitted) * call)

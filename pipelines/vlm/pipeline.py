@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -15,22 +15,19 @@ from transformers.generation.streamers import BaseStreamer
 
 from ...engine.draft import Context
 from ...errors import InputError
-from ...files import atomic_folder
 from ...methods import ResolvedConfig, SpecConfig
-from ...models.heads.base import DraftHead
-from ...models.heads.loading import DraftHeads, load_head
+from ...models.heads.loading import AnyHead, DraftHeads, load_head
 from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
-from ..base import SpeculativePipeline, check_folder, locate, row_seeds
-from ..loading import DeviceMap, Loading
-from ..output import VlmOutput
+from ..base import OnStep, SpeculativePipeline, row_seeds
+from ..loading import Loading
+from ..output import VlmOutput, VlmStats
+from ..prompts import check_between, check_sampling
 from .chat import Message, conversation
 from .generate import SpeculativeGeneration
-from .stats import VlmStats
 
-_COMPONENTS = ("model", "processor", "drafter", "drafter_processor", "heads")
 Opened: TypeAlias = Image.Image | str | Path | bytes | np.ndarray[Any, Any] | Tensor
 Pictures: TypeAlias = Opened | Sequence[Opened] | None  # of one question, see `open_picture`
 _KEPT = 8  # configurations whose networks stay prepared
@@ -60,13 +57,16 @@ class VlmPipeline(SpeculativePipeline):
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "an answer takes as many calls as its tokens need; give "
         "max_new_tokens",
-        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
-        "leave it out",
         "images": "give image",
         "messages": "give them as prompt",
         "text": "give it as prompt",
     }
-    _optional_components: ClassVar = ["drafter", "drafter_processor", "heads"]
+    index: ClassVar[str] = "config.json"
+    homes: ClassVar[dict[str, str]] = {
+        "model": ".",
+        "processor": ".",
+        "drafter_processor": "drafter",
+    }
 
     def __init__(
         self,
@@ -74,44 +74,15 @@ class VlmPipeline(SpeculativePipeline):
         processor: Any,
         drafter: PreTrainedModel | None = None,
         drafter_processor: Any = None,
-        heads: Mapping[str, DraftHead] | None = None,
+        heads: Mapping[str, AnyHead] | None = None,
     ) -> None:
-        super().__init__()
-        self.register_modules(
-            model=model,
-            processor=processor,
-            drafter=drafter,
-            drafter_processor=drafter_processor,
-            heads=DraftHeads(heads) if heads else None,
-        )
+        super().__init__({**locals(), "heads": DraftHeads(heads) if heads else None})
         check_family(model.config.model_type)
         self._known: dict[ResolvedConfig, SpeculativeGeneration] = {}
 
     @classmethod
-    @checked
-    def from_pretrained(
-        cls,
-        path: str | Path | None = None,
-        dtype: torch.dtype | str | None = None,
-        device_map: DeviceMap = None,
-        **options: Any,
-    ) -> VlmPipeline:
-        """Load a folder in transformers' layout, or a hub repository.
-
-        Args:
-            path: the folder or the repository's id; None: the embedded model.
-            dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; None: float32.
-            device_map: a device for everything; None: the CPU.
-            options: see `SpeculativePipeline.from_pretrained`. A drafter that is given comes with
-                no processor but the one that is given.
-
-        Raises:
-            InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
-                family is unknown, an option is wrong, or a device map names several devices.
-        """
-        loading = Loading.of(dtype, device_map, options, _COMPONENTS, _COMPONENTS[2:])
-        folder = locate(path, cls.embedded, loading)
-        check_folder(folder, cls.__name__, "config.json")
+    def load_parts(cls, folder: Path, loading: Loading) -> dict[str, Any]:
+        """See `SpeculativePipeline`. A drafter that is given has no processor but a given one."""
         given, of = loading.parts, (loading.dtype, loading.variant)
         own = [name for name in ("model", "processor") if name not in given]
         parts = load_vlm(folder, loading.dtype, own, loading.variant)
@@ -126,28 +97,7 @@ class VlmPipeline(SpeculativePipeline):
         if "heads" not in given:
             homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
             parts["heads"] = {home.name: load_head(home, *of) for home in homes}
-        pipe = cls(**parts, **given)
-        return pipe if loading.device is None else pipe.to(loading.device)
-
-    def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
-        """Write every component as `from_pretrained` reads it.
-
-        Args:
-            save_directory: folder, made if it does not exist.
-            max_shard_size: largest weights file ("5GB").
-
-        Raises:
-            InputError: it can't be written: the disk is full, say. The folder is as it was.
-        """
-        with atomic_folder(Path(save_directory)) as folder:
-            self.model.save_pretrained(folder, max_shard_size=max_shard_size)
-            self.processor.save_pretrained(folder)
-            if self.drafter is not None:
-                self.drafter.save_pretrained(folder / "drafter", max_shard_size=max_shard_size)
-            if self.drafter_processor is not None:
-                self.drafter_processor.save_pretrained(folder / "drafter")
-            for name, head in (self.heads or {}).items():
-                head.save_pretrained(folder / "heads" / name, max_shard_size=max_shard_size)
+        return parts
 
     @checked
     @torch.inference_mode()
@@ -164,7 +114,7 @@ class VlmPipeline(SpeculativePipeline):
         generator: torch.Generator | list[torch.Generator] | None = None,
         streamer: BaseStreamer | None = None,
         return_dict: bool = True,
-        callback_on_step_end: Callable[[Any, int, int, dict[str, Any]], Any] | None = None,
+        callback_on_step_end: OnStep | None = None,
     ) -> VlmOutput | tuple[list[str], VlmStats]:
         """Answer questions.
 
@@ -193,20 +143,19 @@ class VlmPipeline(SpeculativePipeline):
                 it, or a prompt is longer than the model's context.
         """
         pictures, questions = _requests(prompt, image, background)
-        check_call(max_new_tokens, temperature, top_k, top_p)
+        check_between("max_new_tokens", max_new_tokens, 1, 2**20)
+        check_sampling(temperature, top_k, top_p)
         speculation = self._speculation(self.speculation.resolve(self.modality))
         inputs: dict[str, Any] = process_questions(self.processor, pictures, questions, self.model)
         if self.drafter_processor is not None and speculation.drafting.drafter is not None:
             own = process_questions(self.drafter_processor, pictures, questions, self.model)
             inputs["drafter_inputs"] = own
-        self._interrupt = False
+        self.interrupt = False
 
         def on_round(context: Context) -> bool:
-            if callback_on_step_end is not None:
-                done = min(context.base)
-                told = {"context": context, "stats": self.model.speculation_stats}
-                callback_on_step_end(self, context.round, done, told)
-            return self._interrupt
+            state = {"context": context, "stats": self.model.speculation_stats}
+            done = min(context.base)
+            return self._after_round(callback_on_step_end, context.round, done, **state)
 
         speculation.on_round = on_round
         how: dict[str, Any] = {"do_sample": temperature != 0}
@@ -232,15 +181,11 @@ class VlmPipeline(SpeculativePipeline):
         self._speculation(resolved)
         return resolved
 
-    def _drafts(self, config: ResolvedConfig) -> tuple[PreTrainedModel | None, DraftHead | None]:
-        """The draft model and the draft head of a complete configuration."""
-        small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
-        head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
-        return small, head
-
     def _speculation(self, config: ResolvedConfig) -> SpeculativeGeneration:
         """That of a complete configuration; the latest are kept, for they learn what calls cost."""
-        known, networks = self._known.pop(config, None), self._drafts(config)
+        small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
+        head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
+        known, networks = self._known.pop(config, None), (small, head)
         if known is None or known.model is not self.model or known.drafting.networks != networks:
             known = SpeculativeGeneration(self.model, config.config, *networks)
         self._known[config] = known
@@ -251,16 +196,13 @@ class VlmPipeline(SpeculativePipeline):
 
 def _lays_out(home: Path, folder: Path) -> bool:
     """Whether a drafter's folder has a processor, and another one than the model's."""
-    files = ("processor_config.json", "preprocessor_config.json")
-    if not any((home / name).exists() for name in files):
+    own = ("processor_config.json", "preprocessor_config.json")
+    if not any((home / name).exists() for name in own):
         return False
-    shared = (*files, "tokenizer.json", "chat_template.jinja")
-    here, there = ([_content(place / name) for name in shared] for place in (home, folder))
+    shared = (*own, "tokenizer.json", "chat_template.jinja")
+    files = ([place / name for name in shared] for place in (home, folder))
+    here, there = ([f.read_bytes() if f.is_file() else None for f in found] for found in files)
     return here != there
-
-
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
 
 
 def _requests(
@@ -290,16 +232,3 @@ def _requests(
 def _single(pictures: Any) -> Any:
     """A batch of arrays as a list of them; anything else stays."""
     return list(pictures) if getattr(pictures, "ndim", 0) == 4 else pictures
-
-
-def check_call(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raise an `InputError` if an argument of a call is out of range."""
-    if not 1 <= max_new_tokens <= 2**20:
-        raise InputError(f"max_new_tokens must be from 1 to {2**20}, not {max_new_tokens}")
-    # a smaller temperature would overflow the logits
-    if temperature != 0 and not 1e-6 <= temperature <= 100:
-        raise InputError(f"temperature must be 0 or from 1e-6 to 100, not {temperature}")
-    if not 0 <= top_k <= 2**31:
-        raise InputError(f"top_k must be from 0 to {2**31}, not {top_k}")
-    if not 0 < top_p <= 1:
-        raise InputError(f"top_p must be above 0 and at most 1, not {top_p}")

@@ -27,15 +27,11 @@ _OF_THE_LOOP = ("use_cache", "logits_to_keep", *CACHE_NAMES)  # say how, not wha
 class Request:
     """A prompt that `generate` has prepared, for any network that is to continue it.
 
-    Args:
-        ids: `[B, T]`; T is 0 for a prompt of embeddings.
-        processors: logits processors in `generate`'s order.
-        stops: when rows end.
-        config: `generate`'s own, complete.
-        inputs: for the model's forward pass.
-        device: of the network.
+    `ids [B, T]` are empty for a prompt of embeddings; `processors` come in `generate`'s order.
 
     Attributes:
+        given, own: what the target and the draft model were given, as a processor makes it; None:
+            the draft model reads what transformers prepares for the target.
         law: by which the output is drawn.
         ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
             the likeliest tokens.
@@ -52,20 +48,21 @@ class Request:
         config: GenerationConfig,
         inputs: dict[str, Any],
         device: torch.device,
+        given: Mapping[str, Any],
+        own: Mapping[str, Any] | None,
     ) -> None:
         mode = config.get_generation_mode(None)
         if mode not in _MODES:
             refuse(f"{mode.value.replace('_', ' ')}")
-        self.ids = ids.to(device)
+        self.ids, self.given, self.own = ids.to(device), given, own
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
         self.law = ProcessedLaw(processors, self.greedy, self.ids)
         self.ranked = ProcessedLaw(processors, False, self.ids) if self.greedy else self.law
         self.copies = config.num_return_sequences or 1
-        given = _moved(inputs, device)
-        shape = given.get("inputs_embeds", self.ids).shape[:2]
-        self.mask = _left_padded(given.pop("attention_mask", None), shape, device)
-        self.inputs = given
+        self.inputs = _moved(inputs, device)
+        shape = self.inputs.get("inputs_embeds", self.ids).shape[:2]
+        self.mask = _left_padded(self.inputs.pop("attention_mask", None), shape, device)
         self.scale: float | None = None
         guidance = [p for p in processors if type(p) is GUIDANCE]
         if guidance:
@@ -89,14 +86,7 @@ class Request:
     ) -> EncodedPrompt:
         """The prompt as a network reads it; under guidance with the unconditional rows behind.
 
-        Args:
-            decoder: the network.
-            own: what it reads in place of the inputs that were prepared for the target, as a
-                processor gives them: `input_ids`, `attention_mask`, `pixel_values`, …
-            shorten: makes the prompt's pictures shorter.
-
-        Raises:
-            InputError: it can't take the inputs, or `own` has other rows.
+        `own` is what it reads in place of the inputs that were prepared for the target.
         """
         if self.scale is not None and not decoder.guidable:
             refuse(f"guidance_scale of {type(decoder.model).__name__}")
@@ -134,10 +124,7 @@ class Request:
     ) -> GuidedDecoder:
         """The network under guidance and warpers, with a cache of its own.
 
-        Args:
-            decoder, prompt: the network, and what it continues.
-            scratch: tokens that a call may add beyond the output.
-            ranked: whether its laws are the ranked ones.
+        A call may add `scratch` tokens beyond the output; its laws may be the ranked ones.
         """
         decoder.place(prompt)
         law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
@@ -150,18 +137,14 @@ class Request:
 
 
 class TokenStream:
-    """Gives a streamer of transformers the output, a column as soon as every row has it.
-
-    Args:
-        streamer: has `put` and `end`; it has been given the prompt.
-        pad: what a row has behind its end.
+    """Gives a streamer of transformers, which has been given the prompt, the output: a column as
+    soon as every row has it, `pad` behind a row's end.
     """
 
     def __init__(self, streamer: Any, pad: int) -> None:
         self.streamer, self.pad, self._told = streamer, pad, 0
 
     def tell(self, context: Context) -> None:
-        """After a round."""
         going = [b for b, over in zip(context.base, context.finished, strict=True) if not over]
         ready = min(going) if going else max(context.base)
         for column in range(self._told, ready):
@@ -180,12 +163,8 @@ def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     return {
         name: value.to(device) if isinstance(value, Tensor) else value
         for name, value in inputs.items()
-        if name not in _OF_THE_LOOP and value is not None and not _empty(value)
+        if not (name in _OF_THE_LOOP or value is None or (isinstance(value, dict) and not value))
     }
-
-
-def _empty(value: Any) -> bool:
-    return isinstance(value, dict) and not value
 
 
 def _left_padded(mask: Tensor | None, shape: torch.Size, device: torch.device) -> Tensor:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...compress.base import Compressed
+from ...compress.base import Compressed, compress
 from ...compress.fastv import LAYER, last_token_attention
-from ...compress.packed_tower import PackedCues, watch_packed
-from ...compress.registry import compress, compressor
+from ...compress.packed_tower import watch_packed
 from ...compress.tower import TowerCues, watch
 from ...errors import InputError
+from ...methods.registry import COMPRESSORS
 from ...models.guided import additive
 from ...models.heads.columns import kept_columns
 from ...models.transformers.causal import running
@@ -42,8 +42,7 @@ class PictureShortener:
     What stays keeps its column's position, and what belongs to it in deeper layers.
 
     Args:
-        decoder: the model.
-        name: a compressor's, see `mmspec.compress.registry`.
+        name: a compressor's, see `mmspec.compress.base`.
         share: of a picture's columns that stay; None: the compressor chooses.
 
     Raises:
@@ -56,7 +55,12 @@ class PictureShortener:
         kind = decoder.model.config.model_type
         if not isinstance(decoder, VlmDecoder):
             raise InputError(f"compressor {name!r} shortens pictures, and {kind} sees none")
-        self.decoder, self.name, self.share, self.method = decoder, name, share, compressor(name)
+        self.decoder, self.name, self.share, self.method = (
+            decoder,
+            name,
+            share,
+            COMPRESSORS.get(name),
+        )
         if share is None and not self.method.adaptive:
             raise InputError(
                 f"compressor {name!r} doesn't choose how many tokens stay; give a share"
@@ -68,14 +72,14 @@ class PictureShortener:
             )
         watched = {"attention", "keys"} & set(self.method.uses) and name != "fastv"
         self._tower = getattr(decoder.model.base_model, _TOWERS.get(kind, ""), None)
-        if self._tower is None and self.method.needs_keys:
+        if self._tower is None and "keys" in self.method.needs:
             raise InputError(
                 f"compressor {name!r} reads the vision tower's attention, and {kind} puts other "
                 "tokens in front of its language model; use 'divprune', 'tome' or 'fastv'"
             )
         if not watched:
             self._tower = None
-        self._cues: TowerCues | PackedCues | None = None
+        self._cues: TowerCues | list[TowerCues] | None = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -90,15 +94,7 @@ class PictureShortener:
                 yield
 
     def __call__(self, prompt: EncodedPrompt, inputs: Mapping[str, Any]) -> EncodedPrompt:
-        """The prompt with fewer columns.
-
-        Args:
-            prompt: what the decoder made of `inputs`.
-            inputs: a processor's.
-
-        Raises:
-            InputError: the compressor can't take these pictures.
-        """
+        """The prompt, made of a processor's `inputs`, with fewer columns."""
         if not isinstance(prompt, VisualPrompt) or not any(prompt.images):
             return prompt
         try:
@@ -176,9 +172,9 @@ class PictureShortener:
         """Attention and keys of a picture, as the compressor wants them."""
         if self._cues is None:
             return {}
-        if isinstance(self._cues, PackedCues):
-            seen = self._cues.images
-            inputs = seen[picture].inputs(self.name) if len(seen) == pictures else {}
+        if isinstance(self._cues, list):
+            alike = len(self._cues) == pictures
+            inputs = self._cues[picture].inputs(self.name) if alike else {}
         else:
             side = _side(self.decoder.model.config)
             blocks = self._cues if side == 1 else self._cues.blocks(side)

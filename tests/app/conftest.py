@@ -6,8 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from visits import LIMITS
 
+from mmspec.app.folders import Folders
 from mmspec.app.limits import Limits
+from mmspec.app.model_cache import ModelCache
+from mmspec.app.page import Page
 from mmspec.app.server import served
 
 
@@ -48,3 +52,18 @@ def address(folders):
     limits = Limits(upload_bytes=200_000, prompt=200)
     with served(models, port=None, limits=limits) as url:
         yield url.rstrip("/")
+
+
+@pytest.fixture
+def page(folders):
+    made = Page(ModelCache({m: [f] for m, f in folders.items()}), Folders(), LIMITS)
+    yield made
+    made.jobs.close()
+
+
+@pytest.fixture
+def picture_file(tmp_path):
+    from answering import picture
+
+    picture(0).save(tmp_path / "picture.png")
+    return tmp_path / "picture.png"

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 import mmspec
-from mmspec.app.frontier import shipped_reports
-from mmspec.app.image import ImageView
+from mmspec.app.reports import shipped_reports
+from mmspec.app.views import ImageView
 from mmspec.eval.schema import Report
 from mmspec.methods import presets
 

@@ -18,10 +18,9 @@ from mmspec import ImagePipeline, SpecConfig, VlmPipeline
 from mmspec.app import markup
 from mmspec.app.comparison import Comparison
 from mmspec.app.generation_view import GenerationView, Wish
-from mmspec.app.image import ImageView
 from mmspec.app.job_queue import QueuedJob
 from mmspec.app.model_cache import Model
-from mmspec.app.vlm import VlmView
+from mmspec.app.views import ImageView, VlmView
 
 BLUE, ORANGE = "#0072b2", "#d55e00"
 

@@ -20,12 +20,12 @@ def test_a_method_in_words(modality, method):
     contract = config.resolve(modality).contract
     assert method_text.CONTRACTS[contract].replace("'", "&#x27;") in html
     assert ("temperature 0" in html) == (contract == "exact" and modality in GREEDY)
-    knob = method_text.knob(method, modality)
-    assert method_text.configured(method, modality, knob and knob.value, "") == (method, config)
-    if knob is not None:
-        assert knob.label.startswith(f"{knob.name}: {knob.option.help}")
-        low = knob.option.low
-        wanted = knob.value - 1 if low is None else low if low != knob.value else low + 1
+    found = method_text.knob(method, modality)
+    assert method_text.configured(method, modality, found and found[1], "") == (method, config)
+    if found is not None:
+        option, value = found
+        low = option.low
+        wanted = value - 1 if low is None else low if low != value else low + 1
         name, moved = method_text.configured(method, modality, wanted, "length=constant")
-        assert name.startswith(f"{method}[{knob.name}=")
-        assert moved.options[knob.name] == wanted
+        assert name.startswith(f"{method}[{option.name}=")
+        assert moved.options[option.name] == wanted

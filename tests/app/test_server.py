@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.app.image import ImageView
 from mmspec.app.limits import Limits
 from mmspec.app.server import served
+from mmspec.app.views import ImageView
 from mmspec.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,34 +216,6 @@ def test_uploads_come_from_the_page_itself(address, headers, code):
         given = error.code
         assert set(scratch.rglob("*")) == before
     assert given == code
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--model", "image"], "--model takes MODALITY=FOLDER, not 'image'"),
-        (["--model", "imge=x"], "unknown modality 'imge'; did you mean 'image'?"),
-        (["--model", "image=/no/such"], "no model folder at /no/such"),
-        (["--models-root", "/no/such"], "--models-root /no/such is no folder"),
-        (["--port", "0"], "--port must be from 1 to 65535, not 0"),
-        (["--device", "abacus"], "device 'abacus' can't be used"),
-        (["--host", "no_such_host"], "can't serve at no_such_host:7860: "),
-        (["--host", "203.0.113.7"], "can't serve at 203.0.113.7:7860: "),
-    ],
-)
-def test_command_refuses_in_one_line(capsys, words, told):
-    assert main(["demo", *words]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"mmspec: error: {told}")
-    assert error.count("\n") == 1
-
-
-def test_a_folder_that_can_not_be_read(capsys, tmp_path):
-    (tmp_path / "model_index.json").write_text("[]")
-    assert main(["demo", "--port", "7999", "--model", f"image={tmp_path}"]) == 2
-    error = capsys.readouterr().err
-    assert "does not hold a JSON object" in error
-    assert error.count("\n") == 1
 
 
 def test_an_address_that_is_taken(address, capsys):

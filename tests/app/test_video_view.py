@@ -14,7 +14,7 @@ from wans import tiny_pipeline
 
 from mmspec import SpecConfig
 from mmspec.app.generation_view import Wish
-from mmspec.app.video import VideoView
+from mmspec.app.views import VideoView
 from mmspec.pipelines.output import VideoBlock
 
 

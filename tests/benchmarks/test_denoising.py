@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from benchmarks import denoising
+from benchmarks.toy_chains import MarkovHead, MarkovTokens
 from mmspec.models.mar.iterations import MarPlan, plainly
 from mmspec.models.mar.schedule import DiffusionSchedule
-from mmspec.worlds.toy.markov_tokens import MarkovHead, MarkovTokens
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,10 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.growth import FEWEST, Growth, GrowthRecord, exponent, measure_growth
-from benchmarks.growth_page import growth_table, write_growth
+from benchmarks.growth_page import growth_figure, growth_markdown, growth_table
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
+from mmspec.eval.files import write_measured
 
 PROMPTS = ["a photo of a red circle", "a photo of two blue stars", "a photo of a ring"] * 3
 METHODS = {name: SpecConfig(method=name) for name in ("plain", "sjd", "draft")}
@@ -154,7 +155,8 @@ def test_nothing_to_measure(pipe):
 
 
 def test_the_page_holds_the_record(record, tmp_path):
-    write_growth(record, tmp_path)
+    page = growth_markdown(record)
+    write_measured(tmp_path, "growth", record, page, growth_figure(record))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["growth.json", "growth.md", "growth.svg"]
     data = json.loads((tmp_path / "growth.json").read_text())
     assert data["methods"]["plain"]["nfe"] == {"2": 4, "4": 16}
@@ -215,5 +217,6 @@ def test_the_stored_record_still_draws(tmp_path):
         sides = {key: {int(n): x for n, x in value.items()} for key, value in by_side.items()}
         data["methods"][name] = Growth(**{**row, **sides})
     record = GrowthRecord(**data)
-    write_growth(record, tmp_path)
+    page = growth_markdown(record)
+    write_measured(tmp_path, "growth", record, page, growth_figure(record))
     assert growth_table(record).markdown() in (stored / "growth.md").read_text()

@@ -71,7 +71,7 @@ def test_what_the_system_refuses(refused, monkeypatch, tmp_path):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/some/file")
 
-    monkeypatch.setattr("mmspec.cli.main.open_pipeline", full)
+    monkeypatch.setattr("mmspec.cli.options.open_pipeline", full)
     line = refused("generate", PROMPT, "-o", tmp_path / "out", code=1)
     assert line == "mmspec: error: /some/file: No space left on device"
 

@@ -188,7 +188,7 @@ def test_strip_can_be_read(size, wanted):
     ("more", "word"),
     [
         (["--num-frames", 14], "num_frames must be of whole blocks of 2 latent frames"),
-        (["--blocks", 0], "--blocks must be 1 or more, not 0"),
+        (["--blocks", 0], "--blocks must be at least 1, not 0"),
         (["--blocks", 1, "--num-frames", 5], "not allowed with"),
         (["--num-videos", 0], "--num-videos must be from 1 to 1000"),
         (["--fps", 0], "--fps must be from 1 to 240"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.compress.base import complement, top
-from mmspec.compress.registry import compress
+from mmspec.compress.base import complement, compress, top
 from mmspec.compress.visionzip import visionzip
 from mmspec.errors import InputError
 from mmspec.methods import parts

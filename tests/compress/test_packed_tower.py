@@ -7,8 +7,8 @@ from importlib import import_module
 import pytest
 import torch
 
+from mmspec.compress.base import compress
 from mmspec.compress.packed_tower import watch_packed
-from mmspec.compress.registry import compress
 from mmspec.errors import InputError
 
 SHAPE = dict(
@@ -96,8 +96,8 @@ def test_equals_eager_attention(family, layer, monkeypatch):
     # where each token of the output stood inside the tower
     places = [int((merged[0] == token).all(-1).nonzero()) for token in out]
     assert (places != list(range(22))) == windowed
-    assert [image.attention.shape for image in seen.images] == [(1, n) for n in TOKENS]
-    found = torch.cat([image.attention[0] for image in seen.images])
+    assert [image.attention.shape for image in seen] == [(1, n) for n in TOKENS]
+    found = torch.cat([image.attention[0] for image in seen])
     assert found.std() > 1e-3
     torch.testing.assert_close(found, want[places], rtol=0, atol=1e-6)
 
@@ -120,9 +120,9 @@ def test_keys_are_means_over_the_patches(family):
     places = [int((merged[0] == token).all(-1).nonzero()) for token in out]
     keys = found[0][:, 16:32]
     want = torch.stack([sum(keys[4 * p + i] for i in range(4)) / 4 for p in places])
-    made = torch.cat([image.keys[0] for image in seen.images])
+    made = torch.cat([image.keys[0] for image in seen])
     torch.testing.assert_close(made, want, rtol=0, atol=1e-6)
-    image = seen.images[1]
+    image = seen[1]
     small = compress("visionzip", torch.randn(1, 16, 5), 6, **image.inputs("visionzip"))
     assert small.features.shape == (1, 6, 5)
 

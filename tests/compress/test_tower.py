@@ -19,7 +19,7 @@ from transformers.models.idefics3.modeling_idefics3 import (
 )
 from transformers.models.internvl.modeling_internvl import InternVLModel
 
-from mmspec.compress.registry import compress
+from mmspec.compress.base import compress
 from mmspec.compress.tower import watch
 from mmspec.errors import InputError
 

@@ -29,8 +29,7 @@ from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft
 from mmspec.engine.laws import Categorical, OneHot, WithoutReplacement
-from mmspec.engine.length.confidence import ConfidenceLength
-from mmspec.engine.length.specdec import SpecDecLength
+from mmspec.engine.length.stopping import ConfidenceLength, SpecDecLength
 
 VOCAB, SEEN = 3, 1e-3
 NAN, INF = math.nan, math.inf

@@ -10,6 +10,7 @@ import torch
 from gaussians import EXACT, crossings, emitted_mean, noise_rule
 from test_reflection import kinks
 
+from benchmarks.toy_chains import LinearGaussian, MarkovHead, MarkovTokens
 from mmspec.draft.denoising.aligned import AlignedDrafter
 from mmspec.draft.denoising.frozen import FrozenDrafter
 from mmspec.draft.denoising.small_head import DenoisingDrafter
@@ -29,8 +30,6 @@ from mmspec.engine.stats import SpecStats
 from mmspec.models.mar.denoising_target import DenoisingTarget, last_noisy_law, walk
 from mmspec.models.mar.iterations import MarPlan
 from mmspec.models.mar.schedule import DiffusionSchedule
-from mmspec.worlds.toy.linear_gaussian import LinearGaussian
-from mmspec.worlds.toy.markov_tokens import MarkovHead, MarkovTokens
 
 T, SIZE = 12, 3
 SCHEDULE = DiffusionSchedule.trained("cosine").respaced(T)

@@ -22,6 +22,7 @@ from toys import EXACT, Table, TableModel, TableTarget, composed, distance
 from mmspec.draft.draft_model import ModelDrafter
 from mmspec.engine.accept.block import BlockRule
 from mmspec.engine.accept.chain import recovered_verdict
+from mmspec.engine.accept.in_turn import SiblingRule
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
@@ -60,7 +61,7 @@ LINES = [
     (
         "a fallen sibling leaves p as it was",
         RecursiveRule,
-        RecursiveRule,
+        SiblingRule,
         "return (p - q).clamp_min(0)",
         "return p",
     ),
@@ -68,7 +69,7 @@ LINES = [
 
 
 def mutated(rule: type, part: Callable, line: str, hazard: str) -> type:
-    """The shipped rule with one line replaced: of its own, or of a function that it calls."""
+    """The shipped rule with one line replaced: of its own, of its base, or of a function."""
     source = inspect.getsource(part)
     assert source.count(line) == 1, "the rule no longer has this line"
     changed = dict(vars(sys.modules[part.__module__]))

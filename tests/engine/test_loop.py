@@ -19,8 +19,7 @@ from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Context, Draft, Interrupted, Scores, Verdict
 from mmspec.engine.laws import OneHot, Opaque
-from mmspec.engine.length.constant import ConstantLength
-from mmspec.engine.length.heuristic import HeuristicLength
+from mmspec.engine.length.constant import ConstantLength, HeuristicLength
 from mmspec.engine.loop import advance, run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats

@@ -16,10 +16,9 @@ from mmspec.engine.warp import Warp
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.heads.columns import Columns, Images
 from mmspec.models.heads.dflash import DFlashHead
-from mmspec.models.heads.eagle import EagleVlmHead
+from mmspec.models.heads.feature import EagleVlmHead, MsdHead
 from mmspec.models.heads.flash import FlashHead
 from mmspec.models.heads.hydra import HydraHead
-from mmspec.models.heads.msd import MsdHead
 from mmspec.models.heads.specvlm import SpecVlmHead
 from mmspec.models.heads.vispec import ViSpecHead
 from mmspec.models.loading import cast

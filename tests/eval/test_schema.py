@@ -11,7 +11,7 @@ import pytest
 import mmspec
 from mmspec.errors import InputError
 from mmspec.eval.environment import environment
-from mmspec.eval.report import to_markdown
+from mmspec.eval.report.pages import to_markdown
 from mmspec.eval.schema import VERSION, MethodResult, Report
 from mmspec.eval.schema_parts import EqualShare, Quality, Throughput
 

@@ -9,7 +9,7 @@ import torch
 
 from mmspec.engine.stats import SpecStats
 from mmspec.eval.measure.timing import Sample, paired_runs
-from mmspec.eval.showcase import print_table, showcase_record
+from mmspec.eval.showcase import Showcase, print_table
 from mmspec.methods import SpecConfig
 from mmspec.pipelines.notices import Notices
 
@@ -23,7 +23,7 @@ def sample(seconds: float, tokens: int, method: str = "plain") -> Sample:
 def test_answers_of_unlike_length_are_compared_a_token():
     """A drawn answer half as long takes half the time: that is no speed-up."""
     samples = {"plain": [sample(10.0, 100), sample(4.0, 40)], "sjd": [sample(5.0, 50, "sjd")] * 2}
-    row = showcase_record(samples, "why?", 0, {})["methods"]["sjd"]
+    row = Showcase(None, {}, "why?", 2, 0, {}).record(samples)["methods"]["sjd"]
     assert row["speedup_median"] == pytest.approx(1)
 
 
@@ -34,7 +34,7 @@ def test_what_seconds_and_speedups_are_is_said(capsys):
         "plain": [sample(plain, 10) for plain, _ in pairs],
         "sjd": [sample(own, 10, "sjd") for _, own in pairs],
     }
-    print_table(showcase_record(samples, "why?", 0, {})["methods"])
+    print_table(Showcase(None, {}, "why?", 2, 0, {}).record(samples)["methods"])
     head, plain, sjd, told = capsys.readouterr().out.splitlines()
     at = head.index("seconds"), head.index("speed-up")
     assert [line[at[0] :].split()[0] for line in (plain, sjd)] == ["100.000", "10.000"]
@@ -46,7 +46,8 @@ def test_what_seconds_and_speedups_are_is_said(capsys):
 
 
 def test_a_table_without_speedups_explains_none(capsys):
-    print_table(showcase_record({"sjd": [sample(1.0, 10)]}, "why?", 0, {})["methods"])
+    show = Showcase(None, {}, "why?", 1, 0, {})
+    print_table(show.record({"sjd": [sample(1.0, 10)]})["methods"])
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 

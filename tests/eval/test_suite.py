@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
+
 import pytest
 
 from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts, read_prompts
+from mmspec.eval.modalities.base import MODALITIES, modality
 from mmspec.eval.suite import load_suite, suite_names
 from mmspec.worlds.shapes.vocabulary import TASKS
 
@@ -34,23 +39,30 @@ CONTINUOUS = GOOD + "pipeline: continuous\n"
     [
         ("", "holds no fields"),
         ("a: [", "can't read suite"),
-        ("speed: 3\n", "summary is missing"),
-        ("summary: s\n", "source is missing"),
-        (GOOD.replace("prompts\n", "promts\n", 1), "did you mean 'prompts'"),
+        ("speed: 3\n", "mine.yaml: summary: field required"),
+        ("summary: s\n", "mine.yaml: source: field required"),
+        (
+            GOOD.replace("prompts\n", "promts\n", 1),
+            "'prompts', 'images', 'answers' or 'videos', not 'promts'",
+        ),
         (GOOD + "sped: 3\n", "did you mean 'speed'"),
         (GOOD.replace("shapes-held", "shapes-hold"), "no prompts shapes-hold-out.jsonl"),
         (GOOD.replace("speed: 3", "speed: 0"), "nothing to measure"),
-        (GOOD.replace("speed: 3", "speed: -1"), "whole number, not -1"),
-        (GOOD.replace("speed: 3", "speed: yes"), "whole number, not True"),
+        (GOOD.replace("speed: 3", "speed: -1"), "speed must be 0 or more, not -1"),
+        (
+            GOOD.replace("speed: 3", "speed: yes"),
+            "speed: input should be a valid integer, not True",
+        ),
         (GOOD + "quality: 5\n", "quality without metrics"),
-        (GOOD + "metrics: geneval\n", "metrics must be a list"),
+        (GOOD + "metrics: geneval\n", "metrics: input should be a valid array, not 'geneval'"),
         (GOOD + "metrics: [genval]\n", "did you mean 'geneval'"),
         (GOOD + "metrics: [lpips]\n", "unknown suite mine: metric 'lpips'"),
         (GOOD + "call: {gidance_scale: 2}\n", "did you mean 'guidance_scale'"),
         (GOOD + "call: {generator: 2}\n", "call argument 'generator'"),
         (GOOD + "call: {negative_prompt: x}\n", "call argument 'negative_prompt'"),
-        (GOOD + "reference: shape\n", "reference must be shapes"),
-        (GOOD + "margin: 2%\n", "margin must be above 0"),
+        (GOOD + "reference: shape\n", "reference: input should be 'shapes', not 'shape'"),
+        (GOOD + "margin: 2%\n", "margin: input should be a valid number, not '2%'"),
+        (GOOD + "margin: .inf\n", "margin: "),
         (GOOD + "margin: 1\n", "first metric of single pictures"),
         (GOOD + "metrics: [fid, geneval]\nmargin: 1\n", "first metric of single pictures"),
         (GOOD + "judge: me\n", "judge 'me'"),
@@ -59,16 +71,17 @@ CONTINUOUS = GOOD + "pipeline: continuous\n"
         (GOOD + "peers: true\n", "peers is not for pipeline image"),
         (GOOD + "calls: {greedy: {temperature: 0}}\n", "calls is not for pipeline image"),
         (GOOD + "sceptics: {a: {top_k: 1}}\n", "sceptics is not for pipeline image"),
-        (GOOD + "again: 1\n", "again must be true or false"),
+        (GOOD + "again: 1\n", "again: input should be a valid boolean, not 1"),
         (GOOD + "pipeline: vlm\nagain: true\n", "again is not for pipeline vlm"),
-        (CONTINUOUS + "sceptics: [a]\n", "sceptics must be a dict"),
-        (CONTINUOUS + "sceptics: {a: 3}\n", "sceptics must be arguments by name, not 'a': 3"),
-        (CONTINUOUS + "sceptics: {A b: {}}\n", "sceptics must be arguments by name, not 'A b'"),
-        (CONTINUOUS + "sceptics: {16: {}}\n", "sceptics must be arguments by name, not 16"),
+        (CONTINUOUS + "sceptics: [a]\n", "sceptics: input should be an object, not ['a']"),
+        (CONTINUOUS + "sceptics: {a: 3}\n", "sceptics.a: input should be an object, not 3"),
+        (CONTINUOUS + "sceptics: {A b: {}}\n", "has a name of a-z, 0-9, -, not 'A b'"),
+        (CONTINUOUS + "sceptics: {1.5: {}}\n", "has a name of a-z, 0-9, -, not '1.5'"),
+        (GOOD + "call: {2026-01-01: 3}\n", "keys must be str"),
         (CONTINUOUS + "sceptics: {again: {}}\n", "say again: true"),
         (CONTINUOUS + "sceptics: {a: {iterations: 3}}\n", "call argument 'iterations'"),
         (GOOD + "verdict: true\n", "verdict is not for pipeline image"),
-        (GOOD + "pipeline: vlm\nverdict: 1\n", "verdict must be true or false"),
+        (GOOD + "pipeline: vlm\nverdict: 1\n", "verdict: input should be a valid boolean, not 1"),
     ],
 )
 def test_suites_refused(tmp_path, text, said):
@@ -78,6 +91,31 @@ def test_suites_refused(tmp_path, text, said):
         load_suite(str(path))
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", MODALITIES)
+def test_arguments_of_calls_are_the_pipelines(name):
+    """Declared beside the signature, so that a suite is checked without torch."""
+    pipeline = modality(name).pipeline
+    taken = set(inspect.signature(pipeline.__call__).parameters)
+    if name == "image":
+        taken &= set(inspect.signature(pipeline.token_laws).parameters)
+    declared = set(MODALITIES[name].arguments)
+    assert declared <= taken
+    own = {"self", "prompt", "image", "class_labels", "generator", "output_type", "return_dict"}
+    own |= {"window", "resume", "streamer"}
+    left = {one for one in taken - declared - own if not one.startswith(("num_", "callback_"))}
+    assert not left
+
+
+def test_validating_loads_no_torch():
+    code = (
+        "import sys; from mmspec.cli.main import main; code = main(['eval', 'validate']);"
+        "sys.exit(code or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == len(suite_names())
 
 
 def test_own_suite(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from mmspec import SpecConfig
+from mmspec.draft.null import NullDrafter
 from mmspec.engine.length.goodput import Experience
 from mmspec.errors import InputError
 from mmspec.eval.suite import SUITES, load_suite
@@ -199,6 +200,10 @@ def test_the_declared_contract_is_that_of_the_class():
                 assert found.contract == found.build_rule(offers).contract
 
 
+def test_a_drafter_without_arguments_is_made():
+    assert type(SpecConfig("plain").resolve("image").build_drafter({})) is NullDrafter
+
+
 def test_a_configuration_is_resolved_once(monkeypatch):
     """However often it is used, and by whichever pipeline."""
     resolve.cache_clear()
@@ -280,6 +285,16 @@ def test_nobody_changes_it():
         (dict(method="cool-sd", cool_nu="x"), "cool_nu must be from 0 to 100, not 'x'"),
         (dict(method="cool-sd", cool_nu=None), "cool_nu must be from 0 to 100, not None"),
         (dict(method="tree", tree_widths=3), "tree_widths must be a tuple, not 3"),
+        (dict(method="cool-sd", cool_delta=float("nan")), "cool_delta must be from 0 to 1e\\+06"),
+        (dict(method="cool-sd", cool_length=0), "cool_length must be an integer from 1 to 256"),
+        (dict(method="gsd", group_size=0), "group_size must be an integer from 1 to 65536"),
+        (dict(method="gsd", group_probability=0), "group_probability must be above 0 and at most"),
+        (dict(method="gsd", group_distance=float("nan")), "group_distance must be above 0"),
+        (dict(method="lantern", lantern_delta=1.1), "lantern_delta must be from 0 to 1, not 1.1"),
+        (dict(method="lantern++", lantern_lambda=0.9), "lantern_lambda must be from 1 to 1e\\+06"),
+        (dict(method="cspd-independent", softening=0.5), "softening must be from 1 to 1e\\+06"),
+        (dict(method="random-routing", draft_share=2), "draft_share must be from 0 to 1, not 2"),
+        (dict(method="sdvg", frame_rule="best"), "unknown frame_rule 'best'"),
     ],
     ids=str,
 )

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec import ImagePipeline, SpecConfig
+from mmspec import ImagePipeline, SpecConfig, declarations
+from mmspec.cli.main import build_parser
 from mmspec.errors import InputError
-from mmspec.methods import parse_method, parts, presets, registry
+from mmspec.methods import parse_method, parts, presets
 from mmspec.methods.config import all_options, options_of_modality
+from mmspec.registry import LEFT_OUT
 
 PACKAGE = Path(__file__).resolve().parents[2] / "examples" / "own_parts"
 
@@ -32,8 +34,10 @@ def installed(tmp_path, monkeypatch):
     """Adds packages to this process, and takes them out again."""
 
     def forget() -> None:
-        for cached in (registry._known, all_options, options_of_modality):
-            cached.cache_clear()
+        cached = (declarations.collect, declarations._of_others, all_options, options_of_modality)
+        for function in cached:
+            function.cache_clear()
+        LEFT_OUT.clear()
 
     def add(points: str, name: str = "theirs") -> None:
         install(tmp_path, points, name)
@@ -83,18 +87,26 @@ def test_the_command_line_knows_it(tmp_path):
 @pytest.mark.parametrize(
     ("points", "said"),
     [
-        ("a = no_such_module:PARTS", "parts of no_such_module:PARTS are left out: No module named"),
-        ("a = mmspec:SpecConfig", "left out: it is no part, preset, or tuple of them"),
+        ("a = no_such_module:PARTS", "No module named 'no_such_module'"),
+        ("a = mmspec:SpecConfig", "mmspec:SpecConfig is no declaration, or tuple of them"),
     ],
 )
 def test_a_package_that_is_broken_is_left_out(installed, points, said):
+    """The others stay, so that help does; whoever asks for its names is told why they are not."""
     installed(points)
-    with pytest.warns(UserWarning, match=said):
-        assert "token" in parts("rule")
+    with pytest.warns(UserWarning, match=f"^package theirs is left out: {said}$") as told:
+        build_parser()
+    assert len(told) == 1
+    assert "token" in parts("rule")
     assert "scd" in presets()
+    for ask in (lambda: SpecConfig("typical"), lambda: SpecConfig(rule="typical")):
+        with pytest.raises(InputError, match=f"unknown .* 'typical'.*; package theirs .*{said}"):
+            ask()
 
 
-def test_a_name_that_is_taken(installed):
-    installed("a = mmspec.methods.parts.token_rules:PARTS")
-    with pytest.raises(InputError, match="two packages declare rule 'token'"):
+def test_a_name_that_is_taken(installed, tmp_path):
+    code = "from mmspec.methods.part import Rule\nMINE = Rule('token', 'theirs:Mine', 'mine')\n"
+    (tmp_path / "theirs.py").write_text(code)
+    installed("a = theirs:MINE")
+    with pytest.raises(InputError, match="two packages declare rule 'token': mmspec and theirs;"):
         parts("rule")

@@ -15,7 +15,7 @@ from mmspec.errors import InputError
 from mmspec.models import embedded
 from mmspec.models.eight_bit import BLOCK, is_packed, main, pack, pack_folder, unpack, unpack_folder
 from mmspec.models.embedded import embedded_folder, readable
-from mmspec.pipelines.base import locate
+from mmspec.pipelines.model_folders import locate
 from mmspec.train.recipes import train
 
 

@@ -111,15 +111,18 @@ def test_bound_is_of_the_thread_and_ends():
     def many():
         return torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(3000))
 
-    with pytest.raises(InputError, match="1 tensors of 6 values"), bounded_init({"w": [2, 3]}, "x"):
+    with (
+        pytest.raises(InputError, match="1 tensors of 6 values"),
+        bounded_init({"w": torch.empty(2, 3)}, "x"),
+    ):
         many()
     many()
-    with bounded_init({f"w{n}": [1] for n in range(3000)}, "x"):
+    with bounded_init({f"w{n}": torch.empty(1) for n in range(3000)}, "x"):
         many()
 
 
 def test_layers_are_looked_for_everywhere():
-    shapes = {"w": [1]}
+    shapes = {"w": torch.empty(1)}
     for config in (
         {"num_hidden_layers": 5000},
         {"text_config": {"n_layers": 5000}},

@@ -119,7 +119,7 @@ def test_operations_over_two_devices_are_noticed(fake):
 
 
 def test_one_device_moves_nothing():
-    place = Placement.whole(network(3))
+    place = Placement.on(CPU, 3)
     assert place == Placement(CPU, (CPU,) * 3, CPU)
     assert place.moves == {}
     assert place.runs == [(CPU, 3)]

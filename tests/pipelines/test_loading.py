@@ -159,15 +159,19 @@ def test_a_transformers_image_folder_takes_them_too(folders, tmp_path, monkeypat
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "config.json").write_text("{}")
     told = []
-    monkeypatch.setattr(
-        TransformersImagePipeline,
-        "from_pretrained",
-        lambda *given, **how: told.append((given, how)),
-    )
-    ImagePipeline.from_pretrained(
-        tmp_path, "float16", "cpu", subfolder="sub", variant="fp16", drafter=None
-    )
-    assert told == [((tmp_path / "sub", "float16", "cpu"), {"variant": "fp16", "drafter": None})]
+
+    def load_parts(folder, loading):
+        told.append((folder, loading))
+        raise InputError("enough is known")
+
+    monkeypatch.setattr(TransformersImagePipeline, "load_parts", load_parts)
+    how = dict(subfolder="sub", variant="fp16", drafter=None)
+    with pytest.raises(InputError, match="enough"):
+        ImagePipeline.from_pretrained(tmp_path, "float16", "cpu", **how)
+    ((folder, loading),) = told
+    assert folder == tmp_path / "sub"
+    assert (loading.dtype, loading.device) == (torch.float16, "cpu")
+    assert (loading.variant, loading.parts) == ("fp16", {"drafter": None})
 
 
 @pytest.mark.parametrize("name", ["image", "continuous", "video"])

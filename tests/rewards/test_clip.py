@@ -20,9 +20,8 @@ from torchvision.transforms.functional import to_pil_image
 from mmspec.errors import InputError
 from mmspec.models.embedded import readable
 from mmspec.rewards.clip_score import CLIPScore
-from mmspec.rewards.networks import shapes_clip
-from mmspec.rewards.networks.clip import OpenCLIP, _lost
-from mmspec.rewards.networks.shapes_clip import ShapesCLIP
+from mmspec.rewards.networks import clip as clip_networks
+from mmspec.rewards.networks.clip import OpenCLIP, ShapesCLIP, _lost
 from mmspec.rewards.shapes_clip import ShapesCLIPScore
 
 NEAR = partial(torch.allclose, atol=1e-6, rtol=1e-5)
@@ -182,14 +181,14 @@ def test_counts_that_do_not_pair(clip_folder, prompts, pictures):
 
 
 def test_embedded_model_by_default(clip_folder, monkeypatch, prompts, pictures):
-    monkeypatch.setattr(shapes_clip, "embedded_folder", lambda name: clip_folder)
+    monkeypatch.setattr(clip_networks, "embedded_folder", lambda name: clip_folder)
     clip, scorer = ShapesCLIP.from_pretrained(), ShapesCLIPScore.from_pretrained()
     image, text, _ = Theirs(clip_folder)(prompts, pictures)
     assert (clip.name, scorer.name) == ("shapes_clip", "shapes_clip_score")
     assert NEAR(clip.features(pictures), image)
     truth = 100 * (image @ text.T).diagonal().clamp(min=0)
     assert torch.allclose(scorer.score(prompts, pictures), truth, atol=1e-4, rtol=0)
-    monkeypatch.setattr(shapes_clip, "embedded_folder", lambda name: clip_folder / "nothing")
+    monkeypatch.setattr(clip_networks, "embedded_folder", lambda name: clip_folder / "nothing")
     with pytest.raises(InputError, match="nothing"):
         ShapesCLIP.from_pretrained()
     assert NEAR(ShapesCLIP.from_pretrained(clip_folder).features(pictures), image)
@@ -197,7 +196,7 @@ def test_embedded_model_by_default(clip_folder, monkeypatch, prompts, pictures):
 
 def test_embedded_model_is_looked_for_among_the_assets():
     expected = Path(__file__).resolve().parents[2] / "assets" / "models" / "clip"
-    assert shapes_clip.embedded_folder("clip") == readable(expected)
+    assert clip_networks.embedded_folder("clip") == readable(expected)
 
 
 # --- what does not fit ----------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_checkpoint_to_score(folder, prompts, pictures, batch_size):
 def test_frames_of_a_clip_share_a_prompt(folder, prompts, pictures):
     scorer, read = PickScore.from_pretrained(folder), []
     pairs = [(prompt, picture) for picture in pictures for prompt in prompts[:2]]
-    scorer.model.text_model.register_forward_pre_hook(
+    scorer.network.text_model.register_forward_pre_hook(
         lambda _, args, given: read.append(len(given["input_ids"])), with_kwargs=True
     )
     found = scorer.score([prompt for prompt, _ in pairs], [picture for _, picture in pairs])

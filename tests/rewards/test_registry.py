@@ -12,7 +12,7 @@ import torch
 from mmspec.errors import InputError
 from mmspec.registry import resolve
 from mmspec.rewards.base import batches, check_pairs
-from mmspec.rewards.networks import shapes_clip
+from mmspec.rewards.networks import clip as clip_networks
 from mmspec.rewards.registry import FEATURES, REWARDS, load_features, load_reward, reward_names
 
 PUBLISHED = {part.name for part in (*REWARDS.all(), *FEATURES.all()) if part.weights}
@@ -92,7 +92,7 @@ def test_given_weights(clip_folder, pictures, prompts):
 
 
 def test_embedded_weights(clip_folder, monkeypatch, pictures, prompts):
-    monkeypatch.setattr(shapes_clip, "embedded_folder", lambda name: clip_folder)
+    monkeypatch.setattr(clip_networks, "embedded_folder", lambda name: clip_folder)
     scorer, extractor = load_reward("shapes_clip_score"), load_features("shapes_clip")
     assert (scorer.name, extractor.name) == ("shapes_clip_score", "shapes_clip")
     torch.testing.assert_close(  # sums of two networks may round differently

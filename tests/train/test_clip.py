@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.rewards.networks.shapes_clip import ShapesCLIP
+from mmspec.rewards.networks.clip import ShapesCLIP
 from mmspec.train.clip import ClipRecipe, contrast, draw_pairs
 from mmspec.train.recipes import train
 from mmspec.train.trainer import TrainConfig, Trainer

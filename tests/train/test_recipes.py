@@ -33,7 +33,7 @@ from mmspec.train.image import (
 from mmspec.train.image.tokenizer import CodebookAverage, k_means, psnr
 from mmspec.train.muon import Muon, orthogonalize
 from mmspec.train.tokenizers import caption_tokenizer
-from mmspec.train.trainer import TrainConfig, Trainer
+from mmspec.train.trainer import Batches, TrainConfig, Trainer
 from mmspec.worlds.shapes import TASKS, sample_prompt
 
 # --- the trainer ----------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_schedule(config):
 
 def test_rates_follow_the_schedule(config):
     trainer = Trainer(Toy(), config)
-    trainer._train_step(next(trainer._batches()))
+    trainer._train_step(Batches(trainer.recipe.draw, trainer.config.seed)[trainer.step])
     assert [g["lr"] for o in trainer.optimizers for g in o.param_groups] == [0.05 / 3] * 2
 
 
@@ -184,7 +184,7 @@ def test_gradient_that_is_not_finite(config, scale):
 def test_gradients_are_clipped(config):
     small, large = (Trainer(Toy(loss=s), config) for s in (1e3, 1e5))
     for trainer in (small, large):
-        trainer._train_step(next(trainer._batches()))
+        trainer._train_step(Batches(trainer.recipe.draw, trainer.config.seed)[trainer.step])
     # the last layer's: before batch statistics a bias has no gradient but noise
     ends = (trainer.model[2].parameters() for trainer in (small, large))
     for ours, theirs in zip(*ends, strict=True):

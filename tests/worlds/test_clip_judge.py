@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from mmspec.worlds.shapes import COLORS, SHAPES
-from mmspec.worlds.video_world import KINDS, Clip, ClipPrompt, Timing, judge, render_clip, sample
 from mmspec.worlds.video_world.actor import View
-from mmspec.worlds.video_world.judge import judge_views, look
-from mmspec.worlds.video_world.prompts import mirrored
-from mmspec.worlds.video_world.vocabulary import BOUNCES, MOVES, OPPOSITE, PASSES
+from mmspec.worlds.video_world.clip import Clip, render_clip, sample
+from mmspec.worlds.video_world.judge import judge, judge_views
+from mmspec.worlds.video_world.prompts import ClipPrompt, mirrored
+from mmspec.worlds.video_world.vocabulary import BOUNCES, KINDS, MOVES, OPPOSITE, PASSES, Timing
 
 TIMING = Timing()
 EACH = 10  # clips of a kind, half of them held out
@@ -65,7 +65,7 @@ def cases() -> dict[str, list[Case]]:
         for i in range(EACH):
             prompt, clip = sample(rng, kind, ("train", "held_out")[i % 2])
             frames = window(rng, prompt, clip)
-            views = look(render_clip(clip, frames))
+            views = [View.of(frame) for frame in render_clip(clip, frames)]
             drawn.setdefault(kind, []).append(Case(prompt, clip, frames, views))
     return drawn
 
@@ -96,7 +96,7 @@ def test_clips_in_a_mirror(cases, kind):
     shown = [c for c in cases[kind] if all(x["class"] != "crescent" for x in c.prompt.include)][:6]
     for case in shown:
         turned, frames = mirrored(case.prompt), render_clip(case.clip, case.frames)[:, :, ::-1]
-        views = look(np.ascontiguousarray(frames))
+        views = [View.of(frame) for frame in np.ascontiguousarray(frames)]
         score = judge_views(views, turned, case.frames.start).score
         assert score >= case.true.score - 0.1
         assert mirrored(turned) == case.prompt
@@ -171,7 +171,7 @@ def frozen(rng, case: Case):
 
 def no_turn(rng, case: Case):
     same = Clip(tuple(replace(m, turned=None) for m in case.clip.movers), case.clip.background)
-    return None, look(render_clip(same, case.frames))
+    return None, [View.of(frame) for frame in render_clip(same, case.frames)]
 
 
 def turns_back(rng, case: Case):
@@ -183,7 +183,8 @@ def turns_back(rng, case: Case):
 def missing(rng, case: Case):
     left = list(case.clip.movers)
     left.pop(int(rng.integers(len(left))))
-    return None, look(render_clip(Clip(tuple(left), case.clip.background), case.frames))
+    frames = render_clip(Clip(tuple(left), case.clip.background), case.frames)
+    return None, [View.of(frame) for frame in frames]
 
 
 TWO = (*PASSES, "cross")
@@ -250,7 +251,7 @@ def test_what_is_gone_moves_no_more(cases, kind):
     """Six frames after it was last seen; as if it had never been there."""
     case, there = cases[kind][0], cases[kind][0].clip.movers
     fewer = Clip(there[1:], case.clip.background)
-    empty = look(render_clip(fewer, case.frames))
+    empty = [View.of(frame) for frame in render_clip(fewer, case.frames)]
     gone, never = case.score(views=case.views[:6] + empty[6:]), case.score(views=empty)
     assert gone.motion[:6].mean() > 0.9
     assert (gone.motion[12:] <= 1 - 1 / len(there) + 1e-9).all()

@@ -7,10 +7,10 @@ import pytest
 
 from mmspec.worlds.shapes import COLORS, SHAPES, Background, Item, Scene, render
 from mmspec.worlds.shapes.detector import Detection, read
+from mmspec.worlds.video_world.actor import link, unrolled
 from mmspec.worlds.video_world.occlusion import in_front, pieces, touch
-from mmspec.worlds.video_world.roles import roles_of
+from mmspec.worlds.video_world.prompts import roles_of
 from mmspec.worlds.video_world.sightings import is_piece, is_whole, partial, whole
-from mmspec.worlds.video_world.tracks import link, unrolled
 
 RIGHT = {"class": "circle", "count": 1, "color": "red", "motion": "right"}
 STANDS = {"class": "square", "count": 1, "color": "blue", "motion": "still"}

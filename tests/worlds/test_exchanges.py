@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 import mmspec.assets
 from mmspec.errors import InputError
 from mmspec.eval.metrics.geneval import relations
-from mmspec.worlds.shapes.answers import accuracy_by_kind, is_correct, normalize
 from mmspec.worlds.shapes.charts import Chart, held_out_value
 from mmspec.worlds.shapes.detector import detect
 from mmspec.worlds.shapes.exchanges import (
@@ -21,15 +21,17 @@ from mmspec.worlds.shapes.exchanges import (
     LONG_KINDS,
     SHORT_KINDS,
     HeldOut,
+    accuracy_by_kind,
     draw,
     held_out_descriptions,
     held_out_questions,
-    read_held_out,
+    is_correct,
+    normalize,
     sample_exchange,
 )
-from mmspec.worlds.shapes.mixed import sample_mixed, shows_unseen
 from mmspec.worlds.shapes.questions import SCENE_KINDS
 from mmspec.worlds.shapes.render import render
+from mmspec.worlds.shapes.scene import sample_mixed, shows_unseen
 from mmspec.worlds.shapes.vocabulary import (
     COLORS,
     SHAPES,
@@ -285,9 +287,13 @@ def test_accuracy_by_kind():
 # --- the fixed lists --------------------------------------------------------------------------
 
 
+def stored(name):
+    return [json.loads(line) for line in (PROMPTS / name).read_text().splitlines()]
+
+
 def test_questions_file_is_what_the_function_makes():
-    lines = read_held_out(PROMPTS / "vlm-questions.jsonl")
-    assert lines == list(held_out_questions(55))
+    lines = list(held_out_questions(55))
+    assert stored("vlm-questions.jsonl") == [line.line() for line in lines]
     assert len(lines) == 605
     assert len({line.id for line in lines}) == 605
     counts = Counter(line.kind for line in lines)
@@ -300,8 +306,8 @@ def test_questions_file_is_what_the_function_makes():
 
 
 def test_descriptions_file_is_what_the_function_makes():
-    lines = read_held_out(PROMPTS / "vlm-descriptions.jsonl")
-    assert lines == list(held_out_descriptions(100))
+    lines = list(held_out_descriptions(100))
+    assert stored("vlm-descriptions.jsonl") == [line.line() for line in lines]
     assert Counter(line.kind for line in lines) == {"description": 75, "chart_description": 25}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mmspec.worlds.shapes.charts import Chart, held_out_value
 from mmspec.worlds.shapes.exchanges import exchange_about, sample_picture, score_long
-from mmspec.worlds.shapes.mixed import shows_unseen
+from mmspec.worlds.shapes.scene import shows_unseen
 from mmspec.worlds.shapes.witness import mistaken
 
 KINDS = ["description", "bar_chart", "line_chart", "pie_chart"]

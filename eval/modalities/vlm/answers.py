@@ -10,7 +10,22 @@ from PIL import Image
 
 from ....engine.stats import SpecStats
 from ....pipelines.verdict.verdict import Cost
-from .elastic import Chosen
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What an elastic compressor chose for one question.
+
+    Attributes:
+        branch: of the elastic compressor.
+        visual, kept: tokens of its pictures, and how many of them the head reads.
+        seconds: in the gate and the branches; of a batch, its share.
+    """
+
+    branch: str
+    visual: int
+    kept: int
+    seconds: float
 
 
 @dataclass

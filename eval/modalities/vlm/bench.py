@@ -49,7 +49,6 @@ class VlmBench(Bench):
             raise InputError(f"{which}: {error}") from error
 
     def make_variant(self, name: str) -> Variant:
-        """See `Bench.make_variant`."""
         if name in expert_names(self.job):
             return self._experts.variant(name, self.limit)
         own, methods = name.removesuffix(BLANK), methods_of(self.job)
@@ -58,14 +57,12 @@ class VlmBench(Bench):
         return OneByOne(partial(peers(methods)[name].answer_or_refuse, self.pipe))
 
     def inputs(self, indices: range) -> Questions:
-        """See `Bench.inputs`."""
         items: list[PictureQuestion] = [self.job.prompt(index) for index in indices]
         side, background = picture_side(self.pipe), self.job.call.get("background", BACKGROUND)
         pictures = [item.picture(side, background) for item in items]
         return Questions(pictures, [item.prompt for item in items])
 
     def judged(self, items: Sequence[PictureQuestion], out: Answers) -> list[Judged]:
-        """See `Bench.judged`."""
         wanted = self.job.suite.metrics
         pairs = zip(items, out.text, strict=True)
         return [
@@ -87,7 +84,6 @@ class VlmBench(Bench):
         return line
 
     def entropy(self, indices: range) -> float:
-        """See `Bench.entropy`."""
         seeds = [self.job.seed + index for index in indices]
         return answer_entropy(self.pipe, self.inputs(indices), seeds, self.limit)
 

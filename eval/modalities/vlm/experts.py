@@ -12,7 +12,7 @@ from ....engine.stats import SpecStats
 from ....errors import InputError
 from ....files import read_object
 from ....models.transformers.vlm_folder import check_family
-from ....pipelines.base import locate
+from ....pipelines.model_folders import locate
 from ....pipelines.verdict.expert import TransformersExpert
 from ....pipelines.verdict.folder import experts_in, load_expert, verdict_words
 from ....pipelines.verdict.verdict import Cost, SpeculativeVerdict, VerdictError, metered

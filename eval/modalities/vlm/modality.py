@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ....errors import InputError
 from ....methods import SpecConfig
 from ....pipelines.vlm.pipeline import VlmPipeline
-from ...data.picture_questions import PictureQuestion, read_picture_questions
-from ...data.prompts import prompt_files
-from ...metrics.graded_answers import AnswerGrade
 from ...run.job import Job, Plan
 from ...run.run_folder import RunFolder
-from ...suite import Suite
 from ..base import Rows
 from ..modality import Modality
 from .bench import VlmBench
@@ -30,25 +25,13 @@ class VlmModality(Modality):
     """See `Modality`."""
 
     pipeline = VlmPipeline
-    fixed = frozenset(
-        ("self", "prompt", "image", "generator", "streamer", "return_dict", "callback_on_step_end")
-    )
-    metric_kinds = (AnswerGrade,)
     entropy_samples = 24
     bench = VlmBench
-    options = ("calls", "peers", "blank", "verdict")
-
-    def items(self, suite: Suite, path: Path | None) -> tuple[PictureQuestion, ...]:
-        """See `Modality.items`."""
-        paths = prompt_files(suite) if path is None else [path]
-        return tuple(item for file in paths for item in read_picture_questions(file))
 
     def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
-        """See `Modality.check_call`."""
         pipe.check_speculation(config)
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
-        """See `Modality.check`."""
         if todo.batches != (1,):
             raise InputError("--batch-sizes are for pictures that are drawn; leave them out")
         strange = [name for name in job.files if name != "prompts" and not name.startswith(EXPERT)]
@@ -62,7 +45,6 @@ class VlmModality(Modality):
             check_questions(pipe, [job.prompt(n) for n in range(count)], drafts)
 
     def variants(self, job: Job) -> list[str]:
-        """See `Modality.variants`."""
         found, suite = methods_of(job), job.suite
         blank = [n + BLANK for n, config in found.items() if suite.blank and looks(config)]
         return [*found, *blank, *(peers(found) if suite.peers else ()), *expert_names(job)]

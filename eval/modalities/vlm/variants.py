@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,16 +10,16 @@ import torch
 
 from ....methods import SpecConfig
 from ....models.heads.specvlm import SpecVlmHead
-from ....pipelines.output import VlmOutput
+from ....pipelines.output import VlmOutput, VlmStats
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...run.job import Job
-from .answers import Answers, Questions
+from .answers import Answers, Chosen, Questions
 from .blank import Blank
-from .elastic import CompressorClock, chosen
 from .experts import EXPERT, VERDICT
 from .peers import PEER
 
 BLANK = ":blank"
+SUM = "sum"  # several branches of a compressor, each by its weight
 
 
 class VlmMethod:
@@ -73,3 +74,34 @@ def role_of(name: str) -> str | None:
     if variant.startswith(PEER):
         return "peer"
     return "sceptic" if variant.startswith(EXPERT) else None
+
+
+class CompressorClock:
+    """Seconds in the gate and the compressor of a head, of all its calls since it was last read."""
+
+    def __init__(self, head: SpecVlmHead) -> None:
+        self._spent = self._since = 0.0
+        for part in (head.gate, head.compressor):
+            part.register_forward_pre_hook(self._begin)
+            part.register_forward_hook(self._end)
+
+    def read(self) -> float:
+        """The seconds, which start from 0 again."""
+        spent, self._spent = self._spent, 0.0
+        return spent
+
+    def _begin(self, *_: Any) -> None:
+        self._since = time.perf_counter()
+
+    def _end(self, *_: Any) -> None:
+        self._spent += time.perf_counter() - self._since
+
+
+def chosen(stats: VlmStats, seconds: float) -> list[Chosen]:
+    """What was chosen for each question of a call; nothing where nobody chooses."""
+    found = []
+    rows = zip(stats.branches, stats.visual_tokens, stats.draft_visual_tokens, strict=True)
+    for weights, visual, kept in rows if stats.branches else ():
+        branch = next(iter(weights)) if len(weights) == 1 else SUM
+        found.append(Chosen(branch, visual, kept, seconds / len(stats.branches)))
+    return found

@@ -4,15 +4,12 @@ Then `mmspec ls methods`, `mmspec generate --method 'typical[typical_delta=0.5]'
 demo know them. Declarations import no torch; the class is loaded when it is used.
 """
 
-from dataclasses import dataclass
-
 from mmspec.methods import Preset
-from mmspec.methods.options import option
+from mmspec.methods.options import Options, option
 from mmspec.methods.part import Rule
 
 
-@dataclass(frozen=True)
-class TypicalOptions:
+class TypicalOptions(Options):
     typical_epsilon: float = option(0.09, "probability that is always enough", 0, 1)
     typical_delta: float = option(0.3, "share of a law's likeliness that is; less is faster", 0, 1)
 

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.draft import Context, Draft
 from ...engine.laws import Gaussian
+from ...engine.protocols import Drafter
 from ...models.mar.denoising_target import CountedDenoiser, last_noisy_law
 from ...models.mar.iterations import HeadPrediction, MarBackbone
 
 
-class AlignedDrafter:
+class AlignedDrafter(Drafter):
     """A smaller MAR draws every token of a prediction, iteration by iteration.
 
     A row of the loop is a token. It stands at the last step that adds noise: the noises before it
@@ -38,9 +39,6 @@ class AlignedDrafter:
     def __init__(self, small: MarBackbone, prediction: HeadPrediction, noise: Tensor) -> None:
         self.small, self.prediction, self.noise = small, prediction, noise
         self.backbone_calls = self.head_calls = self.head_rows = 0
-
-    def start(self, context: Context) -> None:
-        """There is nothing to forget."""
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         lengths = torch.tensor(budget, device=context.lengths.device).clamp_max(1)
@@ -75,6 +73,3 @@ class AlignedDrafter:
                 read, known = torch.cat([read, clean.to(read)], 1), torch.cat([known, wanted], 1)
         self.backbone_calls, self.head_calls, self.head_rows = len(parts), head.calls, head.rows
         return torch.cat(parts, dim=2).unbind(0)
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """There is nothing to learn."""

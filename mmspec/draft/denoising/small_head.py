@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.draft import Context, Draft
 from ...engine.laws import Gaussian
+from ...engine.protocols import Drafter
 from ...models.mar.denoising_target import Denoiser, steps_ahead
 
 
-class StepDrafter(ABC):
+class StepDrafter(Drafter):
     """Draws the next denoising steps of every row, each from `law` behind the one before it."""
 
     def __init__(self, steps: int) -> None:
@@ -57,13 +58,7 @@ class DenoisingDrafter(StepDrafter):
         super().__init__(denoiser.steps)
         self.denoiser, self._told = denoiser, condition
 
-    def start(self, context: Context) -> None:
-        """There is nothing to forget."""
-
     def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         if not isinstance(self._told, Tensor):
             self._told = self._told()
         return self.denoiser.step(x, t, self._told)
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """There is nothing to learn."""

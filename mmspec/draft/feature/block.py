@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.draft import Context, Draft
 from ...engine.laws import Categorical, OneHot
+from ...engine.protocols import Drafter
 from ..sound_laws import faults, mended
 
 
@@ -27,7 +28,7 @@ class BlockModel(Protocol):
         """
 
 
-class BlockDrafter:
+class BlockDrafter(Drafter):
     """Drafts blocks until they reach as far as a row may; the last one is cut.
 
     Args:
@@ -58,6 +59,3 @@ class BlockDrafter:
         draft = Draft(tokens[:, :depth], lengths, law_of_nodes)
         draft.faulty = faults(torch.cat(good, 1)[:, :depth], draft)
         return draft
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """The model begins every draft at the committed tokens."""

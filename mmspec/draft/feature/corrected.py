@@ -7,14 +7,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ...engine.draft import Context
+from ...engine.draft import Context, Draft
+from ...errors import InputError
 from ...models.guided import GuidedDecoder
 from ...models.heads.published.correction import Correction
 from ...models.heads.published.decoder import PublishedDFlashDecoder
 from .dflash import DFlashModel
+from .feature_model import TokenFeatureModel
 
 
-class CorrectedModel(DFlashModel):
+class CorrectedModel(DFlashModel, TokenFeatureModel):
     """A DFlash head with a correction, as the draft model of chains.
 
     The first call of a round denoises the block. Every call adds to the logits of the next place
@@ -54,6 +56,9 @@ class CorrectedModel(DFlashModel):
         if self.context is None:
             raise ValueError("a head with a correction drafts in a generation alone")
         return self._corrected(tokens, torch.zeros_like(tokens, dtype=torch.bool))
+
+    def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
+        raise InputError("a head with a correction drafts chains; choose a drafter of chains")
 
     def _corrected(self, tokens: Tensor, unknown: Tensor) -> Tensor:
         """Laws `[B, 1, V]` of the next place, behind `tokens [B, 1]`; `unknown` ones add none."""

@@ -9,10 +9,9 @@ from torch import Tensor
 from ...engine.accept.chain import pick
 from ...engine.draft import Context
 from ...errors import InputError
+from ...models.decoders import BlockHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import positions
-from ...models.heads.decoder import DFlashDecoder
-from ...models.heads.published.decoder import PublishedDFlashDecoder
 from ...models.transformers.prompted import continued
 from .feature_model import FeatureModel
 
@@ -31,11 +30,11 @@ class DFlashModel(FeatureModel):
         InputError: a block is larger than what one call of the target may add.
     """
 
-    decoder: DFlashDecoder | PublishedDFlashDecoder
+    decoder: BlockHeadDecoder
 
     def __init__(
         self,
-        head: DFlashDecoder | PublishedDFlashDecoder,
+        head: BlockHeadDecoder,
         target: GuidedDecoder,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:

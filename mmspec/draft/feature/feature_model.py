@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -13,11 +13,12 @@ from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
+from ...models.decoders import HeadDecoder
 from ...models.guided import GuidedDecoder, LayersOfRows
-from ...models.llamagen.decoder import LlamaGenDecoder
+from ...models.transformers.causal import CausalDecoder
 
 
-class FeatureModel(GuidedDecoder):
+class FeatureModel(GuidedDecoder, ABC):
     """A network beside the target that is shown the target's hidden states, under its guidance.
 
     `observe` is told those in front of every token that joins the output. So a draft depends on
@@ -36,12 +37,12 @@ class FeatureModel(GuidedDecoder):
     """
 
     drafts = watched = True
-    decoder: LlamaGenDecoder
+    decoder: HeadDecoder
     most: int | None = None
 
     def __init__(
         self,
-        decoder: LlamaGenDecoder,
+        decoder: HeadDecoder,
         prefix: Tensor,
         mask: Tensor,
         target: GuidedDecoder,
@@ -50,9 +51,9 @@ class FeatureModel(GuidedDecoder):
         _, _, scale, own, limit, grid, scratch, forced = target.made_of
         super().__init__(decoder, prefix, mask, scale, warp or own, limit, grid, scratch, forced)
         target.watched = True
-        reads = getattr(decoder, "reads", None)
-        if reads:
-            target.decoder.reads = reads
+        if decoder.reads:
+            assert isinstance(target.decoder, CausalDecoder)
+            target.decoder.reads = decoder.reads
         self.target = target
         self.context: Context | None = None
         self._features = torch.zeros(0)  # [R, room, D]: hidden states in front of every output
@@ -72,28 +73,6 @@ class FeatureModel(GuidedDecoder):
                 real = mask[:, -1 - known : -1, None]
                 before[:, -known:] = self.decoder.fuse(self.target.hidden) * real
         self._start(rows, before)
-
-    def extend(
-        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
-    ) -> Tensor:
-        """Laws `[B, n, V]` after each of `tokens [B, n]`, see the class; all layers run."""
-        if draft is not None and draft.nodes:
-            return self._grow(tokens, start, draft)
-        if self.context is not None and start[0] < self.context.base[0]:
-            return self._read(self.context, tokens, start)
-        return self._next(tokens, start)
-
-    def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
-        """Laws of the root and of all nodes of a tree that has gained some."""
-        raise NotImplementedError
-
-    def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
-        """Laws behind committed tokens, which are read with the target's hidden states."""
-        raise NotImplementedError
-
-    def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
-        """Laws behind the next token of a chain; outside a generation, behind any tokens."""
-        return super().extend(tokens, start)
 
     @abstractmethod
     def _start(self, rows: int, before: Tensor) -> None:
@@ -118,6 +97,32 @@ class FeatureModel(GuidedDecoder):
         states = self.decoder.fuse(pick(scores.hidden, self._of_all_rows(index)))
         self._features[rows, self._of_all_rows(positions)] = states
         self._lengths = context.lengths
+
+
+class TokenFeatureModel(FeatureModel):
+    """A `FeatureModel` that says one token a call, of chains and trees."""
+
+    def extend(
+        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
+    ) -> Tensor:
+        """Laws `[B, n, V]` after each of `tokens [B, n]`, see `TokenModel`; all layers run."""
+        if draft is not None and draft.nodes:
+            return self._grow(tokens, start, draft)
+        if self.context is not None and start[0] < self.context.base[0]:
+            return self._read(self.context, tokens, start)
+        return self._next(tokens, start)
+
+    @abstractmethod
+    def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
+        """Laws of the root and of all nodes of a tree that has gained some."""
+
+    @abstractmethod
+    def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
+        """Laws behind committed tokens, which are read with the target's hidden states."""
+
+    @abstractmethod
+    def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
+        """Laws behind the next token of a chain; outside a generation, behind any tokens."""
 
 
 class EagleDrafter:

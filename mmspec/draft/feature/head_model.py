@@ -18,6 +18,7 @@ from ...models.heads.decoder import (
 from ...models.heads.dflash import DFlashHead
 from ...models.heads.feature import FeatureHead
 from ...models.heads.flash import FlashHead
+from ...models.heads.loading import AnyHead
 from ...models.heads.published.decoder import (
     PublishedDecoder,
     PublishedDFlashDecoder,
@@ -36,7 +37,6 @@ from .flash import FlashModel
 from .hydra import HydraModel
 from .peagle import PEagleModel
 
-AnyHead = DraftHead | PublishedHead
 AnyDecoder = HeadDecoder | PublishedDecoder
 
 

@@ -10,15 +10,14 @@ from torch import Tensor
 
 from ...engine.accept.chain import pick
 from ...engine.draft import Context, Draft
+from ...models.decoders import PathHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import positions
-from ...models.heads.decoder import HydraDecoder
-from ...models.heads.published.decoder import PublishedPathDecoder
 from ...models.transformers.prompted import continued
-from .feature_model import FeatureModel
+from .feature_model import TokenFeatureModel
 
 
-class HydraModel(FeatureModel):
+class HydraModel(TokenFeatureModel):
     """Hydra's heads as the draft model of chains and trees; they have no cache.
 
     Every law of a round is made from the hidden state in front of the last committed token, that
@@ -31,7 +30,7 @@ class HydraModel(FeatureModel):
 
     def __init__(
         self,
-        head: HydraDecoder | PublishedPathDecoder,
+        head: PathHeadDecoder,
         target: GuidedDecoder,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:

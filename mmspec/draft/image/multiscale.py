@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.draft import Context, Draft
 from ...engine.laws import OneHot
+from ...engine.protocols import Drafter
 
 
-class MultiScaleDrafter:
+class MultiScaleDrafter(Drafter):
     """Proposes the tokens of a picture that was drawn small and scaled up, part by part.
 
     The small picture is drawn once, when the first draft is asked for. Nothing of it depends on
@@ -39,6 +40,3 @@ class MultiScaleDrafter:
         positions = torch.arange(max(budget), device=device) + context.lengths[:, None]
         tokens = self._plan.gather(1, positions.clamp_max(self._plan.shape[1] - 1))
         return Draft(tokens, lengths, OneHot(), positions=positions)
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """Do nothing: the draft does not depend on the target."""

@@ -45,11 +45,7 @@ class SpatialDrafter(CoupledJacobiDrafter):
     carries = True  # what is drawn lives on from round to round, see `GuardedDrafter`
 
     def __init__(
-        self,
-        heads: SpatialDecoder,
-        target: GuidedDecoder,
-        row: int,
-        rule: LocalRule | None = None,
+        self, heads: SpatialDecoder, target: GuidedDecoder, row: int, rule: LocalRule | None = None
     ) -> None:
         super().__init__(len(heads.embeddings), row=row)
         self.heads, self.target, self.rule = heads, target, rule

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.draft import Context, Draft
 from ...engine.laws import Opaque
+from ...engine.protocols import Drafter
 from ...models.guided import GuidedDecoder
 from ...models.token_grid import TokenGrid
 
 
-class ZipArDrafter:
+class ZipArDrafter(Drafter):
     """Draws the whole picture with the target: a row starts when the one above is `window` ahead.
 
     A call draws the next token of every row under way. A token sees the tokens in front of it that
@@ -49,7 +49,9 @@ class ZipArDrafter:
             inputs = sorted({place - 1 for place in now} | set(drawn))
             readable = known.clone()
             readable[[place for place in inputs if place >= 0]] = True
-            laws = self._laws(tokens, inputs, readable)
+            places = torch.tensor(inputs, device=device).expand(context.rows, -1)
+            words, last = tokens.gather(1, places + 1), max(inputs)
+            laws = self.model.extend_at(words, places, last, readable.to(device))  # [B, n, V]
             at = torch.tensor([inputs.index(place - 1) for place in now], device=device)
             positions = torch.tensor(now, device=device).expand(context.rows, -1)
             tokens[:, positions[0] + 1] = coins.draw(
@@ -59,12 +61,3 @@ class ZipArDrafter:
             calls, read = calls + 1, read + len(inputs)
         lengths = torch.tensor(budget, device=device)
         return Draft(tokens[:, 1:], lengths, Opaque(), calls=calls, read=read)
-
-    def _laws(self, tokens: Tensor, inputs: list[int], known: Tensor) -> Tensor:
-        """Laws `[B, n, V]` behind the places `inputs`."""
-        positions = torch.tensor(inputs, device=tokens.device).expand(len(tokens), -1)
-        words = tokens.gather(1, positions + 1)
-        return self.model.extend_at(words, positions, max(inputs), known.to(tokens.device))
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """There is one draft only."""

@@ -9,7 +9,6 @@ from ...engine.accept.chain import pick, token_probs
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical
-from ...methods.parts.windows import JacobiInit
 from .jacobi import JacobiDrafter
 
 
@@ -20,13 +19,10 @@ class CoupledJacobiDrafter(JacobiDrafter):
     min(1, p(x) / q(x)) and is otherwise drawn from [p − q]+. So it follows p exactly, and the
     context of the tokens behind it changes as rarely as it can.
 
-    Args:
-        vocab_size, init, row: see `JacobiDrafter`.
+    Arguments are those of `JacobiDrafter`.
     """
 
-    def __init__(self, vocab_size: int, init: JacobiInit = "previous", row: int = 1) -> None:
-        super().__init__(vocab_size, init, row)
-        self._last: Draft | None = None
+    _last: Draft | None = None
 
     def start(self, context: Context) -> None:
         super().start(context)

@@ -11,7 +11,6 @@ from torch import Tensor
 from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context
-from ...methods.parts.windows import JacobiInit
 from .jacobi import JacobiDrafter
 
 
@@ -23,15 +22,12 @@ class GumbelJacobiDrafter(JacobiDrafter):
     never used to judge it, and laws depend on earlier places alone: the draft still is a draw from
     q when it is judged.
 
-    Args:
-        vocab_size, init, row: see `JacobiDrafter`.
+    Arguments are those of `JacobiDrafter`.
     """
 
-    def __init__(self, vocab_size: int, init: JacobiInit = "previous", row: int = 1) -> None:
-        super().__init__(vocab_size, init, row)
-        self._noise: Tensor | None = None  # [B, W, V], of the places from `_first` on
-        self._first = torch.empty(0)  # [B]
-        self._ends: list[int] = []  # per row, the first place behind those
+    _noise: Tensor | None = None  # [B, W, V], of the places from `_first` on
+    _first: Tensor  # [B]
+    _ends: list[int]  # per row, the first place behind those
 
     def start(self, context: Context) -> None:
         super().start(context)

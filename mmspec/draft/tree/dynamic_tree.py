@@ -8,16 +8,16 @@ from torch import Tensor
 
 from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.draft import Context, Draft
 from ...engine.laws import OneHot
 from ...methods.parts.shared import Siblings
-from ..draft_model import TokenModel, root_laws
+from ..draft_model import TokenModel, TreeModelDrafter
 from ..sound_laws import mended
 from .shape import renumbered
 from .siblings import draw_siblings, law_of_siblings, outlook
 
 
-class DynamicTreeDrafter:
+class DynamicTreeDrafter(TreeModelDrafter):
     """Level by level, only the likeliest nodes get children.
 
     A node's likelihood is the product of the draft model's probabilities from the root down. Its
@@ -51,22 +51,18 @@ class DynamicTreeDrafter:
         nodes: int = 32,
         siblings: Siblings = "top",
     ) -> None:
-        self.model, self.siblings = model, siblings
+        super().__init__(model)
+        self.siblings = siblings
         self.depth, self.width, self.beam, self.nodes = depth, width, beam, nodes
-        self._known: list[int] = []
-
-    def start(self, context: Context) -> None:
-        self.model.start(context.rows)
-        self._known = [-1] * context.rows
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         depth, device = min(self.depth, max(budget)), context.tokens.device
         if not depth:
             return Draft(context.tokens[:, :0], torch.tensor(budget, device=device), OneHot())
-        above = root_laws(self.model, context, self._known)  # [B, F, V]: of those with children
-        self._known = list(context.base)
+        above = self.root_laws(context)  # [B, F, V]: of those with children
         frontier = torch.full_like(context.last, -1)  # [B, F]
-        read = _Read(context)
+        read = read_parents = context.tokens[:, :0]  # nodes that get children: the model's tree
+        offset = -1  # where the last level of that begins; at first it is the root
         likely = above.new_zeros(context.rows, 1)  # [B, F], log
         tokens = parents = context.tokens[:, :0]
         values, levels = above.new_zeros(context.rows, 0), []
@@ -90,9 +86,13 @@ class DynamicTreeDrafter:
             if level < depth:
                 best = _largest(own, self.beam)
                 frontier, likely = first + best, own.gather(1, best)
-                above = read.level(
-                    self.model, chosen.flatten(1).gather(1, best), best // self.width
-                )
+                read_parents = torch.cat([read_parents, best // self.width + offset], dim=1)
+                offset = read.shape[1]
+                read = torch.cat([read, chosen.flatten(1).gather(1, best)], dim=1)
+                real = torch.full_like(context.lengths, read.shape[1])
+                tree = Draft(read, real, OneHot(), read_parents, bounds=(level, best.shape[1]))
+                inputs, root = torch.cat([context.last, read], dim=1), [b - 1 for b in context.base]
+                above = self.model.extend(inputs, root, tree)[:, 1 + offset :]
         level_of = torch.tensor(levels, device=device).expand(context.rows, -1)
         probs = torch.cat(laws, 1)
         most = torch.tensor(budget, device=device)[:, None]
@@ -106,44 +106,6 @@ class DynamicTreeDrafter:
             bounds=(depth, self.width),
             faulty=~torch.cat(good, 1).all(1) & (most[:, 0] > 0),
         )
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        # the tree's own entries stand behind the last token that was committed before it
-        self._known = [min(k, b - 1) for k, b in zip(self._known, context.base, strict=True)]
-
-
-class _Read:
-    """The tree that the draft model reads: levels of nodes that get children."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.levels = context, 0
-        self.tokens = self.parents = context.tokens[:, :0]
-        self._ends = (-1, 0)  # where the last level begins and ends; at first it is the root
-
-    def level(self, model: TokenModel, tokens: Tensor, above: Tensor) -> Tensor:
-        """Laws `[B, F', V]` behind the nodes of a new level.
-
-        Args:
-            model: reads them.
-            tokens: `[B, F']`.
-            above: their parents `[B, F']`, as places in the last level.
-        """
-        context = self.context
-        begin, end = self._ends
-        self.tokens = torch.cat([self.tokens, tokens], dim=1)
-        self.parents = torch.cat([self.parents, above + begin], dim=1)
-        self.levels += 1
-        self._ends = end, self.tokens.shape[1]
-        tree = Draft(
-            self.tokens,
-            torch.full_like(context.lengths, self.tokens.shape[1]),
-            OneHot(),
-            self.parents,
-            bounds=(self.levels, tokens.shape[1]),
-        )
-        root = [b - 1 for b in context.base]
-        laws = model.extend(torch.cat([context.last, self.tokens], dim=1), root, tree)
-        return laws[:, 1 + end :]
 
 
 def _largest(values: Tensor, most: int) -> Tensor:

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.draft import Context, Draft
 from ...engine.laws import OneHot
 from ...methods.parts.shared import Siblings
-from ..draft_model import TokenModel, root_laws
+from ..draft_model import TokenModel, TreeModelDrafter
 from ..sound_laws import faults, mended
 from .shape import TreeShape
 from .siblings import draw_siblings, law_of_siblings
 
 
-class TreeDrafter:
+class TreeDrafter(TreeModelDrafter):
     """The draft model says what may follow every node of the tree.
 
     Args:
@@ -27,17 +27,10 @@ class TreeDrafter:
     """
 
     def __init__(
-        self,
-        model: TokenModel,
-        widths: tuple[int, ...],
-        siblings: Siblings = "without-replacement",
+        self, model: TokenModel, widths: tuple[int, ...], siblings: Siblings = "without-replacement"
     ) -> None:
-        self.model, self.shape, self.siblings = model, TreeShape(widths), siblings
-        self._known: list[int] = []
-
-    def start(self, context: Context) -> None:
-        self.model.start(context.rows)
-        self._known = [-1] * context.rows
+        super().__init__(model)
+        self.shape, self.siblings = TreeShape(widths), siblings
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         tokens = context.tokens[:, :0]
@@ -45,8 +38,7 @@ class TreeDrafter:
         good: list[Tensor] = []
         widths, ends = self.shape.widths[: max(budget)], self.shape.ends
         if widths:
-            above = root_laws(self.model, context, self._known)  # [B, M, V]: of a level's parents
-            self._known = list(context.base)
+            above = self.root_laws(context)  # [B, M, V]: of a level's parents
         for level, width in enumerate(widths):
             above, are_laws = mended(above)
             good.append(are_laws.repeat_interleave(width, 1))
@@ -61,7 +53,3 @@ class TreeDrafter:
         probs = torch.cat(laws, 1) if laws else torch.zeros(0)
         draft = self.shape.draft(tokens, law_of_siblings(probs, self.siblings), budget)
         return replace(draft, faulty=faults(torch.cat(good, 1), draft)) if laws else draft
-
-    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        # the tree's own entries stand behind the last token that was committed before it
-        self._known = [min(k, b - 1) for k, b in zip(self._known, context.base, strict=True)]

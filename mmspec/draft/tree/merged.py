@@ -17,7 +17,6 @@ from ...engine.laws import Categorical, ContractError, OneHot
 from ...engine.laws import WithoutReplacement as Without
 from ...engine.protocols import Drafter
 from ..jacobi.coupled import CoupledJacobiDrafter
-from .fusion import first_equal
 
 _DRAWS = 256  # more than a drafter draws in a round; not what it does draw: that takes all rows
 
@@ -160,3 +159,28 @@ def _law(drafts: list[Draft], order: Tensor) -> OneHot | Without:
         else:  # a chosen node has a one-hot row
             probs.append(F.one_hot(draft.tokens, vocab).to(drawn))
     return Without(torch.cat(probs, dim=1).gather(1, order[..., None].expand(-1, -1, vocab)))
+
+
+def first_equal(tokens: Tensor, parents: Tensor, live: Tensor, levels: int) -> Tensor:
+    """The first node `[B, N]` that stands for the same tokens from the root down as each node does.
+
+    Itself, for most of them; a filling node is equal to no other. Nodes follow their parents.
+
+    Args:
+        tokens, parents: of nodes under one root, `[B, N]`; -1 is the root.
+        live: True for real nodes `[B, N]`.
+        levels: no node is deeper.
+    """
+    # slot 0 is the root, its own ancestor and equal to itself alone; slot n + 1 is node n
+    above = F.pad(parents + 1, (1, 0))
+    slots = above.shape[1]
+    same = (tokens[:, :, None] == tokens[:, None, :]) & live[:, :, None] & live[:, None, :]
+    equal = F.pad(same, (1, 0, 1, 0))
+    equal[:, 0, 0] = True
+    # what is equal over 2^k steps upwards is compared from there on: over 2^(k + 1) steps
+    for _ in range(levels.bit_length()):
+        upwards = equal.gather(1, above[:, :, None].expand(-1, -1, slots))
+        equal = equal & upwards.gather(2, above[:, None, :].expand(-1, slots, -1))
+        above = above.gather(1, above)
+    itself = torch.eye(slots, dtype=torch.bool, device=tokens.device)
+    return (equal | itself).int().argmax(2)[:, 1:] - 1

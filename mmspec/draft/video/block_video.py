@@ -10,11 +10,12 @@ from torch import Tensor
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Opaque
+from ...engine.protocols import Drafter
 from ...models.wan.clips import WanClips
 from ...models.wan.target import Part
 
 
-class BlockVideoDrafter:
+class BlockVideoDrafter(Drafter):
     """One block a round, from the noise that the target would start from as well.
 
     Its own caches hold what was really emitted, the target's blocks as its own.
@@ -30,9 +31,6 @@ class BlockVideoDrafter:
     ) -> None:
         self.clips, self.part = clips, part
         self.steps = max(steps, clips.steps)
-
-    def start(self, context: Context) -> None:
-        """Clips begin, or go on, where they stand."""
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         """Tokens `[B, 1, F, C, h, w]`, noise `[B, 1, S, F, C, h, w]`; none without a budget."""

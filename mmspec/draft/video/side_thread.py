@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -41,25 +40,19 @@ class SideThread:
         )
 
         def do() -> Tensor:
-            with torch.inference_mode(), cast, self._on_stream():
-                made = work()
-                if home is not None:
-                    made.record_stream(home)  # its memory is not given away while that reads it
-                return made
+            stream = self._stream  # None: of no effect
+            with torch.inference_mode(), cast, torch.cuda.stream(stream):
+                try:
+                    made = work()
+                    if home is not None:
+                        made.record_stream(home)  # its memory is kept while that reads it
+                    return made
+                finally:
+                    if stream is not None:
+                        stream.synchronize()
 
         return self._threads.submit(do)
 
     def close(self) -> None:
         """Wait for what has begun; the rest is not done."""
         self._threads.shutdown(cancel_futures=True)
-
-    @contextmanager
-    def _on_stream(self) -> Iterator[None]:
-        if self._stream is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            try:
-                yield
-            finally:
-                self._stream.synchronize()

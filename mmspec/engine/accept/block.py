@@ -9,8 +9,8 @@ import torch.nn.functional as F
 
 from ..coins import RoundCoins
 from ..draft import Draft, Scores, Verdict
-from ..laws import Categorical, Contract, ContractError, OneHot
-from .chain import pick, prefix_verdict, token_probs
+from ..laws import Contract
+from .chain import chain_laws, pick, prefix_verdict, token_probs
 
 
 class BlockRule:
@@ -30,21 +30,16 @@ class BlockRule:
 
         For a one-hot draft block and token verification are the same law.
         """
-        if draft.parents is not None:
-            raise ContractError("the block rule judges chains; this draft is a tree")
         if not draft.nodes:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
-        p, lengths = scores.probs.double(), draft.lengths
-        if isinstance(draft.law, OneHot):
+        p, q = scores.probs.double(), chain_laws(draft, "block")
+        if q is None:
             q = F.one_hot(draft.tokens, p.shape[-1]).double()
-        elif isinstance(draft.law, Categorical):
-            q = draft.law.probs.double()
-            # a node whose law is no law is not drafted: the one in front of it is the last
-            lengths = torch.minimum(lengths, (~q[..., 0].isnan()).cumprod(1).sum(1))
-            draft = replace(draft, lengths=lengths)
         else:
-            name = type(draft.law).__name__
-            raise ContractError(f"the block rule is exact for OneHot and Categorical, not {name}")
+            q = q.double()
+            # a node whose law is no law is not drafted: the one in front of it is the last
+            sound = (~q[..., 0].isnan()).cumprod(1).sum(1)
+            draft = replace(draft, lengths=torch.minimum(draft.lengths, sound))
         moved = (token_probs(p[:, :-1], draft.tokens) / token_probs(q, draft.tokens)).log()
         total = moved.cumsum(1)  # [B, N]: log of the product of ratios
         r = (total - total.cummax(1).values.clamp_min(0)).exp()  # r_1 … r_N

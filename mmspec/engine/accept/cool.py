@@ -10,7 +10,6 @@ import math
 import torch
 from torch import Tensor
 
-from ...errors import InputError
 from ..coins import RoundCoins
 from ..draft import Draft, Scores, Verdict
 from ..laws import Contract
@@ -51,21 +50,11 @@ class CoolRule:
     Attributes:
         mu: μ.
         bound: the most that the total variation of one step can be, in [0, 1).
-
-    Raises:
-        InputError: a number out of range.
     """
 
     contract: Contract = "bounded"
 
     def __init__(self, delta: float, length: int, nu: float = 0.7, floor: float = 1.0) -> None:
-        for name, value in (("delta", delta), ("nu", nu)):
-            if not 0 <= value < math.inf:
-                raise InputError(f"{name} must be a number of 0 or more, not {value!r}")
-        if length < 1:
-            raise InputError(f"length must be 1 or more, not {length!r}")
-        if not 0 <= floor <= 1:
-            raise InputError(f"floor must be from 0 to 1, not {floor!r}")
         self.delta, self.length, self.nu, self.floor = delta, length, nu, floor
         # the first term stays outside of the sum, lest a steep schedule underflow
         self.mu = math.log(math.fsum(math.exp(-nu * i) for i in range(length)) / length) - nu

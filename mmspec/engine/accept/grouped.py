@@ -41,7 +41,7 @@ class GroupedRule:
             target's input embeddings, of another scale); None: any.
 
     Raises:
-        InputError: a number out of range, or a distance bound without a codebook.
+        InputError: there is a distance bound and no codebook.
     """
 
     contract: Contract = "lossy"
@@ -53,11 +53,6 @@ class GroupedRule:
         probability_bound: float | None = 0.15,
         distance_bound: float | None = None,
     ) -> None:
-        if group_size < 1:
-            raise InputError(f"group_size must be 1 or more, not {group_size!r}")
-        for name, bound in (("probability", probability_bound), ("distance", distance_bound)):
-            if bound is not None and not bound > 0:
-                raise InputError(f"{name}_bound must be above 0 or None, not {bound!r}")
         if distance_bound is not None and codebook is None:
             raise InputError("distance_bound needs a codebook: give one, or leave the bound out")
         self.codebook, self.group_size = codebook, group_size

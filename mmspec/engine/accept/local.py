@@ -13,7 +13,7 @@ from ..draft import Draft, Scores, Verdict
 from ..laws import Categorical, Contract, ContractError, OneHot
 from .chain import accepted_prefix, prefix_verdict, token_probs
 from .islands import crowd
-from .lantern.pooling import pool
+from .lantern.lantern import pool
 
 Criterion = Literal["threshold", "ratio"]
 

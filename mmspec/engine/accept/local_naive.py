@@ -55,14 +55,11 @@ def local_rule(
         for i in nodes:
             failed = [j for j in nodes if not outcome[j] and near(i, j)]
             keeps = not failed or p[i][drafted[i]] == 1
-            laws.append(_point(drafted[i], len(p[i])) if keeps else redrawn(i, failed))
+            point = [float(v == drafted[i]) for v in range(len(p[i]))]
+            laws.append(point if keeps else redrawn(i, failed))
         each = [passes(i) if outcome[i] else 1 - passes(i) for i in nodes]
         for tokens in itertools.product(*(range(len(probs)) for probs in laws)):
             chance = math.prod(probs[t] for probs, t in zip(laws, tokens, strict=True))
             if math.prod(each) * chance > 0:
                 law[tokens] = law.get(tokens, 0.0) + math.prod(each) * chance
     return law
-
-
-def _point(token: int, vocab: int) -> Probs:
-    return [float(v == token) for v in range(vocab)]

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..coins import RoundCoins
-from ..draft import Draft, Scores, Verdict
 from ..laws import Contract
-from .in_turn import verify_in_turn
+from .in_turn import SiblingRule
 
 
-class RecursiveRule:
+class RecursiveRule(SiblingRule):
     """Try a node's children in order; the first that stands is followed.
 
     Child x, drawn from q, stands with probability min(1, p(x) / q(x)); if it falls, p becomes
@@ -25,18 +23,6 @@ class RecursiveRule:
 
     contract: Contract = "exact"
 
-    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`.
-
-        Takes trees and chains with `Categorical` (independent siblings), `WithoutReplacement` or
-        `OneHot` laws; siblings need not share one.
-        """
-        return verify_in_turn(draft, scores, coins, self)
-
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
         """p(x)."""
         return p.gather(2, x)
-
-    def left(self, p: Tensor, q: Tensor, x: Tensor) -> Tensor:
-        """[p − q]+."""
-        return (p - q).clamp_min(0)

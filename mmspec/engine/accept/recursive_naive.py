@@ -6,11 +6,7 @@ from .naive import Law, Probs, on_tree, residual
 
 
 def recursive_rule(
-    drafted: list[int],
-    parents: list[int],
-    p: list[Probs],
-    q: list[Probs],
-    replacement: bool = True,
+    drafted: list[int], parents: list[int], p: list[Probs], q: list[Probs], replacement: bool = True
 ) -> Law:
     """Recursive rejection on a tree (Jeon et al. 2024, algorithm 1; Chen et al. 2024, Sequoia).
 

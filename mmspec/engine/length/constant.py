@@ -1,11 +1,12 @@
-"""A constant draft length (Leviathan et al. 2023)."""
+"""Draft lengths by rules of thumb: constant (Leviathan et al. 2023), or the heuristic schedule."""
 
 from __future__ import annotations
 
 from ..draft import Context, Draft, Verdict
+from ..protocols import DraftLength
 
 
-class ConstantLength:
+class ConstantLength(DraftLength):
     """Always `gamma` tokens.
 
     Args:
@@ -25,3 +26,28 @@ class ConstantLength:
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         """A constant counts rounds and learns nothing."""
         self._rounds += 1
+
+
+class HeuristicLength(DraftLength):
+    """+2 after a draft that was accepted whole, −1 after any other, never below 1.
+
+    transformers, `AssistedCandidateGenerator.update_candidate_strategy`
+    (`num_assistant_tokens_schedule="heuristic"`), kept per row.
+    """
+
+    def __init__(self, gamma: int, most: int) -> None:
+        self.gamma, self.most = gamma, most
+        self._budget: list[int] = []
+
+    def start(self, rows: int) -> None:
+        self._budget = [min(self.gamma, self.most)] * rows
+
+    def budget(self) -> list[int]:
+        return list(self._budget)
+
+    def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        told = zip(context.reached, context.accepted, strict=True)
+        for row, (drafted, kept) in enumerate(told):
+            if drafted:  # a finished row, or one at its last token, drafted nothing
+                step = 2 if kept == drafted else -1
+                self._budget[row] = min(max(1, self._budget[row] + step), self.most)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from ..part import Drafter, Preset
 from .blocks import StepsOptions
 from .pipelines import MODALITIES
-from .shared import (
-    ONE_LAW,
-    NullOptions,
-)
+from .shared import ONE_LAW, NullOptions
 
 PARTS = (
     Drafter(

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ..options import option
+from ..options import Options, option
 from ..part import Drafter, DraftOptions, Preset, Rule
-from .shared import (
-    needs_drafter,
-)
 
-_ACCEPT = "mmspec.engine.accept.routing"
 ROUTER_TAU = 32.0
 
 
 ROUTER = "router"  # the reward that a pipeline has itself
 
 
-@dataclass(frozen=True)
 class StepsOptions(DraftOptions):
-    """Of the network that drafts blocks of video."""
-
     draft_steps: int | None = option(
         None,
         "denoising steps of a drafted block; none: as many as its network was made for",
@@ -30,10 +22,7 @@ class StepsOptions(DraftOptions):
     )
 
 
-@dataclass(frozen=True)
 class BlockVideoOptions(StepsOptions):
-    """Of blocks of video."""
-
     forced_blocks: int = option(1, "first blocks of a clip that the target makes", 0, 65536)
     draft_ahead: bool | None = option(
         None, "whether the next block is drafted while the last is judged; none: on a GPU"
@@ -41,10 +30,7 @@ class BlockVideoOptions(StepsOptions):
     ranks: ClassVar[bool] = False
 
 
-@dataclass(frozen=True)
-class RewardOptions:
-    """Of rules that judge blocks by a reward."""
-
+class RewardOptions(Options):
     frame_rule: Literal["worst", "mean"] = option(
         "worst", "whose reward a block's is: which frame's"
     )
@@ -55,26 +41,17 @@ class RewardOptions:
         return (ROUTER,) if self.reward == ROUTER else ()
 
 
-@dataclass(frozen=True)
 class ThresholdOptions(RewardOptions):
-    """Of a fixed threshold."""
-
     tau: float = option(ROUTER_TAU, "what a drafted block's worst frame must score; less is faster")
 
 
-@dataclass(frozen=True)
-class ShareOptions:
-    """Of rules that are told how many drafts stand."""
-
+class ShareOptions(Options):
     draft_share: float = option(
         0.5, "part of the drafted blocks that is to stand; more is faster", 0, 1
     )
 
 
-@dataclass(frozen=True)
 class RankOptions(RewardOptions, ShareOptions):
-    """Of a threshold that adapts itself."""
-
     target_speedup: float | None = option(
         None, "in place of a share: plain generation's seconds over those of a clip", 1, 100
     )
@@ -84,10 +61,8 @@ class RankOptions(RewardOptions, ShareOptions):
 
     def rule(self) -> str:
         """The class that does it."""
-        name = "reward_rank:RewardRankRule"
-        if self.target_quality is not None:
-            name = "reward_mean:RewardMeanRule"
-        return f"{_ACCEPT}.{name}"
+        by_rank = self.target_quality is None
+        return f".routing:{'RewardRankRule' if by_rank else 'RewardMeanRule'}"
 
     def goals(self) -> str | None:
         """Why not: a rule is told one goal."""
@@ -113,17 +88,17 @@ PARTS = (
         "a small block-causal model drafts the next block of a clip",
         BlockVideoOptions,
         tokens="blocks",
-        needs=needs_drafter,
+        needs=("drafter",),
     ),
     Rule(
         "reward-threshold",
-        f"{_ACCEPT}.reward_threshold:RewardThresholdRule",
+        ".routing:RewardThresholdRule",
         "a block stands where a reward is content with it",
         ThresholdOptions,
         contract="lossy",
         tokens="blocks",
         rewarded=True,
-        needs=ThresholdOptions.needs,
+        paper="Hu and Zhang 2026",
     ),
     Rule(
         "reward-rank",
@@ -134,12 +109,11 @@ PARTS = (
         contract="lossy",
         tokens="blocks",
         rewarded=True,
-        needs=RankOptions.needs,
         check=lambda options, drafter: options.goals(),
     ),
     Rule(
         "random-routing",
-        f"{_ACCEPT}.random_routing:RandomRoutingRule",
+        ".routing:RandomRoutingRule",
         "a block stands by chance",
         ShareOptions,
         contract="lossy",

@@ -2,73 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...errors import InputError
 from ..options import option
 from ..part import Drafter, Preset
-from .shared import (
-    CHAIN,
-    ONE_LAW,
-    ChainOptions,
-    SiblingsOptions,
-    needs_drafter,
-)
-
-_HERE = "mmspec.draft"
+from .shared import CHAIN, ONE_LAW, ChainOptions, SiblingsOptions
 
 
-@dataclass(frozen=True)
 class ModelOptions(ChainOptions):
-    """Of a draft model that says one token a call."""
-
     def calls(self, depth: int) -> list[int]:
         return [1] * depth
 
 
-@dataclass(frozen=True)
 class BlockOptions(ChainOptions, SiblingsOptions):
-    """Of a head that says several tokens a call."""
-
     def calls(self, depth: int) -> list[int]:
         return [depth]  # as one
 
 
-@dataclass(frozen=True)
-class ExitOptions(ChainOptions):
-    """Of an early exit."""
+class LayersOptions(ChainOptions):
+    def check_layers(self, layers: int) -> None:
+        if layers < 2:
+            raise InputError(
+                "a target that drafts with some of its layers needs two of them or more"
+            )
 
+
+class ExitOptions(LayersOptions):
     exit_layer: int | None = option(None, "layers that draft; none: chosen as it runs", 1)
 
     def check_layers(self, layers: int) -> None:
-        check_layers(layers)
+        super().check_layers(layers)
         if self.exit_layer is not None and self.exit_layer >= layers:
             raise InputError(
                 f"exit_layer must be below the target's {layers} layers, not {self.exit_layer}"
             )
 
 
-@dataclass(frozen=True)
-class SkipOptions(ChainOptions):
-    """Of layer skipping."""
-
-    def check_layers(self, layers: int) -> None:
-        check_layers(layers)
-
-
-def check_layers(layers: int) -> None:
-    """Raise an `InputError` if a target has no layer to leave out."""
-    if layers < 2:
-        raise InputError("a target that drafts with some of its layers needs two of them or more")
-
-
 PARTS = (
     Drafter(
         "model",
-        f"{_HERE}.draft_model:ModelDrafter",
+        ".draft_model:ModelDrafter",
         "a smaller model of the same vocabulary drafts token by token",
         ModelOptions,
-        needs=needs_drafter,
+        needs=("drafter",),
         model="token",
         watched=True,
         paper="Leviathan et al. 2023",
@@ -77,7 +52,7 @@ PARTS = (
     ),
     Drafter(
         "block",
-        f"{_HERE}.feature.block:BlockDrafter",
+        ".feature.block:BlockDrafter",
         "a head drafts several tokens a call",
         BlockOptions,
         {"how": lambda options, offers: "top" if options.siblings == "top" else "drawn"},
@@ -86,7 +61,7 @@ PARTS = (
     ),
     Drafter(
         "early-exit",
-        f"{_HERE}.self_speculation:early_exit",
+        ".self_speculation:early_exit",
         "the target's first layers draft",
         ExitOptions,
         own_layers=True,
@@ -96,9 +71,9 @@ PARTS = (
     ),
     Drafter(
         "layer-skip",
-        f"{_HERE}.self_speculation:layer_skip",
+        ".self_speculation:layer_skip",
         "the target drafts with the layers that it needs least",
-        SkipOptions,
+        LayersOptions,
         own_layers=True,
         paper="Xia et al. 2024",
         **CHAIN,
@@ -106,7 +81,7 @@ PARTS = (
     ),
     Drafter(
         "lookup",
-        f"{_HERE}.prompt_lookup:PromptLookupDrafter",
+        ".prompt_lookup:PromptLookupDrafter",
         "what followed the last tokens the time before",
         ChainOptions,
         merges=True,

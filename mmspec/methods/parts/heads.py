@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ..options import option
+from ..options import Options, option
 from ..part import Head, Preset
 
-_HERE = "mmspec.models.heads"
 Branch = Literal["pruning", "pooling", "convolution", "resampler", "text-only"]
 Choice = Literal["gate", "sum", "whole", Branch]
 BRANCHES: tuple[Branch, ...] = get_args(Branch)
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 
-@dataclass(frozen=True)
-class BranchOptions:
-    """Of SpecVLM's head."""
-
+class BranchOptions(Options):
     branch: Choice | None = option(None, "how pictures are shortened; none: as it was saved")
 
 
@@ -35,49 +30,89 @@ def head_preset(head: str, summary: str, length: int, drafter: str = "model") ->
 PARTS = (
     Head(
         "eagle",
-        f"{_HERE}.eagle:EagleVlmHead",
+        ".feature:EagleVlmHead",
         "one layer on the target's features",
         paper="Li et al. 2024",
     ),
     Head(
         "vispec",
-        f"{_HERE}.vispec:ViSpecHead",
+        ".vispec:ViSpecHead",
         "eagle's; a picture is a vector or two, and one for all text",
         paper="Kang et al. 2025",
     ),
     Head(
         "specvlm",
-        f"{_HERE}.specvlm:SpecVlmHead",
+        ".specvlm:SpecVlmHead",
         "eagle's; the question chooses how a picture is shortened",
         BranchOptions,
         paper="Huang et al. 2025",
     ),
     Head(
         "msd",
-        f"{_HERE}.msd:MsdHead",
+        ".feature:MsdHead",
         "eagle's; pictures and text come in by ways of their own",
         paper="Lin et al. 2025",
     ),
     Head(
         "hydra",
-        f"{_HERE}.hydra:HydraHead",
+        ".hydra:HydraHead",
         "small heads, each in the light of the tokens drafted before it",
         paper="Ankner et al. 2024",
     ),
     Head(
         "flash",
-        f"{_HERE}.flash:FlashHead",
+        ".flash:FlashHead",
         "pictures are pooled, a call says several tokens",
         blocks=True,
         paper="Wang et al. 2025",
     ),
     Head(
         "dflash",
-        f"{_HERE}.dflash:DFlashHead",
+        ".dflash:DFlashHead",
         "a block of masked tokens is denoised",
         blocks=True,
         paper="Chen et al. 2026",
     ),
+    Head(
+        "eagle3",
+        ".published.eagle3:Eagle3Network",
+        "one layer on hidden states of several of the target's layers",
+        trained=False,
+        paper="Li et al. 2025",
+    ),
+    Head(
+        "peagle",
+        ".published.eagle3:Eagle3Network",
+        "eagle3's; masked places say the tokens ahead in the same call",
+        blocks=True,
+        trained=False,
+        paper="Hui et al. 2026",
+    ),
+    Head(
+        "dspark",
+        ".published.dflash:DFlashNetwork",
+        "dflash's; each token corrects the next one's law",
+        trained=False,
+        paper="DeepSeek-AI 2026",
+    ),
+    Head(
+        "domino",
+        ".published.dflash:DFlashNetwork",
+        "dflash's; a recurrent network corrects the laws token by token",
+        trained=False,
+    ),
+    Head(
+        "medusa",
+        ".published.medusa:MedusaNetwork",
+        "small heads, each a token further ahead",
+        trained=False,
+        paper="Cai et al. 2024",
+    ),
+    head_preset("eagle3", "a head on hidden states of several of the target's layers", 3),
+    head_preset("peagle", "eagle3's head; masked places say the tokens ahead", 5, "block"),
+    head_preset("dspark", "dflash's head; each token corrects the next one's law", 6),
+    head_preset("domino", "dflash's head; a recurrent network corrects the laws", 6),
+    head_preset("medusa", "small heads, each a token further ahead", 3),
     head_preset("vispec", "eagle's head; a picture is a vector or two, and one for all text", 6),
     head_preset("specvlm", "eagle's head; the question chooses how a picture is shortened", 6),
     head_preset("msd", "eagle's head; pictures and text come in by ways of their own", 6),

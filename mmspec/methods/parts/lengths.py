@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ..options import option
+from ..options import Options, option
 from ..part import Length
 
-_HERE = "mmspec.engine.length"
 
-
-@dataclass(frozen=True)
-class MostOptions:
-    """Of policies that say themselves how far is drafted."""
-
+class MostOptions(Options):
     max_draft_tokens: int = option(16, "most tokens that a policy may ask for", 1, 64)
 
 
-@dataclass(frozen=True)
 class HeuristicOptions(MostOptions):
-    """Of the heuristic schedule."""
-
     num_draft_tokens: int = option(4, "how many are drafted before the target checks", 1, 64)
 
 
-@dataclass(frozen=True)
 class ConfidenceOptions(MostOptions):
-    """Of a threshold of confidence."""
-
     confidence: float = option(0.4, "below it, drafting stops", 0, 1)
 
 
-@dataclass(frozen=True)
 class RejectionOptions(MostOptions):
-    """Of a threshold of rejection."""
-
     rejection: float = option(0.6, "above this probability of one, drafting stops", 0, 1)
 
 
 PARTS = (
     Length(
         "constant",
-        f"{_HERE}.constant:ConstantLength",
+        ".constant:ConstantLength",
         "always as far",
         arguments={"gamma": "first"},
         tokens=("ids", "vectors", "blocks"),
@@ -49,7 +33,7 @@ PARTS = (
     ),
     Length(
         "heuristic",
-        f"{_HERE}.heuristic:HeuristicLength",
+        ".constant:HeuristicLength",
         "two tokens more after a draft that stood, one fewer after one that fell",
         HeuristicOptions,
         {"gamma": "num_draft_tokens"},
@@ -58,7 +42,7 @@ PARTS = (
     ),
     Length(
         "goodput",
-        f"{_HERE}.goodput:GoodputLength",
+        ".goodput:GoodputLength",
         "as far as expected tokens a second still grow",
         MostOptions,
         depth="window",
@@ -66,7 +50,7 @@ PARTS = (
     ),
     Length(
         "confidence",
-        f"{_HERE}.confidence:ConfidenceLength",
+        ".stopping:ConfidenceLength",
         "up to the first unsure token",
         ConfidenceOptions,
         {"threshold": "confidence"},
@@ -76,7 +60,7 @@ PARTS = (
     ),
     Length(
         "specdec++",
-        f"{_HERE}.specdec:SpecDecLength",
+        ".stopping:SpecDecLength",
         "until a rejection has become likely",
         RejectionOptions,
         {"threshold": "rejection"},

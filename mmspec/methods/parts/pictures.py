@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from ..options import option
 from ..part import Drafter, DraftOptions, Preset, Rule
-from .shared import (
-    NearestOptions,
-    NullOptions,
-)
+from .shared import NearestOptions, NullOptions
 
-_DRAFT = "mmspec.draft"
-_ACCEPT = "mmspec.engine.accept"
 Upsampler = Literal["learned", "pixels", "nearest"]
 
 
-@dataclass(frozen=True)
 class RowsOptions(DraftOptions):
-    """Of rows of the picture."""
-
     draft_rows: int = option(1, "rows of the picture that are drafted at a time", 1, 64)
 
     def first(self, stride: int) -> int:
         return self.draft_rows * stride
 
 
-@dataclass(frozen=True)
 class MultiscaleOptions(RowsOptions):
-    """Of a small picture that is scaled up."""
-
     upsampler: Upsampler = option("learned", "what scales the small picture up")
     draft_guidance: float = option(4.0, "guidance of the small picture", 0, 100)
     draft_temperature: float = option(0.7, "temperature of the small picture", 0, 100)
@@ -40,19 +28,13 @@ class MultiscaleOptions(RowsOptions):
         return ("sibling", "upsampler") if self.upsampler == "learned" else ("sibling",)
 
 
-@dataclass(frozen=True)
 class ZipArOptions(NullOptions):
-    """Of rows side by side."""
-
     zipar_window: int = option(
         4, "tokens that a row waits for the one above; fewer is faster", 1, 256
     )
 
 
-@dataclass(frozen=True)
 class LocalOptions(NearestOptions):
-    """Of local verification."""
-
     local_threshold: float = option(
         0.1, "probability that a drafted token must reach; less is faster", 0, 1
     )
@@ -87,11 +69,10 @@ def _without_law(options: LocalOptions, drafter: Drafter) -> str | None:
 PARTS = (
     Drafter(
         "multiscale",
-        f"{_DRAFT}.image.multiscale:MultiScaleDrafter",
+        ".image.multiscale:MultiScaleDrafter",
         "a small picture of the same family, scaled up",
         MultiscaleOptions,
         {"picture": "scaled_up"},
-        needs=MultiscaleOptions.needs,
         depth="draft_rows",
         positions=True,
         unjudged="maybe",
@@ -100,17 +81,18 @@ PARTS = (
     ),
     Drafter(
         "spatial",
-        f"{_DRAFT}.image.spatial:SpatialDrafter",
+        ".image.spatial:SpatialDrafter",
         "heads on the target's features look below and to the right",
         RowsOptions,
         {"heads": "spatial", "row": "stride", "rule": "relaxed"},
-        needs=lambda options: ("spatial",),
+        needs=("spatial",),
         depth="draft_rows",
         positions=True,
+        paper="Xiang et al. 2026",
     ),
     Drafter(
         "zipar",
-        f"{_DRAFT}.image.zipar:ZipArDrafter",
+        ".image.zipar:ZipArDrafter",
         "rows of the picture are drawn side by side",
         ZipArOptions,
         {"model": "target", "window": "zipar_window"},
@@ -119,7 +101,7 @@ PARTS = (
     ),
     Rule(
         "local",
-        f"{_ACCEPT}.local:LocalRule",
+        ".local:LocalRule",
         "a set of tokens stands, and islands of the others are drawn again",
         LocalOptions,
         {
@@ -134,7 +116,7 @@ PARTS = (
     ),
     Rule(
         "unverified",
-        f"{_ACCEPT}.unverified:UnverifiedRule",
+        ".unverified:UnverifiedRule",
         "all that is drafted stands",
         contract="lossy",
         judges=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -22,32 +23,49 @@ class PipelineKind:
         does: what its models do, as sentences say it.
         first: the methods that commands and demo begin with: the first that a model has the parts
             for.
+        checkpoints: published ones, as their authors call them, each with the class that loads
+            them; None: `mmspec.enable_speculation` takes the model. Those of one layout share a
+            name. A test loads the published layout of each.
     """
 
     reference: str
     tokens: Tokens
     does: str
     first: tuple[str, ...]
+    checkpoints: Mapping[str, str | None]
 
 
 _HERE = "mmspec.pipelines"
+_IMAGE, _VLM = f"{_HERE}.image.pipeline:ImagePipeline", f"{_HERE}.vlm.pipeline:VlmPipeline"
+_CONTINUOUS = f"{_HERE}.continuous.pipeline:ContinuousImagePipeline"
+_VIDEO = f"{_HERE}.video.pipeline:VideoPipeline"
 PIPELINES: dict[Modality, PipelineKind] = {
     "image": PipelineKind(
-        f"{_HERE}.image.pipeline:ImagePipeline", "ids", "draws pictures", ("scd",)
+        _IMAGE,
+        "ids",
+        "draws pictures",
+        ("scd",),
+        {
+            "LlamaGen": _IMAGE,
+            "Janus, Emu3, Chameleon": (
+                f"{_HERE}.image.transformers_pipeline:TransformersImagePipeline"
+            ),
+            "GLM-Image": None,
+        },
     ),
     "vlm": PipelineKind(
-        f"{_HERE}.vlm.pipeline:VlmPipeline",
+        _VLM,
         "ids",
         "writes text",
         ("eagle", "draft", "prompt-lookup"),
+        {"LLaVA, Qwen-VL, InternVL, …": _VLM, "Llama, Qwen, …": None},
     ),
     "continuous": PipelineKind(
-        f"{_HERE}.continuous.pipeline:ContinuousImagePipeline",
+        _CONTINUOUS,
         "vectors",
         "draws pictures of continuous tokens",
         ("reflection",),
+        {"MAR": _CONTINUOUS},
     ),
-    "video": PipelineKind(
-        f"{_HERE}.video.pipeline:VideoPipeline", "blocks", "makes videos", ("sdvg",)
-    ),
+    "video": PipelineKind(_VIDEO, "blocks", "makes videos", ("sdvg",), {"Wan": _VIDEO}),
 }

@@ -2,65 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..options import option
+from ..options import Options, option
 from ..part import Offers, Preset, Rule
-from .shared import (
-    NearestOptions,
-)
-
-_HERE = "mmspec.engine.accept"
-LanternVariant = Literal["paper", "released"]
+from .shared import NearestOptions
 
 
-@dataclass(frozen=True)
 class LanternOptions(NearestOptions):
-    """Of LANTERN."""
+    lantern_variant: Literal["paper", "released"] = option(
+        "paper", "what the paper says, or what the authors' code computes"
+    )
 
+
+class DeltaOptions(LanternOptions):
     lantern_delta: float = option(
         0.1, "probability that like tokens may lend; more is faster and further off", 0, 1
     )
-    lantern_variant: LanternVariant = option(
-        "paper", "what the paper says, or what the authors' code computes"
-    )
 
 
-@dataclass(frozen=True)
-class LanternPlusPlusOptions(NearestOptions):
-    """Of LANTERN++."""
-
+class LambdaOptions(LanternOptions):
     lantern_lambda: float = option(
         2.0, "how often a token counts for its own probability; more is faster", 1, 1e6
     )
-    lantern_variant: LanternVariant = option(
-        "paper", "what the paper says, or what the authors' code computes"
-    )
 
 
-@dataclass(frozen=True)
-class GroupedOptions:
-    """Of grouped verification."""
-
+class GroupedOptions(Options):
     group_size: int = option(
         14, "tokens that are judged as one; more is faster and further off", 1, 65536
     )
     group_probability: float | None = option(
         0.15,
         "how far a group's probabilities may be from the drafted token's; none: anywhere",
-        0,
-        1,
+        high=1,
+        above=0,
     )
     group_distance: float | None = option(
-        None, "how far its codes may be from the drafted token's; none: anywhere", 0, 1e6
+        None,
+        "how far its codes may be from the drafted token's; none: anywhere",
+        high=1e6,
+        above=0,
     )
 
 
-@dataclass(frozen=True)
-class CoolOptions:
-    """Of annealed relaxation."""
-
+class CoolOptions(Options):
     cool_delta: float = option(
         1.0, "how far the test is relaxed; more is faster and further off", 0, 1e6
     )
@@ -73,37 +58,38 @@ def _nearest(options: Any, offers: Offers) -> Any:
     return offers["nearest"]()(options.neighbours + (options.lantern_variant == "released"))
 
 
-def _lantern(name: str) -> Any:
-    """The class of a variant."""
-    own = f"{_HERE}.lantern.{name}"
-    released = f"{_HERE}.lantern.released:ReleasedLanternRule"
-    return lambda options: released if options.lantern_variant == "released" else own
+def _lantern(name: str, own: str, summary: str, options: type, paper: str, **more: str) -> Rule:
+    """A rule with a class of its own, and the released one as a variant."""
+
+    def reference(options: Any) -> str:
+        released = options.lantern_variant == "released"
+        return f".lantern.{'released:ReleasedLanternRule' if released else own}"
+
+    given: dict[str, Any] = {"neighbours": _nearest, "k": "neighbours", **more}
+    both: Any = dict(contract="lossy", trees=True, paper=paper)
+    return Rule(name, reference, summary, options, given, **both)
 
 
 PARTS = (
-    Rule(
+    _lantern(
         "lantern",
-        _lantern("lantern:LanternRule"),
+        "lantern:LanternRule",
         "a token's nearest codes lend it probability, up to δ",
-        LanternOptions,
-        {"neighbours": _nearest, "k": "neighbours", "delta": "lantern_delta"},
-        contract="lossy",
-        trees=True,
-        paper="Jang et al. 2024",
+        DeltaOptions,
+        "Jang et al. 2024",
+        delta="lantern_delta",
     ),
-    Rule(
+    _lantern(
         "lantern++",
-        _lantern("lantern_plus_plus:LanternPlusPlusRule"),
+        "lantern:LanternPlusPlusRule",
         "a token's nearest codes lend it probability, up to λ times its own",
-        LanternPlusPlusOptions,
-        {"neighbours": _nearest, "k": "neighbours", "lam": "lantern_lambda"},
-        contract="lossy",
-        trees=True,
-        paper="Park et al. 2025",
+        LambdaOptions,
+        "Park et al. 2025",
+        lam="lantern_lambda",
     ),
     Rule(
         "grouped",
-        f"{_HERE}.grouped:GroupedRule",
+        ".grouped:GroupedRule",
         "tokens of about the same probability are judged as a group",
         GroupedOptions,
         {"probability_bound": "group_probability", "distance_bound": "group_distance"},
@@ -113,7 +99,7 @@ PARTS = (
     ),
     Rule(
         "cool",
-        f"{_HERE}.cool:CoolRule",
+        ".cool:CoolRule",
         "the ratio test is relaxed, and less so further into the draft",
         CoolOptions,
         {"delta": "cool_delta", "length": "cool_length", "nu": "cool_nu"},

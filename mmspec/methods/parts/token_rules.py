@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from ..part import Rule
 
-_HERE = "mmspec.engine.accept"
-
-
 PARTS = (
     Rule(
         "token",
-        f"{_HERE}.token:TokenRule",
+        ".token:TokenRule",
         "a token stands with probability p / q",
         greedy=True,
         paper="Leviathan et al. 2023",
     ),
     Rule(
         "block",
-        f"{_HERE}.block:BlockRule",
+        ".block:BlockRule",
         "the draft is judged as a whole",
         greedy=True,
         joint=True,
@@ -25,21 +22,21 @@ PARTS = (
     ),
     Rule(
         "greedy",
-        f"{_HERE}.greedy:GreedyRule",
+        ".greedy:GreedyRule",
         "the target's likeliest token stands",
         contract="exact-greedy",
         paper="Leviathan et al. 2023",
     ),
     Rule(
         "recursive",
-        f"{_HERE}.recursive:RecursiveRule",
+        ".recursive:RecursiveRule",
         "siblings take their turns against what is left of the target's law",
         trees=True,
         paper="Jeon et al. 2024",
     ),
     Rule(
         "k-seq",
-        f"{_HERE}.kseq:KSeqRule",
+        ".kseq:KSeqRule",
         "one of several independent siblings is selected",
         trees=True,
         one_law=True,

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..options import option
 from ..part import Drafter, DraftOptions, Preset
 from .heads import head_preset
-from .shared import (
-    SiblingsOptions,
-    needs_drafter,
-)
-
-_HERE = "mmspec.draft"
+from .shared import SiblingsOptions
 
 
-@dataclass(frozen=True)
 class WidthsOptions(DraftOptions):
-    """Of trees of a fixed shape."""
-
     tree_widths: tuple[int, ...] = option(
         (3, 2, 1, 1), "children of a node, level by level: 3,2 makes 3 + 6 nodes", 1
     )
@@ -35,39 +26,27 @@ class WidthsOptions(DraftOptions):
         return nodes
 
 
-@dataclass(frozen=True)
-class TreeOptions(WidthsOptions, SiblingsOptions):
-    """Of a draft model's tree of a fixed shape."""
-
+class BranchingOptions(SiblingsOptions):
     @property
     def ranks(self) -> bool:  # type: ignore[override]
         """Whether the likeliest tokens are drafted."""
         return self.siblings == "top"
 
+
+class TreeOptions(WidthsOptions, BranchingOptions):
     def calls(self, depth: int) -> list[int]:
         """One a level; all but the first read the root and the tree so far."""
         return [1 + self.nodes(level) for level in range(min(depth, self.first(1)))]
 
 
-@dataclass(frozen=True)
 class NodesOptions(DraftOptions):
-    """Of trees that are cut to size."""
-
     tree_nodes: int = option(48, "drafts in the tree", 1, 256)
 
 
-@dataclass(frozen=True)
-class DynamicTreeOptions(NodesOptions, SiblingsOptions):
-    """Of a tree that grows where it is likely."""
-
+class DynamicTreeOptions(NodesOptions, BranchingOptions):
     tree_depth: int = option(5, "how far ahead the tree of drafts goes", 1, 64)
     tree_width: int = option(4, "children of a node", 1, 256)
     tree_beam: int = option(4, "nodes of a level that get children", 1, 256)
-
-    @property
-    def ranks(self) -> bool:  # type: ignore[override]
-        """Whether the likeliest tokens are drafted."""
-        return self.siblings == "top"
 
     def first(self, stride: int) -> int:
         return self.tree_depth
@@ -93,10 +72,7 @@ class DynamicTreeOptions(NodesOptions, SiblingsOptions):
         return levels
 
 
-@dataclass(frozen=True)
 class MergedOptions(NodesOptions):
-    """Of several drafters under one root; `nodes` and others are those of its drafters together."""
-
     merge: tuple[str, ...] = option(
         ("coupled-jacobi", "tree"), "drafters of the tree; the first one's nodes are tried first"
     )
@@ -122,32 +98,32 @@ _DYNAMIC: Any = dict(
 PARTS = (
     Drafter(
         "tree",
-        f"{_HERE}.tree.fixed_tree:TreeDrafter",
+        ".tree.fixed_tree:TreeDrafter",
         "a smaller model drafts a tree of a fixed shape",
         TreeOptions,
         {"widths": "tree_widths"},
-        needs=needs_drafter,
+        needs=("drafter",),
         merges=True,
         **_GROWN,
     ),
     Drafter(
         "dynamic-tree",
-        f"{_HERE}.tree.dynamic_tree:DynamicTreeDrafter",
+        ".tree.dynamic_tree:DynamicTreeDrafter",
         "a smaller model drafts a tree that grows where it is likely",
-        needs=needs_drafter,
+        needs=("drafter",),
         merges=True,
         **_DYNAMIC,
     ),
     Drafter(
         "eagle",
-        f"{_HERE}.tree.dynamic_tree:DynamicTreeDrafter",
+        ".tree.dynamic_tree:DynamicTreeDrafter",
         "a head on the target's features drafts a tree that grows where it is likely",
-        needs=lambda options: ("eagle",),
+        needs=("eagle",),
         **_DYNAMIC,
     ),
     Drafter(
         "merged",
-        f"{_HERE}.tree.merged:MergedDrafter",
+        ".tree.merged:MergedDrafter",
         "several drafters' trees under one root",
         MergedOptions,
         {"nodes": "tree_nodes"},
@@ -157,7 +133,7 @@ PARTS = (
     ),
     Drafter(
         "recycling",
-        f"{_HERE}.tree.token_recycling:RecyclingDrafter",
+        ".tree.token_recycling:RecyclingDrafter",
         "the target's own runners-up draft a tree",
         WidthsOptions,
         {"widths": "tree_widths"},

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from ..options import option
+from ..options import Options, option
 from ..part import Drafter, Preset, Rule
-from .shared import (
-    ChainOptions,
-    needs_drafter,
-)
-
-_DRAFT = "mmspec.draft.denoising"
-_ACCEPT = "mmspec.engine.accept.gaussian"
+from .shared import ChainOptions
 
 
-@dataclass(frozen=True)
-class IndependentOptions:
-    """Of CSpD as it was released."""
-
+class IndependentOptions(Options):
     softening: float = option(
         42.0, "how much the test is softened; more is faster and further off", 1, 1e6
     )
@@ -45,7 +35,7 @@ def _of_steps(name: str, rule: str, summary: str) -> Preset:
 PARTS = (
     Drafter(
         "frozen",
-        f"{_DRAFT}.frozen:FrozenDrafter",
+        ".denoising.frozen:FrozenDrafter",
         "the target's own last prediction drafts denoising steps",
         ChainOptions,
         paper="De Bortoli et al. 2025",
@@ -53,19 +43,19 @@ PARTS = (
     ),
     Drafter(
         "denoiser",
-        f"{_DRAFT}.small_head:DenoisingDrafter",
+        ".denoising.small_head:DenoisingDrafter",
         "a smaller head drafts denoising steps",
         ChainOptions,
         {"denoiser": "small"},
-        needs=needs_drafter,
+        needs=("drafter",),
         **_VECTORS,
     ),
     Drafter(
         "aligned",
-        f"{_DRAFT}.aligned:AlignedDrafter",
+        ".denoising.aligned:AlignedDrafter",
         "a smaller model drafts whole tokens with the target's noises",
         ChainOptions,
-        needs=needs_drafter,
+        needs=("drafter",),
         fixed=True,
         whole=True,
         paper="Wang et al. 2024",
@@ -73,28 +63,28 @@ PARTS = (
     ),
     Rule(
         "reflection",
-        f"{_ACCEPT}.reflection:ReflectionRule",
+        ".gaussian.reflection:ReflectionRule",
         "what falls is mirrored",
         tokens="vectors",
         paper="De Bortoli et al. 2025",
     ),
     Rule(
         "gamma-maximal",
-        f"{_ACCEPT}.gamma_maximal:GammaMaximalRule",
+        ".gaussian.gamma_maximal:GammaMaximalRule",
         "what falls is drawn from the residual",
         tokens="vectors",
         paper="De Bortoli et al. 2025",
     ),
     Rule(
         "gaussian-block",
-        f"{_ACCEPT}.block:GaussianBlockRule",
+        ".gaussian.block:GaussianBlockRule",
         "denoising steps are judged together",
         tokens="vectors",
         paper="Sun et al. 2024",
     ),
     Rule(
         "cspd-independent",
-        f"{_ACCEPT}.independent:IndependentRule",
+        ".gaussian.independent:IndependentRule",
         "each token by itself, none is taken back",
         IndependentOptions,
         contract="lossy",
@@ -108,9 +98,7 @@ PARTS = (
         "the last prediction drafts denoising steps; what falls is drawn from the residual",
     ),
     _of_steps(
-        "gaussian-block",
-        "gaussian-block",
-        "gamma-maximal whose drafted steps are judged together",
+        "gaussian-block", "gaussian-block", "gamma-maximal whose drafted steps are judged together"
     ),
     _of_steps(
         "reflection",

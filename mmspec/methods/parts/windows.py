@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..options import option
 from ..part import Drafter, DraftOptions, Preset
 
-_HERE = "mmspec.draft"
 JacobiInit = Literal["uniform", "previous", "above"]
 
 
-@dataclass(frozen=True)
 class WindowOptions(DraftOptions):
-    """Of Jacobi windows."""
-
     window: int = option(16, "positions that are drafted at a time", 1, 256)
     jacobi_init: JacobiInit = option("previous", "the law of a position that enters the window")
 
@@ -25,7 +20,7 @@ class WindowOptions(DraftOptions):
 
 def _window(name: str, module: str, kind: str, summary: str, **more: Any) -> Drafter:
     """A Jacobi window."""
-    reference = f"{_HERE}.jacobi.{module}:{kind}"
+    reference = f".jacobi.{module}:{kind}"
     given = {"init": "jacobi_init", "row": "stride"}
     both: Any = dict(depth="window", knob="window", window=True, one_law=lambda options: True)
     return Drafter(name, reference, summary, WindowOptions, given, **both, **more)

@@ -43,13 +43,8 @@ class TargetFit:
         weight = model.get_output_embeddings().weight.detach()
         at = torch.linspace(0, weight.numel() - 1, _SAMPLES, dtype=torch.float64).long()
         samples = weight.flatten()[at.to(weight.device)]
-        return cls(
-            model.config.model_type,
-            text.hidden_size,
-            weight.shape[0],
-            text.num_hidden_layers,
-            samples.double().tolist(),
-        )
+        sizes = text.hidden_size, weight.shape[0], text.num_hidden_layers
+        return cls(model.config.model_type, *sizes, samples.double().tolist())
 
     def check(self, model: PreTrainedModel) -> None:
         """Raise an `InputError` unless the head is for `model`; its dtype does not matter."""

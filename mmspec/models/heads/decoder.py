@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ...engine.cache import KVCache
 from ...methods.parts.heads import BRANCHES
-from ..llamagen.decoder import LlamaGenDecoder, arrange
-from ..llamagen.eagle_head import FeatureDecoder
+from ..llamagen.decoder import LlamaGenDecoder
 from ..llamagen.transformer import rotate
 from ..placement import Placement
 from ..transformers.causal import CausalDecoder
@@ -37,12 +36,9 @@ class HeadDecoder(LlamaGenDecoder):
         network.fit.check(target.model)
         self.network, self.target = network, target
         device, blocks = target.embeddings.device, network.blocks()
-        self.placement = Placement(device, (device,) * len(blocks), device)
-        self._moves = self.placement.moves
-        self.dim, self.eps = network.dim, network.sizes.norm_eps
-        self.heads, self.kv_heads = network.sizes.n_head, network.sizes.n_kv_head
-        self.head_dim = self.dim // self.heads
-        self.layers = [arrange(block, device) for block in blocks]
+        self.dim, self.layers = network.dim, []
+        if blocks:
+            self._arrange(blocks, Placement.on(device, len(blocks)), network.sizes.norm_eps)
         self.embeddings = target.embeddings
         self._turns = torch.zeros(0)  # [R, slots, head_dim / 2]
 
@@ -69,20 +65,15 @@ class HeadDecoder(LlamaGenDecoder):
     def forward(self, x: Tensor, rotary: Tensor, *args: Any, **options: Any) -> Tensor:
         """See `LlamaGenDecoder.forward`; `rotary` holds columns, states have the norm's weight."""
         head, options["head"] = options.get("head", True), False
-        out = super().forward(x, self.turns(rotary), *args, **options)
-        hidden = out * self.network.norm.weight
+        hidden = super().forward(x, self.turns(rotary), *args, **options) * self.network.norm.weight
         return self.logits(hidden) if head else hidden
-
-    def fuse(self, states: Tensor) -> Tensor:
-        """What is kept of the target's hidden states: all."""
-        return states
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The target's output layer."""
         return self.target.logits(hidden)
 
 
-class FeatureHeadDecoder(HeadDecoder, FeatureDecoder):
+class FeatureHeadDecoder(HeadDecoder):
     """A head of EAGLE's kind, for `EagleModel`; arguments as of `HeadDecoder`.
 
     Attributes:
@@ -109,8 +100,7 @@ class FeatureHeadDecoder(HeadDecoder, FeatureDecoder):
         if self._images is None:
             return [0] * len(self._mask)
         found = self._images.visual(self._mask).gather(1, self._index) & self._kept
-        counts: list[int] = found.sum(1).tolist()
-        return counts
+        return found.sum(1).tolist()
 
     def branches(self) -> list[dict[str, float]]:
         """Weights of its compressor's branches for the last prompt, those above 0, per row."""

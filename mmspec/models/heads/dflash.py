@@ -42,8 +42,7 @@ class DFlashHead(DraftHead):
 
     def context(self, features: Tensor) -> Tensor:
         """The context that the layers read in place of hidden states `[…, D]`."""
-        out: Tensor = self.context_norm(self.fc(features))
-        return out
+        return self.context_norm(self.fc(features))
 
     def masked(self, embedded: Tensor) -> Tensor:
         """Inputs of blocks `[…, 1 + K, D]` that begin with tokens embedded as `[…, D]`."""
@@ -74,24 +73,18 @@ class DFlashHead(DraftHead):
             attention = layer.attention
             query, key, value = attention.heads(layer.attention_norm(h), turns)
             _, old_key, old_value = attention.heads(layer.attention_norm(context), before)
-            found = F.scaled_dot_product_attention(
-                query,
-                torch.cat([old_key, key], dim=2),
-                torch.cat([old_value, value], dim=2),
-                attn_mask=mask,
-                enable_gqa=attention.n_head != attention.n_kv_head,
-            )
+            keys = torch.cat([old_key, key], dim=2)
+            values = torch.cat([old_value, value], dim=2)
+            grouped = attention.n_head != attention.n_kv_head
+            found = F.scaled_dot_product_attention(query, keys, values, mask, enable_gqa=grouped)
             h = h + attention.joined(found)
             h = h + layer.feed_forward(layer.ffn_norm(h))
-        out: Tensor = self.norm(h.unflatten(1, (count, size))[:, :, 1:])
-        return out
+        return self.norm(h.unflatten(1, (count, size))[:, :, 1:])
 
     def loss(self, batch: HeadBatch, anchors: int = 32) -> tuple[Tensor, dict[str, float]]:
         """Cross-entropy to the target's laws, the mean over the K places.
 
-        Args:
-            batch: what the target says.
-            anchors: blocks of a row at most; where they begin is drawn anew every time.
+        A row has at most `anchors` blocks; where they begin is drawn anew every time.
         """
         _, begins = batch.ahead(1)
         drawn = torch.rand(begins.shape, device=begins.device) * begins

@@ -67,12 +67,7 @@ class FeatureHead(DraftHead):
 
     def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:
         """The layer's inputs `[R, n, D]` of tokens' embeddings and the hidden states in front."""
-        return self.between(torch.cat([embedded, before], dim=-1))
-
-    def between(self, both: Tensor) -> Tensor:
-        """`fc([e; h])`, `[…, D]` of `[…, 2D]`."""
-        out: Tensor = self.fc(both)
-        return out
+        return self.fc(torch.cat([embedded, before], dim=-1))
 
     def read(self, columns: Columns) -> Read:
         """The layer's inputs of columns."""
@@ -97,16 +92,13 @@ class FeatureHead(DraftHead):
         read = self.read(columns)
         embedded = pick(columns.embedded, read.index)
         context = None if read.look.context is None else pick(read.look.context, read.index)
-        levels = draft_levels(
-            self.layer,
-            read.inputs,
-            lambda features: self.joined(embedded, features, context),
-            self.norm,
-            self.rotary(read.positions, self.fc.weight.dtype),
-            causal_mask(read.mask, read.mask.shape[1]),
-            depth,
-        )
-        return levels, read
+        rotary = self.rotary(read.positions, self.fc.weight.dtype)
+        mask = causal_mask(read.mask, read.mask.shape[1])
+
+        def inputs(features: Tensor) -> Tensor:
+            return self.joined(embedded, features, context)
+
+        return draft_levels(self.layer, read.inputs, inputs, self.norm, rotary, mask, depth), read
 
     def loss(self, batch: HeadBatch, depth: int = 1) -> tuple[Tensor, dict[str, float]]:
         """EAGLE's loss, the mean over levels."""
@@ -132,3 +124,22 @@ def kept(columns: Columns, look: Look) -> Tensor:
     place = torch.arange(columns.mask.shape[1], device=columns.mask.device)
     last = (columns.asked * place).amax(1, keepdim=True)
     return (look.keep & columns.mask).scatter(1, last, True)
+
+
+class EagleVlmHead(FeatureHead):
+    """EAGLE's head under a vision-language model: pictures are read as text is (Li et al. 2024).
+
+    The layer has its first norm, which the published heads leave out (EagleVLM of SpecVLM, Huang et
+    al. 2025, section 3.1).
+    """
+
+
+class MsdHead(FeatureHead):
+    """MSD's head: text and pictures come in by ways of their own (Lin et al. 2025, section 3.2).
+
+    A text column is `fc([e; h])` as in EAGLE; a picture's column is its projected embedding itself,
+    with no hidden state in it.
+    """
+
+    def look(self, columns: Columns) -> Look:
+        return Look(values=columns.embedded)

@@ -45,8 +45,7 @@ class HydraHead(DraftHead):
         """
         head = path.shape[-2] - 1
         joined = torch.cat([before, path.flatten(-2)], dim=-1)
-        out: Tensor = self.norm(before + self.second[head](F.silu(self.first[head](joined))))
-        return out
+        return self.norm(before + self.second[head](F.silu(self.first[head](joined))))
 
     def forward(self, columns: Columns) -> list[Tensor]:
         """Per head, the hidden states `[R, S, D]` of drafts that begin at every column."""
@@ -82,7 +81,6 @@ def block_loss(
             drafted = drafted.gather(1, columns)
         pairs.append((hidden[drafted], features[drafted]))
 
-    def loss(_: losses.Pair, logits: losses.Pair) -> losses.Terms:
-        return (losses.soft_cross_entropy(*logits),)
-
-    return losses.mean_loss(pairs, batch.output, loss)
+    return losses.mean_loss(
+        pairs, batch.output, lambda _, logits: (losses.soft_cross_entropy(*logits),)
+    )

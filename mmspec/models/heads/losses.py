@@ -19,13 +19,7 @@ Terms = tuple[Tensor, ...]
 def mean_loss(
     pairs: Sequence[Pair], output: Callable[[Tensor], Tensor], loss: Callable[[Pair, Pair], Terms]
 ) -> tuple[Tensor, dict[str, float]]:
-    """The mean of a loss over the levels or tokens of a draft, and the acceptance at each.
-
-    Args:
-        pairs: hidden states, level by level.
-        output: the target's output layer.
-        loss: its terms at one level, given the hidden states and their logits.
-    """
+    """The mean of a loss over the levels or tokens of a draft, and the acceptance at each."""
     total, metrics = pairs[0][0].new_zeros(()), {}
     for level, (hidden, truth) in enumerate(pairs, start=1):
         logits = output(hidden), output(truth)

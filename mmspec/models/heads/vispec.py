@@ -18,7 +18,27 @@ from . import losses
 from .base import HeadBatch
 from .columns import Columns, Look
 from .feature import FeatureHead
-from .resampler import Resampler
+
+
+class Resampler(nn.Module):
+    """n learned queries read the embeddings of M pictures by one cross-attention."""
+
+    def __init__(self, dim: int, heads: int, queries: int) -> None:
+        super().__init__()
+        self.heads = heads
+        width = dim // heads
+        self.queries = nn.Parameter(torch.randn(queries, heads, width) * width**-0.5)
+        self.kv = nn.Linear(dim, 2 * dim, bias=False)
+        self.out = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        """`[M, n, D]` of embeddings `[M, P, D]`, which are real where `real [M, P]`."""
+        keys, values = self.kv(x).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        queries = self.queries.transpose(0, 1).expand(len(x), -1, -1, -1)
+        found = F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=real[:, None, None, :]
+        )
+        return self.out(found.transpose(1, 2).flatten(2))
 
 
 class ViSpecHead(FeatureHead):
@@ -60,7 +80,7 @@ class ViSpecHead(FeatureHead):
     def joined(self, embedded: Tensor, before: Tensor, context: Tensor | None = None) -> Tensor:
         assert context is not None
         both = torch.cat([before, context.expand_as(before)], dim=-1)
-        return self.between(torch.cat([embedded, self.globally(both)], dim=-1))
+        return self.fc(torch.cat([embedded, self.globally(both)], dim=-1))
 
     def loss(
         self, batch: HeadBatch, depth: int = 1, stage: int = 1

@@ -7,7 +7,7 @@ Layers may be spread over several devices.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -31,11 +31,6 @@ def arrange(block: LlamaGenBlock, device: torch.device) -> tuple[RowLinear, ...]
     )
 
 
-def _carry(device: torch.device, *values: Any) -> list[Any]:
-    """The values on another device, those that are tensors."""
-    return [value.to(device) if isinstance(value, Tensor) else value for value in values]
-
-
 class LlamaGenDecoder:
     """Cached forward passes of a transformer's weights.
 
@@ -44,30 +39,32 @@ class LlamaGenDecoder:
         placement: which device runs what; None: the one where the weights are.
     """
 
+    reads: tuple[int, ...] = ()  # no hidden states but the last
+
     def __init__(self, model: LlamaGenTransformer, placement: Placement | None = None) -> None:
         config = model.config
         self.model = model
-        self.placement = placement or Placement.whole(model)
-        self._moves = self.placement.moves
-        self.dim, self.eps = config.dim, config.norm_eps
-        self.heads = config.n_head
-        self.kv_heads = config.n_kv_head or config.n_head
-        self.head_dim = config.dim // config.n_head
-        self.embeddings = model.tok_embeddings.weight.detach().to(self.placement.main)
         blocks = [block for block in model.layers if isinstance(block, LlamaGenBlock)]
-        self.layers = [
-            arrange(block, device)
-            for block, device in zip(blocks, self.placement.layers, strict=True)
-        ]
+        device = model.output.weight.device
+        self._arrange(blocks, placement or Placement.on(device, len(blocks)), config.norm_eps)
+        self.embeddings = model.tok_embeddings.weight.detach().to(self.placement.main)
         head = self.placement.head
         self.head = RowLinear(model.output.weight.to(head) * model.norm.weight.to(head))
+
+    def _arrange(self, blocks: Sequence[LlamaGenBlock], placement: Placement, eps: float) -> None:
+        """Set the sizes, and rearrange the weights of the layers."""
+        attention = blocks[0].attention
+        self.placement, self._moves, self.eps = placement, placement.moves, eps
+        self.heads, self.kv_heads = attention.n_head, attention.n_kv_head
+        self.head_dim, self.dim = attention.head_dim, attention.wo.out_features
+        layers = zip(blocks, placement.layers, strict=True)
+        self.layers = [arrange(block, device) for block, device in layers]
 
     def embed(self, ids: Tensor) -> Tensor:
         """Inputs `[…, D]` of token ids `[…]`."""
         return F.embedding(ids, self.embeddings)
 
     def rotary(self, grid: int | None = None) -> Tensor:
-        """See `LlamaGenTransformer.rotary`."""
         return self.model.rotary(grid).to(self.placement.main)
 
     def cache(self, rows: int, slots: int) -> KVCache:
@@ -111,7 +108,10 @@ class LlamaGenDecoder:
         h = x.reshape(rows * n, self.dim)
         for layer, (wqkv, wo, w13, w2) in enumerate(self.layers):
             if layer in self._moves:
-                h, turn, mask, slots = _carry(self._moves[layer], h, turn, mask, slots)
+                device = self._moves[layer]
+                h, turn = h.to(device), turn.to(device)
+                mask = None if mask is None else mask.to(device)
+                slots = slots.to(device) if isinstance(slots, Tensor) else slots
             if use is not None and use[layer] is False:
                 continue
             before = h
@@ -140,10 +140,13 @@ class LlamaGenDecoder:
         return self.logits(h) if head else h.to(self.placement.main)
 
     def states(self, hidden: Tensor) -> Tensor:
-        """What a call leaves behind for a draft head: the hidden states that it gave."""
+        """Hidden states that a call leaves for a draft head: the last ones."""
         return hidden
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """What a head keeps of the target's hidden states: all."""
+        return states
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output layer: logits `[..., V]` of hidden states `[..., D]`."""
-        rows = self.head(hidden.flatten(0, -2).to(self.placement.head))
-        return rows.view(*hidden.shape[:-1], -1).to(self.placement.main)
+        return self.head(hidden.to(self.placement.head)).to(self.placement.main)

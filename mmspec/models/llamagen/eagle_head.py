@@ -8,7 +8,6 @@ place of hidden states that the target has not computed yet.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -21,7 +20,7 @@ from ...errors import InputError
 from ..heads.columns import Images
 from ..linear import RowLinear
 from ..placement import Placement
-from .decoder import LlamaGenDecoder, arrange
+from .decoder import LlamaGenDecoder
 from .transformer import LlamaGenBlock, attend
 
 
@@ -76,8 +75,7 @@ class EagleHead(ModelMixin, ConfigMixin):
         embedded = self.normed(embedded)
 
         def inputs(features: Tensor) -> Tensor:
-            joined: Tensor = self.fc(torch.cat([embedded, features], dim=-1))
-            return joined
+            return self.fc(torch.cat([embedded, features], dim=-1))
 
         return draft_levels(self.layer, inputs(features), inputs, self.normed, rotary, mask, depth)
 
@@ -145,49 +143,11 @@ def attend_levels(query: Tensor, memory: list[tuple[Tensor, Tensor]], mask: Tens
     return out
 
 
-class FeatureDecoder(LlamaGenDecoder):
-    """A layer over the target's features as it runs at inference, for `EagleModel`.
-
-    Embeddings and output layer are the target's.
-    """
-
-    def fuse(self, states: Tensor) -> Tensor:
-        """What is kept of the target's hidden states: all."""
-        return states
-
-    @abstractmethod
-    def view(
-        self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
-    ) -> tuple[Tensor, Tensor]:
-        """Its own prefix, made of the target's, as `GuidedDecoder` wants it.
-
-        Args:
-            prefix, mask: the target's, `[R, T, D]` and `[R, T]`.
-            images: where its pictures are, if there are any.
-            positions: that are to come behind it.
-
-        Returns:
-            Its prefix `[R, T', D]`, of which only the width counts, and its mask `[R, T']`.
-        """
-
-    @abstractmethod
-    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        """Inputs `[R, T', D]` of the prefix in `view`, of the features `[R, T, D]` in front."""
-
-    @abstractmethod
-    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        """Inputs `[R, n, D]` of tokens with `embeddings` and the features in front of them."""
-
-
-class EagleDecoder(FeatureDecoder):
+class EagleDecoder(LlamaGenDecoder):
     """The head as it runs at inference, between the target's embeddings and its output layer.
 
     `embeddings` are what the head's first map makes of the target's. The layer runs where the
     target's embeddings are.
-
-    Args:
-        head: the layer.
-        target: what it drafts for.
 
     Raises:
         InputError: the head is for a target of another size.
@@ -201,14 +161,9 @@ class EagleDecoder(FeatureDecoder):
                     f"({wanted}); train a head for this target"
                 )
         main = target.placement.main
-        self.model = target.model
-        self.placement = Placement(main, (main,), target.placement.head)
-        self._moves = self.placement.moves
-        self.dim, self.eps = target.dim, head.config.norm_eps
-        self.heads, self.head_dim = target.heads, target.head_dim
-        self.kv_heads = head.config.n_kv_head or head.config.n_head
-        self.layers = [arrange(head.layer, main)]
-        self.head = target.head
+        placement = Placement(main, (main,), target.placement.head)
+        self._arrange([head.layer], placement, head.config.norm_eps)
+        self.model, self.head = target.model, target.head
         token, feature = head.fc.weight.detach().to(main).chunk(2, dim=1)
         self._token, self._feature = RowLinear(token), RowLinear(feature)
         self.embeddings = self._of_inputs(target.embeddings)
@@ -222,10 +177,8 @@ class EagleDecoder(FeatureDecoder):
         return self.joined(self._of_inputs(prefix), before)
 
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        of_features = self._feature(features.reshape(-1, self.dim))
-        return embedded + of_features.view(features.shape)
+        return embedded + self._feature(features)
 
     def _of_inputs(self, embedded: Tensor) -> Tensor:
         """What the target's inputs `[…, D]` add to the layer's own."""
-        rows = F.rms_norm(embedded, (self.dim,), eps=self.eps).reshape(-1, self.dim)
-        return self._token(rows).view(embedded.shape)
+        return self._token(F.rms_norm(embedded, (self.dim,), eps=self.eps))

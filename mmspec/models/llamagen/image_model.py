@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from .transformer import LlamaGenTransformer
 from .vq import VQModel
 
 
-@dataclass
 class LlamaGenImageModel:
     """See `ImageModel`; the condition is the T5 features of the captions.
 
@@ -27,27 +25,14 @@ class LlamaGenImageModel:
         text_encoder, tokenizer: T5 encoder and its tokenizer.
     """
 
-    network: LlamaGenTransformer
-    vq_model: VQModel
-    text_encoder: Any
-    tokenizer: Any
-
-    @property
-    def guidance_scale(self) -> float:
-        return float(self.network.config.sample_guidance)
-
-    @property
-    def top_k(self) -> int:
-        return int(self.network.config.sample_top_k)
-
-    @property
-    def vocab_size(self) -> int:
-        return int(self.network.config.vocab_size)
-
-    @property
-    def default_size(self) -> tuple[int, int]:
-        side = int(self.network.grid * self.vq_model.downsample_factor)
-        return side, side
+    def __init__(
+        self, network: LlamaGenTransformer, vq_model: VQModel, text_encoder: Any, tokenizer: Any
+    ) -> None:
+        self.network, self.vq_model = network, vq_model
+        self.text_encoder, self.tokenizer = text_encoder, tokenizer
+        config, side = network.config, int(network.grid * vq_model.downsample_factor)
+        self.guidance_scale, self.top_k = config.sample_guidance, config.sample_top_k
+        self.vocab_size, self.default_size = config.vocab_size, (side, side)
 
     def grid(self, height: int, width: int) -> TokenGrid:
         return fixed_grid((height, width), self.default_size, self.network.grid)
@@ -77,8 +62,7 @@ class LlamaGenImageModel:
         return torch.cat([told, nothing.to(told).expand_as(told)])
 
     def embed(self, condition: Tensor) -> Tensor:
-        prefix: Tensor = self.network.cls_embedding(condition)
-        return prefix
+        return self.network.cls_embedding(condition)
 
     def decoder(self, placement: Placement | None = None) -> LlamaGenDecoder:
         return LlamaGenDecoder(self.network, placement)
@@ -116,5 +100,4 @@ class LlamaGenClassModel(LlamaGenImageModel):
         return torch.cat([told, torch.full_like(told, self.nothing)])
 
     def embed(self, condition: Tensor) -> Tensor:
-        prefix: Tensor = self.network.cls_embedding(condition[:, 0])
-        return prefix
+        return self.network.cls_embedding(condition[:, 0])

@@ -81,8 +81,7 @@ def load_llamagen(
             )
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
-    load_strict(model, weights, path)
-    return cast(model, dtype)
+    return cast(load_strict(model, weights, path), dtype)
 
 
 def _condition(weights: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -104,5 +103,4 @@ def load_vq(path: str | Path, dtype: torch.dtype = torch.float32) -> VQModel:
     eight = not any(name.startswith("encoder.conv_blocks.4.") for name in weights)
     with torch.device("meta"):
         model: VQModel = VQModel(ch_mult=(1, 2, 2, 4) if eight else (1, 1, 2, 2, 4))
-    load_strict(model, weights, path)
-    return cast(model, dtype)
+    return cast(load_strict(model, weights, path), dtype)

@@ -76,15 +76,12 @@ class SpatialHeads(ModelMixin, ConfigMixin):
         Args:
             embedded: the target's embeddings of the tokens `[..., D]`.
         """
-        x = torch.cat([states, self._even(embedded)], dim=-1)
-        out: Tensor = self.cell(x)
-        return out
+        return self.cell(torch.cat([states, self._even(embedded)], dim=-1))
 
     def summary(self, states: Tensor) -> Tensor:
         """Features `[B, F]` of the condition, whose mean states are `[B, 2D]`."""
         nothing = states.new_zeros(*states.shape[:-1], self.config.dim)
-        out: Tensor = self.cell(torch.cat([states, nothing], dim=-1))
-        return out
+        return self.cell(torch.cat([states, nothing], dim=-1))
 
     def look_below(self, above: Tensor, summary: Tensor) -> tuple[Tensor, Tensor]:
         """What the row above says of cells.
@@ -105,8 +102,7 @@ class SpatialHeads(ModelMixin, ConfigMixin):
 
     def look_right(self, below: Tensor, left: Tensor) -> Tensor:
         """Hidden states `[..., D]`, from `below [..., H]` and `left [..., H]`, a sum of `table`."""
-        out: Tensor = self.out(F.silu(below + left))
-        return out
+        return self.out(F.silu(below + left))
 
     def table(self, distance: int, embeddings: Tensor) -> Tensor:
         """`[V + 1, H]`: what each token says `distance` + 1 cells further right; V: no token."""
@@ -119,10 +115,6 @@ class SpatialHeads(ModelMixin, ConfigMixin):
 
 class SpatialDecoder:
     """Spatial heads as they run at inference: what depends on weights alone is made once.
-
-    Args:
-        heads: see `SpatialHeads`.
-        decoder: the target that they were trained for, in the same dtype.
 
     Raises:
         InputError: the heads are for hidden states of another width.
@@ -145,7 +137,6 @@ class SpatialDecoder:
         self.heads = heads
 
     def summary(self, states: Tensor) -> Tensor:
-        """See `SpatialHeads.summary`."""
         return self.heads.summary(states)
 
     def look_below(
@@ -196,7 +187,7 @@ class Packed(nn.Module):
         self.run, self.bias = RowLinear(linear.weight), linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.run(x.flatten(0, -2)).view(*x.shape[:-1], -1) + self.bias
+        return self.run(x) + self.bias
 
 
 def guided_states(hidden: Tensor, scale: float | None) -> Tensor:

@@ -7,6 +7,7 @@ on the grid. The module trains and holds the weights; generation runs in `decode
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -97,19 +98,14 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
     def rotary(self, grid: int | None = None) -> Tensor:
         """Rotary factors `[T + grid², head_dim / 2]`, complex, of the prefix and a square grid."""
         head_dim = self.config.dim // self.config.n_head
-        return rotary_2d(
-            grid or self.grid,
-            head_dim,
-            self.config.rope_base,
-            self.prefix_length,
-            self.config.rotary_prefix,
-        ).to(self.output.weight.device)
+        base, start = self.config.rope_base, self.config.rotary_prefix
+        factors = rotary_2d(grid or self.grid, head_dim, base, self.prefix_length, start)
+        return factors.to(self.output.weight.device)
 
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
         """Logits `[B, S + 1, V]` after the prefix and after each of the tokens, see `hidden`."""
         h = self.hidden(*inputs, **options)
-        logits: Tensor = self.output(self.norm(h[:, self.prefix_length - 1 :]))
-        return logits
+        return self.output(self.norm(h[:, self.prefix_length - 1 :]))
 
     def hidden(
         self,
@@ -153,14 +149,13 @@ class CaptionEmbedder(nn.Module):
 
     def __init__(self, caption_dim: int, dim: int, token_num: int) -> None:
         super().__init__()
-        self.cap_proj = Projection(caption_dim, dim)
+        self.cap_proj = mlp(caption_dim, dim, dim, False, "tanh")
         self.register_buffer(
             "uncond_embedding", torch.randn(token_num, caption_dim) / caption_dim**0.5
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        out: Tensor = self.cap_proj(features)
-        return out
+        return self.cap_proj(features)
 
 
 class LabelEmbedder(nn.Module):
@@ -171,19 +166,13 @@ class LabelEmbedder(nn.Module):
         self.embedding_table = nn.Embedding(num_classes + 1, dim)
 
     def forward(self, labels: Tensor) -> Tensor:
-        out: Tensor = self.embedding_table(labels)[:, None]
-        return out
+        return self.embedding_table(labels)[:, None]
 
 
-class Projection(nn.Module):
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(in_features, out_features, bias=False)
-        self.fc2 = nn.Linear(out_features, out_features, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
-        return out
+def mlp(inward: int, hidden: int, out: int, bias: bool, approximate: str) -> nn.Sequential:
+    """Two linear layers, under the published names, and GELU between them."""
+    first, second = nn.Linear(inward, hidden, bias), nn.Linear(hidden, out, bias)
+    return nn.Sequential(OrderedDict(fc1=first, act=nn.GELU(approximate), fc2=second))
 
 
 class LlamaGenBlock(nn.Module):
@@ -196,8 +185,7 @@ class LlamaGenBlock(nn.Module):
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
         h: Tensor = x + self.attention(self.attention_norm(x), rotary, mask)
-        out: Tensor = h + self.feed_forward(self.ffn_norm(h))
-        return out
+        return h + self.feed_forward(self.ffn_norm(h))
 
 
 class LlamaGenAttention(nn.Module):
@@ -216,8 +204,7 @@ class LlamaGenAttention(nn.Module):
 
     def joined(self, out: Tensor) -> Tensor:
         """What the heads found, `[B, heads, S, head_dim]`, as the layer's output `[B, S, D]`."""
-        projected: Tensor = self.wo(out.transpose(1, 2).flatten(2))
-        return projected
+        return self.wo(out.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
         return self.joined(attend(*self.heads(x, rotary), mask))
@@ -245,8 +232,7 @@ class FeedForward(nn.Module):
         self.w2 = nn.Linear(hidden, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.w2(F.silu(self.w1(x)) * self.w3(x))
-        return out
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
 
 
 def rotate(x: Tensor, rotary: Tensor) -> Tensor:

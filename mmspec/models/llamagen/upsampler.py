@@ -20,16 +20,11 @@ Upsampler = Callable[[Tensor, TokenGrid], Tensor]
 def nearest(codes: Tensor, grid: TokenGrid) -> Tensor:
     """Every code four times."""
     cells = codes.unflatten(1, (grid.rows, grid.columns))
-    large: Tensor = cells.repeat_interleave(SCALE, 1).repeat_interleave(SCALE, 2).flatten(1)
-    return large
+    return cells.repeat_interleave(SCALE, 1).repeat_interleave(SCALE, 2).flatten(1)
 
 
 class PixelUpsampler:
-    """In pixels: decoded, enlarged bicubically, encoded again.
-
-    Args:
-        vq_model: the image tokenizer.
-    """
+    """In pixels: decoded, enlarged bicubically, encoded again."""
 
     def __init__(self, vq_model: VQModel) -> None:
         self.vq_model = vq_model
@@ -74,8 +69,7 @@ class LatentUpsampler(ModelMixin, ConfigMixin):
         h = F.pixel_shuffle(self.grow(h), SCALE)
         for block in self.large:
             h = block(h)
-        logits: Tensor = self.conv_out(F.silu(self.norm_out(h)))
-        return logits
+        return self.conv_out(F.silu(self.norm_out(h)))
 
 
 class LatentUpsampling:

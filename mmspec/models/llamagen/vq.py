@@ -113,8 +113,7 @@ class Coder(nn.Module):
         h = self.conv_in(x)
         for layer in self.inner_layers():
             h = layer(h)
-        out: Tensor = self.conv_out(F.silu(self.norm_out(h)))
-        return out
+        return self.conv_out(F.silu(self.norm_out(h)))
 
 
 class Encoder(Coder):
@@ -199,8 +198,7 @@ class ResnetBlock(nn.Module):
         h = self.conv2(F.silu(self.norm2(h)))
         if hasattr(self, "nin_shortcut"):
             x = self.nin_shortcut(x)
-        out: Tensor = x + h
-        return out
+        return x + h
 
 
 class AttnBlock(nn.Module):
@@ -216,8 +214,7 @@ class AttnBlock(nn.Module):
         h = self.norm(x)
         q, k, v = (f(h).flatten(2).transpose(1, 2) for f in (self.q, self.k, self.v))  # [B, hw, C]
         h = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
-        out: Tensor = x + self.proj_out(h)
-        return out
+        return x + self.proj_out(h)
 
 
 class Resample(nn.Module):
@@ -230,5 +227,4 @@ class Resample(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.interpolate(x, scale_factor=2.0) if self.up else F.pad(x, (0, 1, 0, 1))
-        out: Tensor = self.conv(x)
-        return out
+        return self.conv(x)

@@ -17,14 +17,10 @@ from .schedule import DiffusionSchedule
 
 
 class PackedHead:
-    """A head in its inference form: all modulations of a row are one product.
-
-    Args:
-        head: whose weights are read, once.
-    """
+    """A head in its inference form: all modulations of a row are one product."""
 
     def __init__(self, head: DiffusionHead) -> None:
-        self.head = head
+        self.head, self.weight = head, head.input_proj.weight  # whose dtype and device it has
         blocks, last = head.blocks, head.final_layer
         self.modulation = Affine(
             torch.cat([layer.weight for layer in head.modulations]),
@@ -37,11 +33,6 @@ class PackedHead:
             (Affine(first.weight, first.bias), Affine(second.weight, second.bias))
             for first, second in (block.linears for block in blocks)
         ]
-
-    @property
-    def weight(self) -> Tensor:
-        """One of the weights: whose dtype and device the head has."""
-        return self.head.input_proj.weight
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Outputs `[N, G, 2C]` from noisy tokens `[N, C]` and embeddings `[N, G, W]`, for G rows.
@@ -83,6 +74,7 @@ class HeadDenoiser:
     ) -> None:
         self.head, self.schedule, self.temperature = head, schedule, temperature
         self.learned_variance = learned_variance
+        self.steps, self.channels = len(schedule), head.head.token_dim
         weight = head.weight
         self.times = head.head.time_embed(schedule.timesteps.to(weight.device))  # [S, W]
         fine = torch.promote_types(weight.dtype, torch.float32)
@@ -93,16 +85,6 @@ class HeadDenoiser:
         # half the logarithm: of the deviation. exp of -∞ is the 0 of the last step, without noise
         self.middle, self.reach = (low + high) / 4, (high - low) / 4
         self.middle[0] = -torch.inf
-
-    @property
-    def steps(self) -> int:
-        """S."""
-        return len(self.schedule)
-
-    @property
-    def channels(self) -> int:
-        """Of a token, C."""
-        return self.head.head.token_dim
 
     def condition(self, z: Tensor, scale: float | Tensor | None = None) -> Tensor:
         """What the head is told of R tokens, `[R, D]`, a row each.

@@ -79,24 +79,16 @@ class DenoisingTarget:
 class CountedDenoiser:
     """A denoiser that counts its calls.
 
-    Args:
-        denoiser: the head.
-
     Attributes:
         calls, rows: of it, one after the other, and the rows in them.
     """
 
     def __init__(self, denoiser: Denoiser) -> None:
         self.denoiser = denoiser
+        self.steps = denoiser.steps
         self.calls = self.rows = 0
 
-    @property
-    def steps(self) -> int:
-        """T."""
-        return self.denoiser.steps
-
     def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Denoiser.step`."""
         self.calls += 1
         self.rows += len(x)
         return self.denoiser.step(x, t, condition)

@@ -7,10 +7,8 @@ generation runs in `denoiser.HeadDenoiser`.
 
 from __future__ import annotations
 
-import math
-
-import torch
 import torch.nn.functional as F
+from diffusers.models.embeddings import get_timestep_embedding
 from torch import Tensor, nn
 
 EPS = 1e-6  # of the layer norms
@@ -84,12 +82,8 @@ class TimestepEmbedder(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(FREQUENCIES, width), nn.SiLU(), nn.Linear(width, width))
 
     def forward(self, timesteps: Tensor) -> Tensor:
-        half = FREQUENCIES // 2
-        speeds = torch.exp(-math.log(10000) * torch.arange(half, device=timesteps.device) / half)
-        angles = timesteps[:, None] * speeds
-        waves = torch.cat([angles.cos(), angles.sin()], dim=-1)
-        out: Tensor = self.mlp(waves.to(_linear(self.mlp, 0).weight))
-        return out
+        waves = get_timestep_embedding(timesteps, FREQUENCIES, True, downscale_freq_shift=0)
+        return self.mlp(waves.to(_linear(self.mlp, 0).weight))
 
 
 class ResBlock(nn.Module):
@@ -102,7 +96,6 @@ class ResBlock(nn.Module):
 
     @property
     def modulation(self) -> nn.Linear:
-        """See `DiffusionHead.modulations`."""
         return _linear(self.adaLN_modulation, 1)
 
     @property
@@ -112,8 +105,7 @@ class ResBlock(nn.Module):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         shift, scale, gate = self.adaLN_modulation(y).chunk(3, dim=-1)
-        out: Tensor = h + gate * self.mlp(self.in_ln(h) * (1 + scale) + shift)
-        return out
+        return h + gate * self.mlp(self.in_ln(h) * (1 + scale) + shift)
 
 
 class FinalLayer(nn.Module):
@@ -125,13 +117,11 @@ class FinalLayer(nn.Module):
 
     @property
     def modulation(self) -> nn.Linear:
-        """See `DiffusionHead.modulations`."""
         return _linear(self.adaLN_modulation, 1)
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         shift, scale = self.adaLN_modulation(y).chunk(2, dim=-1)
-        out: Tensor = self.linear(self.norm_final(h) * (1 + scale) + shift)
-        return out
+        return self.linear(self.norm_final(h) * (1 + scale) + shift)
 
 
 def _linear(layers: nn.Sequential, index: int) -> nn.Linear:

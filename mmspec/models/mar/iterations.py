@@ -207,11 +207,9 @@ class MarBackbone:
         z = self.conditions(read, known, wanted).flatten(0, 1)
         scale = None
         if self.plan.guided:
-            each = [
-                self.plan.guidance(self.plan.masked[k + 1])
-                for k in iterations
-                for _ in range(self.plan.drawn(k))
-            ]
+            plan, each = self.plan, []
+            for k in iterations:
+                each += [plan.guidance(plan.masked[k + 1])] * plan.drawn(k)
             scale = torch.tensor(each * len(wanted), dtype=torch.float64, device=z.device)
         return self.denoiser(steps).condition(z, scale)
 
@@ -238,10 +236,9 @@ class MarBackbone:
             known, wanted = order[:, :done], order[:, done:until]
             read = tokens.gather(1, known[..., None].expand(-1, -1, tokens.shape[-1]))
             steps = plan.steps(iterations[0])
-            condition, denoiser = (
-                self.told(iterations, read, known, wanted, steps),
-                self.denoiser(steps),
-            )
+            condition = self.told(iterations, read, known, wanted, steps)
             pictures = torch.arange(len(tokens), device=tokens.device)
             own = coins.at(pictures.repeat_interleave(until - done), wanted.flatten())
-            yield HeadPrediction(iterations, wanted, known, read, condition, denoiser, own)
+            yield HeadPrediction(
+                iterations, wanted, known, read, condition, self.denoiser(steps), own
+            )

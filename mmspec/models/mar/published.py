@@ -36,8 +36,7 @@ def load_mar(path: str | Path, dtype: torch.dtype = torch.float32) -> MarTransfo
     config = _mar_config(weights, path)
     with torch.device("meta"):
         model: MarTransformer = MarTransformer(**config)
-    load_strict(model, weights, path)
-    return cast(model, dtype)
+    return cast(load_strict(model, weights, path), dtype)
 
 
 def _mar_config(weights: dict[str, Tensor], path: str | Path) -> dict[str, Any]:
@@ -93,8 +92,7 @@ def load_kl(
     config, weights = as_autoencoder_kl(read_checkpoint(path), path)
     with torch.device("meta"):
         model = AutoencoderKL(**config, scaling_factor=scale)
-    load_strict(model, weights, path)
-    return cast(model, dtype)
+    return cast(load_strict(model, weights, path), dtype)
 
 
 def as_autoencoder_kl(

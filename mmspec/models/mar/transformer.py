@@ -16,8 +16,9 @@ from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
+from ...engine.accept.chain import pick
 from ...registry import check_name
-from ..llamagen.transformer import Projection
+from ..llamagen.transformer import mlp
 from .diffusion_head import DiffusionHead
 from .schedule import DiffusionSchedule, NoiseSchedule
 
@@ -71,7 +72,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
         if condition == "class":
             self.class_emb = nn.Embedding(class_num, width)
         else:
-            self.caption_emb = Projection(caption_dim, width)
+            self.caption_emb = mlp(caption_dim, width, width, False, "tanh")
         self.fake_latent = nn.Parameter(torch.zeros(1, width))
         self.z_proj = nn.Linear(token_dim, width)
         self.z_proj_ln = nn.LayerNorm(width, EPS)
@@ -123,8 +124,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
 
     def captions(self, features: Tensor) -> Tensor:
         """The buffer `[R, T, D]` of text features `[R, T, caption_dim]`, zero where padded."""
-        embedded: Tensor = self.caption_emb(features)
-        return embedded
+        return self.caption_emb(features)
 
     def nothing(self, rows: int) -> Tensor:
         """The buffer `[rows, T, D]` of "no class" or "no caption"."""
@@ -150,8 +150,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
         x = self.z_proj_ln(x)
         for block in self.encoder_blocks:
             x = block(x)
-        out: Tensor = self.encoder_norm(x)
-        return out
+        return self.encoder_norm(x)
 
     def decode(self, known: Tensor, positions: Tensor, wanted: Tensor) -> Tensor:
         """Conditions `[R, m, E]` at the places `wanted [R, m]`, from what the encoder made."""
@@ -175,14 +174,13 @@ class MarBlock(nn.Module):
         self.norm1 = nn.LayerNorm(width, EPS)
         self.attn = MarAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, EPS)
-        self.mlp = Mlp(width, int(width * mlp_ratio))
+        self.mlp = mlp(width, int(width * mlp_ratio), width, True, "none")
 
     def forward(self, x: Tensor, queries: Tensor | None = None) -> Tensor:
         """`[R, S, D]` to the same; `queries [R, m]`: to `[R, m, D]`, of these places alone."""
         read = self.attn(self.norm1(x), queries)
-        x = (x if queries is None else _at(x, queries)) + read
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        x = (x if queries is None else pick(x, queries)) + read
+        return x + self.mlp(self.norm2(x))
 
 
 class MarAttention(nn.Module):
@@ -197,24 +195,7 @@ class MarAttention(nn.Module):
     def forward(self, x: Tensor, queries: Tensor | None) -> Tensor:
         parts = self.qkv(x).chunk(3, dim=-1)
         if queries is not None:
-            parts = (_at(parts[0], queries), *parts[1:])
+            parts = (pick(parts[0], queries), *parts[1:])
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         read = F.scaled_dot_product_attention(q, k, v)
-        out: Tensor = self.proj(read.transpose(1, 2).flatten(2))
-        return out
-
-
-class Mlp(nn.Module):
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, hidden)
-        self.fc2 = nn.Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
-        return out
-
-
-def _at(x: Tensor, positions: Tensor) -> Tensor:
-    """`x [R, S, D]` at `positions [R, m]`: `[R, m, D]`."""
-    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
+        return self.proj(read.transpose(1, 2).flatten(2))

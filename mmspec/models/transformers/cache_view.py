@@ -46,9 +46,7 @@ class CacheView(Cache):
     def made(self, rows: int, slots: int, columns: bool) -> KVCache:
         """An empty cache of the shapes that were measured.
 
-        Args:
-            rows, slots: how large.
-            columns: whether it has a layer more, the last: the column of every entry.
+        With `columns`, it has a layer more, the last: the column of every entry.
         """
         kinds = list(dict.fromkeys(self.shapes.values()))
         counts = [sum(shape == kind for shape in self.shapes.values()) for kind in kinds]
@@ -126,8 +124,7 @@ class _Layer(CacheLayerMixin):
         super().__init__()
         self.view, self.layer = view, len(view.layers)
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """There is nothing to prepare."""
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None: ...
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from ...engine.cache import KVCache
 from ...errors import InputError
 from .cache_view import CacheView, columns_of, write_columns
-from .repacked import Repacked
+from .repacked import Repacked, patched
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
 
@@ -150,13 +150,16 @@ class CausalDecoder:
         """Inputs `[…, D]` of token ids `[…]`."""
         module = self.model.get_input_embeddings()
         if self._own_embeddings and type(module) is not nn.Embedding:
-            embedded: Tensor = module(ids)  # some scale what they look up
-            return embedded
+            return module(ids)  # some scale what they look up
         return F.embedding(ids, self.embeddings)
 
     def rotary(self, grid: int = 0) -> Tensor:
         """Columns `[max_position_embeddings]`; the model turns its positions itself."""
         return torch.arange(self.config.max_position_embeddings, device=self.embeddings.device)
+
+    def places(self) -> Tensor:
+        """Positions of all columns `[R or 1, columns]`, or `[axes, R, columns]`."""
+        return self.turned(self.rotary())
 
     def turned(self, columns: Tensor) -> Tensor:
         """Positions `[R or 1, N]`, or `[axes, R, N]`, of columns `[N]` or `[R, N]`."""
@@ -177,7 +180,7 @@ class CausalDecoder:
         x = self.embeddings.new_zeros(1, 1, self.embeddings.shape[1])
         place = torch.zeros(1, dtype=torch.long, device=x.device)
         place = self.turned(place)[..., :1, :]  # of one row
-        self._call(self.body, x, place, x.new_zeros(1, 1, 1, 1), lambda: x)
+        self._call(self.body, x, place, self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x))
         if not self._view.shapes:
             raise InputError("its layers store no keys and values")
 
@@ -209,20 +212,13 @@ class CausalDecoder:
             return columns[:, :, None] - columns_of(cache, length)[:, None]
 
         whole = head and self.head is None
+        network = self.model if whole else self.body
+        masks = self.masks.of(mask if mask.ndim == 4 else mask[None, None], distance)
         with nullcontext() if use is None else running(self.blocks(), use), self._reading():
-            out = self._call(
-                self.model if whole else self.body,
-                x,
-                self.turned(rotary),
-                mask if mask.ndim == 4 else mask[None, None],
-                distance,
-                **inputs,
-            )
+            out = self._call(network, x, self.turned(rotary), masks, **inputs)
         if whole:
-            logits: Tensor = out.logits
-            return logits
-        hidden: Tensor = out.last_hidden_state
-        return self.logits(hidden) if head else hidden
+            return out.logits
+        return self.logits(out.last_hidden_state) if head else out.last_hidden_state
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -252,23 +248,11 @@ class CausalDecoder:
         return torch.cat(states, dim=-1)
 
     def _call(
-        self,
-        network: nn.Module,
-        x: Tensor,
-        positions: Tensor,
-        mask: Tensor,
-        distance: Callable[[], Tensor],
-        **inputs: Any,
+        self, network: nn.Module, x: Tensor, positions: Tensor, masks: Any, **inputs: Any
     ) -> Any:
-        """What `network` makes of inputs `[R, N, D]`; see `Masks.of`."""
-        inputs |= {
-            "inputs_embeds": x,
-            "attention_mask": self.masks.of(mask, distance),
-            "position_ids": positions,
-            self._cache_name: self._view,
-            "use_cache": True,
-        }
-        return network(**inputs)
+        """What `network` makes of inputs `[R, N, D]`; `masks` are those of `Masks.of`."""
+        inputs |= {"inputs_embeds": x, "attention_mask": masks, "position_ids": positions}
+        return network(**inputs, **{self._cache_name: self._view}, use_cache=True)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output layer: logits `[..., V]` of hidden states `[..., D]`.
@@ -297,8 +281,9 @@ class CausalDecoder:
         return head
 
 
-@contextmanager
-def running(layers: Sequence[nn.Module], use: Sequence[Tensor | bool]) -> Iterator[None]:
+def running(
+    layers: Sequence[nn.Module], use: Sequence[Tensor | bool]
+) -> AbstractContextManager[None]:
     """Let every layer run for some rows alone: what skips it keeps its hidden states.
 
     Args:
@@ -306,16 +291,8 @@ def running(layers: Sequence[nn.Module], use: Sequence[Tensor | bool]) -> Iterat
         use: by layer, True or False, or which rows `[R, 1, 1]`.
     """
     part = [(layer, rows) for layer, rows in zip(layers, use, strict=True) if rows is not True]
-    before = [vars(layer).get("forward") for layer, _ in part]
-    for layer, rows in part:
-        vars(layer)["forward"] = partial(_of_rows, layer.forward, rows)
-    try:
-        yield
-    finally:
-        for (layer, _), own in zip(part, before, strict=True):
-            del vars(layer)["forward"]
-            if own is not None:
-                vars(layer)["forward"] = own
+    ways = [(layer, "forward", partial(_of_rows, layer.forward, rows)) for layer, rows in part]
+    return patched(ways, over=True)
 
 
 def _of_rows(

@@ -10,20 +10,24 @@ missing is read from Meta's `vqgan.ckpt` beside the checkpoint.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import ChameleonConfig, ChameleonForConditionalGeneration
+from transformers.models.chameleon import ChameleonVQVAEConfig
 
 from ...errors import InputError
+from ..llamagen.vq import AttnBlock, Coder, Resample, ResnetBlock
 from ..loading import read_weights
-from .chameleon_vq import ChameleonVQDecoder, read_vqgan
+from ..weights import read_checkpoint
 
 ANOLE, LUMINA = "anole", "lumina-mgpt"
 IMAGE_TOKENIZER = "model.vqmodel."
 # where Meta and the authors of Anole publish the image tokenizer, and shorter names
 VQGAN_FILES = ("tokenizer/vqgan.ckpt", "vqgan.ckpt", "vqgan.safetensors")
+LOSSES = "loss."  # of its training: the perceptual loss and the discriminator
 
 
 class ChameleonForImageGeneration(ChameleonForConditionalGeneration):
@@ -58,21 +62,82 @@ class ChameleonForImageGeneration(ChameleonForConditionalGeneration):
         folder = Path(folder)
         config = ChameleonConfig.from_pretrained(folder)
         weights = read_weights(folder, "model.safetensors")
-        if any(_by_shard(name, tensor, config) for name, tensor in weights.items()):
+        sharded = {
+            name: heads for name, value in weights.items() if (heads := _heads(name, value, config))
+        }
+        if sharded:
             config.image_layout = getattr(config, "image_layout", LUMINA)
-        weights = {name: _by_head(name, tensor, config) for name, tensor in weights.items()}
+        for name, heads in sharded.items():  # neighbouring heads share a shard's norm
+            weights[name] = weights[name].repeat_interleave(heads // len(weights[name]), 0)
         if not any(name.startswith(f"{IMAGE_TOKENIZER}decoder.") for name in weights):
             weights = _image_tokenizer(folder) | weights
         return super().from_pretrained(None, config=config, state_dict=weights, **kwargs)
 
-    def decode_image(self, codes: Tensor, rows: int, columns: int) -> Tensor:
-        """Pixels `[B, 3, H, W]`, nominally in [-1, 1], of codes `[B, rows · columns]`."""
-        tokenizer = self.model.vqmodel
-        latents = tokenizer.quantize.embedding(codes).unflatten(1, (rows, columns))
-        pixels: Tensor = tokenizer.decoder(
-            tokenizer.post_quant_conv(latents.permute(0, 3, 1, 2).contiguous())
+
+class ChameleonVQDecoder(Coder):
+    """Latents `[B, C, h, w]`, after `post_quant_conv`, to pixels `[B, 3, H, W]` around [-1, 1].
+
+    The decoder of the VQ image tokenizer, which transformers' `ChameleonVQVAE` lacks (Gafni et al.
+    2022, "Make-A-Scene", section 3.2), under the names of `vqgan.ckpt`: the layout of
+    taming-transformers (`taming/modules/diffusionmodules/model.py`). Its layers are those of
+    LlamaGen's tokenizer; attention is in the middle alone.
+
+    Args:
+        config: sizes; the defaults are the released ones.
+
+    Raises:
+        InputError: attention elsewhere than in the middle, or a variance beside the latents: no
+            released tokenizer has them.
+    """
+
+    def __init__(self, config: ChameleonVQVAEConfig) -> None:
+        super().__init__()
+        if config.attn_resolutions or config.attn_type != "vanilla" or config.double_latent:
+            raise InputError(
+                "vq_config asks for attn_resolutions, another attn_type or double_latent, which no "
+                "released image tokenizer of Chameleon has"
+            )
+        widths = [config.base_channels * mult for mult in config.channel_multiplier]
+        last = widths[-1]
+        self.conv_in = nn.Conv2d(config.latent_channels, last, 3, padding=1)
+        middle = ResnetBlock(last, last), AttnBlock(last), ResnetBlock(last, last)
+        self.mid = nn.ModuleDict(dict(zip(("block_1", "attn_1", "block_2"), middle, strict=True)))
+        self.up = nn.ModuleList(  # finest first, though it runs last
+            _Level(coarser, width, config.num_res_blocks + 1, upsample=level > 0)
+            for level, (width, coarser) in enumerate(zip(widths, [*widths[1:], last], strict=True))
         )
-        return pixels
+        self.norm_out = nn.GroupNorm(32, widths[0], eps=1e-6)
+        self.conv_out = nn.Conv2d(widths[0], 3, 3, padding=1)
+
+    def inner_layers(self) -> Iterator[nn.Module]:
+        yield from self.mid.children()
+        yield from reversed(self.up)
+
+
+class _Level(nn.Module):
+    def __init__(self, in_channels: int, out_channels: int, n: int, upsample: bool) -> None:
+        super().__init__()
+        widths = [in_channels] + [out_channels] * (n - 1)
+        self.block = nn.ModuleList(ResnetBlock(width, out_channels) for width in widths)
+        self.upsample = Resample(out_channels, up=True) if upsample else nn.Identity()
+
+    def forward(self, h: Tensor) -> Tensor:
+        for block in self.block:
+            h = block(h)
+        return self.upsample(h)
+
+
+def read_vqgan(path: Path) -> dict[str, Tensor]:
+    """The tensors of a `vqgan.ckpt`, or of the same as safetensors, less those of `LOSSES`.
+
+    Raises:
+        InputError: unreadable, or code beside the tensors, which is never run.
+    """
+    if path.suffix == ".safetensors":
+        weights = read_weights(path.parent, path.name)
+    else:
+        weights = read_checkpoint(path)
+    return {name: value for name, value in weights.items() if not name.startswith(LOSSES)}
 
 
 def _image_tokenizer(folder: Path) -> dict[str, Tensor]:
@@ -87,21 +152,12 @@ def _image_tokenizer(folder: Path) -> dict[str, Tensor]:
     )
 
 
-def _heads(name: str, config: ChameleonConfig) -> int:
-    """For how many heads a tensor holds norms; 0: it holds none."""
+def _heads(name: str, value: Tensor, config: ChameleonConfig) -> int:
+    """How many heads share a tensor's norms, one per shard `[model_parallel_size, head_dim]`.
+
+    0: it holds none, or one per head.
+    """
     queries: int = config.num_attention_heads
     keys: int = config.num_key_value_heads or queries
-    return queries if ".q_norm." in name else keys if ".k_norm." in name else 0
-
-
-def _by_shard(name: str, tensor: Tensor, config: ChameleonConfig) -> bool:
-    """Whether a tensor holds one norm per shard, `[model_parallel_size, head_dim]`."""
-    heads = _heads(name, config)
-    return heads > 0 and tensor.ndim == 2 and len(tensor) == config.model_parallel_size != heads
-
-
-def _by_head(name: str, tensor: Tensor, config: ChameleonConfig) -> Tensor:
-    """The same norms per head, `[heads, head_dim]`: neighbouring heads share a shard's."""
-    if not _by_shard(name, tensor, config):
-        return tensor
-    return tensor.repeat_interleave(_heads(name, config) // len(tensor), 0)
+    heads = queries if ".q_norm." in name else keys if ".k_norm." in name else 0
+    return heads if value.ndim == 2 and len(value) == config.model_parallel_size != heads else 0

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import InputError
+from ..image_model import VqImageModel
 from ..placement import Placement
 from ..token_grid import TokenGrid, check_multiples, fixed_grid
 from .causal import CausalDecoder
 from .chameleon import LUMINA, ChameleonForImageGeneration
-from .image_processor import VqImageModel
 
 BEGIN, END_OF_TURN = "<s>", "<reserved08706>"
 BEGIN_IMAGE, END_IMAGE = "<racm3:break>", "<eoss>"
@@ -54,17 +54,10 @@ class ChameleonImageModel(VqImageModel):
         self.lumina = model.config.image_layout == LUMINA
         self.guidance_scale, self.top_k = (4.0, 2000) if self.lumina else (3.0, 0)
         self.ids = self._ids()  # the model's own id of each of ours
+        self.vocab_size, side = len(self.ids), model.config.vq_config.resolution
+        self.default_size = side, side
         # pixels of a code's side
         self.factor = 2 ** (len(model.config.vq_config.channel_multiplier) - 1)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.ids)
-
-    @property
-    def default_size(self) -> tuple[int, int]:
-        side = self.network.config.vq_config.resolution
-        return side, side
 
     def grid(self, height: int, width: int) -> TokenGrid:
         config, factor = self.network.config.vq_config, self.factor
@@ -102,7 +95,9 @@ class ChameleonImageModel(VqImageModel):
         return CausalDecoder(self.network.model, words[self.ids], head)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
-        decoded: Tensor = self.network.decode_image(codes, grid.rows, grid.columns)
+        tokenizer = self.network.model.vqmodel
+        latents = grid.latents(codes, self.codebook()).contiguous()
+        decoded = tokenizer.decoder(tokenizer.post_quant_conv(latents))
         return decoded.float().clamp(-1, 1) / 2 + 0.5
 
     def _ids(self) -> Tensor:

@@ -6,6 +6,7 @@ with three more: end of frame, end of image, end of sequence.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -13,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import InputError
+from ..image_model import VqImageModel, to_unit_range, tokenize
 from ..placement import Placement
 from ..token_grid import TokenGrid, check_multiples
 from .causal import CausalDecoder
-from .image_processor import VqImageModel, to_unit_range, tokenize
 
 
 class Emu3ImageModel(VqImageModel):
@@ -30,18 +31,19 @@ class Emu3ImageModel(VqImageModel):
     """
 
     guidance_scale, top_k = 3.0, 2048
-    component_classes: ClassVar[dict[str, str]] = {
-        "model": "transformers:Emu3ForConditionalGeneration",
-        "processor": "transformers:Emu3Processor",
-    }
+    component_classes: ClassVar = VqImageModel.classes_of("Emu3")
 
     def __init__(self, network: Any, processor: Any) -> None:
         super().__init__(network, processor)
-        words, size = self.network.vocabulary_mapping, self.network.config.vq_config.codebook_size
-        if sorted(words.img2bpe) != list(range(size)) or words.eol_token_id is None:
+        words, self.codes = network.vocabulary_mapping, network.config.vq_config.codebook_size
+        if sorted(words.img2bpe) != list(range(self.codes)) or words.eol_token_id is None:
             raise InputError(
                 "this Emu3's vocabulary_map lacks visual tokens or the end-of-line token"
             )
+        self.vocab_size = self.codes + 4
+        self.factor = network.model.vqmodel.spatial_scale_factor  # pixels to a token's side
+        side = round(processor.image_area**0.5 / self.factor) * self.factor
+        self.default_size = side, side
 
     @property
     def words(self) -> list[int]:
@@ -51,51 +53,26 @@ class Emu3ImageModel(VqImageModel):
         ends = [tokens.eof_token_id, tokens.eoi_token_id, tokens.eos_token_id]
         return [*codes, mapping.eol_token_id, *ends]
 
-    @property
-    def vocab_size(self) -> int:
-        return self.codes + 4
-
-    @property
-    def codes(self) -> int:
-        """How many there are."""
-        return int(self.network.config.vq_config.codebook_size)
-
-    @property
-    def factor(self) -> int:
-        """Pixels to a token's side."""
-        return int(self.network.model.vqmodel.spatial_scale_factor)
-
-    @property
-    def default_size(self) -> tuple[int, int]:
-        side = round(self.processor.image_area**0.5 / self.factor) * self.factor
-        return side, side
-
     def grid(self, height: int, width: int) -> TokenGrid:
         factor = self.factor
         check_multiples(height, width, factor)
-        line, *tail = range(self.codes, self.codes + 4)
+        line, *tail = range(self.codes, self.vocab_size)
         return TokenGrid(height // factor, width // factor, line, tuple(tail))
 
     def condition(
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
     ) -> tuple[Tensor, Tensor]:
         texts = [*prompts, *(negative or [""] * len(prompts))] if guided else prompts
-        ids, mask = tokenize(
-            self.processor,
-            texts,
-            return_for_image_generation=True,
-            ratio=f"{grid.columns}:{grid.rows}",
-            image_area=grid.columns * grid.rows * self.processor.downsample_ratio**2,
-        )
+        ratio, side = f"{grid.columns}:{grid.rows}", self.processor.downsample_ratio
+        size = {"ratio": ratio, "image_area": grid.columns * grid.rows * side**2}
+        ids, mask = tokenize(self.processor, texts, return_for_image_generation=True, **size)
         return ids.to(self.network.device), mask.to(self.network.device)
 
     def decoder(self, placement: Placement | None = None) -> CausalDecoder:
         words = torch.tensor(self.words, device=self.network.device)
         table = self.network.get_input_embeddings().weight.detach()[words]
         head = self.network.lm_head.weight.detach()[words[: self.codes]]
-        return CausalDecoder(
-            self.network.model.text_model, table, lambda hidden: F.linear(hidden, head)
-        )
+        return CausalDecoder(self.network.model.text_model, table, partial(F.linear, weight=head))
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         decoded = self.network.model.vqmodel.decode(codes.unflatten(1, (grid.rows, grid.columns)))

@@ -32,8 +32,6 @@ class GlmImageDecoder(PromptedDecoder):
 
         Args:
             ids: `[R, T]`, left-padded, with placeholders for the tokens of source pictures.
-            mask: `[R, T]`, False where padded.
-            limit: outputs to come.
             inputs: what the processor gives: `image_grid_thw [pictures, 3]`, the grids of every
                 row's source pictures and of those to draw, `images_per_sample [R]`; and what
                 `generate` makes of source pictures.

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import InputError
+from ..image_model import VqImageModel, to_unit_range, tokenize
 from ..placement import Placement
 from ..token_grid import TokenGrid, fixed_grid
 from .causal import CausalDecoder
-from .image_processor import VqImageModel, to_unit_range, tokenize
 
 
 class JanusImageModel(VqImageModel):
@@ -29,29 +29,19 @@ class JanusImageModel(VqImageModel):
     """
 
     guidance_scale, top_k = 5.0, 0
-    component_classes: ClassVar[dict[str, str]] = {
-        "model": "transformers:JanusForConditionalGeneration",
-        "processor": "transformers:JanusProcessor",
-    }
+    component_classes: ClassVar = VqImageModel.classes_of("Janus")
 
     def __init__(self, network: Any, processor: Any) -> None:
         super().__init__(network, processor)
         if not self.processor.chat_template:
             raise InputError("this Janus processor has no chat template; its folder lacks a file")
-
-    @property
-    def vocab_size(self) -> int:
-        return int(self.network.config.vq_config.num_embeddings)
-
-    @property
-    def default_size(self) -> tuple[int, int]:
-        config = self.network.config.vq_config
-        side = config.num_patches * 2 ** (len(config.channel_multiplier) - 1)
-        return side, side
+        config = network.config.vq_config
+        self.vocab_size, self.side = config.num_embeddings, config.num_patches
+        pixels = self.side * 2 ** (len(config.channel_multiplier) - 1)
+        self.default_size = pixels, pixels
 
     def grid(self, height: int, width: int) -> TokenGrid:
-        side = self.network.config.vq_config.num_patches
-        return fixed_grid((height, width), self.default_size, side)
+        return fixed_grid((height, width), self.default_size, self.side)
 
     def condition(
         self, prompts: list[str], negative: list[str] | None, guided: bool, grid: TokenGrid
@@ -68,8 +58,7 @@ class JanusImageModel(VqImageModel):
     def _turn(self, prompt: str) -> str:
         """What a user says, as a conversation that is the model's to answer."""
         said = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
-        turn: str = self.processor.apply_chat_template(said, add_generation_prompt=True)
-        return turn
+        return self.processor.apply_chat_template(said, add_generation_prompt=True)
 
     def decoder(self, placement: Placement | None = None) -> CausalDecoder:
         parts = self.network.model

@@ -77,7 +77,9 @@ def probe(decoder: PromptedDecoder) -> None:
     decoder.masks = Masks(stated.window if found.window else None, found.kinds)
     if fault is not None:
         raise _refused(name, fault)
-    if found.window is None and _may_slide(decoder.config):
+    kinds, window = (getattr(decoder.config, n, None) for n in ("layer_types", "sliding_window"))
+    slides = any("sliding" in kind for kind in kinds) if kinds else window is not None
+    if found.window is None and slides:
         raise _refused(name, "its config states a window, and its masks do not heed it")
 
 
@@ -149,14 +151,10 @@ def _own(decoder: PromptedDecoder, alone: bool = False) -> list[Tensor]:
     lines = [[*p, first, CHILD, NEXT] for p in PROMPTS] + [[*p, second] for p in PROMPTS]
     width = 0 if alone else max(map(len, lines))
     lines = [line + [0] * (width - len(line)) for line in lines]
-    texts = [[line] for line in lines] if alone else [lines]
-    out = [
-        row
-        for text in texts
-        for row in decoder.model(
-            input_ids=ids[torch.tensor(text, device=ids.device)], use_cache=False
-        ).logits
-    ]
+    out: list[Tensor] = []
+    for text in [[line] for line in lines] if alone else [lines]:
+        inputs = ids[torch.tensor(text, device=ids.device)]
+        out += decoder.model(input_ids=inputs, use_cache=False).logits
     ends = [len(p) - 1 for p in PROMPTS]
     rows = list(enumerate(ends))
     nodes = [torch.stack([out[n][e + 1], out[n + 2][e + 1], out[n][e + 2]]) for n, e in rows]
@@ -198,13 +196,6 @@ def _check_kinds(decoder: PromptedDecoder) -> None:
         known = field == "sliding_window" or isinstance(value, bool) or not value
         if not known and WINDOW.fullmatch(field):
             raise _refused(name, f"its config states {field}, a window of another kind")
-
-
-def _may_slide(config: Any) -> bool:
-    kinds = getattr(config, "layer_types", None)
-    if kinds:
-        return any("sliding" in kind for kind in kinds)
-    return getattr(config, "sliding_window", None) is not None
 
 
 @contextmanager

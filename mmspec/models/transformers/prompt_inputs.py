@@ -119,15 +119,9 @@ def _laid_out(
             for part, text in zip(_texts(own), said.split(_BETWEEN), strict=True):
                 part["text"] = text
         texts = [processor.apply_chat_template(own, add_generation_prompt=True) for own in turns]
-        given: dict[str, Any] = {"images": list(pictures)} if any(pictures) else {}
-        batch: dict[str, Any] = processor(
-            text=texts,
-            padding=True,
-            padding_side="left",
-            return_tensors="pt",
-            **given,
-            **one_start(processor.tokenizer, texts),
-        )
+        how: dict[str, Any] = {"images": list(pictures)} if any(pictures) else {}
+        how |= one_start(processor.tokenizer, texts)
+        batch = processor(text=texts, padding=True, padding_side="left", return_tensors="pt", **how)
         return {name: value for name, value in batch.items() if isinstance(value, Tensor)}
 
     said = [[part["text"].replace(_BETWEEN, "") for part in _texts(own)] for own in turns]

@@ -258,7 +258,4 @@ _PICTURES = {"pixel_values", "pixel_values_videos", "mm_encoder_outputs"}
 def prompted(model: PreTrainedModel) -> PromptedDecoder:
     """The decoder of a transformers model, by its config's `model_type`."""
     kind = model.config.model_type
-    made: PromptedDecoder = (DECODERS.get(kind) if kind in DECODERS.names() else PromptedDecoder)(
-        model
-    )
-    return made
+    return (DECODERS.get(kind) if kind in DECODERS.names() else PromptedDecoder)(model)

@@ -49,7 +49,6 @@ class QwenVlDecoder(VlmDecoder):
 
     @contextmanager
     def generating(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """See `PromptedDecoder.generating`."""
         ids, grids = inputs.get("input_ids"), inputs.get("image_grid_thw")
         if ids is not None and grids is not None:
             self._check_grids(ids, grids)
@@ -79,7 +78,6 @@ class QwenVlDecoder(VlmDecoder):
         self._ends_on_picture = bool(prompt.visual[:, -1].any())
 
     def forward(self, x: Tensor, rotary: Tensor, *args: Any, **inputs: Any) -> Tensor:
-        """See `CausalDecoder.forward`."""
         slots = args[1]
         begins = isinstance(slots, int) and slots == 0
         # the prompt's last column is an input of the call behind the first

@@ -116,13 +116,7 @@ def shrunk(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def tiny(kind: str, dtype: torch.dtype = torch.float32, **more: Any) -> PreTrainedModel:
-    """A tiny random model of a causal class, in evaluation mode.
-
-    Args:
-        kind: its model type.
-        dtype: of its weights.
-        more: what its config says besides.
-    """
+    """A tiny random model of a causal class, in evaluation mode."""
     made = CONFIG_MAPPING[kind]
     config = made(**{**shrunk(made()), **more})
     network = getattr(transformers, model_classes()[kind])

@@ -48,7 +48,6 @@ class VisualPrompt(EncodedPrompt):
         return replace(both, visual=visual, images=mine.images + theirs.images)
 
     def widened(self, width: int) -> Self:
-        """See `EncodedPrompt.widened`."""
         more = width - self.mask.shape[1]
         return replace(
             super().widened(width),
@@ -57,7 +56,6 @@ class VisualPrompt(EncodedPrompt):
         )
 
     def repeated(self, times: int) -> Self:
-        """See `EncodedPrompt.repeated`."""
         deep = self.deep
         if deep is not None:
             rows = deep.split(self.visual.sum(1).tolist(), dim=1)
@@ -89,8 +87,6 @@ class VlmDecoder(PromptedDecoder):
         Args:
             ids: `[R, T]`, with as many placeholders as the pictures have features: what the
                 model's processor makes of them.
-            mask: `[R, T]`, False where padded.
-            limit: outputs to come.
             inputs: what else the processor gives: `pixel_values` and what describes them, or in
                 their place what `generate` makes of them.
 
@@ -106,7 +102,12 @@ class VlmDecoder(PromptedDecoder):
                 refuse("pictures together with inputs_embeds")
             visual = torch.zeros_like(mask)
         sizes = [len(picture) for picture in features]
-        check_placeholders(int(visual.sum()), sum(sizes))
+        if int(visual.sum()) != sum(sizes):
+            raise InputError(
+                f"the prompts have {int(visual.sum())} image tokens and the pictures take "
+                f"{sum(sizes)}; give every placeholder its picture, and both to the processor "
+                "at once"
+            )
         embedded, text = plain.embedded, plain.text
         if features:
             if features[0].shape[-1] != embedded.shape[-1]:
@@ -127,7 +128,6 @@ class VlmDecoder(PromptedDecoder):
 
     @contextmanager
     def generating(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """See `PromptedDecoder.generating`."""
         self._check_videos(inputs)
         yield
 
@@ -166,15 +166,6 @@ class VlmDecoder(PromptedDecoder):
         """Raise an `InputError` if there are videos."""
         if any(inputs.get(name) is not None for name in ("pixel_values_videos", "video")):
             refuse(f"videos of {type(self.model).__name__}")
-
-
-def check_placeholders(placeholders: int, features: int) -> None:
-    """Raise an `InputError` unless there are as many of both."""
-    if placeholders != features:
-        raise InputError(
-            f"the prompts have {placeholders} image tokens and the pictures take {features}; give "
-            "every placeholder its picture, and both to the processor at once"
-        )
 
 
 def spans(visual: Tensor, sizes: Sequence[int]) -> Spans:

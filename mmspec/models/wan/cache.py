@@ -47,19 +47,9 @@ class WanCache:
         layers, _, rows, heads, _, head_dim = text.shape
         self.text, self.tokens, self.window = text, tokens, window
         self._known, self._later = known, later
-        slots = window.slots(limit)
-        self.data = text.new_zeros(layers, 2, rows, heads, slots, tokens, head_dim)
+        self.rows, self.slots = rows, window.slots(limit)  # rows B, and blocks there is room for
+        self.data = text.new_zeros(layers, 2, rows, heads, self.slots, tokens, head_dim)
         self.blocks = self._reached = 0
-
-    @property
-    def rows(self) -> int:
-        """Rows B."""
-        return self.data.shape[2]
-
-    @property
-    def slots(self) -> int:
-        """Blocks that it has room for."""
-        return self.data.shape[4]
 
     @property
     def nbytes(self) -> int:

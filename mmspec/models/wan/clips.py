@@ -57,21 +57,12 @@ class WanClips:
         window: ContextWindow | None = None,
     ) -> None:
         self.model, self.sampler = model, sampler
+        self.rows, self.steps = len(texts), len(sampler.steps)  # clips B, denoising steps S
         self.shape = (model.config.num_frame_per_block, model.config.in_dim, height, width)
         self.before_step: Callable[[], None] = lambda: None
         self._caches = [model.start(text, height, width, limit, window) for text in texts]
         self._waiting: list[list[Tensor]] = [[] for _ in texts]
         self._calls, self._read = [0] * len(texts), [0] * len(texts)
-
-    @property
-    def rows(self) -> int:
-        """Number of clips B."""
-        return len(self._caches)
-
-    @property
-    def steps(self) -> int:
-        """Denoising steps S of a block."""
-        return len(self.sampler.steps)
 
     @property
     def most_waiting(self) -> int:
@@ -102,10 +93,7 @@ class WanClips:
         each further step.
 
         It belongs to the clip and the block's place alone: whoever makes the block starts from it,
-        in however many steps.
-
-        Args:
-            behind: of the block so many places behind the next.
+        in however many steps. `behind`: of the block so many places behind the next.
         """
         data = self._caches[0].data
         blocks = [self.blocks(row) + behind for row in range(self.rows)]
@@ -120,16 +108,12 @@ class WanClips:
         Args:
             noise: `[S or more, F, C, h, w]`.
         """
-        known = self._pending(row)
-        block = denoise_block(
-            self.model,
-            self._caches[row],
-            noise[:1],
-            self.sampler,
-            lambda step: noise[step][None],
-            known,
-            self.before_step,
-        )
+        known, cache, sampler = self._pending(row), self._caches[row], self.sampler
+
+        def draw(step: int) -> Tensor:
+            return noise[step][None]
+
+        block = denoise_block(self.model, cache, noise[:1], sampler, draw, known, self.before_step)
         self._count(row, self.steps, self.steps + len(self._waiting[row]))
         self._waiting[row] = []
         return block[0]

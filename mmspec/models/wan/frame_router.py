@@ -71,8 +71,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
         x = self.words(ids) + self.positions[: ids.shape[1]]
         x = self.reader(x, src_key_padding_mask=~told)
         weight = told[..., None].to(x)
-        mean: Tensor = (x * weight).sum(1) / weight.sum(1).clamp_min(1)
-        return mean
+        return (x * weight).sum(1) / weight.sum(1).clamp_min(1)
 
     def forward(self, frames: Tensor, before: Tensor, prompts: Tensor, number: int) -> Tensor:
         """Decibels `[B, N]` of the frames `[B, N, 3, H, W]` of a block, in [-1, 1].
@@ -92,8 +91,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
         for stage in self.stages:
             x = stage(x, told)
         pooled = torch.cat([x.mean((2, 3)), x.amax((2, 3))], dim=-1)
-        decibels: Tensor = DECIBELS * self.head(pooled).view(-1, count)
-        return decibels
+        return DECIBELS * self.head(pooled).view(-1, count)
 
 
 class RouterStage(nn.Module):
@@ -115,5 +113,4 @@ class RouterStage(nn.Module):
     def forward(self, x: Tensor, prompts: Tensor) -> Tensor:
         x = self.enter(x)
         scale, shift = self.told(prompts)[:, :, None, None].chunk(2, dim=1)
-        out: Tensor = x + self.conv(F.silu(self.norm(x) * (1 + scale) + shift))
-        return out
+        return x + self.conv(F.silu(self.norm(x) * (1 + scale) + shift))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from .transformer import WanTransformer
 
 HEAD_DIM = 128  # of every released size
 CLASSES = ("WanModel", "CausalWanModel", "WanTransformer")  # whose folders have these tensor names
-WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # that training leaves in names
+WRAPPERS = re.compile(r"_(fsdp|checkpoint)_wrapped_module\.")  # that training leaves in names
 
 
 def load_wan(
@@ -46,13 +47,12 @@ def load_wan(
         told, weights = _folder_config(path), read_weights(path)
     else:
         told = {}
-        weights = _plain_names(read_checkpoint(path, ("generator_ema", "generator")))
+        weights = read_checkpoint(path, ("generator_ema", "generator"))
+        weights = {WRAPPERS.sub("", name): value for name, value in weights.items()}
+        weights = {name.removeprefix("model."): value for name, value in weights.items()}
     config = {**_sizes(weights, path), **told, **options}
-    shapes = {name: value.shape for name, value in weights.items()}
     build: Callable[[], WanTransformer] = partial(WanTransformer, **config)
-    model = build_empty(build, shapes, path, "Wan")
-    load_strict(model, weights, path)
-    return cast(model, dtype)
+    return cast(load_strict(build_empty(build, weights, path, "Wan"), weights, path), dtype)
 
 
 def _folder_config(path: Path) -> dict[str, Any]:
@@ -64,16 +64,6 @@ def _folder_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} holds a model for {task}; text-to-video (t2v) only")
     known = inspect.signature(WanTransformer.__init__).parameters
     return {name: value for name, value in config.items() if name in known}
-
-
-def _plain_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a generator's `model` under the network's own names."""
-    plain = {}
-    for name, value in weights.items():
-        for wrapper in WRAPPERS:
-            name = name.replace(wrapper, "")
-        plain[name.removeprefix("model.")] = value
-    return plain
 
 
 def _sizes(weights: dict[str, Tensor], path: Path) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
 from ...errors import InputError
-from .attention import later, rotary_3d
-from .block import WanBlock, WanHead, mlp, sinusoids
+from .block import WanBlock, WanHead, later, mlp, rotary_3d, sinusoids
 from .cache import WanCache
 from .window import ContextWindow, attend_blocks
 
@@ -196,31 +195,23 @@ class WanTransformer(ModelMixin, ConfigMixin):
     ) -> WanCache:
         """An empty cache for clips of the text features `[B, T, text_dim]`, one a row.
 
-        Args:
-            height, width: of the latents.
-            limit: blocks at most; a rolling window needs none.
-            window: another than the model's own.
+        It takes `limit` blocks at most; a rolling window needs no limit.
         """
-        size, window = self.config.num_frame_per_block, window or self.window
-        return WanCache(
-            self.read_text(text),
-            size * self.tokens(height, width),
-            window,
-            limit,
-            self.config.sample_frames // size,
-            lambda keys, blocks: later(keys, blocks * size),
-        )
+        size, told = self.config.num_frame_per_block, self.read_text(text)
+        tokens, known = size * self.tokens(height, width), self.config.sample_frames // size
+
+        def moved(keys: Tensor, blocks: int) -> Tensor:
+            return later(keys, blocks * size)
+
+        return WanCache(told, tokens, window or self.window, limit, known, moved)
 
     def denoise(
         self, noisy: Tensor, timestep: float, cache: WanCache, clean: Tensor | None = None
     ) -> Tensor:
-        """Velocities `[B, F, C, H, W]` of the block that comes next.
+        """Velocities `[B, F, C, H, W]` of the block that comes next, given its noisy frames.
 
-        Args:
-            noisy: its F latent frames.
-            timestep: of all of them.
-            clean: frames of one or more blocks before it that are not committed yet, which this
-                call does along the way.
+        `clean` are frames of one or more blocks before it that are not committed yet, which this
+        call does along the way.
         """
         return self._advance(noisy, timestep, cache, clean)
 
@@ -241,14 +232,8 @@ class WanTransformer(ModelMixin, ConfigMixin):
         rows, frames = latents.shape[:2]
         times = torch.full((rows, frames), timestep, device=latents.device)
         times[:, :known] = self.config.context_noise
-        velocities = self._run(
-            latents,
-            times,
-            tuple(range(first, first + frames)),
-            cache.text,
-            partial(cache.attend, clean=blocks),
-            noisy.shape[1],
-        )
+        positions, read = tuple(range(first, first + frames)), partial(cache.attend, clean=blocks)
+        velocities = self._run(latents, times, positions, cache.text, read, noisy.shape[1])
         cache.advance(blocks)
         return velocities
 

@@ -21,9 +21,10 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torch import Tensor, nn
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from ...files import read_object
 from ...models.bounded_init import bounded_init
+from ...models.embedded import embedded_folder
 from ...models.loading import cast, load_strict
 from ...models.truncation import lost_words, tell_lost
 from ...models.weights import read_checkpoint
@@ -119,8 +120,7 @@ class OpenCLIP:
     @property
     def device(self) -> torch.device:
         """Where the model lies."""
-        device: torch.device = next(self.model.parameters()).device
-        return device
+        return next(self.model.parameters()).device
 
     def image_features(self, images: Images) -> Tensor:
         """Unit vectors of pictures, float32 `[N, D]` on the CPU."""
@@ -140,8 +140,7 @@ class OpenCLIP:
             if length := getattr(self.tokenizer, "context_length", None):
                 tell_lost(_lost(self.tokenizer, words, length), length, self.name)
             ids = self.tokenizer(words).to(self.device)
-            vectors: Tensor = self.model.encode_text(ids, normalize=True)
-            return vectors
+            return self.model.encode_text(ids, normalize=True)
 
         return self._in_batches(len(prompts), embed)
 
@@ -156,8 +155,7 @@ class OpenCLIP:
 
         def embed(part: slice) -> Tensor:
             pixels = torch.stack([self.preprocess(image) for image in to_pil(images[part])])
-            vectors: Tensor = self.model.encode_image(pixels.to(self.device), normalize=False)
-            return vectors
+            return self.model.encode_image(pixels.to(self.device), normalize=False)
 
         return self._in_batches(len(images), embed)
 
@@ -183,6 +181,33 @@ class OpenCLIP:
         return torch.cat(parts)  # an ordinary tensor: not in inference mode
 
 
+class ShapesCLIP(OpenCLIP):
+    """The embedded CLIP: trained on the shapes world, and of use only there."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        batch_size: int = 64,
+    ) -> ShapesCLIP:
+        """The embedded model, or one that `mmspec train` has written to `path`.
+
+        Raises:
+            InputError: as `OpenCLIP.from_pretrained`.
+        """
+        clip = super().from_pretrained(
+            path or embedded_folder("clip"), device=device, batch_size=batch_size
+        )
+        clip.name = "shapes_clip"
+        return clip
+
+    def features(self, images: Images) -> Tensor:
+        """Embeddings of pictures, unit vectors `[N, D]`: their lengths say little in this model."""
+        return F.normalize(super().features(images), dim=-1)
+
+
 def _load(
     name: str, weights: Path, preprocess: Mapping[str, Any]
 ) -> tuple[nn.Module, Callable[[Image.Image], Tensor], Callable[[list[str]], Tensor]]:
@@ -190,23 +215,16 @@ def _load(
     tensors = read_checkpoint(weights)
     try:
         # the weights that the library draws are replaced: nobody's random numbers are used up
-        shapes = {key: value.shape for key, value in tensors.items()}
-        with _quiet(), torch.random.fork_rng(devices=[]), bounded_init(shapes, name):
-            model = open_clip.create_model(
-                name,
-                load_weights=False,
-                pretrained_text=False,
-                force_preprocess_cfg=dict(preprocess),
-            )
+        given = dict(load_weights=False, pretrained_text=False)
+        with _quiet(), torch.random.fork_rng(devices=[]), bounded_init(tensors, name):
+            model = open_clip.create_model(name, force_preprocess_cfg=dict(preprocess), **given)
             tokenizer = _load_tokenizer(name)
         transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
     except InputError:
         raise
     except Exception as error:  # the library raises what its parsers raise
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"open_clip can't make {name}: {first}") from error
-    load_strict(model, tensors, weights)
-    return cast(model, torch.float32), transform, tokenizer
+        raise InputError(f"open_clip can't make {name}: {reason(error)}") from error
+    return cast(load_strict(model, tensors, weights), torch.float32), transform, tokenizer
 
 
 def _lost(tokenizer: Any, prompts: list[str], length: int) -> dict[str, str]:

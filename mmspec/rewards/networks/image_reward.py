@@ -20,7 +20,7 @@ from transformers import (
     BlipVisionModel,
 )
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from ...files import read_object
 from ...models.bounded_init import bounded_init
 from ...models.loading import cast, check_tensors, load_component
@@ -102,8 +102,7 @@ class ImageRewardNetwork(nn.Module):
 def load_network(path: Path) -> ImageRewardNetwork:
     """The networks of `ImageReward.pt` in float32, sized by `med_config.json` beside it."""
     weights = read_checkpoint(path)
-    shapes = {name: value.shape for name, value in weights.items()}
-    with torch.device("meta"), bounded_init(shapes, path.with_name(TEXT_CONFIG)):
+    with torch.device("meta"), bounded_init(weights, path.with_name(TEXT_CONFIG)):
         network = build_network(path.with_name(TEXT_CONFIG))
     ours = network.state_dict()
     expected = {published_name(name): value for name, value in ours.items()}
@@ -131,15 +130,13 @@ def build_network(text_config: Path) -> ImageRewardNetwork:
         raise InputError(f"{text_config} has no {absent[0]}")
     try:
         text = BlipTextConfig(
-            encoder_hidden_size=VIT["hidden_size"],
-            **{key: published[key] for key in _TEXT_SIZES},
+            encoder_hidden_size=VIT["hidden_size"], **{key: published[key] for key in _TEXT_SIZES}
         )
         return ImageRewardNetwork(vision, text)
     except InputError:
         raise
     except Exception as error:  # the configuration's checks raise classes of their own
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{text_config} is no BERT configuration: {first}") from error
+        raise InputError(f"{text_config} is no BERT configuration: {reason(error)}") from error
 
 
 def published_name(name: str) -> str:
@@ -162,12 +159,8 @@ def unused_tensors(network: ImageRewardNetwork) -> dict[str, Tensor]:
         "blip.text_proj.weight": (256, text.hidden_size),
         "blip.text_proj.bias": (256,),
     }
-    return {
-        name: torch.empty(
-            shape, device="meta", dtype=torch.long if name.endswith("_ids") else torch.float32
-        )
-        for name, shape in shapes.items()
-    }
+    kinds = {name: torch.long if name.endswith("_ids") else torch.float32 for name in shapes}
+    return {n: torch.empty(shape, dtype=kinds[n], device="meta") for n, shape in shapes.items()}
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> Any:

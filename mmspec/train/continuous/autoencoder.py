@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from diffusers import AutoencoderKL
 from torch import Tensor, nn
 
 from ...models.mar.autoencoder import decode_latents, posterior
 from ..autoencoder_loss import AutoencoderRecipe
-from ..batches import draw_scenes, scene_batch
-from ..trainer import TrainConfig
+from ..batches import scene_batch
 
 RESOLUTION = 64  # px
 GRID = RESOLUTION // 8  # tokens of a side
@@ -33,13 +31,9 @@ EMBEDDED: dict[str, Any] = dict(
 
 
 class KlAutoencoderRecipe(AutoencoderRecipe):
-    """Trains diffusers' `AutoencoderKL` on shapes-world pictures of 64 pixels.
+    """Trains diffusers' `AutoencoderKL` on pictures of 64 px; arguments as of its base."""
 
-    Args:
-        config, pipeline, options: see `AutoencoderRecipe`.
-    """
-
-    kind, name = PIPELINE, "vae"
+    kind, network, sizes = PIPELINE, AutoencoderKL, EMBEDDED
     texts: ClassVar = dict(
         title="KL autoencoder of the shapes world",
         purpose=f"turns {RESOLUTION} px pictures into {GRID}×{GRID} tokens of "
@@ -47,9 +41,9 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
         limits="knows only shapes-world pictures; the finest grain is smoothed away",
     )
 
-    def __init__(self, config: TrainConfig, pipeline: Path, **options: Any) -> None:
-        draw = partial(draw_scenes, config.batch_size, RESOLUTION)
-        super().__init__(AutoencoderKL(**EMBEDDED), draw, config, pipeline, **options)
+    @staticmethod
+    def draw_step(size: int, rng: np.random.Generator, step: int) -> tuple[list[str], Tensor]:
+        return scene_batch(rng, size, RESOLUTION)
 
     def law(self, model: nn.Module, pixels: Tensor) -> Any:
         return posterior(model, pixels)
@@ -63,17 +57,12 @@ class KlAutoencoderRecipe(AutoencoderRecipe):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        figures = super().evaluate(model)
-        return {**figures, "latent_deviation": deviation(self.law(model, self.held_out()))}
+        law = self.law(model, self.held_out())
+        deviation = float((law.mean.var() + law.var.mean()).sqrt())
+        return {**super().evaluate(model), "latent_deviation": deviation}
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, AutoencoderKL)
         scale = 1 / record["held_out"]["latent_deviation"]
         model.register_to_config(scaling_factor=round(scale, 4))
         super().export(model, record)
-
-
-def deviation(law: Any) -> float:
-    """Standard deviation of the latents that a posterior of many pictures gives."""
-    spread = law.mean.var() + law.var.mean()
-    return float(spread.sqrt())

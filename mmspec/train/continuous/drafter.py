@@ -25,7 +25,6 @@ from .target import (
     MarRecipe,
     caption_buffer,
     halves,
-    held_out_scenes,
     masked_conditions,
     random_masks,
     scene_tokens,
@@ -127,7 +126,7 @@ class MarDrafterRecipe(MarRecipe):
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
-        rng, captions, pixels = held_out_scenes(self.config)
+        rng, captions, pixels = self.held_out_scenes()
         schedule = self.teacher.schedule.respaced(SAMPLER_STEPS)
         # from 1 on: the last step has no chance in it
         noisy, taught, learnt = self._pair(model, captions, pixels, rng, schedule, first=1)

@@ -71,8 +71,7 @@ class MarRecipe(BaseRecipe):
     """Base of MAR's recipes, which see pictures as tokens of the folder's `vae`.
 
     Args:
-        config, pipeline, rate: see `BaseRecipe`.
-        init: component whose weights to start from; None: from nothing.
+        config, pipeline, rate, init: see `BaseRecipe`.
     """
 
     kind = PIPELINE
@@ -85,6 +84,11 @@ class MarRecipe(BaseRecipe):
         self.vae = self.component(AutoencoderKL, "vae")
         self.tokenizer = caption_tokenizer()
         self.prepare(init)
+
+    def held_out_scenes(self) -> tuple[np.random.Generator, list[str], Tensor]:
+        """Scenes of an evaluation, always the same, and the generator for what it does to them."""
+        rng = self.held_out_rng()
+        return rng, *scene_batch(rng, self.config.batch_size, RESOLUTION, "held_out")
 
     @abstractmethod
     def prepare(self, init: str | None) -> None:
@@ -141,17 +145,11 @@ class MarTargetRecipe(MarRecipe):
     def evaluate(self, model: Any) -> dict[str, float]:
         figures: dict[str, float] = {}
         for name, kept in (("", True), ("_without_caption", False)):
-            rng, captions, pixels = held_out_scenes(self.config)
+            rng, captions, pixels = self.held_out_scenes()
             keep = np.full(len(captions), kept)
             losses = self._losses(model, captions, pixels, keep, rng)
             figures |= {f"held_out_{k}{name}": float(v) for k, v in losses.items()}
         return figures
-
-
-def held_out_scenes(config: TrainConfig) -> tuple[np.random.Generator, list[str], Tensor]:
-    """The scenes of an evaluation, always the same, and the generator for what it does to them."""
-    rng = np.random.default_rng([config.seed, 10**6])
-    return rng, *scene_batch(rng, config.batch_size, RESOLUTION, "held_out")
 
 
 @torch.no_grad()

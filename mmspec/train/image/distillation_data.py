@@ -11,6 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from ...models.llamagen.vq import VQModel
 from ...models.text_encoder import encode_captions
 from ..base import BaseRecipe
 from ..batches import scene_batch
-from ..trainer import TrainConfig
+from ..trainer import Draw, TrainConfig
 
 HELD_OUT = 64  # scenes of an evaluation
 
@@ -80,14 +81,23 @@ class TaughtRecipe(BaseRecipe):
     """Base of the recipes that learn from the frozen target of a pipeline folder.
 
     Args:
-        config, rate: see `BaseRecipe`.
+        config, rate, init: see `BaseRecipe`.
         pipeline: folder with `transformer`, `vq_model`, `text_encoder` and `tokenizer`; it receives
             the drafter.
         guidance_scale, top_k: guidance and warper of the laws to learn.
+
+    What the target says of a batch costs more than a step of the drafter, so it is kept for the
+    next time.
     """
 
     def __init__(
-        self, config: TrainConfig, pipeline: Path, guidance_scale: float, top_k: int, rate: float
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        guidance_scale: float = 2.0,
+        top_k: int = 100,
+        rate: float = 3e-3,
+        init: str | None = None,
     ) -> None:
         super().__init__(config, pipeline, rate)
         self.scale, self.warp = guidance_scale, Warp(1.0, top_k, 1.0)
@@ -98,54 +108,64 @@ class TaughtRecipe(BaseRecipe):
         self.resolution = int(self.teacher.grid * self.vq.downsample_factor)
         vocab_size = self.teacher.config.vocab_size
         self.kept = min(top_k or vocab_size, vocab_size)  # tokens of a law
+        self._examples: dict[int, Any] = {}
+        self.model = self.new_model()
+        self.start(init)
+
+    @abstractmethod
+    def new_model(self) -> nn.Module:
+        """The drafter with its first weights."""
 
     def encode(self, captions: list[str]) -> tuple[Tensor, Tensor]:
         """Features `[B, T, C]` of captions and their mask `[B, T]`."""
         length = self.teacher.prefix_length
         return encode_captions(self.tokenizer, self.text_encoder, captions, length)
 
+    def condition(
+        self, model: LlamaGenTransformer, features: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """A model's prefix `[2B, T, D]` and its mask, rows without a caption last."""
+        nothing = self.teacher.cls_embedding.get_buffer("uncond_embedding")
+        both = torch.cat([features, nothing.expand_as(features)])
+        return model.cls_embedding(both), mask.repeat(2, 1)
+
+    def scenes(self, number: int) -> tuple[list[str], Tensor]:
+        """Captions and pictures of a batch."""
+        rng = np.random.default_rng([self.config.seed, number])
+        return scene_batch(rng, self.config.batch_size, self.resolution)
+
+    def held_out_scenes(self) -> tuple[list[str], Tensor]:
+        """Scenes of combinations that training never shows."""
+        return scene_batch(self.held_out_rng(), HELD_OUT, self.resolution, "held_out")
+
+    def acceptance(self, logits: Tensor, example: TeacherLaws) -> Tensor:
+        """Σ min(p, q) `[B, s]`, of guided `logits [B, s, V]` at the last s tokens."""
+        n = logits.shape[1]
+        q = self.warp(logits).gather(-1, example.ids[:, -n:].long())
+        return torch.minimum(example.probs[:, -n:].float(), q).sum(-1)
+
 
 class DistillationRecipe(TaughtRecipe):
     """Base of the recipes that learn the laws of one pool of batches.
 
-    Args:
-        config, pipeline, guidance_scale, top_k, rate: see `TaughtRecipe`.
-        pool: distinct batches. What the target says of a batch costs more than a step of the
-            drafter, so it is kept for the next time.
+    Attributes:
+        reads_hidden: whether examples hold hidden states.
+        pool: distinct batches.
     """
 
-    reads_hidden = False  # whether examples hold hidden states
+    reads_hidden = False
+    pool = 512
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        pipeline: Path,
-        guidance_scale: float = 2.0,
-        top_k: int = 100,
-        rate: float = 3e-3,
-        pool: int = 512,
-    ) -> None:
-        super().__init__(config, pipeline, guidance_scale, top_k, rate)
-        self.pool, self.draw = pool, partial(batch_of_step, pool)
-        self._examples: dict[int, DistillationExample] = {}
-        self.model = self.new_model()
-
-    @abstractmethod
-    def new_model(self) -> nn.Module:
-        """The drafter with its first weights."""
+    @property
+    def draw(self) -> Draw:
+        return partial(batch_of_step, self.pool)
 
     def example_number(self, number: int) -> DistillationExample:
         """A batch of the pool, made when it is first asked for."""
         if number not in self._examples:
-            rng = np.random.default_rng([self.config.seed, number])
-            scenes = scene_batch(rng, self.config.batch_size, self.resolution)
-            self._examples[number] = self.example(*scenes)
-        return self._examples[number]
-
-    def held_out_example(self) -> DistillationExample:
-        """Scenes of combinations that training never shows."""
-        scenes = scene_batch(self.held_out_rng(), HELD_OUT, self.resolution, "held_out")
-        return self.example(*scenes)
+            self._examples[number] = self.example(*self.scenes(number))
+        found: DistillationExample = self._examples[number]
+        return found
 
     @torch.no_grad()
     def example(self, captions: list[str], pixels: Tensor) -> DistillationExample:
@@ -153,7 +173,7 @@ class DistillationRecipe(TaughtRecipe):
         tokens = self.vq.encode(pixels.to(self.config.device))
         teacher, length = self.teacher, self.teacher.prefix_length
         example = DistillationExample(tokens, tokens, tokens, *self.encode(captions), tokens[:0])
-        prefix, both = self.condition(teacher, example)
+        prefix, both = self.condition(teacher, example.features, example.mask)
         hidden = teacher.hidden(tokens[:, :-1].repeat(2, 1), prefix, both)
         logits = self.guided(teacher.output(teacher.norm(hidden[:, length - 1 :])))
         laws = self.warp(logits).topk(self.kept, dim=-1)
@@ -165,24 +185,10 @@ class DistillationRecipe(TaughtRecipe):
             example.hidden = hidden.half()
         return example
 
-    def condition(
-        self, model: LlamaGenTransformer, example: DistillationExample
-    ) -> tuple[Tensor, Tensor]:
-        """A model's prefix `[2B, T, D]` and its mask, rows without a caption last."""
-        nothing = self.teacher.cls_embedding.get_buffer("uncond_embedding")
-        features = torch.cat([example.features, nothing.expand_as(example.features)])
-        return model.cls_embedding(features), example.mask.repeat(2, 1)
-
     def guided(self, logits: Tensor) -> Tensor:
         """Logits `[B, …, V]` after guidance, of those of all rows `[2B, …, V]`."""
         conditional, without = logits.float().chunk(2)
         return torch.lerp(without, conditional, self.scale)
-
-    def acceptance(self, logits: Tensor, example: DistillationExample) -> float:
-        """Σ min(p, q) on average, of guided `logits [B, s, V]` at the last s tokens."""
-        n = logits.shape[1]
-        q = self.warp(logits).gather(-1, example.ids[:, -n:].long())
-        return float(torch.minimum(example.probs[:, -n:].float(), q).sum(-1).mean())
 
 
 def distillation(logits: Tensor, example: TeacherLaws) -> tuple[Tensor, Tensor]:

@@ -37,16 +37,14 @@ class ImageDrafterRecipe(DistillationRecipe):
 
     def _logits(self, model: Any, example: DistillationExample) -> Tensor:
         """The guided logits `[B, S, V]` of a model."""
-        prefix, mask = self.condition(model, example)
+        prefix, mask = self.condition(model, example.features, example.mask)
         return self.guided(model(example.tokens[:, :-1].repeat(2, 1), prefix, mask))
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        example = self.held_out_example()
-        return {
-            "held_out_acceptance": self.acceptance(self._logits(model, example), example),
-            "target_entropy": example.entropy,
-        }
+        example = self.example(*self.held_out_scenes())
+        acceptance = self.acceptance(self._logits(model, example), example)
+        return {"held_out_acceptance": float(acceptance.mean()), "target_entropy": example.entropy}
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, LlamaGenTransformer)

@@ -27,6 +27,7 @@ class EagleRecipe(DistillationRecipe):
     """Trains `eagle` on the target of a pipeline folder; arguments as of `DistillationRecipe`."""
 
     name, reads_hidden = "eagle", True
+    pool = 768  # batches whose laws and hidden states are kept, some 3 MB each
 
     def new_model(self) -> EagleHead:
         target, layer = self.teacher.config, cast(LlamaGenBlock, self.teacher.layers[0])
@@ -54,7 +55,7 @@ class EagleRecipe(DistillationRecipe):
         a deeper level.
         """
         teacher, tokens = self.teacher, example.tokens[:, :-1].repeat(2, 1)
-        prefix, mask = self.condition(teacher, example)
+        prefix, mask = self.condition(teacher, example.features, example.mask)
         embedded = torch.cat([prefix, teacher.tok_embeddings(tokens)], dim=1)
         features = F.pad(example.hidden[:, :-1].float(), (0, 0, 1, 0))
         length = embedded.shape[1]
@@ -69,12 +70,12 @@ class EagleRecipe(DistillationRecipe):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        example = self.held_out_example()
+        example = self.example(*self.held_out_scenes())
+        figures: dict[str, float] = {}
         levels = self.drafted(model, example, HELD_OUT_DEPTH)
-        figures = {
-            f"held_out_acceptance_at_depth_{level}": self.acceptance(self.logits(hidden), example)
-            for level, hidden in enumerate(levels, start=1)
-        }
+        for level, hidden in enumerate(levels, start=1):
+            acceptance = self.acceptance(self.logits(hidden), example)
+            figures[f"held_out_acceptance_at_depth_{level}"] = float(acceptance.mean())
         return {**figures, "target_entropy": example.entropy}
 
     def card(self, record: dict[str, Any]) -> dict[str, str]:

@@ -7,8 +7,7 @@ Heads are worth their acceptance, Σ min(p, q) = 1 − TV(p, q), so the loss is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -19,9 +18,8 @@ from torch import Tensor
 from ...models.guided import GuidedDecoder
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.spatial_heads import SpatialHeads, guided_states, mean_state
-from ..batches import scene_batch
-from ..trainer import Loss, TrainConfig
-from .distillation_data import HELD_OUT, TaughtRecipe, TeacherLaws, distillation, recent_batch
+from ..trainer import Draw, Loss
+from .distillation_data import TaughtRecipe, TeacherLaws, distillation, recent_batch
 
 HEADS = dict(cell_dim=192, hidden_dim=384, reach=2, left=2)
 POOL = 60  # batches whose hidden states and laws are kept, the newest ones
@@ -52,42 +50,24 @@ class SpatialExample(TeacherLaws):
 
 
 class ImageSpatialRecipe(TaughtRecipe):
-    """Trains `SpatialHeads` on the frozen target of a pipeline folder, which receives `spatial`.
-
-    Args:
-        config, pipeline, guidance_scale, top_k, rate: see `TaughtRecipe`.
-        init: component whose weights to start from; None: from nothing.
-
-    What the target says of a batch costs more than a step of the heads, so it is used a few times.
-    """
+    """Trains `SpatialHeads` on the frozen target of a pipeline folder; arguments as of its base."""
 
     name = "spatial"
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        pipeline: Path,
-        guidance_scale: float = 2.0,
-        top_k: int = 100,
-        rate: float = 3e-3,
-        init: str | None = None,
-    ) -> None:
-        super().__init__(config, pipeline, guidance_scale, top_k, rate)
-        self.draw = partial(recent_batch, POOL, USES)
-        self._examples: dict[int, SpatialExample] = {}
-        self._held_out: SpatialExample | None = None
-        self.decoder = LlamaGenDecoder(self.teacher)
-        self.row = self.teacher.grid
-        self.model = SpatialHeads(dim=self.teacher.config.dim, **HEADS)
-        self.start(init)
+    @property
+    def draw(self) -> Draw:
+        return partial(recent_batch, POOL, USES)
+
+    def new_model(self) -> SpatialHeads:
+        self.decoder, self.row = LlamaGenDecoder(self.teacher), self.teacher.grid
+        heads: SpatialHeads = SpatialHeads(dim=self.teacher.config.dim, **HEADS)
+        return heads
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         if batch not in self._examples:
-            scenes = np.random.default_rng([self.config.seed, batch])
-            size, device = self.config.batch_size, torch.device(self.config.device).type
+            device = torch.device(self.config.device).type
             with torch.autocast(device, enabled=False):  # the target speaks as it does in decoding
-                pictures = scene_batch(scenes, size, self.resolution)
-                example = self.example(*pictures, batch % WITH_STALE == 0)
+                example = self.example(*self.scenes(batch), batch % WITH_STALE == 0)
             self._examples[batch] = example
             self._examples.pop(batch - POOL, None)
         example = self._examples[batch]
@@ -101,13 +81,8 @@ class ImageSpatialRecipe(TaughtRecipe):
         """States and laws of the target for scenes with `captions` and `pixels [B, 3, H, W]`."""
         tokens = self.vq.encode(pixels.to(self.config.device))
         rows, cells = tokens.shape
-        embed = self.teacher.cls_embedding
-        features, mask = self.encode(captions)
-        nothing = embed.get_buffer("uncond_embedding").expand_as(features)
-        prefix = embed(torch.cat([features, nothing]))
-        model = GuidedDecoder(
-            self.decoder, prefix, mask.repeat(2, 1), self.scale, self.warp, cells, self.row, 0
-        )
+        prompt = self.condition(self.teacher, *self.encode(captions))
+        model = GuidedDecoder(self.decoder, *prompt, self.scale, self.warp, cells, self.row, 0)
         model.watched = True
         model.start(rows)
         assert model.hidden is not None
@@ -190,19 +165,18 @@ class ImageSpatialRecipe(TaughtRecipe):
         weight: Tensor = self.teacher.output.weight * self.teacher.norm.weight
         return weight.detach()
 
+    @cached_property
+    def held_out_example(self) -> SpatialExample:
+        """States and laws at scenes of an evaluation."""
+        return self.example(*self.held_out_scenes())
+
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
-        if self._held_out is None:
-            scenes = scene_batch(self.held_out_rng(), HELD_OUT, self.resolution, "held_out")
-            self._held_out = self.example(*scenes)
-        example = self._held_out
-        p = example.probs.float()
-
-        def acceptance(logits: Tensor) -> Tensor:
-            q = self.warp(logits).gather(-1, example.ids.long())
-            return torch.minimum(p, q).sum(-1).mean(0)
-
-        fresh, stale, unseen = (acceptance(self.logits(model, example, None, s)) for s in SHOWN)
+        example = self.held_out_example
+        fresh, stale, unseen = (
+            self.acceptance(self.logits(model, example, None, shown), example).mean(0)
+            for shown in SHOWN
+        )
         return {
             "held_out_acceptance": float(fresh[self.row :].mean()),
             "held_out_acceptance_first_row": float(fresh[: self.row].mean()),

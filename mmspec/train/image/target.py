@@ -57,12 +57,11 @@ class ImageTargetRecipe(BaseRecipe):
     """Trains `LlamaGenTransformer` at one resolution.
 
     Args:
-        config, rate: see `BaseRecipe`.
+        config, rate, init: see `BaseRecipe`.
         pipeline: folder that holds `vq_model`. A sibling that starts from nothing teaches a caption
             encoder too: the folder then receives `text_encoder` and `tokenizer` as well.
         name: the component to train, "sibling" or "transformer".
         resolution: side of the pictures in pixels; None: 64 for a sibling, 128 for a transformer.
-        init: component whose weights to start from; None: from nothing.
     """
 
     def __init__(

@@ -6,7 +6,6 @@ training some codes are replaced by others near them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,15 +38,14 @@ class ImageUpsamplerRecipe(BaseRecipe):
     """Trains `LatentUpsampler` on the tokens of the same scenes at two sizes.
 
     Args:
-        config, rate: see `BaseRecipe`.
+        config, rate, init: see `BaseRecipe`.
         pipeline: folder with `vq_model`; it receives `upsampler`.
         resolution: side of the large pictures in pixels.
         pool: distinct batches. To draw and encode one costs more than a step, so their tokens are
             kept for the next time.
-        init: component whose weights to start from; None: from nothing.
     """
 
-    name = "upsampler"
+    name, adamw = "upsampler", 0.01
 
     def __init__(
         self,
@@ -76,16 +74,13 @@ class ImageUpsamplerRecipe(BaseRecipe):
         self._examples: dict[int, tuple[Tensor, Tensor]] = {}
         self.start(init)
 
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        weights = self.model.parameters()
-        return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=1e-2)]
-
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         if batch not in self._examples:
             example = self.example([self.config.seed, batch], self.config.batch_size, "train")
             self._examples[batch] = example
         small, large = self._examples[batch]
-        logits = self.model(self._latents(self.damaged(small, rng))).flatten(2).float()
+        latents = self.small.latents(self.damaged(small, rng), self.codebook)  # [B, C, h, w]
+        logits = self.model(latents).flatten(2).float()
         return F.cross_entropy(logits, large), {"top1": _rate(logits.argmax(1) == large)}
 
     @torch.no_grad()
@@ -106,10 +101,6 @@ class ImageUpsamplerRecipe(BaseRecipe):
         near = self.near[:, :NEAR]
         which = torch.from_numpy(rng.integers(near.shape[1], size=size)).to(codes.device)
         return torch.where(hit, near[codes, which], codes)
-
-    def _latents(self, codes: Tensor) -> Tensor:
-        """The code vectors `[B, C, h, w]` of small pictures."""
-        return self.small.latents(codes, self.codebook)
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:

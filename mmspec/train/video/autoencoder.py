@@ -5,8 +5,6 @@ Wan team 2025, section 3 (Wan-VAE).
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,10 +13,9 @@ from diffusers import AutoencoderKLWan
 from torch import Tensor, nn
 
 from ...models.wan.vae import decode_block, posterior_block
-from ...worlds.video_world.timing import TIMING
+from ...worlds.video_world.vocabulary import TIMING
 from ..autoencoder_loss import AutoencoderRecipe
-from ..trainer import TrainConfig
-from .batches import clip_batch
+from .clip_latents import clip_batch
 
 RESOLUTION = 64  # px
 FACTOR = 8  # px of a latent along a side: patches of 2, and two halvings
@@ -51,20 +48,10 @@ EMBEDDED: dict[str, Any] = dict(
 )
 
 
-def draw_in_turn(size: int, rng: np.random.Generator, step: int) -> tuple[list[str], Tensor]:
-    """Captions and clips of a step: `size` short ones, or about as many frames of others."""
-    frames = TURNS[step % len(TURNS)]
-    return clip_batch(rng, max(1, size * SHORT // frames), frames, RESOLUTION, late=LATE)
-
-
 class VideoAutoencoderRecipe(AutoencoderRecipe):
-    """Trains diffusers' `AutoencoderKLWan` on clips of 64 pixels.
+    """Trains diffusers' `AutoencoderKLWan` on clips of 64 px; arguments as of its base."""
 
-    Args:
-        config, pipeline, options: see `AutoencoderRecipe`.
-    """
-
-    kind, name = PIPELINE, "vae"
+    kind, network, sizes = PIPELINE, AutoencoderKLWan, EMBEDDED
     texts: ClassVar = dict(
         title="Causal video autoencoder of the clip world",
         purpose=f"turns clips of {RESOLUTION} px into {SIDE}×{SIDE} latents of {CHANNELS} "
@@ -73,9 +60,11 @@ class VideoAutoencoderRecipe(AutoencoderRecipe):
         data="clips of moving shapes, drawn afresh for every batch",
     )
 
-    def __init__(self, config: TrainConfig, pipeline: Path, **options: Any) -> None:
-        draw = partial(draw_in_turn, config.batch_size)
-        super().__init__(AutoencoderKLWan(**EMBEDDED), draw, config, pipeline, **options)
+    @staticmethod
+    def draw_step(size: int, rng: np.random.Generator, step: int) -> tuple[list[str], Tensor]:
+        """`size` short clips, or about as many frames of others."""
+        frames = TURNS[step % len(TURNS)]
+        return clip_batch(rng, max(1, size * SHORT // frames), frames, RESOLUTION, late=LATE)
 
     def law(self, model: nn.Module, pixels: Tensor) -> Any:
         law, _ = posterior_block(model, pixels)

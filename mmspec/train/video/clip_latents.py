@@ -1,4 +1,4 @@
-"""Latents of the video world's clips, cached on disk."""
+"""Batches of the video world as tensors, and their latents, cached on disk."""
 
 from __future__ import annotations
 
@@ -11,8 +11,36 @@ import torch
 from torch import Tensor
 
 from ...models.wan.vae import encode_block
+from ...worlds.shapes.scene import in_turn
+from ...worlds.shapes.vocabulary import Split
+from ...worlds.video_world.clip import render_clip, sample
+from ...worlds.video_world.vocabulary import KINDS
 from ..feature_cache import read_cached, write_cached
-from .batches import clip_batch
+
+
+def clip_batch(
+    rng: np.random.Generator,
+    size: int,
+    frames: int,
+    resolution: int,
+    split: Split = "train",
+    late: int = 0,
+) -> tuple[list[str], Tensor]:
+    """`size` captions and their clips `[size, frames, 3, resolution, resolution]` in [-1, 1].
+
+    The kinds take turns, so that every batch is balanced.
+
+    Args:
+        late: the clips begin at a frame below this one, at random, or at the first if it is 0.
+    """
+    captions, clips = [], []
+    for kind in in_turn(rng, KINDS, size):
+        prompt, clip = sample(rng, kind, split)
+        start = int(rng.integers(late)) if late else 0
+        captions.append(prompt.prompt)
+        clips.append(render_clip(clip, range(start, start + frames), resolution))
+    pixels = torch.from_numpy(np.stack(clips)).permute(0, 1, 4, 2, 3)
+    return captions, pixels.float().div_(127.5).sub_(1)
 
 
 @dataclass(frozen=True)
@@ -38,7 +66,7 @@ def draw_cached(
     """Batch `number` of `size` clips, always the same; rendered unless its latents are kept.
 
     Args:
-        folder: of an autoencoder's latents, see `kept.home`.
+        folder: of an autoencoder's latents, see `cache_folder`.
     """
     file = folder / f"{seed}-{resolution}px-{size}x{frames}-{number}.pt"
     kept = read_cached(file)

@@ -11,6 +11,7 @@ chance no drafter can foresee. Clips come again, with another noise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,11 +26,12 @@ from transformers import T5EncoderModel
 
 from ...errors import InputError
 from ...models.loading import load_component
-from ...models.wan.sampler import FewStepSampler, guided, warp
+from ...models.wan.sampler import Draw, FewStepSampler, denoise_block, guided, warp
 from ...models.wan.transformer import TIMESTEPS, Memory, WanTransformer
 from ...models.wan.vae import decode_block, encode_block, to_bytes
-from ...worlds.video_world import KINDS, judge, sample_prompt
-from ...worlds.video_world.timing import TIMING
+from ...worlds.video_world.judge import judge
+from ...worlds.video_world.prompts import sample_prompt
+from ...worlds.video_world.vocabulary import KINDS, TIMING
 from ..base import BaseRecipe, Captioned
 from ..caption_encoder import caption_encoder
 from ..feature_cache import cache_folder
@@ -37,9 +39,7 @@ from ..image.target import TEXT_ENCODER
 from ..tokenizers import PREFIX, clip_tokenizer
 from ..trainer import Loss, TrainConfig
 from .autoencoder import CHANNELS, PIPELINE, RESOLUTION, SIDE
-from .batches import clip_batch
-from .block_maker import BlockMaker
-from .clip_latents import ClipBatch, draw_cached, latents_of
+from .clip_latents import ClipBatch, clip_batch, draw_cached, latents_of
 
 BLOCKS = 12  # of a training clip
 FRAMES = TIMING.frames(BLOCKS)
@@ -298,12 +298,12 @@ class VideoModelRecipe(BaseRecipe):
             return torch.randn(shape, generator=generator).to(self.config.device)
 
         texts = self._features(model, captions)
-        further = first = BlockMaker.start(model.transformer, *texts, (SIDE, SIDE), BLOCKS)
+        further = first = block_maker(model.transformer, *texts, (SIDE, SIDE))
         if self.teacher is not None:
-            first = BlockMaker.start(self.teacher, *texts, (SIDE, SIDE), BLOCKS)
+            first = block_maker(self.teacher, *texts, (SIDE, SIDE))
         pieces, state, block = [], None, None
         for number in range(BLOCKS):
-            block = (further if number else first).make(draw(0), draw, block)
+            block = (further if number else first)(draw(0), draw, block)
             pixels, state = decode_block(self.vae, block, state)
             pieces.append(pixels)
         clips: np.ndarray[Any, Any] = to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()
@@ -318,6 +318,21 @@ class VideoModelRecipe(BaseRecipe):
             limits="knows only captions of the clip world; other words are unknown to it",
             data=f"{KEPT} batches of clips of moving shapes, whole and begun, which come again",
         )
+
+
+def block_maker(
+    model: WanTransformer, told: Tensor, untold: Tensor, size: tuple[int, int]
+) -> Callable[[Tensor, Draw, Tensor | None], Tensor]:
+    """What makes the next block of clips, of noise, `draw` and the block before it.
+
+    Args:
+        told, untold: features of the captions and of none, `[R, T, D]` each.
+        size: height and width of the latents.
+    """
+    sampler = FewStepSampler.usual(model)
+    text = torch.cat([told, untold]) if sampler.guided else told
+    cache = model.start(text, *size, BLOCKS)
+    return lambda noise, draw, last: denoise_block(model, cache, noise, sampler, draw, last)
 
 
 def _mixed(clean: Tensor, noise: Tensor, sigma: Tensor) -> Tensor:

@@ -29,16 +29,14 @@ from ...models.wan.transformer import WanTransformer
 from ...models.wan.vae import decode_block, to_bytes
 from ...worlds.shapes.scene import in_turn
 from ...worlds.shapes.vocabulary import Split
-from ...worlds.video_world import KINDS, ClipPrompt, sample_prompt
-from ...worlds.video_world.prompts import mirrored, unseen
-from ...worlds.video_world.timing import TIMING
+from ...worlds.video_world.prompts import ClipPrompt, mirrored, sample_prompt, unseen
+from ...worlds.video_world.vocabulary import KINDS, TIMING
 from ..base import BaseRecipe
 from ..feature_cache import cache_folder, read_cached, write_cached
-from ..tokenizers import PREFIX, clip_tokenizer
+from ..tokenizers import PREFIX, caption_ids, clip_tokenizer
 from ..trainer import Loss, TrainConfig
 from .autoencoder import PIPELINE
-from .block_maker import BlockMaker
-from .model import BLOCKS
+from .model import BLOCKS, block_maker
 
 ROUTER: dict[str, Any] = dict(
     text_len=PREFIX,
@@ -133,13 +131,12 @@ class VideoRouterRecipe(BaseRecipe):
     """Trains `FrameRouter`.
 
     Args:
-        config, rate: see `BaseRecipe`; a batch is of clips.
+        config, rate, init: see `BaseRecipe`; a batch is of clips.
         pipeline: folder that holds `vae`, `transformer`, `drafter`, `text_encoder` and `tokenizer`;
             it receives `router`.
-        init: component whose weights to start from; None: from nothing.
     """
 
-    kind, name = PIPELINE, "router"
+    kind, name, adamw = PIPELINE, "router", 0.01
     texts: ClassVar = dict(
         title="Router of the clip world's block video",
         purpose="guesses how near a drafted frame is to what the target would have made",
@@ -158,16 +155,10 @@ class VideoRouterRecipe(BaseRecipe):
         self.makers: list[WanTransformer] = [
             self.component(WanTransformer, name) for name in ("drafter", "transformer")
         ]
-        self.encoder, self.tokenizer = (
-            self.component(T5EncoderModel, "text_encoder"),
-            clip_tokenizer(),
-        )
+        self.encoder = self.component(T5EncoderModel, "text_encoder")
+        self.tokenizer = clip_tokenizer()
         self.model = FrameRouter(vocab_size=len(self.tokenizer), **ROUTER)
         self.start(init)
-
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        weights = self.model.parameters()
-        return [torch.optim.AdamW(weights, self.rate, betas=(0.9, 0.98), weight_decay=0.01)]
 
     def loss(self, batch: DraftedClips, rng: np.random.Generator, step: int) -> Loss:
         drafts, captions = batch.drafts, [prompt.prompt for prompt in batch.prompts]
@@ -194,7 +185,7 @@ class VideoRouterRecipe(BaseRecipe):
         told, untold = told[:-1], told[-1:].expand_as(told[:-1])
         config, device = self.makers[1].config, self.config.device
         size = config.sample_height, config.sample_width
-        makers = [BlockMaker.start(model, told, untold, size, BLOCKS) for model in self.makers]
+        makers = [block_maker(model, told, untold, size) for model in self.makers]
         steps = max(model.config.sample_steps for model in self.makers)
         shape = (steps, len(captions), config.num_frame_per_block, config.in_dim, *size)
         shares = rng.random(len(captions))
@@ -203,7 +194,7 @@ class VideoRouterRecipe(BaseRecipe):
         before: Tensor | None = None
         for number in range(BLOCKS):
             noise = torch.from_numpy(rng.standard_normal(shape)).float().to(device)
-            blocks = [maker.make(noise[0], noise.__getitem__, last) for maker in makers]
+            blocks = [make(noise[0], noise.__getitem__, last) for make in makers]
             (drafted, after), (own, afterwards) = (
                 decode_block(self.vae, block, state) for block in blocks
             )
@@ -227,10 +218,7 @@ class VideoRouterRecipe(BaseRecipe):
         self, model: FrameRouter, captions: list[str], drafts: Sequence[Drafts]
     ) -> list[Tensor]:
         """Decibels `[B, N]` of each block's frames."""
-        ids = self.tokenizer(
-            captions, padding="max_length", truncation=True, max_length=PREFIX, return_tensors="pt"
-        ).input_ids
-        told = model.read(ids.to(self.config.device))
+        told = model.read(caption_ids(self.tokenizer, captions).to(self.config.device))
 
         def shown(pixels: Tensor) -> Tensor:
             return pixels.to(self.config.device).float().div(127.5).sub(1)

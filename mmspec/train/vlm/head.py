@@ -1,14 +1,14 @@
 """Recipe of draft heads over a frozen vision-language model, one for all methods.
 
 The model answers questions as training goes on, and heads learn the laws and hidden states of its
-own long answers by their own losses (`models/heads`) and curricula (`vlm_curriculum`).
+own long answers by their own losses (`models/heads`) and curricula.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from ..base import BaseRecipe
 from ..card import write_card
 from ..image.distillation_data import recent_batch
 from ..trainer import Loss, TrainConfig
-from .curriculum import CURRICULA
 from .prompts import FilePrompts, ShapesPrompts
 from .teacher import Teacher
 
@@ -48,6 +47,46 @@ TOGETHER = 4  # batches whose answers are written at once
 RATE = 3e-3  # learning rate at width 256; it falls as width grows
 DRAFTED = 7  # tokens a round of an evaluation
 SIDE = 336  # px of the shapes world's pictures, for models that do not say
+# levels of a draft that a step trains, one of these; deep ones cost as much as all above (HASS,
+# Zhang et al. 2024, section 3.2)
+DEPTHS = (1, 1, 2, 3)
+# of a step, by the part of the run that is over: whether pictures are shown, and what else the
+# head's `loss` takes
+Curriculum = Callable[[float, np.random.Generator], tuple[bool, dict[str, Any]]]
+
+
+def whole(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """A head whose loss covers all that it drafts."""
+    return True, {}
+
+
+def levels(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """A head that drafts from its own states: some steps go several levels deep."""
+    return True, {"depth": int(rng.choice(DEPTHS))}
+
+
+def vispec(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """ViSpec's two stages, a half each (Kang et al. 2025, section 3.3).
+
+    EAGLE's loss first; then that on laws, the head's own states fed back once.
+    """
+    return True, {"depth": 1} if done < 0.5 else {"depth": 2, "stage": 2}
+
+
+def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """MSD: text alone for the first half, then ever more pictures (Lin et al. 2025, section 3.3).
+
+    Their probability rises from 0 in the middle to 1 at the end.
+    """
+    return bool(rng.random() < 2 * done - 1), levels(done, rng)[1]
+
+
+CURRICULA: dict[str, Curriculum] = {
+    **dict.fromkeys(("eagle", "specvlm"), levels),
+    **dict.fromkeys(("flash", "dflash", "hydra"), whole),
+    "vispec": vispec,
+    "msd": msd,
+}
 
 
 class VlmHeadRecipe(BaseRecipe):
@@ -94,10 +133,10 @@ class VlmHeadRecipe(BaseRecipe):
         self._examples: dict[tuple[int, bool], HeadBatch] = {}
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
-        turn = self.curriculum(self.done, rng)
-        example = self.teacher.on_device(self.example(batch, turn.seen))
+        seen, how = self.curriculum(self.done, rng)
+        example = self.teacher.on_device(self.example(batch, seen))
         torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
-        loss, metrics = self.model.loss(example, **turn.how)
+        loss, metrics = self.model.loss(example, **how)
         # there is no acceptance where no answer goes so far
         return loss, {name: value for name, value in metrics.items() if value == value}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from PIL import Image
@@ -27,27 +26,14 @@ class Questions:
     texts: list[str]
 
 
-class Prompts(Protocol):
-    """Where questions come from.
-
-    Attributes:
-        described: in a few words, for the card.
-    """
-
-    described: str
-
-    def draw(self, rng: np.random.Generator, size: int) -> Questions:
-        """`size` questions to learn from."""
-
-    def held_out(self) -> Questions:
-        """A few that training never asks, always the same."""
-
-
 class ShapesPrompts:
     """Questions about scenes and charts of the shapes world; most ask for a description.
 
     Args:
         side: of the pictures, in pixels.
+
+    Attributes:
+        described: where they come from in a few words, for the card.
     """
 
     described = "the procedural shapes world, drawn afresh"
@@ -56,6 +42,7 @@ class ShapesPrompts:
         self.side = side
 
     def draw(self, rng: np.random.Generator, size: int) -> Questions:
+        """`size` questions to learn from."""
         asked = Questions([], [])
         for _ in range(size):
             kind = "chart_description" if rng.random() < CHARTS else "description"
@@ -67,6 +54,7 @@ class ShapesPrompts:
         return asked
 
     def held_out(self) -> Questions:
+        """A few that training never asks, always the same."""
         lines = list(held_out_descriptions(HELD_OUT, seed=1))  # not those of the fixed lists
         pictures = [Image.fromarray(draw(line.picture(), self.side)) for line in lines]
         return Questions(pictures, [line.question for line in lines])

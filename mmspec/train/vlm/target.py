@@ -33,9 +33,9 @@ from ...models.loading import load_component, load_strict
 from ...models.transformers.prompt_inputs import process_questions
 from ...models.transformers.vlm_folder import VERDICT_WORDS
 from ...registry import check_name
-from ...worlds.shapes.answers import accuracy_by_kind
 from ...worlds.shapes.exchanges import (
     HeldOut,
+    accuracy_by_kind,
     held_out_descriptions,
     held_out_questions,
     score_long,

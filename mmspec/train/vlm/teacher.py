@@ -61,11 +61,9 @@ class Teacher:
         scratch: int = 1,
         seen: bool = True,
     ) -> tuple[GuidedDecoder, VisualPrompt]:
-        """The model in front of its answers.
+        """The model in front of its answers; `warp` makes laws of logits.
 
         Args:
-            questions: what it is asked.
-            warp: laws of logits.
             scratch: tokens that a call may add beyond the output.
             seen: whether it is shown the pictures.
         """
@@ -100,14 +98,16 @@ class Teacher:
         Batches lie in the host's memory. Many answers at once cost little more than a few.
 
         Args:
-            questions: what is asked.
             seeds: one a question; answers of even ones are greedy.
-            size: of a batch.
             seen: whether the pictures are shown.
         """
         with torch.inference_mode():
             greedy = torch.tensor([seed % 2 == 0 for seed in seeds], device=self.model.device)
-            target, prompt = self.prompt(questions, _Mixed(greedy[:, None, None]), seen=seen)
+
+            def warp(logits: Tensor) -> Tensor:
+                return torch.where(greedy[:, None, None], _GREEDY(logits), _SAMPLED(logits))
+
+            target, prompt = self.prompt(questions, warp, seen=seen)
             target.watched = True
             noted = _States(target)
             context, _ = self.answer(target, noted, 0, seeds)
@@ -144,33 +144,19 @@ class Teacher:
 
     def on_device(self, example: HeadBatch) -> HeadBatch:
         """The batch on the device of the model, in float32."""
-        device = self.model.device
-        images = example.images
+        device, images = self.model.device, example.images
         if images is not None:
             moved = {n: getattr(images, n).to(device) for n in ("row", "place", "ends")}
             images = replace(images, **moved)
-        return HeadBatch(
-            example.embedded.to(device, torch.float32),
-            example.features.to(device, torch.float32),
-            example.mask.to(device),
-            example.answer.to(device),
-            images,
-            self._logits,
+        embedded, features = (
+            states.to(device, torch.float32) for states in (example.embedded, example.features)
         )
+        mask, answer = example.mask.to(device), example.answer.to(device)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """The output layer's, for hidden states in float32."""
-        return self.decoder.logits(hidden.to(self.model.dtype)).float()
+        def logits(hidden: Tensor) -> Tensor:
+            return self.decoder.logits(hidden.to(self.model.dtype)).float()
 
-
-class _Mixed:
-    """Point masses for the rows of `greedy [B, 1, 1]`, the model's laws for the others."""
-
-    def __init__(self, greedy: Tensor) -> None:
-        self.greedy = greedy
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        return torch.where(self.greedy, _GREEDY(logits), _SAMPLED(logits))
+        return HeadBatch(embedded, features, mask, answer, images, logits)
 
 
 class _States(NullDrafter):

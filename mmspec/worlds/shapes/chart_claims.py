@@ -6,9 +6,9 @@ import re
 
 from .chart_texts import FRACTIONS, NEAR
 from .charts import HIGHEST, PARTS, Chart
-from .claims import DescriptionScore
-from .phrases import CHARTS as PHRASES
+from .claims import DescriptionScore, sentences
 from .vocabulary import COLORS, SHAPES
+from .wording import CHARTS as PHRASES
 
 _VALUES = {o: n for n in range(1, HIGHEST + 1) for o in PHRASES[f"value_{n}"]}
 _COMPARISONS = {
@@ -27,8 +27,8 @@ _LOOSE = 0.02  # beyond `NEAR`, for what is said of a share
 def score_chart(text: str, chart: Chart) -> DescriptionScore:
     """Every sentence is a claim or several; covered are the parts whose value or share is told."""
     reader = _ChartReader(chart)
-    parts = [part.strip() for part in re.split(r"[.;!?]", text) if part.strip()]
-    verdicts = [v for part in parts if part not in PHRASES["ending"] for v in reader.read(part)]
+    told = [part for part in sentences(text) if part not in PHRASES["ending"]]
+    verdicts = [verdict for sentence in told for verdict in reader.read(sentence)]
     return DescriptionScore(len(verdicts), sum(verdicts), len(reader.told) / len(chart.labels))
 
 

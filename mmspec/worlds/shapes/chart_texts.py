@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .charts import FORMS, PARTS, Chart, Form
-from .phrases import CHARTS as PHRASES
-from .questions import Question
+from .descriptions import SHORTEST
+from .questions import Question, yes_or_no
 from .vocabulary import COLORS, NUMBERS, SHAPES
+from .wording import CHARTS as PHRASES
 from .wording import Wording, pieces
 
-SHORTEST, LONGEST = 60, 200  # pieces of a description
 WORDS = {*PARTS, *PARTS.values(), *(part + "s" for part in PARTS.values()), *COLORS, *SHAPES}
 WORDS |= {*NUMBERS.values(), "the", "at", "more", "less", "than", "about", "above", "below", "five"}
 FRACTIONS = {"half": 1 / 2, "third": 1 / 3, "quarter": 1 / 4, "fifth": 1 / 5}
@@ -70,7 +70,7 @@ class _ChartAsker:
         more = (self.chart.value(one) > self.chart.value(other)) == yes
         comparison = _comparison(self.chart, more)
         named = {"one": name(self.chart, one), "other": name(self.chart, other)}
-        return self._say("compare", _yes(yes), comparison=comparison, **named)
+        return self._say("compare", yes_or_no(yes), comparison=comparison, **named)
 
     def rises(self, yes: bool) -> Question | None:
         steps = itertools.pairwise(zip(self.chart.labels, self.chart.values, strict=True))
@@ -78,7 +78,7 @@ class _ChartAsker:
         if not fitting:
             return None
         a, b = fitting[int(self.words.rng.integers(len(fitting)))]
-        return self._say("rises", _yes(yes), one=f"the {a}", other=f"the {b}")
+        return self._say("rises", yes_or_no(yes), one=f"the {a}", other=f"the {b}")
 
     def exceeds(self, yes: bool) -> Question | None:
         fitting = [
@@ -91,7 +91,7 @@ class _ChartAsker:
             return None
         label, fraction = fitting[int(self.words.rng.integers(len(fitting)))]
         known = {"one": name(self.chart, label), "fraction": "{" + fraction + "}"}
-        return self._say("fraction_is", _yes(yes), **known)
+        return self._say("fraction_is", yes_or_no(yes), **known)
 
     def _label(self) -> str:
         return self.chart.labels[int(self.words.rng.integers(len(self.chart.labels)))]
@@ -161,10 +161,6 @@ def _more(chart: Chart) -> Iterator[tuple[str, dict[str, str]]]:
         n = sum(value > limit for value in chart.values)
         if n > 1:
             yield "{above}", {"number": _NUMBERS[n], "side": "above", "limit": str(limit)}
-
-
-def _yes(yes: bool) -> str:
-    return "yes" if yes else "no"
 
 
 def _comparison(chart: Chart, more: bool) -> str:

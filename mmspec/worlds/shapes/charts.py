@@ -93,7 +93,8 @@ def render_chart(chart: Chart, resolution: int = 128) -> np.ndarray:
     big = Image.new("RGB", (side, side), chart.ground)
     draw = ImageDraw.Draw(big)
     if chart.form == "pie":
-        _pie(draw, chart, side)
+        for color, wedge in zip(chart.labels, _wedges(chart), strict=True):
+            draw.pieslice(_box(_PIE, side), *wedge, fill=COLORS[color])
     else:
         _axes(draw, side)
         (_bars if chart.form == "bar" else _line)(draw, chart, side)
@@ -166,27 +167,21 @@ def _axes(draw: ImageDraw.ImageDraw, side: int) -> None:
 def _bars(draw: ImageDraw.ImageDraw, chart: Chart, side: int) -> None:
     half = _half(chart)
     for x, color, value in zip(_centres(chart), chart.labels, chart.values, strict=True):
-        box = ((x - half) * side, _height(value) * side, (x + half) * side, _BOTTOM * side)
-        draw.rectangle(box, COLORS[color])
+        top = _height(value)
+        draw.rectangle(_box((x - half, top, x + half, _BOTTOM), side), COLORS[color])
         if chart.written:
-            _digit(draw, value, x, _height(value) - 0.05, side)
+            _digit(draw, value, x, top - 0.05, side)
 
 
 def _line(draw: ImageDraw.ImageDraw, chart: Chart, side: int) -> None:
     points = [(x, _height(v)) for x, v in zip(_centres(chart), chart.values, strict=True)]
     color = COLORS[chart.line]
     draw.line([(x * side, y * side) for x, y in points], color, side // 50, joint="curve")
+    reach = 0.028
     for (x, y), value in zip(points, chart.values, strict=True):
-        reach = 0.028
-        box = ((x - reach) * side, (y - reach) * side, (x + reach) * side, (y + reach) * side)
-        draw.ellipse(box, color)
+        draw.ellipse(_box((x - reach, y - reach, x + reach, y + reach), side), color)
         if chart.written:
             _digit(draw, value, x, y - 0.07, side)
-
-
-def _pie(draw: ImageDraw.ImageDraw, chart: Chart, side: int) -> None:
-    for color, wedge in zip(chart.labels, _wedges(chart), strict=True):
-        draw.pieslice(_box(_PIE, side), *wedge, fill=COLORS[color])
 
 
 def _digit(draw: ImageDraw.ImageDraw, digit: int, x: float, y: float, side: int) -> None:

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 
 from . import facts
-from .phrases import PHRASES
 from .scene import Item, Scene
 from .vocabulary import COLORS, NUMBERS, PLURALS, SHAPES
+from .wording import SCENES as PHRASES
 
 _SHAPE_WORDS = {option.split()[0]: shape for shape in SHAPES for option in PHRASES[shape]}
 _PLURAL_WORDS = {plural: shape for shape, plural in PLURALS.items()}
@@ -87,13 +87,14 @@ class DescriptionScore:
 def score_description(text: str, scene: Scene) -> DescriptionScore:
     """Reads every sentence; an object that is introduced twice is true once."""
     reader = _Reader(scene)
-    verdicts = [verdict for sentence in _sentences(text) for verdict in reader.read(sentence)]
+    verdicts = [verdict for sentence in sentences(text) for verdict in reader.read(sentence)]
     introduced, covered = reader.introductions()
     verdicts += introduced
     return DescriptionScore(len(verdicts), sum(verdicts), covered / len(scene.items))
 
 
-def _sentences(text: str) -> list[str]:
+def sentences(text: str) -> list[str]:
+    """The sentences of a description."""
     return [part.strip() for part in re.split(r"[.;!?]", text) if part.strip()]
 
 

@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 
 from . import facts
-from .phrases import PHRASES
 from .scene import Background, Item, Scene
 from .vocabulary import COLORS, NUMBERS, PLURALS, SHAPES, Split, held_out_relation
+from .wording import SCENES as PHRASES
 from .wording import Wording, pieces
 
-SHORTEST, LONGEST = 60, 200  # pieces of a description
+SHORTEST = 60  # pieces of a description; the longest have 200
 
 
 def describe(rng: np.random.Generator, scene: Scene, split: Split = "train") -> tuple[str, float]:
@@ -97,24 +97,22 @@ class _Description:
         counts = [(PLURALS[shape], n) for shape, n in self.shapes.items()]
         for value, n in [*self.colors.items(), *counts]:
             if 1 < n < len(self.scene.items):
-                say.append(partial(self._alike, value, n))
+                say.append(partial(self._say, "{alike}", number=NUMBERS[n], value=value))
         yield from self.words.order(say, 0.85)
         colors = [f"{color} {{object}}" for color in COLORS if color not in self.colors]
         absent = ["{" + shape + "}" for shape in SHAPES if shape not in self.shapes] + colors
         for value in self.words.order(absent):
-            yield partial(self._absent, value)
+            yield partial(self._say, "{absent}", value=value)
 
     def _size(self, item: Item) -> list[str]:
-        size = facts.size(item)
-        known = {"one": self._the(item), "size": "{" + str(size) + "}"}
-        return [self.words.sentence("{sized}", known)] if size else []
+        size, one = facts.size(item), self._the(item)
+        return self._say("{sized}", one=one, size="{" + size + "}") if size else []
 
     def _half(self, item: Item) -> list[str]:
         sides = [side for side in facts.place(item) if side in facts.SIDES]
         if not sides:
             return []
-        known = {"one": self._the(item), "side": _HALVES[self.words.pick(sides)]}
-        return [self.words.sentence("{half}", known)]
+        return self._say("{half}", one=self._the(item), side=_HALVES[self.words.pick(sides)])
 
     def _row(self, axis: int) -> list[str]:
         """All items along an axis, if no two of them are about level."""
@@ -131,7 +129,7 @@ class _Description:
             items, start, end = items[::-1], end, start
         named = [self._the(item) for item in items]
         listed = ", ".join(named[:-1]) + f" and {named[-1]}"
-        return [self.words.sentence("{row}", {"start": start, "end": end, "list": listed})]
+        return self._say("{row}", start=start, end=end, list=listed)
 
     def _relation(self, a: Item, b: Item) -> list[str]:
         name = facts.relation(a, b)
@@ -140,30 +138,24 @@ class _Description:
             return []
         if self.words.chance(0.5):
             a, b, name = b, a, facts.OPPOSITE[name]
-        known = {"one": self._the(a), "other": self._the(b)}
-        known["relation"] = "{" + name.replace(" ", "_") + "}"
-        return [self.words.sentence("{relating}", known)]
+        relation = "{" + name.replace(" ", "_") + "}"
+        return self._say("{relating}", one=self._the(a), other=self._the(b), relation=relation)
 
     def _comparison(self, a: Item, b: Item) -> list[str]:
         larger = facts.larger(a, b)
         if larger is None:
             return []
-        known = {"one": self._the(a), "other": self._the(b)}
-        known["comparison"] = "{larger}" if larger else "{smaller}"
-        return [self.words.sentence("{comparing}", known)]
+        comparison = "{larger}" if larger else "{smaller}"
+        return self._say("{comparing}", one=self._the(a), other=self._the(b), comparison=comparison)
 
     def _superlative(self, word: str) -> list[str]:
         item = facts.extreme(self.scene.items, word)
         if item is None or self.kinds[item.shape, item.color] > 1:
             return []
-        known = {"one": self._the(item), "extreme": "{" + word + "}"}
-        return [self.words.sentence("{superlative}", known)]
+        return self._say("{superlative}", one=self._the(item), extreme="{" + word + "}")
 
-    def _alike(self, value: str, n: int) -> list[str]:
-        return [self.words.sentence("{alike}", {"number": NUMBERS[n], "value": value})]
-
-    def _absent(self, value: str) -> list[str]:
-        return [self.words.sentence("{absent}", {"value": value})]
+    def _say(self, template: str, **known: str) -> list[str]:
+        return [self.words.sentence(template, known)]
 
 
 def _background(words: Wording, background: Background) -> list[str]:

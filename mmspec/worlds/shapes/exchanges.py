@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
 from ...errors import InputError
-from ...files import parse_json, read_text, to_json, write_atomic
-from .answers import is_correct
+from . import chart_texts, descriptions, questions
 from .chart_claims import score_chart
 from .chart_texts import CHART_KINDS, ask_chart, describe_chart
 from .charts import FORMS, Chart, Form, render_chart, sample_chart
 from .claims import DescriptionScore, score_description
 from .descriptions import describe
-from .mixed import sample_mixed
-from .phrases import REQUESTS as PHRASES
 from .questions import SCENE_KINDS, Question, ask
 from .render import render
-from .scene import Scene
-from .vocabulary import Split
-from .wording import Wording
+from .scene import Scene, sample_mixed
+from .vocabulary import COLORS, RELATIONS, SHAPES, Split
+from .wording import CHARTS, QUESTIONS, REQUESTS, SCENES, Wording, pieces, words_of
 
 Picture = Scene | Chart
 SHORT_KINDS = (*SCENE_KINDS, *CHART_KINDS)  # answered by a word or two
 LONG_KINDS = ("description", "chart_description")
 KINDS = (*SHORT_KINDS, *LONG_KINDS)
 _OBJECTS = (2, 3, 3, 4, 4)  # of a scene that is described at length
+_STREAM = 40_000  # of held-out seeds, apart from those of training
+# of an answer: one word for a thing, numbers as digits
+_WORDS = {option.split()[0]: shape for shape in SHAPES for option in SCENES[shape]}
+_WORDS |= {"none": "0", "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4"}
+_WORDS |= {"five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10"}
+_WORDS |= {"under": "below", "beneath": "below", "over": "above", "yeah": "yes", "gray": "grey"}
+_FILLERS = {"a", "an", "the", "it", "is", "are", "there", "to", "of", "on", "in", "side"}
+_FILLERS |= {"shape", "sign", "moon", "slice", "bar", "point", "at"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def exchange_about(
 ) -> Exchange | None:
     """A question of `kind` about a picture; None if the picture has none."""
     if kind in LONG_KINDS:
-        request = Wording(rng, PHRASES).say("{request}", {})
+        request = Wording(rng, REQUESTS).say("{request}", {})
         if isinstance(picture, Chart):
             return Exchange(kind, request, *describe_chart(rng, picture))
         return Exchange(kind, request, *describe(rng, picture, split))
@@ -98,7 +103,23 @@ def score_long(text: str, picture: Picture) -> DescriptionScore:
     return score_description(text, picture)
 
 
-_STREAM = 40_000  # of seeds, apart from those of training
+def normalize(answer: str) -> str:
+    """Lower case, without signs, articles and the like, numbers as digits, one word for a thing."""
+    words = re.findall(r"\w+", answer.lower())
+    return " ".join(_WORDS.get(word, word) for word in words if word not in _FILLERS)
+
+
+def is_correct(answer: str, truth: str) -> bool:
+    """Whether the two are equal once normalized."""
+    return normalize(answer) == normalize(truth)
+
+
+def accuracy_by_kind(graded: Iterable[tuple[str, bool]]) -> dict[str, float]:
+    """Share of right answers of every kind, from pairs of kind and whether it was right."""
+    kinds: dict[str, list[bool]] = {}
+    for kind, right in graded:
+        kinds.setdefault(kind, []).append(right)
+    return {kind: sum(rights) / len(rights) for kind, rights in kinds.items()}
 
 
 @dataclass(frozen=True)
@@ -122,7 +143,8 @@ class HeldOut:
         Raises:
             InputError: the line is not what its seed makes.
         """
-        made, exchange = _made(self.seed, self.kind)
+        rng = np.random.default_rng(self.seed)
+        made, exchange = sample_exchange(rng, self.kind, "held_out")
         if (exchange.question, exchange.answer) != (self.question, self.answer):
             raise InputError(f"question {self.id} does not fit its seed: it is of another version")
         return made
@@ -149,28 +171,19 @@ def held_out_descriptions(number: int, seed: int = 0) -> Iterator[HeldOut]:
         yield _held_out(LONG_KINDS[place % 4 == 3], (_STREAM + 1, seed, place))
 
 
-def read_held_out(path: Path) -> list[HeldOut]:
-    """The lines of a list."""
-    rows = (parse_json(line, str(path)) for line in read_text(path).splitlines())
-    return [HeldOut(**{**row, "seed": tuple(row["seed"])}) for row in rows]
-
-
-class Line(Protocol):
-    """An entry of a held-out list of any world."""
-
-    def line(self) -> dict[str, Any]:
-        """What stands in the file."""
-
-
-def write_held_out(path: Path, lines: Iterable[Line]) -> None:
-    """A list as a file, a line each."""
-    write_atomic(path, "".join(to_json(line.line()) + "\n" for line in lines))
+def lexicon() -> list[str]:
+    """The words of questions and answers in order: after a space, at the start, or both."""
+    found: set[str] = set()
+    for phrases in (REQUESTS, SCENES, QUESTIONS, CHARTS):
+        found |= words_of(phrases)
+    for room in (descriptions, questions, chart_texts):
+        for word in room.WORDS:
+            found |= {word, " " + word, word.capitalize(), " " + word.capitalize()}
+    found |= {*COLORS, *SHAPES, *(relation.split()[0] for relation in RELATIONS), "yes", "no"}
+    found |= {form for digit in range(10) for form in (str(digit), f" {digit}")}
+    return sorted(piece for text in found for piece in pieces(text))
 
 
 def _held_out(kind: str, seed: tuple[int, int, int]) -> HeldOut:
-    exchange = _made(seed, kind)[1]
+    _, exchange = sample_exchange(np.random.default_rng(seed), kind, "held_out")
     return HeldOut(f"{kind}-{seed[-1]}", seed, kind, exchange.question, exchange.answer)
-
-
-def _made(seed: tuple[int, int, int], kind: str) -> tuple[Picture, Exchange]:
-    return sample_exchange(np.random.default_rng(seed), kind, "held_out")

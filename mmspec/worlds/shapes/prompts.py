@@ -49,10 +49,9 @@ def sample_prompt(rng: np.random.Generator, task: Task, split: Split = "train") 
     `single_object` has no combination to hold out (eight prompts in all), so both splits share it.
     """
     while True:
-        prompt = _draw(rng, task)
-        unseen = names_unseen(prompt.include)
-        if task == "single_object" or unseen == (split == "held_out"):
-            return prompt
+        include, exclude = _draw_clauses(rng, task)
+        if task == "single_object" or names_unseen(include) == (split == "held_out"):
+            return Prompt(caption(task, include), task, include, exclude)
 
 
 def held_out_prompts(per_task: int, seed: int = 0) -> list[Prompt]:
@@ -94,12 +93,6 @@ def names_unseen(include: list[dict[str, Any]]) -> bool:
 
 def _pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
     return options[int(rng.integers(len(options)))]
-
-
-def _draw(rng: np.random.Generator, task: Task) -> Prompt:
-    """A prompt drawn freely."""
-    include, exclude = _draw_clauses(rng, task)
-    return Prompt(caption(task, include), task, include, exclude)
 
 
 def _draw_clauses(

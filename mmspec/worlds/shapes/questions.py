@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from . import facts
-from .phrases import QUESTION_PHRASES as PHRASES
 from .prompts import names_unseen
 from .scene import Item, Scene
 from .vocabulary import COLORS, PLURALS, RELATIONS, SHAPES, Split
+from .wording import QUESTIONS as PHRASES
 from .wording import Wording
 
 WORDS = {"largest", "smallest", "two", "three", "four", "one", *COLORS}
@@ -70,15 +70,17 @@ class _Asker:
 
     def single_object(self, yes: bool) -> Question | None:
         shape = self._shape(yes)
-        return self._say("exists", _yes(yes), [_clause(shape)], one=f"a {{{shape}}}")
+        return self._say("exists", yes_or_no(yes), [_clause(shape)], one=f"a {{{shape}}}")
 
     def two_object(self, yes: bool) -> Question | None:
         first, second = self._shape(True), self._shape(yes)
         if first == second or len(self.shapes) < 2:  # else one object's scenes would only know no
             return None
-        one, other = self._shuffled(first, second)
+        one, other = (first, second) if self.words.rng.random() < 0.5 else (second, first)
         include = [_clause(one), _clause(other)]
-        return self._say("both", _yes(yes), include, one=f"a {{{one}}}", other=f"a {{{other}}}")
+        return self._say(
+            "both", yes_or_no(yes), include, one=f"a {{{one}}}", other=f"a {{{other}}}"
+        )
 
     def counting(self, yes: bool) -> Question | None:
         draw = self.words.rng.random()
@@ -102,12 +104,11 @@ class _Asker:
         return self._say("which_colour", item.color, include, one=f"the {{{item.shape}}}")
 
     def position(self, yes: bool) -> Question | None:
-        a, b = self._pair()
-        name = a is not b and facts.relation(a, b)
-        one, other = self._the(a), self._the(b)
-        if not name or one is None or other is None:
+        found = self._standing()
+        if found is None:
             return None
-        return self._say("where", name.split()[0], _related(a, name, b), one=one, other=other)
+        a, name, b, known = found
+        return self._say("where", name.split()[0], _related(a, name, b), **known)
 
     def color_attr(self, yes: bool) -> Question | None:
         a, b = self._pair()
@@ -160,7 +161,7 @@ class _Asker:
             return None
         color = item.color if yes else self._foil_color(item)
         include = [_clause(item.shape, 1, color)]
-        return self._say("is_so", _yes(yes), include, one=f"the {{{item.shape}}}", what=color)
+        return self._say("is_so", yes_or_no(yes), include, one=f"the {{{item.shape}}}", what=color)
 
     def _has_kind(self, yes: bool) -> Question | None:
         item = self._item()
@@ -168,17 +169,16 @@ class _Asker:
         if not yes and self.kinds[item.shape, color]:
             return None
         include = [_clause(item.shape, 1, color)]
-        return self._say("exists", _yes(yes), include, one=f"a {color} {{{item.shape}}}")
+        return self._say("exists", yes_or_no(yes), include, one=f"a {color} {{{item.shape}}}")
 
     def _is_related(self, yes: bool) -> Question | None:
-        a, b = self._pair()
-        name = a is not b and facts.relation(a, b)
-        one, other = self._the(a), self._the(b)
-        if not name or one is None or other is None:
+        found = self._standing()
+        if found is None:
             return None
+        a, name, b, known = found
         name = name if yes else facts.OPPOSITE[name]
-        what = f"{_slot(name)} {other}"
-        return self._say("is_so", _yes(yes), _related(a, name, b), one=one, what=what)
+        one, what = known["one"], f"{_slot(name)} {known['other']}"
+        return self._say("is_so", yes_or_no(yes), _related(a, name, b), one=one, what=what)
 
     def _is_larger(self, yes: bool) -> Question | None:
         a, b = self._pair()
@@ -188,7 +188,7 @@ class _Asker:
             return None
         include = [_clause(item.shape, 1, item.color) for item in (a, b)]
         what = ("{larger}" if larger == yes else "{smaller}") + f" {other}"
-        return self._say("is_so", _yes(yes), include, one=one, what=what)
+        return self._say("is_so", yes_or_no(yes), include, one=one, what=what)
 
     def _number(self, yes: bool) -> Question | None:
         shape, n = self._any(tuple(self.shapes.items()))
@@ -196,7 +196,16 @@ class _Asker:
         if n < 2:
             return None
         known = {"number": _NUMBERS[n], "what": PLURALS[shape]}
-        return self._say("number_is", _yes(yes), [_clause(shape, n)], **known)
+        return self._say("number_is", yes_or_no(yes), [_clause(shape, n)], **known)
+
+    def _standing(self) -> tuple[Item, str, Item, dict[str, str]] | None:
+        """Two items, where the one stands of the other, and how they are called."""
+        a, b = self._pair()
+        name = a is not b and facts.relation(a, b)
+        one, other = self._the(a), self._the(b)
+        if not name or one is None or other is None:
+            return None
+        return a, name, b, {"one": one, "other": other}
 
     def _say(self, key: str, answer: str, include: list[dict[str, Any]], **known: str) -> Question:
         text = self.words.sentence("{" + key + "}", known, end="")
@@ -216,9 +225,6 @@ class _Asker:
         """A shape that the scene has, or one that it has not."""
         shape: str = self._any([shape for shape in SHAPES if bool(self.shapes[shape]) == yes])
         return shape
-
-    def _shuffled(self, one: str, other: str) -> tuple[str, str]:
-        return (one, other) if self.words.rng.random() < 0.5 else (other, one)
 
     def _foil_color(self, item: Item) -> str:
         """Another colour; if there is one, another object's half of the time."""
@@ -249,7 +255,7 @@ SCENE_KINDS: dict[str, Callable[[_Asker, bool], Question | None]] = {
 }
 
 
-def _yes(yes: bool) -> str:
+def yes_or_no(yes: bool) -> str:
     return "yes" if yes else "no"
 
 

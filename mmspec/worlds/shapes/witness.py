@@ -8,8 +8,7 @@ import numpy as np
 
 from .charts import HIGHEST, Chart, held_out_value
 from .exchanges import Picture
-from .mixed import shows_unseen
-from .scene import Item, Scene
+from .scene import Item, Scene, shows_unseen
 from .vocabulary import COLORS, SHAPES
 
 _TRIES = 20
@@ -22,19 +21,14 @@ def mistaken(rng: np.random.Generator, picture: Picture, share: float) -> Pictur
     """
     for _ in range(_TRIES):
         if isinstance(picture, Chart):
-            taken: Picture = _chart(rng, picture, share)
+            chart = _chart(rng, picture, share)
+            if not any(map(held_out_value, chart.labels, chart.values)):
+                return chart
         else:
-            taken = _scene(rng, picture, share)
-        if not _unseen(taken):
-            return taken
+            scene = _scene(rng, picture, share)
+            if not shows_unseen(scene.items):
+                return scene
     return picture
-
-
-def _unseen(picture: Picture) -> bool:
-    """Whether there is something in it that training never shows."""
-    if isinstance(picture, Chart):
-        return any(map(held_out_value, picture.labels, picture.values))
-    return shows_unseen(picture.items)
 
 
 def _scene(rng: np.random.Generator, scene: Scene, share: float) -> Scene:

@@ -7,15 +7,27 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+
+from ...files import read_object
+from .vocabulary import SHAPES
 
 T = TypeVar("T")
 Phrases = Mapping[str, tuple[str, ...]]
 
 PIECE = r" ?\w+| ?[^\w\s]"  # what the tokenizer calls a word: with the space in front of it
 _SLOT = re.compile(r"\{(\w+)\}")
+_TABLES = read_object(Path(__file__).with_name("phrases.json"))
+# the alternatives in which scenes and charts are told and asked about
+SCENES, QUESTIONS, CHARTS, REQUESTS = (
+    {key: tuple(options) for key, options in _TABLES[name].items()}
+    for name in ("scenes", "questions", "charts", "requests")
+)
+_SHARED = (*SHAPES, "picture", "object", "objects", "larger", "smaller")
+QUESTIONS = {**{key: SCENES[key] for key in _SHARED}, **QUESTIONS}
 
 
 class Wording:

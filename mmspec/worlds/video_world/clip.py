@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from ..shapes.scene import Background, Item, draw_background, draw_item
+from ..shapes.render import paint, render
+from ..shapes.scene import Background, Item, Scene, draw_background, draw_item
 from ..shapes.vocabulary import Split
 from .prompts import ClipPrompt, sample_prompt
-from .vocabulary import BOUNCES, DIRECTIONS, Kind
+from .vocabulary import BOUNCES, DIRECTIONS, KINDS, Kind
 
 _SPEEDS = (0.010, 0.020)  # sides of the picture a frame: a seventh or so a block
 _SIZES = {1: (0.28, 0.40), 2: (0.26, 0.36), 3: (0.26, 0.29)}
@@ -18,6 +21,8 @@ _MARGIN = 0.02  # between a whole object and the edge
 _GAP = 0.03  # between two objects
 _ABREAST = 0.04  # how far equal objects that move together are ahead of each other
 _OFF_CENTRE = 0.2  # of the smaller size: how far off centre one object hides another
+_STREAM = 50_000  # of the held-out list's seeds, apart from those of training
+_DRAWS = 20  # of a held-out prompt, before one is told again
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,8 @@ def sample_clip(rng: np.random.Generator, prompt: ClipPrompt) -> Clip:
     sizes = rng.uniform(*_SIZES[len(wanted)], len(wanted))
     if prompt.tag == "count":
         sizes[:] = sizes[0]
-    axis = _axis(prompt.include[-1]["motion"])
+    motion = prompt.include[-1]["motion"]
+    axis = BOUNCES[motion] if motion in BOUNCES else int(DIRECTIONS[motion][1] != 0)
     along, across = _place(rng, prompt, sizes)
     centres = np.stack([along, across] if axis == 0 else [across, along], -1)
     movers = [_mover(rng, *each) for each in zip(wanted, centres, sizes, strict=True)]
@@ -107,11 +113,59 @@ def sample(rng: np.random.Generator, kind: Kind, split: Split = "train") -> tupl
     return prompt, sample_clip(rng, prompt)
 
 
-def _axis(motion: str) -> int:
-    """The axis of a motion; of none, x."""
-    if motion in BOUNCES:
-        return BOUNCES[motion]
-    return int(DIRECTIONS[motion][1] != 0)
+@dataclass(frozen=True)
+class HeldOutClip:
+    """A line of the list of held-out prompts.
+
+    Attributes:
+        id: unique in its list.
+        seed: of the generator, with which `sample` gives the prompt and a clip that shows it.
+    """
+
+    id: str
+    seed: tuple[int, ...]
+    prompt: ClipPrompt
+
+    def line(self) -> dict[str, Any]:
+        """What stands in the file."""
+        return {"id": self.id, "seed": list(self.seed), **self.prompt.metadata()}
+
+
+def held_out_clips(number: int, seed: int = 0) -> Iterator[HeldOutClip]:
+    """Prompts with what training never shows, the kinds in turn, none twice while a kind has more.
+
+    A hundred of them are `assets/prompts/clips.jsonl`; 20 of seed 7, none of them the same, are
+    `clips-tuning.jsonl`, by which thresholds are chosen.
+    """
+    told: set[str] = set()
+    for place in range(number):
+        kind = KINDS[place % len(KINDS)]
+        for draw in range(_DRAWS):
+            key = (_STREAM, seed, place, draw)
+            prompt, _ = sample(np.random.default_rng(key), kind, "held_out")
+            if prompt.prompt not in told:
+                break
+        told.add(prompt.prompt)
+        yield HeldOutClip(f"{kind}-{place}", key, prompt)
+
+
+def render_clip(clip: Clip, frames: int | range, resolution: int = 64) -> np.ndarray:
+    """RGB frames `[T, resolution, resolution, 3]`, uint8.
+
+    Args:
+        frames: how many from the first, or which; a window alone is what it is in the whole clip.
+        resolution: side of a frame in pixels.
+    """
+    numbers = range(frames) if isinstance(frames, int) else frames
+    empty = Image.fromarray(render(Scene((), clip.background), resolution))
+    video = np.empty((len(numbers), resolution, resolution, 3), np.uint8)
+    for place, number in enumerate(numbers):
+        picture = empty.copy()
+        for mover in clip.movers:
+            for item in mover.drawn(number):
+                paint(picture, item)
+        video[place] = np.asarray(picture)
+    return video
 
 
 def _mover(

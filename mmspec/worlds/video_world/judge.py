@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from .actor import Actor, Bodies, View
 from .occlusion import in_front, touch
-from .prompts import ClipPrompt
-from .roles import roles_of
+from .prompts import ClipPrompt, roles_of
 from .sightings import SURE, is_piece, is_whole
-from .timing import TIMING, Timing
+from .vocabulary import TIMING, Timing
 
 Array = npt.NDArray[Any]
 
@@ -66,27 +65,15 @@ def judge(frames: Array, prompt: ClipPrompt, first: int = 0, timing: Timing = TI
     Raises:
         ValueError: no frames, or frames of another form.
     """
-    return judge_views(look(frames), prompt, first, timing)
-
-
-def look(frames: Array) -> list[View]:
-    """Detections in each frame.
-
-    Args:
-        frames: RGB `[T, H, W, 3]`, uint8, square.
-
-    Raises:
-        ValueError: no frames, or frames of another form.
-    """
     if frames.ndim != 4 or not len(frames) or frames.shape[1] != frames.shape[2]:
         raise ValueError(f"expected square frames [T, H, W, 3], got {list(frames.shape)}")
-    return [View.of(frame) for frame in frames]
+    return judge_views([View.of(frame) for frame in frames], prompt, first, timing)
 
 
 def judge_views(
     views: Sequence[View], prompt: ClipPrompt, first: int = 0, timing: Timing = TIMING
 ) -> ClipScore:
-    """`judge` of what `look` saw, so that one clip is judged by many prompts at little cost."""
+    """`judge` of what is seen, so that one clip is judged by many prompts at little cost."""
     roles = roles_of(prompt.include)
     bodies = [view.bodies(roles) for view in views]
     actors = [Actor(roles, index, views, bodies, first) for index in range(len(roles))]

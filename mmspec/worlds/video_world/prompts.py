@@ -26,6 +26,7 @@ counts. It can't decide which way something moves or whether it stands (`move`, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,7 +34,9 @@ import numpy as np
 
 from ..shapes.prompts import named, names_unseen
 from ..shapes.vocabulary import COLORS, NUMBERS, PLURALS, SHAPES, Split, held_out_color
-from .vocabulary import BOUNCES, CUES, MOVES, OPPOSITE, PASSES, Kind, held_out_pass
+from .vocabulary import BOUNCES, CUES, DIRECTIONS, MOVES, OPPOSITE, PASSES, Kind, held_out_pass
+
+_LEEWAY = 6  # frames by which a colour may turn too early or too late: half a block
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,67 @@ def unseen(include: list[dict[str, Any]]) -> bool:
         if "passes" in clause and held_out_pass(clause["motion"], clause["passes"][0]):
             return True
     return names_unseen(include)
+
+
+@dataclass(frozen=True)
+class Role:
+    """A clause of a prompt: one object, or several that are equal.
+
+    Attributes:
+        motion: a word of `DIRECTIONS` or of `BOUNCES`.
+        turned: its colour from frame `cue` on, if it turns.
+        overlaps: it passes behind or in front of something, or is passed so.
+    """
+
+    shape: str
+    color: str
+    count: int
+    motion: str
+    turned: str | None
+    cue: int
+    overlaps: bool
+
+    @property
+    def axis(self) -> int | None:
+        """The axis that it moves along."""
+        if self.motion in BOUNCES:
+            return BOUNCES[self.motion]
+        return MOVES.index(self.motion) // 2 if self.wraps else None
+
+    @property
+    def sign(self) -> int:
+        """Whether it moves up or down its axis; 0 for what stands or bounces."""
+        return sum(DIRECTIONS.get(self.motion, ()))
+
+    @property
+    def wraps(self) -> bool:
+        """Whether it leaves at an edge and comes back at the opposite one."""
+        return self.motion in MOVES
+
+    def colors(self, frame: int) -> tuple[str, ...]:
+        """The colours that are right in a frame."""
+        if self.turned is None or frame < self.cue - _LEEWAY:
+            return (self.color,)
+        if frame >= self.cue + _LEEWAY:
+            return (self.turned,)
+        return self.color, self.turned
+
+
+def roles_of(include: Sequence[dict[str, Any]]) -> list[Role]:
+    """The roles of a prompt's clauses."""
+    overlaps = any(clause.get("passes", ["past"])[0] != "past" for clause in include)
+    return [
+        Role(
+            clause["class"],
+            clause["color"],
+            clause["count"],
+            clause["motion"],
+            clause.get("turns"),
+            clause.get("cue", 0),
+            overlaps,
+        )
+        for clause in include
+    ]
 
 
 def _does(clause: dict[str, Any]) -> str:

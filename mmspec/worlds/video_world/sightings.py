@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..shapes.detector import Detection
 from .occlusion import Box
-from .roles import Role
+from .prompts import Role
 
 Array = npt.NDArray[Any]
 

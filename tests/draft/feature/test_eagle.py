@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
+from toy_eagle import PADS, Oracle, generation, tiny_head
 from toys import EXACT, distance, whole_loop
+from watched_drafts import joint
 
 from mmspec.draft.draft_model import ModelDrafter, catch_up
-from mmspec.draft.feature.eagle import EagleDrafter, EagleModel
-from mmspec.draft.guarded import GuardedDrafter
+from mmspec.draft.feature.eagle import EagleModel
+from mmspec.draft.feature.feature_model import EagleDrafter
 from mmspec.draft.null import NullDrafter
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
@@ -22,7 +21,6 @@ from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Scores
-from mmspec.engine.laws import OneHot
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
@@ -30,160 +28,9 @@ from mmspec.engine.stats import SpecStats
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.models.llamagen.eagle_head import EagleDecoder, EagleHead
-from mmspec.models.llamagen.transformer import LlamaGenTransformer, causal_mask
-from mmspec.models.loading import cast
 from mmspec.models.target import TokenTarget
 
-PADS = [0, 3, 1]
 KINDS = ["chain", "tree", "without-replacement", "top", "independent"]
-
-
-def tiny_head(model: LlamaGenTransformer, seed: int = 3) -> EagleHead:
-    """A head that is neither good nor useless: what it says leans on all its inputs."""
-    config = model.config
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        head = EagleHead(config.dim, config.n_head, config.n_kv_head, 48)
-        for weight in head.parameters():
-            torch.nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.25)
-        head.fc.weight.data[:, config.dim :] += torch.eye(config.dim)
-    return cast(head, model.output.weight.dtype)
-
-
-def inner(kind: str, model: EagleModel):
-    """The drafter of a kind, and the rule that judges its drafts."""
-    if kind == "chain":
-        return ModelDrafter(model), TokenRule()
-    if kind == "tree":
-        return TreeDrafter(model, (2, 2, 1)), RecursiveRule()
-    return DynamicTreeDrafter(model, 3, 3, 2, 8, kind), RecursiveRule()
-
-
-class Oracle:
-    """A draft's laws and a committed text's hidden states from full passes without a cache."""
-
-    def __init__(self, model, head, prefix, mask, scale, warp) -> None:
-        self.model, self.head, self.scale, self.warp = model, head, scale, warp
-        self.prefix, self.mask = prefix, mask
-
-    def hidden(self, tokens: list[int], rows: list[int]) -> torch.Tensor:
-        """The target's `[R, T + n, D]`; zero where the prefix is padded."""
-        text = torch.tensor(tokens, dtype=torch.long).expand(len(rows), -1)
-        prefix, mask = self.prefix[rows], self.mask[rows]
-        states = self.model.hidden(text, prefix, mask)
-        states = F.rms_norm(states, states.shape[-1:], eps=self.model.config.norm_eps)
-        length = prefix.shape[1]
-        states[:, :length] *= mask[..., None]
-        return states
-
-    def law(self, row: int, committed: list[int], path: list[int]) -> torch.Tensor:
-        """The head's law `[V]` behind `path`, which it drafted behind `committed`."""
-        samples = len(self.prefix) // (1 if self.scale is None else 2)
-        rows = [row] if self.scale is None else [row, samples + row]
-        states = self.hidden(committed, rows)[:, :-1]  # the last one is not known yet
-        prefix, mask = self.prefix[rows], self.mask[rows]
-        text = torch.tensor([*committed, *path], dtype=torch.long).expand(len(rows), -1)
-        embedded = torch.cat([prefix, self.model.tok_embeddings(text)], 1)
-        for _ in range(len(path) + 1):
-            n = states.shape[1] + 1
-            before = F.pad(states, (0, 0, 1, 0))
-            (out,) = self.head(
-                embedded[:, :n], before, self.model.rotary()[:n], causal_mask(mask, n)
-            )
-            states = torch.cat([states, out[:, -1:]], 1)
-        logits = self.model.output(states[:, -1] * self.model.norm.weight)
-        if self.scale is not None:
-            logits = logits[1] + self.scale * (logits[0] - logits[1])
-        return self.warp(logits.flatten())
-
-
-class Watched:
-    """Holds every draft of a drafter against the oracle."""
-
-    def __init__(self, drafter: EagleDrafter, oracle: Oracle) -> None:
-        self.drafter, self.oracle = drafter, oracle
-        self.nodes, self.worst, self.behind = 0, 0.0, Counter()
-
-    def start(self, context) -> None:
-        self.drafter.start(context)
-
-    def propose(self, context, budget, coins):
-        draft = self.drafter.propose(context, budget, coins)
-        for row, length in enumerate(draft.lengths.tolist()):
-            committed = context.tokens[row, : context.base[row]].tolist()
-            for node in range(length):
-                parents = None if draft.parents is None else draft.parents[row].tolist()
-                above = node - 1 if parents is None else parents[node]
-                path: list[int] = []
-                while above >= 0:
-                    path.insert(0, int(draft.tokens[row, above]))
-                    above = above - 1 if parents is None else parents[above]
-                law = self.oracle.law(row, committed, path)
-                self.worst = max(self.worst, float((draft.law.probs[row, node] - law).abs().max()))
-                self.behind[len(path)] += 1
-        return draft
-
-    def observe(self, context, draft, scores, verdict) -> None:
-        self.drafter.observe(context, draft, scores, verdict)
-
-
-class Recorded(EagleDrafter):
-    """Keeps what it drafted: of every round and row, the nodes and their laws."""
-
-    def start(self, context) -> None:
-        super().start(context)
-        self.drafts = []
-
-    def propose(self, context, budget, coins):
-        draft = super().propose(context, budget, coins)
-        if not draft.nodes:
-            return draft
-        laws = draft.tokens[..., None] if isinstance(draft.law, OneHot) else draft.law.probs
-        self.drafts.append([law[:n] for law, n in zip(laws, draft.lengths.tolist(), strict=True)])
-        return draft
-
-
-def generation(
-    tiny_llamagen,
-    guided_rows,
-    kind,
-    *,
-    rows=None,
-    pads=PADS,
-    scale=2.0,
-    warp=None,
-    limit=14,
-    depth=3,
-    watch=True,
-    sizes=None,
-    guard=False,
-    rule=None,
-):
-    """A whole generation; returns the context, the drafter that saw it and the counters."""
-    rows = list(range(len(pads))) if rows is None else rows
-    model = tiny_llamagen(**(sizes or {}))
-    head = tiny_head(model)
-    guided, prefix, mask = guided_rows(
-        model, pads, rows, scale=scale, warp=warp, limit=limit, scratch=24
-    )
-    drafts = EagleModel(EagleDecoder(head, guided.decoder), guided)
-    chosen, own_rule = inner(kind, drafts)
-    drafter = watched = Recorded(drafts, chosen)
-    if watch:
-        oracle = Oracle(model, head, prefix, mask, scale, warp or Warp())
-        drafter = watched = Watched(drafter, oracle)
-    if guard:
-        drafter = GuardedDrafter(drafter, model.config.vocab_size, 24)
-    engine = Engine(
-        TokenTarget(guided),
-        drafter,
-        rule or own_rule,
-        ConstantLength(depth),
-        ProductionCoins([10 + row for row in rows]),
-    )
-    stats = SpecStats()
-    context = run(engine, len(rows), limit, stats)
-    return context, watched, stats
 
 
 # --- what the draft is made from ------------------------------------------------------------------
@@ -259,20 +106,6 @@ def test_hazard_states_of_other_tokens(tiny_llamagen, guided_rows, monkeypatch, 
 # --- exactness ------------------------------------------------------------------------------------
 
 
-def joint(model, prefix, mask, limit: int, scale: float) -> dict[tuple[int, ...], float]:
-    """The target's own law of whole outputs, by full passes."""
-    law, vocab = {(): 1.0}, model.config.vocab_size
-    for length in range(limit):
-        longer = {}
-        for text in itertools.product(range(vocab), repeat=length):
-            tokens = torch.tensor(text, dtype=torch.long).expand(2, -1)
-            logits = model(tokens, prefix, mask)[:, -1]
-            probs = (logits[1] + scale * (logits[0] - logits[1])).softmax(-1).tolist()
-            longer |= {(*text, x): law[text] * p for x, p in enumerate(probs)}
-        law = longer
-    return law
-
-
 @pytest.mark.parametrize(
     ("kind", "vocab", "limit"),
     [
@@ -300,8 +133,14 @@ def test_joint_law_of_the_whole_loop(tiny_llamagen, guided_rows, kind, vocab, li
 
     rule = TokenRule() if kind == "chain" else RecursiveRule()
     law = whole_loop(limit, TokenTarget(guided), drafter, rule)
+
+    def plainly(text: list[int]) -> torch.Tensor:
+        tokens = torch.tensor(text, dtype=torch.long).expand(2, -1)
+        logits = model(tokens, prefix, mask)[:, -1]
+        return (logits[1] + 2.0 * (logits[0] - logits[1])).softmax(-1)
+
     with torch.inference_mode():
-        assert distance(law, joint(model, prefix, mask, limit, 2.0)) < EXACT
+        assert distance(law, joint(limit, vocab, plainly)) < EXACT
 
 
 @pytest.mark.parametrize("kind", ["chain", "top", "without-replacement"])

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
 from toy_vlm import PICTURE, ROWS, Passes, guided_vlm, tiny_head, tiny_llava
 from toys import EXACT, distance, whole_loop
+from watched_drafts import Watched, inner, joint
 
-from mmspec.draft.draft_model import ModelDrafter
-from mmspec.draft.feature.block import BlockDrafter
-from mmspec.draft.feature.eagle import EagleDrafter
-from mmspec.draft.feature.feature_model import FeatureModel
+from mmspec.draft.feature.feature_model import EagleDrafter, FeatureModel
 from mmspec.draft.feature.head_model import head_model
 from mmspec.draft.null import NullDrafter
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.engine.accept.greedy import GreedyRule
 from mmspec.engine.accept.recursive import RecursiveRule
-from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.laws import OneHot
 from mmspec.engine.length.constant import ConstantLength
@@ -40,21 +35,8 @@ FEATURES += ["specvlm-pruning", "specvlm-pooling", "specvlm-text-only"]
 BLOCKS = ["flash", "dflash"]
 DRAFTED = [(name, "chain") for name in [*FEATURES, "hydra"]]
 DRAFTED += [(name, "block") for name in BLOCKS]
-DRAFTED += [(name, kind) for name in ("vispec", "hydra") for kind in ("tree", "dynamic")]
-
-
-def inner(kind: str, model):
-    """The drafter of a kind, and the rule that judges its drafts."""
-    if kind == "chain":
-        return ModelDrafter(model), TokenRule()
-    if kind == "block":
-        return BlockDrafter(model), TokenRule()
-    if kind == "top-block":
-        return BlockDrafter(model, "top"), TokenRule()
-    if kind == "tree":
-        return TreeDrafter(model, (2, 2, 1)), RecursiveRule()
-    how = "top" if kind == "top" else "without-replacement"
-    return DynamicTreeDrafter(model, 3, 3, 2, 8, how), RecursiveRule()
+BRANCHING = ("tree", "without-replacement")
+DRAFTED += [(name, kind) for name in ("vispec", "hydra") for kind in BRANCHING]
 
 
 class Oracle:
@@ -97,35 +79,6 @@ class Oracle:
                 columns.before[0, at + 1 : at + 1 + size] = slots
                 at += size
         return slots[n % size]
-
-
-class Watched:
-    """Holds every draft of a drafter against the oracle."""
-
-    def __init__(self, drafter, oracle: Oracle) -> None:
-        self.drafter, self.oracle = drafter, oracle
-        self.worst, self.behind = 0.0, Counter()
-
-    def start(self, context) -> None:
-        self.drafter.start(context)
-
-    def propose(self, context, budget, coins):
-        draft = self.drafter.propose(context, budget, coins)
-        for row, length in enumerate(draft.lengths.tolist()):
-            committed = context.tokens[row, : context.base[row]].tolist()
-            parents = None if draft.parents is None else draft.parents[row].tolist()
-            for node in range(length):
-                above, path = node - 1 if parents is None else parents[node], []
-                while above >= 0:
-                    path.insert(0, int(draft.tokens[row, above]))
-                    above = above - 1 if parents is None else parents[above]
-                law = self.oracle.law(row, committed, path)
-                self.worst = max(self.worst, float((draft.law.probs[row, node] - law).abs().max()))
-                self.behind[len(path)] += 1
-        return draft
-
-    def observe(self, context, draft, scores, verdict) -> None:
-        self.drafter.observe(context, draft, scores, verdict)
 
 
 def generation(
@@ -220,18 +173,6 @@ def test_hazard_positions_without_the_pictures_gap(name, kind, monkeypatch):
 # --- exactness ------------------------------------------------------------------------------------
 
 
-def joint(passes: Passes, limit: int, vocab: int) -> dict[tuple[int, ...], float]:
-    """The target's own law of whole outputs, by full passes."""
-    law = {(): 1.0}
-    for length in range(limit):
-        longer = {}
-        for text in itertools.product(range(vocab), repeat=length):
-            probs = passes.law(list(text)).tolist()
-            longer |= {(*text, x): law[text] * p for x, p in enumerate(probs)}
-        law = longer
-    return law
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "limit"),
     [
@@ -262,7 +203,7 @@ def test_joint_law_of_the_whole_loop(name, kind, limit):
 
     law = whole_loop(limit, TokenTarget(target), drafter, inner(kind, drafts)[1])
     with torch.inference_mode():
-        assert distance(law, joint(Passes(model, prompt, 0), limit, 2)) < EXACT
+        assert distance(law, joint(limit, 2, Passes(model, prompt, 0).law)) < EXACT
 
 
 @pytest.mark.parametrize(

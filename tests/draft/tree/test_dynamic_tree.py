@@ -243,11 +243,12 @@ def test_row_equals_itself_alone(kind, siblings):
 
 def test_hazard_a_neighbours_root_is_seen(monkeypatch):
     """The same with the last column of what a ragged batch has read, as if it were every row's."""
-    from mmspec.draft.tree import fixed_tree as tree
 
-    def last_column(model, context, known):
-        return model.extend(*catch_up(context, known))[:, -1:]
+    def last_column(drafter, context):
+        inputs, start = catch_up(context, drafter._known)
+        drafter._known = list(context.base)
+        return drafter.model.extend(inputs, start)[:, -1:]
 
-    monkeypatch.setattr(tree, "root_laws", last_column)
+    monkeypatch.setattr(TreeDrafter, "root_laws", last_column)
     with pytest.raises(AssertionError):
         test_row_equals_itself_alone("tree", "independent")

@@ -13,8 +13,7 @@ from mmspec.engine.accept.greedy import GreedyRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
 from mmspec.engine.laws import ContractError, OneHot
-from mmspec.engine.length.constant import ConstantLength
-from mmspec.engine.length.heuristic import HeuristicLength
+from mmspec.engine.length.constant import ConstantLength, HeuristicLength
 from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats

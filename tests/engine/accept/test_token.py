@@ -44,8 +44,7 @@ from mmspec.engine.laws import (
     Opaque,
     WithoutReplacement,
 )
-from mmspec.engine.length.constant import ConstantLength
-from mmspec.engine.length.heuristic import HeuristicLength
+from mmspec.engine.length.constant import ConstantLength, HeuristicLength
 from mmspec.engine.loop import advance, run
 from mmspec.engine.proof.enumeration import enumerate_law
 from mmspec.engine.protocols import Engine

@@ -11,9 +11,8 @@ from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Context, Draft, Verdict
 from mmspec.engine.laws import Categorical
-from mmspec.engine.length.confidence import ConfidenceLength
 from mmspec.engine.length.constant import ConstantLength
-from mmspec.engine.length.specdec import _BINS, _WEIGHT, SpecDecLength
+from mmspec.engine.length.stopping import _BINS, _WEIGHT, ConfidenceLength, SpecDecLength
 from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats

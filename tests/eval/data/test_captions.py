@@ -73,14 +73,17 @@ GOOD = '{"image": "a.png", "caption": "x"}\n'
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "c.jsonl:2: not JSON"),
-        ('["a"]', "c.jsonl:2: no 'file_name' or 'image'"),
-        ('{"caption": "x"}', "c.jsonl:2: no 'file_name' or 'image'"),
-        ('{"image": 3, "caption": "x"}', "c.jsonl:2: 'image' can't be a int"),
-        ('{"image": "b.png"}', "c.jsonl:2: no 'caption'"),
-        ('{"image": "b.png", "caption": ["x"]}', "c.jsonl:2: 'caption' can't be a list"),
-        ('{"image": "b.png", "caption": " "}', "c.jsonl:2: the caption is empty"),
-        ('{"image": "./a.jpg", "caption": "x"}', "c.jsonl:2: a second line for 'a'"),
+        ("{", "c.jsonl, line 2: not JSON"),
+        ('["a"]', "c.jsonl, line 2: expected an object, found ['a']"),
+        ('{"caption": "x"}', "c.jsonl, line 2: no 'image'; it has caption"),
+        ('{"image": 3, "caption": "x"}', "c.jsonl, line 2: 'image' must be text, not 3"),
+        ('{"image": "b.png"}', "c.jsonl, line 2: no 'caption'; it has image"),
+        (
+            '{"image": "b.png", "caption": ["x"]}',
+            "c.jsonl, line 2: 'caption' must be text, not ['x']",
+        ),
+        ('{"image": "b.png", "caption": " "}', "c.jsonl, line 2: the caption is empty"),
+        ('{"image": "./a.jpg", "caption": "x"}', "c.jsonl, line 2: a second line for 'a'"),
     ],
 )
 def test_bad_lines(write, line, message):
@@ -91,14 +94,14 @@ def test_bad_lines(write, line, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.pop("images"), "expected COCO's lists 'images' and 'annotations'"),
-        (lambda d: d.update(annotations={}), "expected COCO's lists"),
+        (lambda d: d.pop("images"), "captions.json: no 'images'; it has info"),
+        (lambda d: d.update(annotations={}), "annotations: expected a list, found {}"),
         (lambda d: d["images"][1].pop("id"), "images[1]: no 'id'"),
-        (lambda d: d["images"][1].update(file_name=None), "images[1]: 'file_name' can't be a None"),
-        (lambda d: d["images"][1].update(id=7), "images[1]: a second picture of id 7"),
+        (lambda d: d["images"][1].update(file_name=None), "images[1]: no 'file_name'; it has"),
+        (lambda d: d["images"][1].update(id=7), "images[1]: a second picture of id '7'"),
         (lambda d: d["images"][1].update(file_name="sub/b.png"), "or name 'sub/b'"),
         (lambda d: d["annotations"][2].update(image_id=8), "annotations[2]: no picture has the id"),
-        (lambda d: d["annotations"][2].update(image_id=[8]), "annotations[2]: 'image_id' can't be"),
+        (lambda d: d["annotations"][2].update(image_id=[8]), "annotations[2]: 'image_id' must be"),
         (lambda d: d["annotations"][0].update(caption=""), "annotations[0]: the caption is empty"),
         (lambda d: d["annotations"].clear(), "no captions in"),
     ],
@@ -113,7 +116,7 @@ def test_bad_entries(write, change, message):
 def test_bad_files(write, tmp_path):
     with pytest.raises(InputError, match=r"captions\.json, line 2: not JSON"):
         read_captions(write('{"images": [],\n"annotations": ['))
-    with pytest.raises(InputError, match="expected COCO's lists"):
+    with pytest.raises(InputError, match="expected a JSON object"):
         read_captions(write([1]))
     with pytest.raises(InputError, match=r"can't read .*absent"):
         read_captions(tmp_path / "absent.json")

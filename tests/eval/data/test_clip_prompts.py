@@ -10,7 +10,7 @@ import pytest
 import mmspec.assets
 from mmspec.errors import InputError
 from mmspec.eval.data.clip_prompts import read_clip_prompts
-from mmspec.worlds.video_world import read_held_out_clips
+from mmspec.worlds.video_world.clip import held_out_clips
 
 LIST = Path(mmspec.assets.__file__).parent / "prompts" / "clips.jsonl"
 LINE = {
@@ -21,7 +21,7 @@ LINE = {
 
 
 def test_the_shipped_list():
-    assert read_clip_prompts(LIST) == tuple(item.prompt for item in read_held_out_clips(LIST))
+    assert read_clip_prompts(LIST) == tuple(item.prompt for item in held_out_clips(100))
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,12 @@ from PIL import Image
 
 from mmspec.errors import InputError
 from mmspec.eval.data.picture_questions import read_picture_questions
-from mmspec.worlds.shapes.exchanges import (
-    draw,
-    held_out_descriptions,
-    held_out_questions,
-    write_held_out,
-)
+from mmspec.worlds.shapes.exchanges import draw, held_out_descriptions, held_out_questions
 
 
 def test_the_worlds_questions_know_their_pictures_and_their_truth(tmp_path):
     lines = [*held_out_questions(1), *held_out_descriptions(4)]
-    write_held_out(tmp_path / "asked.jsonl", lines)
+    (tmp_path / "asked.jsonl").write_text("\n".join(json.dumps(line.line()) for line in lines))
     items = read_picture_questions(tmp_path / "asked.jsonl")
     assert [(i.prompt, i.tag, i.answer) for i in items] == [
         (line.question, line.kind, line.answer) for line in lines

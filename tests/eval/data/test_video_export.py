@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 
-import numpy as np
 import pytest
 import torch
-from imageio.v3 import immeta
 
 from mmspec.errors import InputError
 from mmspec.eval.data.video_export import (
@@ -18,7 +16,6 @@ from mmspec.eval.data.video_export import (
     read_prompts,
     vbench_files,
 )
-from mmspec.eval.data.videos import Video
 
 
 def found_by_vbench(prompt: str, names: list[str]) -> list[str]:
@@ -173,15 +170,3 @@ def test_without_an_encoder_the_package_is_named_at_once(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=r"pip install -e '\.\[video\]'"):
             export_videos(tmp_path / "videos", FILES, never, 8, settings={})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_video_is_read_back(tmp_path):
-    """As many frames as were written, at their own size, which need only be even, and pace."""
-    shades = torch.arange(0, 240, 20, dtype=torch.uint8)
-    frames = shades[:, None, None, None].expand(-1, 3, 20, 36)
-    (path,) = export_videos(tmp_path / "videos", FILES[:1], lambda file: frames, 12, settings={})
-    read = Video(path.name, {}, path).frames()
-    assert [frame.size for frame in read] == [(36, 20)] * 12
-    found = torch.stack([torch.from_numpy(np.array(frame)) for frame in read]).movedim(-1, 1)
-    assert (found.double() - frames.double()).abs().max() <= 6
-    assert immeta(path)["fps"] == 12

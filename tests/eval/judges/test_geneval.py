@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmspec.eval.judges.geneval import GenEvalJudge
+from mmspec.eval.judges.geneval import GenEvalJudge, ShapesJudge
 from mmspec.eval.judges.mask2former import Instance, box_of
-from mmspec.eval.judges.shapes import ShapesJudge
 from mmspec.worlds.shapes import TASKS, render, sample
 
 SIDE = 60

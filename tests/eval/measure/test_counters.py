@@ -10,9 +10,8 @@ import pytest
 from mmspec.engine.stats import SpecStats
 from mmspec.eval.measure.counters import KINDS, counted_row, merged_stats
 from mmspec.pipelines.continuous.stats import ContinuousStats
-from mmspec.pipelines.image.stats import ImageStats
+from mmspec.pipelines.output import ImageStats, VlmStats
 from mmspec.pipelines.video.stats import VideoStats
-from mmspec.pipelines.vlm.stats import VlmStats
 
 # what every modality's lines told once
 EVERYBODYS = {"sibling_calls": [], "visual_tokens": [], "draft_visual_tokens": [], "branches": []}

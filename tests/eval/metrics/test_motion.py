@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mmspec.errors import InputError
-from mmspec.eval.metrics.motion import DIRECTIONS, MotionJudge, check_motion, follow
+from mmspec.eval.metrics.motion import DIRECTIONS, check_motion, follow, judge_motion
 from mmspec.worlds.shapes import Background, Item, Scene, render
 from mmspec.worlds.shapes.detector import Detection
 from mmspec.worlds.shapes.vocabulary import COLORS
@@ -158,7 +158,7 @@ def test_rendered_clips(said, way):
             {"class": "ring", "count": 1},
         ],
     }
-    right, reason = MotionJudge().judge(metadata, frames)
+    right, reason = judge_motion(metadata, frames)
     assert right == (said == way)
     assert right or reason.startswith("star: ")
 
@@ -171,13 +171,13 @@ def test_every_clause_that_names_a_motion_must_hold():
         {"class": "star", "count": 1, "motion": "right"},
         {"class": "ring", "count": 1, "motion": "right"},
     ]
-    right, reason = MotionJudge().judge({"prompt": "", "include": clauses}, frames)
+    right, reason = judge_motion({"prompt": "", "include": clauses}, frames)
     assert not right
     assert reason.startswith("ring: expected to move right, moved (-0.2")
     clauses[1]["motion"] = "left"
-    assert MotionJudge().judge({"prompt": "", "include": clauses}, frames) == (True, "")
+    assert judge_motion({"prompt": "", "include": clauses}, frames) == (True, "")
     clauses[1]["color"] = "red"
-    assert MotionJudge().judge({"prompt": "", "include": clauses}, frames) == (
+    assert judge_motion({"prompt": "", "include": clauses}, frames) == (
         False,
         "ring: found in 0 of 6 frames",
     )
@@ -185,4 +185,4 @@ def test_every_clause_that_names_a_motion_must_hold():
 
 def test_a_prompt_without_a_motion_is_refused():
     with pytest.raises(InputError, match="'a star' names a motion"):
-        MotionJudge().judge({"prompt": "a star", "include": [{"class": "star", "count": 1}]}, [])
+        judge_motion({"prompt": "a star", "include": [{"class": "star", "count": 1}]}, [])

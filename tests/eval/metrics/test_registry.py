@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmspec import declarations
 from mmspec.cli.main import main
-from mmspec.declarations import Declarations
 from mmspec.errors import InputError
-from mmspec.eval.metrics.base import Metric
-from mmspec.eval.metrics.registry import METRICS, all_metrics, check_weights, metrics_for
-from mmspec.rewards.part import RewardPart
+from mmspec.eval.metrics.registry import all_metrics, check_weights, metrics_for
+from mmspec.registry import LEFT_OUT
 from mmspec.rewards.registry import REWARDS
 
 TOY = '''
 import numpy as np
 
 from mmspec.eval.metrics.base import VideoMetric
-from mmspec.rewards.part import RewardPart
+from mmspec.rewards.registry import RewardPart
 
 
 class Brightness:
@@ -42,13 +41,12 @@ class Brightness:
         return torch.tensor([g + w for g, w in zip(grey, words)])
 
 
-class Length(VideoMetric):
-    def video_scorer(self, given):
-        return lambda metadata, frames: {"length": float(len(frames))}
-
-
 BRIGHTNESS = RewardPart("brightness", "toy_metrics:Brightness", bounds=(0, 255))
-LENGTH = Length(name="length", summary="frames of a video")
+LENGTH = VideoMetric(
+    name="length",
+    summary="frames of a video",
+    video_scorer=lambda given: lambda metadata, frames: {"length": float(len(frames))},
+)
 '''
 
 
@@ -62,8 +60,17 @@ def installed(tmp_path, monkeypatch):
     points = "[mmspec.metrics]\nbrightness = toy_metrics:BRIGHTNESS\nlength = toy_metrics:LENGTH\n"
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for table in (REWARDS, METRICS):
-        monkeypatch.setattr(table, "_found", None)  # as in a process that starts
+    forget()  # as in a process that starts
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+def forget() -> None:
+    """What was found."""
+    declarations.collect.cache_clear()
+    declarations._of_others.cache_clear()
+    LEFT_OUT.clear()
 
 
 def test_a_metric_of_another_package_scores_a_folder(installed, tmp_path, capfd):
@@ -99,22 +106,16 @@ def test_a_metric_of_another_package_scores_videos(installed, tmp_path):
     assert found["temporal_flicker"]["value"] == pytest.approx(254 / 255)
 
 
-def test_what_is_registered_can_be_taken_out():
-    part = RewardPart("toy", "toy:Toy")
-    REWARDS.register(part)
-    REWARDS.register(part)
-    assert REWARDS.names().count("toy") == 1
-    assert any(metric.name == "toy" for metric in all_metrics())
-    REWARDS.remove(part)
-    assert "toy" not in REWARDS.names()
-
-
-def test_broken_entry_points_are_one_line(installed, tmp_path):
+def test_a_broken_package_is_left_out(installed, tmp_path, capfd):
     (tmp_path / "toy_metrics.py").write_text("import nothing_of_that_name\n")
     sys.modules.pop("toy_metrics", None)
-    table = Declarations(Metric, "metric", (), "mmspec.metrics")
-    with pytest.raises(InputError, match=r"can't load toy_metrics:\w+ of .*nothing_of_that_name"):
-        table.names()
+    said = "package toy-metrics is left out: No module named 'nothing_of_that_name'"
+    with pytest.warns(UserWarning, match=said):
+        assert "clip_score" in REWARDS.names()
+    with pytest.raises(InputError, match=f"unknown reward 'brightness'.*; {said}"):
+        REWARDS.get("brightness")
+    with pytest.raises(InputError, match=f"unknown network .* 'brightness'.*; {said}"):
+        check_weights(["brightness"])
 
 
 def test_metrics_are_told_apart_within_what_a_suite_may_name():

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmspec.errors import InputError
+from mmspec.eval.metrics import vqa_accuracy as vqa
 from mmspec.eval.metrics.vqa_accuracy import (
-    VqaAccuracy,
     normalize_textvqa,
     normalize_vqav2,
     vqa_accuracy,
@@ -200,7 +200,7 @@ def test_normalized_answers_hold_no_marks_articles_or_stray_blanks(answer):
 
 
 def test_means_by_subject_and_the_benchmark_that_is_meant():
-    metric = VqaAccuracy()
+    metric = vqa.VQAV2.metric()
     metric.update("yes", ["yes"] * 10, subject="yes/no")
     metric.update("2", ["two"] * 2 + ["3"] * 8, subject="number")
     metric.update("red,blue", ["redblue"] * 9 + ["red"])
@@ -212,14 +212,14 @@ def test_means_by_subject_and_the_benchmark_that_is_meant():
     }
     assert metric.compute() == pytest.approx(expected, abs=1e-12)
 
-    textvqa = VqaAccuracy(normalize_textvqa, normalize_unanimous=True)
+    textvqa = vqa.TEXTVQA.metric()
     textvqa.update("red,blue", ["redblue"] * 9 + ["red"])
     textvqa.update("Stop!", ["stop"] * 10)
     assert textvqa.scores == [1, 1]
 
 
 def test_a_question_that_fails_leaves_no_trace_and_reset_forgets():
-    metric = VqaAccuracy()
+    metric = vqa.VQAV2.metric()
     metric.update("yes", ["yes"] * 4)
     for answers in ([], ["yes"], "yes"):
         with pytest.raises(InputError):

@@ -9,10 +9,10 @@ import torch
 
 from mmspec.engine.stats import SpecStats
 from mmspec.eval.data.picture_questions import PictureQuestion
-from mmspec.eval.methods import parse_methods
 from mmspec.eval.modalities.bench import Bench
 from mmspec.eval.run.job import Job, Unit
 from mmspec.eval.suite import Suite
+from mmspec.eval.sweeps import parse_methods
 from mmspec.eval.variants import AGAIN, SHIFT, RefusedError, label
 
 

@@ -18,7 +18,7 @@ from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.metrics.frechet import frechet_distance
 from mmspec.eval.modalities.base import modality
-from mmspec.eval.run.worker import Worker
+from mmspec.eval.run.executor import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import SUITES, load_suite
 from mmspec.eval.variants import SHIFT

@@ -19,14 +19,14 @@ from mmspec.eval.contact_sheet import contact_sheet
 from mmspec.eval.data.clip_prompts import read_clip_prompts
 from mmspec.eval.judges.clips import ClipJudge
 from mmspec.eval.modalities.base import modality
-from mmspec.eval.run.worker import Worker
+from mmspec.eval.run.executor import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.schema_parts import EqualShare
 from mmspec.eval.suite import PROMPTS, SUITES, load_suite
 from mmspec.methods import serving
 from mmspec.methods.names import parse_method
 from mmspec.models.embedded import embedded_folder
-from mmspec.worlds.video_world import Timing
+from mmspec.worlds.video_world.vocabulary import Timing
 
 CALL = {"height": 16, "width": 16, "num_frames": 13, "num_inference_steps": 2}
 SUITE = """

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from mmspec.eval.report import plots, tables
-from mmspec.eval.report.families import ends, families, swept
 from mmspec.eval.report.figure import colors, markers
 from mmspec.eval.report.frontier import _best, calls_frontier, frontier
 from mmspec.eval.report.gallery import gallery
+from mmspec.eval.report.parts import ends, families, swept
 from mmspec.eval.report.samples import read_samples
 from mmspec.eval.schema import Report
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mmspec.eval.report import to_markdown
+from mmspec.eval.report.pages import to_markdown
 from mmspec.eval.schema import Report
 
 

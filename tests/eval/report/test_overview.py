@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from mmspec.cli.main import main
-from mmspec.eval.report.definitions import definitions
 from mmspec.eval.report.frontier import calls_frontier
 from mmspec.eval.report.overview import LEAST, RULE, overview, telling
+from mmspec.eval.report.pages import definitions
 from mmspec.eval.report.svg import standalone
 from mmspec.eval.report.tables import headline
 from mmspec.eval.schema import MethodResult, Report

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from mmspec.eval.report import to_html
+from mmspec.eval.report.pages import to_html
 from mmspec.eval.report.samples import sample_files
 from mmspec.eval.schema import MethodResult, Report
 
@@ -165,7 +165,7 @@ def test_text_of_users_is_escaped(run):
 def test_the_same_bytes_every_time(finished, html):
     assert to_html(Report.read(finished), finished) == html
     code = (
-        "import sys, hashlib, pathlib; from mmspec.eval.report import to_html;"
+        "import sys, hashlib, pathlib; from mmspec.eval.report.pages import to_html;"
         "from mmspec.eval.schema import Report; folder = pathlib.Path(sys.argv[1]);"
         "print(hashlib.sha256(to_html(Report.read(folder), folder).encode()).hexdigest())"
     )

@@ -75,12 +75,16 @@ def test_units_without_their_end_do_not_count(tmp_path):
     [
         ('{"kind": "qual', "not JSON"),
         ("[]", "an object with a kind"),
-        ({k: v for k, v in JUDGED.items() if k != "index"}, "no 'index'"),
-        ({**JUDGED, "scores": {"geneval": "high"}}, "geneval must be a number, not 'high'"),
-        ({**JUDGED, "scores": [1]}, "scores must be an object"),
-        ({**JUDGED, "prompt": 5}, "prompt must be text, not 5"),
+        ({k: v for k, v in JUDGED.items() if k != "index"}, "index: field required"),
+        (
+            {**JUDGED, "scores": {"geneval": "high"}},
+            "scores.geneval: input should be a valid number",
+        ),
+        ({**JUDGED, "scores": [1]}, "scores: input should be an object, not [1]"),
+        ({**JUDGED, "prompt": 5}, "prompt: input should be a valid string, not 5"),
         ({**TIMED, "seconds": float("nan")}, "seconds must be a number, not nan"),
         ({**TIMED, "decode_seconds": float("inf")}, "decode_seconds must be a number, not inf"),
+        ({**TIMED, "stats": {"emitted": ["x"]}}, "not a sample: emitted: "),
         ({**TIMED, "decode_seconds": None}, "decode_seconds must be a number, not None"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import ray
 
 from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts
+from mmspec.eval.measure.timing import rotated
 from mmspec.eval.run import ray_executor
 from mmspec.eval.run.executor import LocalExecutor, make_executor
 from mmspec.eval.run.job import Job, Outcome, Unit
@@ -156,14 +158,20 @@ def test_same_lines_and_pictures_as_in_this_process(here, two):
     assert sum(len(outcome.files) for outcome in there.values()) == 6 * len(METHODS)
 
 
-def test_alone_is_one_after_the_other_on_one_actor(two):
+def test_alone_is_one_after_the_other_on_one_actor(two, tmp_path):
     watched = two._job.configs
     watched.notes.unlink()
     units = [Unit("speed", first) for first in range(4)]
-    seen = [outcome.unit for outcome in two.run(units, alone=True)]
-    assert seen == units
+    with RunFolder(tmp_path, {}) as folder:
+        for outcome, unit in zip(two.run(units, alone=True), units, strict=True):
+            assert outcome.unit == unit
+            folder.add(outcome)
     assert len(watched.processes()) == 1
-    assert set(watched.looks()) <= set(METHODS)
+    # methods take turns, and the log has their lines in that order
+    lines = map(json.loads, (tmp_path / "samples.jsonl").read_text().splitlines())
+    timed = [(line["index"], line["method"]) for line in lines if line["kind"] == "speed"]
+    assert timed == [(turn, name) for turn in range(4) for name in rotated(METHODS, turn)]
+    assert watched.looks()[-len(timed) :] == [name for _, name in timed]
 
 
 def test_who_does_not_start_is_not_waited_for(two, monkeypatch):

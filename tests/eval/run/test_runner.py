@@ -17,12 +17,12 @@ import torch
 
 from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts
-from mmspec.eval.methods import parse_methods
+from mmspec.eval.run.executor import Worker
 from mmspec.eval.run.job import Job, Plan, Unit, plan, quality_units, speed_units
 from mmspec.eval.run.runner import _Run, run_suite
-from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
+from mmspec.eval.sweeps import parse_methods
 from mmspec.eval.variants import SHIFT
 from mmspec.methods import presets
 from mmspec.methods.resolved import resolve

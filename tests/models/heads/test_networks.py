@@ -16,10 +16,9 @@ from mmspec.models.heads import losses
 from mmspec.models.heads.base import HeadBatch, TargetFit
 from mmspec.models.heads.columns import Columns, Images, kept_columns
 from mmspec.models.heads.decoder import HeadDecoder
-from mmspec.models.heads.elastic import windows
 from mmspec.models.heads.flash import FlashHead
 from mmspec.models.heads.loading import head_class, load_head
-from mmspec.models.heads.specvlm import SpecVlmHead
+from mmspec.models.heads.specvlm import SpecVlmHead, windows
 from mmspec.models.heads.vispec import ViSpecHead
 from mmspec.models.transformers.vlm import VlmDecoder
 

@@ -18,7 +18,7 @@ from transformers.models.chameleon import ChameleonVQVAEConfig
 from transformers.models.chameleon.modeling_chameleon import ChameleonVQVAE
 
 from mmspec.errors import InputError
-from mmspec.models.transformers.chameleon_vq import ChameleonVQDecoder, read_vqgan
+from mmspec.models.transformers.chameleon import ChameleonVQDecoder, read_vqgan
 
 Layout = dict[str, tuple[int, ...]]
 TINY = ChameleonVQVAEConfig(

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from wans import begin, latents, rand, tiny_wan
 
 from mmspec.errors import InputError
-from mmspec.models.wan.attention import later, rotary_3d
+from mmspec.models.wan.block import later, rotary_3d
 from mmspec.models.wan.cache import WanCache
 from mmspec.models.wan.window import ContextWindow
 

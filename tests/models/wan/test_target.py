@@ -10,9 +10,7 @@ from wans import rand, tiny_vae, tiny_wan
 
 from mmspec.draft.null import NullDrafter
 from mmspec.draft.video.block_video import BlockVideoDrafter
-from mmspec.engine.accept.routing.base import routed
-from mmspec.engine.accept.routing.random_routing import RandomRoutingRule
-from mmspec.engine.accept.routing.reward_threshold import RewardThresholdRule
+from mmspec.engine.accept.routing import RandomRoutingRule, RewardThresholdRule, routed
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.laws import TargetError
 from mmspec.engine.length.constant import ConstantLength

@@ -11,7 +11,7 @@ from diffusers.models.transformers.transformer_wan import WanRotaryPosEmbed
 from wans import SIZE, TINY, begin, latents, rand, tiny_wan
 
 from mmspec.errors import InputError
-from mmspec.models.wan.attention import rotary_3d
+from mmspec.models.wan.block import rotary_3d
 from mmspec.models.wan.transformer import Memory, WanTransformer
 from mmspec.models.wan.window import ContextWindow, attend_blocks
 

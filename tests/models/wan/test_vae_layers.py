@@ -9,8 +9,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from wans import rand, tiny_vae
 
-from mmspec.models.wan.vae import decode_block
-from mmspec.models.wan.vae_layers import _normalized, quick_layers
+from mmspec.models.wan.vae import _normalized, decode_block, quick_layers
 
 
 def patched(part: nn.Module) -> int:

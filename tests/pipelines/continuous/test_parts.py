@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks.toy_chains import LinearGaussian
 from mmspec.draft.denoising.frozen import FrozenDrafter
 from mmspec.draft.denoising.small_head import DenoisingDrafter
 from mmspec.engine.accept.gaussian.block import GaussianBlockRule
@@ -14,7 +15,6 @@ from mmspec.engine.accept.gaussian.reflection import ReflectionRule
 from mmspec.errors import InputError
 from mmspec.methods import SpecConfig
 from mmspec.models.mar.schedule import DiffusionSchedule
-from mmspec.worlds.toy.linear_gaussian import LinearGaussian
 
 SCHEDULE = DiffusionSchedule.trained("cosine").respaced(10)
 SMALL = LinearGaussian.of_data(torch.ones(2, dtype=torch.float64), SCHEDULE)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from mars import captioned_pipeline, seeds, tiny_mar, tiny_vae
 
+from benchmarks.toy_chains import LinearGaussian
 from mmspec import ContinuousImagePipeline, SpecConfig
 from mmspec.cli.main import main
 from mmspec.engine.accept.gaussian.gamma_maximal import GammaMaximalRule
@@ -29,9 +30,8 @@ from mmspec.models.mar.iterations import HeadPrediction, MarBackbone, MarPlan, p
 from mmspec.models.mar.schedule import DiffusionSchedule
 from mmspec.pipelines.continuous.speculation import ContinuousSpeculation
 from mmspec.pipelines.continuous.stats import ContinuousStats
-from mmspec.pipelines.costs import StepCosts
+from mmspec.pipelines.costs import Costs
 from mmspec.registry import resolve
-from mmspec.worlds.toy.linear_gaussian import LinearGaussian
 
 T = 9
 CALL = dict(num_iterations=6, diffusion_steps=T, output_type="latent")
@@ -404,7 +404,7 @@ def clocked(pipe, monkeypatch, step: float) -> ContinuousImagePipeline:
     """The same with notices of its own, whose plain steps take `step` seconds by declaration."""
     made = ContinuousImagePipeline(pipe.transformer, pipe.vae, drafter=pipe.drafter)
     made.set_progress_bar_config(disable=True)
-    monkeypatch.setattr(StepCosts, "_step", lambda *_: step)
+    monkeypatch.setattr(Costs, "_step", lambda *_: step)
     return made
 
 
@@ -449,7 +449,7 @@ def test_plain_steps_are_timed_once_a_size(pipe, monkeypatch):
         return sample(self, condition, noise)
 
     monkeypatch.setattr(HeadDenoiser, "sample", watched)
-    costs, given = StepCosts(), (prediction.denoiser, prediction.condition, PLAN, 3)
+    costs, given = Costs(), (prediction.denoiser, prediction.condition, PLAN, 3)
     seconds = costs.plain(*given)
     assert costs.plain(*given) == seconds > 0
     drawn = {PLAN.drawn(k) for k in range(PLAN.iterations)}

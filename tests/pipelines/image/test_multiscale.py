@@ -189,7 +189,7 @@ def test_an_interrupt_ends_the_small_picture(pipe, method, monkeypatch):
 
     def stopped(*given):
         rounds.append(1)
-        pipe._interrupt = True
+        pipe.interrupt = True
         return propose(*given)
 
     with monkeypatch.context() as patch:

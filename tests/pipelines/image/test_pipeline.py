@@ -16,7 +16,7 @@ from mmspec.methods import parse_method, serving
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.llamagen.decoder import LlamaGenDecoder
 from mmspec.models.text_encoder import encode_captions
-from mmspec.pipelines.base import locate
+from mmspec.pipelines.model_folders import locate
 
 PRESETS = serving("image")
 METHODS = list(PRESETS)
@@ -782,7 +782,7 @@ def test_cast(tiny_folder):
 
 
 def test_components_make_the_same_pipeline(pipe):
-    assert set(pipe.components) == set(ImagePipeline.component_classes)
+    assert set(pipe.components) == set(ImagePipeline.component_classes())
     twin = ImagePipeline(**pipe.components)
     assert torch.equal(draw(twin), draw(pipe))
     assert twin.transformer is pipe.transformer

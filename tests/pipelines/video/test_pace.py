@@ -67,13 +67,13 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "wish", [1.2, pytest.param(1.5, marks=SLOW), pytest.param(2.0, marks=SLOW), 3.0]
+    "target", [1.2, pytest.param(1.5, marks=SLOW), pytest.param(2.0, marks=SLOW), 3.0]
 )
-def test_a_wished_speedup_is_reached(pipe, wish, caplog):
+def test_a_target_speedup_is_reached(pipe, target, caplog):
     """To one block of the target's and the drafts that it reads, by the seconds of all parts."""
     with caplog.at_level(logging.WARNING):
-        out = clip(pipe, target_speedup=wish)
-    spent, wanted = sum(out.stats.parts.values()), BLOCKS * PLAIN / wish
+        out = clip(pipe, target_speedup=target)
+    spent, wanted = sum(out.stats.parts.values()), BLOCKS * PLAIN / target
     made = out.made_by[0].count("target")
     stood = [sum(1 for _ in run) for maker, run in groupby(out.made_by[0]) if maker == "drafter"]
     read = sum(stood) - (stood[-1] if out.made_by[0][-1] == "drafter" else 0)
@@ -93,7 +93,7 @@ def test_a_speedup_that_is_missed_is_said(pipe, caplog):
         out = clip(pipe, target_speedup=9.0, forced_blocks=2)
     assert out.made_by[0][2:].count("drafter") >= BLOCKS - 4
     best = BLOCKS * PLAIN / sum(out.stats.parts.values())
-    assert f"the wished speed-up of 9.00 was missed: {best:.2f}" in caplog.text
+    assert f"the target speed-up of 9.00 was missed: {best:.2f}" in caplog.text
     caplog.clear()
 
     def stop(pipe, *_) -> None:
@@ -143,7 +143,7 @@ def test_what_both_ways_take_counts():
 
 @pytest.mark.parametrize(("draft", "said"), [(2.0, True), (0.125, False)])
 def test_drafts_that_take_longer_than_they_save_are_said(pipe, draft, said, caplog, monkeypatch):
-    """Once a method, without a wish too; where half of the drafts stand."""
+    """Once a method, without a target too; where half of the drafts stand."""
     monkeypatch.setitem(COSTS, "draft", draft)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -158,16 +158,16 @@ def test_drafts_that_take_longer_than_they_save_are_said(pipe, draft, said, capl
     assert not caplog.text
 
 
-@pytest.mark.parametrize("wish", [0.1, 0.15])
-def test_a_wished_mean_reward_is_reached(pipe, wish, tmp_path):
+@pytest.mark.parametrize("target", [0.1, 0.15])
+def test_a_target_mean_reward_is_reached(pipe, target, tmp_path):
     """Of the drafts that stand, at every moment; a clip that goes on remembers."""
-    whole = clip(pipe, blocks=SHORT, target_quality=wish)
+    whole = clip(pipe, blocks=SHORT, target_quality=target)
     (makers,), (rewards,) = whole.made_by, whole.rewards
     stood = [min(r) for maker, r in zip(makers, rewards, strict=True) if maker == "drafter"]
     assert 0 < len(stood) < SHORT - 1
     for n in range(1, len(stood) + 1):
-        assert sum(stood[:n]) / n >= wish - 1e-6
-    clip(pipe, blocks=9, target_quality=wish)
+        assert sum(stood[:n]) / n >= target - 1e-6
+    clip(pipe, blocks=9, target_quality=target)
     save_file(pipe.snapshot(), tmp_path / "clip")
     how = dict(num_frames=8 * SHORT - 3, num_inference_steps=STEPS, output_type="latent")
     rest = pipe(PROMPT, resume=load_file(tmp_path / "clip"), **how)
@@ -185,12 +185,12 @@ def test_a_wished_mean_reward_is_reached(pipe, wish, tmp_path):
         (dict(method="sdvg", target_speedup=2.0), "target_speedup is a setting of 'reward-rank'"),
     ],
 )
-def test_wishes_that_can_not_be(knobs, word):
+def test_targets_that_can_not_be(knobs, word):
     with pytest.raises(InputError, match=word):
         SpecConfig(**{"method": "sdvg-adaptive", **knobs})
 
 
-def test_a_wished_quality_is_on_the_rewards_scale():
+def test_a_target_quality_is_on_the_rewards_scale():
     pipe = tiny_pipeline()
     with pytest.raises(InputError, match="target_quality 300 is no threshold for reward 'router'"):
         pipe.enable_speculation(SpecConfig("sdvg-adaptive", target_quality=300.0))

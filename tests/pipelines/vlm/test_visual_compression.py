@@ -9,9 +9,9 @@ from vlms import IMAGE, NEW, QWEN, SHARED, agree, asked, greedy, made, shorter
 
 import mmspec
 from mmspec import SpecConfig
+from mmspec.compress.base import compress
 from mmspec.compress.fastv import last_token_attention
 from mmspec.compress.packed_tower import watch_packed
-from mmspec.compress.registry import compress
 from mmspec.compress.tower import watch
 from mmspec.errors import InputError
 from mmspec.methods import parts
@@ -117,7 +117,7 @@ def test_what_the_tower_shows_goes_to_its_own_picture(known, family, name):
     spans = [(row, *span) for row, images in enumerate(prompt.images) for span in images]
     for n, (row, first, columns) in enumerate(spans):
         if family in QWEN:
-            cues = seen.images[n].inputs(name)
+            cues = seen[n].inputs(name)
         else:
             whole = seen if family == "llava" else seen.blocks(2)
             cues = {key: value[n : n + 1] for key, value in whole.inputs(name).items()}

@@ -99,7 +99,7 @@ def test_loss_is_that_of_every_level(recipe, monkeypatch):
 def test_first_level_stands_on_the_targets_states(recipe):
     example = recipe.example_number(1)
     (hidden,) = recipe.drafted(recipe.model, example, 1)
-    prefix, mask = recipe.condition(recipe.teacher, example)
+    prefix, mask = recipe.condition(recipe.teacher, example.features, example.mask)
     row = 4  # a row without a caption
     embedded = torch.cat(
         [prefix[row], recipe.teacher.tok_embeddings(example.tokens[row - 3, :-1])]

@@ -22,6 +22,7 @@ from mmspec.models.llamagen.spatial_heads import (
 from mmspec.models.loading import load_model
 from mmspec.train import recipes
 from mmspec.train.batches import scene_batch
+from mmspec.train.image import distillation_data
 from mmspec.train.image import spatial_heads as image_spatial
 from mmspec.train.image.distillation_data import recent_batch
 from mmspec.train.image.spatial_heads import ImageSpatialRecipe
@@ -33,7 +34,7 @@ SMALL = dict(cell_dim=12, hidden_dim=20, reach=2, left=2)
 @pytest.fixture
 def folder(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(image_spatial, "HEADS", SMALL)
-    monkeypatch.setattr(image_spatial, "HELD_OUT", 6)
+    monkeypatch.setattr(distillation_data, "HELD_OUT", 6)
     return shutil.copytree(tiny_folder, tmp_path / "image")
 
 

@@ -36,11 +36,10 @@ from mmspec.train.video import (
 from mmspec.train.video import (
     router as video_router,
 )
-from mmspec.train.video.batches import clip_batch
-from mmspec.train.video.clip_latents import ClipBatch, draw_cached, latents_of
-from mmspec.worlds.video_world import KINDS, render_clip, sample, sample_prompt
-from mmspec.worlds.video_world.prompts import mirrored, unseen
-from mmspec.worlds.video_world.timing import TIMING
+from mmspec.train.video.clip_latents import ClipBatch, clip_batch, draw_cached, latents_of
+from mmspec.worlds.video_world.clip import render_clip, sample
+from mmspec.worlds.video_world.prompts import mirrored, sample_prompt, unseen
+from mmspec.worlds.video_world.vocabulary import KINDS, TIMING
 
 BLOCKS = 2
 
@@ -131,7 +130,10 @@ def test_latents_are_brought_to_unit_deviation(trained):
 
 def test_autoencoders_see_pictures_short_clips_and_long_ones_in_turn():
     rng = np.random.default_rng(0)
-    shapes = [video_autoencoder.draw_in_turn(3, rng, step)[1].shape[:2] for step in range(12)]
+    shapes = [
+        video_autoencoder.VideoAutoencoderRecipe.draw_step(3, rng, step)[1].shape[:2]
+        for step in range(12)
+    ]
     assert shapes == [(63, 1), (3, 21), (12, 5)] * 3 + [(63, 1), (1, 97), (63, 1)]
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ...coins import RoundCoins
-from ...draft import Draft, Scores
+from ...draft import Draft, Scores, Verdict
 from ...laws import ContractError, Gaussian
-from ..chain import pick
+from ..chain import pick, prefix_verdict
 
 
 def normal_laws(draft: Draft, scores: Scores, rule: str) -> tuple[Gaussian, Gaussian]:
@@ -42,6 +42,12 @@ def log_ratio(p: Gaussian, q: Gaussian, x: Tensor) -> Tensor:
 def law_at(law: Gaussian, index: Tensor) -> Gaussian:
     """Of every row's laws `[B, K, C]` the one at `index [B]`, in float64 `[B, C]`."""
     return Gaussian(pick(law.mean, index).double(), pick(law.std, index).double())
+
+
+def plain_verdict(draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+    """Plain sampling, where nothing is drafted: one vector from p."""
+    own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
+    return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
 
 
 def own_draw(law: Gaussian, coins: RoundCoins) -> Tensor:

@@ -8,7 +8,7 @@ from ...coins import RoundCoins
 from ...draft import Draft, Scores, Verdict
 from ...laws import Contract
 from ..chain import pick, prefix_verdict
-from .base import law_at, log_ratio, normal_laws, own_draw
+from .base import law_at, log_ratio, normal_laws, own_draw, plain_verdict
 from .excess import race
 
 
@@ -26,8 +26,7 @@ class GaussianBlockRule:
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
         if not draft.nodes:
-            own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
-            return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
+            return plain_verdict(draft, scores, coins)
         p, q = normal_laws(draft, scores, "gaussian-block")
         live = draft.live()
         moved = torch.where(live, log_ratio(p, q, draft.tokens.double()), 0.0)
@@ -36,9 +35,9 @@ class GaussianBlockRule:
         whole = coins.accept(r[:, -1:], draft.lengths.clamp_max(1))[:, 0] | (draft.lengths == 0)
         own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
         weight = torch.cat([torch.ones_like(r[:, :1]), r[:, :-1]], dim=1)  # r_0 … r_{N−1}
-        kept = race(p, q, weight, live & ~whole[:, None], coins, longest=True)
+        stands, value = race(p, q, weight, live & ~whole[:, None], coins, longest=True)
         place = torch.arange(draft.nodes, device=r.device)
-        longest = (kept.stands * place).amax(1)
+        longest = (stands * place).amax(1)
         accepted = torch.where(whole, draft.lengths, longest)
-        token = torch.where(whole[:, None], own, pick(kept.value, longest))
+        token = torch.where(whole[:, None], own, pick(value, longest))
         return prefix_verdict(draft, accepted, token.to(draft.tokens))

@@ -117,19 +117,6 @@ class Gains:
         return place
 
 
-@dataclass
-class Race:
-    """What became of the entries of `race`.
-
-    Attributes:
-        stands: True for entries that stand `[B, K]`.
-        value: of those, what was drawn `[B, K, C]`.
-    """
-
-    stands: Tensor
-    value: Tensor
-
-
 def race(
     p: Gaussian,
     q: Gaussian,
@@ -137,7 +124,7 @@ def race(
     needed: Tensor,
     coins: RoundCoins,
     longest: bool = False,
-) -> Race:
+) -> tuple[Tensor, Tensor]:
     """Entries stand with probability R / (R + 1 − r), R = ∫[r p − q]+, and are drawn from it then.
 
     Nobody has to know R: a fall of mass 1 − r and the gains of `Gains` are drawn in proportion to
@@ -151,6 +138,9 @@ def race(
         needed: entries that matter `[B, K]`; the others do not stand.
         coins: of verification.
         longest: of a row's entries that stand only the last matters.
+
+    Returns:
+        True for entries that stand `[B, K]`, and what was drawn of those `[B, K, C]`.
     """
     entries, size = p.mean.shape[1:]
     needed = needed & (weight > 0)
@@ -183,7 +173,7 @@ def race(
         if longest:
             undecided = undecided & ~stands.flip(1).cummax(1).values.flip(1)
         attempt += 1
-    return Race(stands, value)
+    return stands, value
 
 
 def _sound(law: Gaussian, real: Tensor) -> Gaussian:

@@ -8,7 +8,7 @@ from ...coins import RoundCoins
 from ...draft import Draft, Scores, Verdict
 from ...laws import Contract, Gaussian
 from ..chain import accepted_prefix, prefix_verdict
-from .base import law_at, log_ratio, normal_laws, own_draw
+from .base import law_at, log_ratio, normal_laws, own_draw, plain_verdict
 from .excess import race
 
 
@@ -27,9 +27,8 @@ class GammaMaximalRule:
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
-        if not draft.nodes:  # plain sampling: one token from p
-            own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
-            return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
+        if not draft.nodes:
+            return plain_verdict(draft, scores, coins)
         p, q = normal_laws(draft, scores, "gamma-maximal")
         ok = coins.accept(log_ratio(p, q, draft.tokens.double()).exp(), draft.lengths)
         accepted = accepted_prefix(ok, draft)
@@ -37,8 +36,8 @@ class GammaMaximalRule:
         mine = law_at(scores.gaussian, accepted)
         drafted = law_at(q, accepted.clamp_max(draft.nodes - 1))
         own, r = own_draw(mine, coins), torch.ones_like(fell, dtype=torch.float64)
-        left = race(_one(mine), _one(drafted), r[:, None], fell[:, None], coins)
-        token = torch.where(fell[:, None], left.value[:, 0], own)
+        _, left = race(_one(mine), _one(drafted), r[:, None], fell[:, None], coins)
+        token = torch.where(fell[:, None], left[:, 0], own)
         return prefix_verdict(draft, accepted, token.to(draft.tokens))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from ....errors import InputError
 from ...coins import RoundCoins
 from ...draft import Draft, Scores, Verdict
 from ...laws import Contract, Gaussian
@@ -31,17 +30,12 @@ class IndependentRule:
 
     Args:
         softening: κ, 1 or more; the knob. The released code has 42.
-
-    Raises:
-        InputError: κ is below 1.
     """
 
     contract: Contract = "lossy"
     local = True
 
     def __init__(self, softening: float = 42.0) -> None:
-        if not softening >= 1:
-            raise InputError(f"softening must be 1 or more, not {softening!r}")
         self.softening = softening
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
@@ -55,7 +49,7 @@ class IndependentRule:
         ratio = log_ratio(wide_p, wide_q, draft.tokens.double()).exp()
         keep = coins.accept(ratio, draft.lengths) & draft.live()
         fell = draft.live() & ~keep
-        drawn = race(p, q, torch.ones_like(ratio), fell, coins).value
+        _, drawn = race(p, q, torch.ones_like(ratio), fell, coins)
         tokens = torch.where(fell[..., None], drawn.to(draft.tokens), draft.tokens)
         # a row without a draft, among others that have one, gets one vector as in plain sampling
         empty = draft.lengths == 0

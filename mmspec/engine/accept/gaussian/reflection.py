@@ -14,7 +14,7 @@ from ...coins import RoundCoins
 from ...draft import Draft, Scores, Verdict
 from ...laws import Contract, Gaussian, Law
 from ..chain import accepted_prefix, pick, prefix_verdict
-from .base import law_at, log_ratio, normal_laws, own_draw
+from .base import law_at, log_ratio, normal_laws, own_draw, plain_verdict
 
 TRIES = 32  # draws from p at a time
 _ROUNDED = 32  # ulp of the laws: a deviation is the exp of some 20, and is rounded as often
@@ -32,9 +32,8 @@ class ReflectionRule:
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
-        if not draft.nodes:  # plain sampling: one token from p
-            own = own_draw(law_at(scores.gaussian, draft.lengths), coins)
-            return prefix_verdict(draft, draft.lengths, own.to(draft.tokens))
+        if not draft.nodes:
+            return plain_verdict(draft, scores, coins)
         p, q = normal_laws(draft, scores, "reflection")
         x, std = draft.tokens.double(), q.std
         # deviations that differ by rounding alone are the same: what they lack is hardly ever drawn

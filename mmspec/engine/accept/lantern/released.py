@@ -8,14 +8,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from ....errors import InputError
-from ...coins import RoundCoins
-from ...draft import Draft, Scores, Verdict
 from ...laws import Contract
-from ..in_turn import verify_in_turn
-from .pooling import check_delta, check_lambda, checked, pool
+from ..in_turn import SiblingRule
+from .lantern import checked, pool
 
 
-class ReleasedLanternRule:
+class ReleasedLanternRule(SiblingRule):
     """Recursive rejection with the relaxed test of the released `evaluate_posterior`, sampled.
 
     Child x, drawn from q, stands with probability min(1, p̃(x) / q(x)), where
@@ -38,12 +36,11 @@ class ReleasedLanternRule:
     Args:
         neighbours: `[C, K]`, see `LanternRule`, K = k + 1, or fewer: C − 1 at most.
         k: neighbours that may be pooled.
-        delta, lam: δ in [0, 1] or λ ≥ 1, one of them.
+        delta, lam: δ in [0, 1]; None: λ ≥ 1 in its place.
         temperature: of the warpers.
 
     Raises:
-        InputError: δ or λ is out of range, both or neither is given, the temperature is 0, or
-            `neighbours` is no table of ids.
+        InputError: the temperature is 0, or `neighbours` is no table of ids.
     """
 
     contract: Contract = "lossy"
@@ -53,22 +50,15 @@ class ReleasedLanternRule:
         neighbours: Tensor,
         k: int,
         delta: float | None = None,
-        lam: float | None = None,
+        lam: float = 1.0,
         temperature: float = 1.0,
     ) -> None:
         if temperature == 0:
             raise InputError(
                 "lantern_variant 'released' samples: at temperature 0 take 'paper', which is greedy"
             )
-        if (delta is None) == (lam is None):
-            raise InputError("the released rule takes delta (LANTERN) or lam (LANTERN++)")
-        self.delta = None if delta is None else check_delta(delta)
-        self.lam = 1.0 if lam is None else check_lambda(lam)
+        self.delta, self.lam = delta, lam
         self.near, self.emptied = checked(neighbours)[:, :k], neighbours[:, : k + 1]
-
-    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes what `RecursiveRule` takes."""
-        return verify_in_turn(draft, scores, coins, self)
 
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
         """p̃(x)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from ....errors import InputError
 from ..published.correction import (
@@ -133,7 +133,7 @@ def _correction(
         kind = settings.get("markov_head_type") or "vanilla"
         if kind not in get_args(MarkovKind):
             raise InputError(f"{files.folder}: markov_head_type {kind!r} is unknown")
-        return MarkovHead(vocab, drafted, rank, width, kind)
+        return MarkovHead(vocab, drafted, rank, width, cast(MarkovKind, kind))
     return None
 
 

@@ -43,12 +43,21 @@ FORMATS = (
 )
 
 
-def read_head(files: HeadFiles) -> PublishedHead:
+def read_head(files: HeadFiles, kind: str | None = None) -> PublishedHead:
     """The head of a folder, whatever its format.
+
+    Args:
+        kind: "msd" for MSD's, whose files look like EAGLE-1's.
 
     Raises:
         InputError: no format is recognized, or the tensors do not fit the one that is.
     """
+    if kind not in (None, "msd"):
+        raise InputError(f"kind is 'msd' or nothing, not {kind!r}: other files tell their kind")
+    if kind is not None and not is_eagle(files):
+        raise InputError(f"{files.folder} is no head of MSD: its files are not EAGLE-1's")
+    if kind is not None:
+        return read_eagle(files, kind)
     if files.config.get("model_arch") == "dfly":
         raise InputError(
             f"{files.folder}: DFly's tensors are not published with their meaning; no head of this "

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ....errors import InputError
 from ....files import to_json
@@ -22,6 +22,7 @@ from ..published.eagle1 import EagleNetwork
 from ..published.eagle3 import Eagle3Network
 from ..published.head import PublishedHead
 from ..published.hydra import HydraNetwork
+from ..published.layer import HeadAttention, HeadSizes
 from ..published.medusa import MedusaNetwork
 from ..published.vispec import ViSpecNetwork
 
@@ -86,14 +87,22 @@ def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[s
 def layer_config(head: PublishedHead) -> dict[str, Any]:
     """The keys of the head's layers."""
     config = {key: head.config[key] for key in LAYER if head.config.get(key) is not None}
-    layers = getattr(head.network, "layers", ())
-    sizes = layers[0].self_attn.sizes
+    layers = head.network.get_submodule("layers")
+    assert isinstance(layers, nn.ModuleList)
+    sizes = sizes_of(head.network)
     config |= {"head_dim": sizes.head_dim, "num_key_value_heads": sizes.num_key_value_heads}
     return {
         "model_type": "qwen3" if sizes.qk_norm else "llama",
         "num_hidden_layers": len(layers),
         **config,
     }
+
+
+def sizes_of(network: nn.Module) -> HeadSizes:
+    """Sizes of its decoder layers."""
+    attention = network.get_submodule("layers.0.self_attn")
+    assert isinstance(attention, HeadAttention)
+    return attention.sizes
 
 
 def tensors_of(head: PublishedHead) -> dict[str, Tensor]:
@@ -113,7 +122,7 @@ def _eagle(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
         **layer_config(head),
         "architectures": ["LlamaForCausalLM"],
         "bias": network.fc.bias is not None,
-        "qkv_bias": network.layers[0].self_attn.sizes.qkv_bias,
+        "qkv_bias": sizes_of(network).qkv_bias,
     }
     return config, tensors_of(head), "model.safetensors"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -63,7 +61,7 @@ class PublishedDecoder:
         """Its own inputs, or the target's, which some models scale."""
         return F.embedding(ids, self.embeddings) if self._own_embeddings else self.target.embed(ids)
 
-    def rotary(self, grid: int | None = None) -> Tensor:
+    def rotary(self, grid: int = 0) -> Tensor:
         """The columns that have a place."""
         return torch.arange(self._columns, device=self.target.embeddings.device)
 
@@ -99,9 +97,9 @@ class PublishedDecoder:
         length: int,
         mask: Tensor | None,
         head: bool = True,
-        **options: Any,
+        use: list[Tensor | bool] | None = None,
     ) -> Tensor:
-        """Run N new inputs a row, see `LlamaGenDecoder.forward`; `rotary` holds columns."""
+        """Run N new inputs a row, see `Decoder.forward`; `rotary` holds columns."""
         hidden = self.run(x, self.turns(rotary), cached(cache, slots, length, mask))
         return self.logits(hidden) if head else hidden
 
@@ -139,14 +137,14 @@ class PublishedEagleDecoder(PublishedDecoder):
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
-        """See `FeatureDecoder.view`."""
+        """See `TokenHeadDecoder.view`."""
         place = places(mask)
         own = mask & (place > 0) & self._kept_of(prefix, mask, images)
         own[:, -1] = True  # drafts begin there
-        self._images, self._index, self._kept = images, *kept_columns(own)
+        self._mask, self._images = mask, images
+        self._index, self._kept = kept_columns(own)
         if self.head.rotary is not None and self.head.rotary.axes == 3:
-            every = torch.arange(mask.shape[1] + positions, device=mask.device)
-            stand = self.target.turned(every[None])
+            stand = continued(self.target.places(), positions)  # a few more than there are columns
         else:
             stand = continued(place, positions)
         stand = F.pad(stand[..., :-1], (1, 0))
@@ -163,7 +161,7 @@ class PublishedEagleDecoder(PublishedDecoder):
         """Columns of pictures that it reads of the last prompt, per row."""
         if self._images is None:
             return [0] * len(self._index)
-        found = self._images.visual(torch.zeros_like(self._index, dtype=torch.bool))
+        found = self._images.visual(self._mask)
         counts: list[int] = (found.gather(1, self._index) & self._kept).sum(1).tolist()
         return counts
 
@@ -172,11 +170,11 @@ class PublishedEagleDecoder(PublishedDecoder):
         return []
 
     def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        """See `FeatureDecoder.read`."""
+        """See `TokenHeadDecoder.read`."""
         return self.joined(pick(prefix, self._index), pick(before, self._index))
 
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        """See `FeatureDecoder.joined`."""
+        """See `TokenHeadDecoder.joined`."""
         assert isinstance(self.network, EagleNetwork)
         return self.network.joined(embedded, features)
 
@@ -208,7 +206,7 @@ def cached(cache: KVCache, slots: int | Tensor, length: int, mask: Tensor | None
     """Attention over a cache that receives the new keys and values.
 
     Args:
-        cache, slots, length, mask: see `LlamaGenDecoder.forward`.
+        cache, slots, length, mask: see `Decoder.forward`.
     """
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

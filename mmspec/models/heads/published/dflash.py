@@ -7,10 +7,12 @@ and normed; the context itself runs through no layer. Within the block every pla
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from .correction import ConfidenceHead, Correction, DominoHead
-from .layer import Attend, HeadLayer, HeadSizes
+from .layer import Attend, HeadAttention, HeadLayer, HeadSizes
 
 
 class DFlashNetwork(nn.Module):
@@ -83,7 +85,8 @@ class DFlashNetwork(nn.Module):
 
     def context(self, fused: Tensor, turns: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Keys and values `[R, kv_heads, N, head_dim]` by layer, of what `fuse` gave."""
-        return [layer.self_attn.keys_values(fused, turns) for layer in self.layers]
+        attentions = (layer.get_submodule("self_attn") for layer in self.layers)
+        return [cast(HeadAttention, part).keys_values(fused, turns) for part in attentions]
 
     def forward(self, block: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
         """Hidden states `[R, N, H]` behind the final norm, of embedded blocks `[R, N, H]`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ....errors import InputError
+from .correction import DominoHead, MarkovHead
+from .dflash import DFlashNetwork
+from .eagle1 import EagleNetwork
+from .eagle3 import Eagle3Network
+from .medusa import MedusaNetwork
 from .rotary import HeadRotary
 from .vocabulary import DraftVocabulary
 
@@ -47,6 +53,45 @@ class PublishedHead(nn.Module):
         self.network, self.format, self.config = network, format, dict(config)
         self.target_size, self.reads, self.rotary = target_size, reads, rotary
         self.vocabulary, self.vocab_size, self.length = vocabulary, vocab_size, length
+
+    @property
+    def method(self) -> str:
+        """The method that drafts with such a head."""
+        network = self.network
+        if isinstance(network, Eagle3Network):
+            return "eagle3" if network.mask_token_id is None else "peagle"
+        if isinstance(network, DFlashNetwork):
+            kinds = {DominoHead: "domino", MarkovHead: "dspark"}
+            return kinds.get(type(network.correction), "dflash")
+        if isinstance(network, EagleNetwork):
+            return self.format if self.format in ("msd", "vispec") else "eagle"
+        return "medusa" if isinstance(network, MedusaNetwork) else "hydra"
+
+    @property
+    def block_size(self) -> int:
+        """Tokens that a call reads beyond the draft's root at most."""
+        network = self.network
+        if isinstance(network, Eagle3Network):
+            return network.block
+        return network.block_size if isinstance(network, DFlashNetwork) else 0
+
+    def save_pretrained(
+        self, folder: str | Path, format: str | None = None, **verifier: Any
+    ) -> None:
+        """Write the head in a published layout.
+
+        Args:
+            folder: is made where it is missing.
+            format: see `formats_of`; None: the layout of its own kind.
+            verifier: the target's `name_or_path` and `architectures`, which vLLM reads in
+                speculators' layout.
+
+        Raises:
+            InputError: the head can't be written in the format.
+        """
+        from ..formats.write import write_head
+
+        write_head(self, folder, format, verifier)
 
     @property
     def dtype(self) -> torch.dtype:

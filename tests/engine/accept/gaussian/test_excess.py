@@ -144,7 +144,7 @@ def test_race_is_made_of_the_gains(name, r):
             torch.full((rows, 1), r, dtype=torch.float64),
             torch.ones(rows, 1, dtype=torch.bool),
         )
-        found = race(entry(p, rows), entry(q, rows), weight, needed, coins)
+        stands, value = race(entry(p, rows), entry(q, rows), weight, needed, coins)
         pending += coins.pending
         which, stood = coins.taken
         x = moves.draw(torch.full((rows, 1), which), noise[:, None])
@@ -153,9 +153,9 @@ def test_race_is_made_of_the_gains(name, r):
         assert torch.allclose(coins.probability, share * (chance if stood else 1 - chance))
         if coins.probability.max() > 0:
             assert coins.cut == (which > 0 and not stood)
-            assert found.stands.all() == bool(stood)
+            assert stands.all() == bool(stood)
             if stood:
-                assert torch.allclose(found.value[:, 0], place + scale * x[:, 0])
+                assert torch.allclose(value[:, 0], place + scale * x[:, 0])
         total = total + coins.probability
     assert torch.allclose(total, torch.ones(rows).double())
 
@@ -178,19 +178,23 @@ def test_nothing_left_over_is_p_itself():
     """p = q: a fall has probability 0, and one that rounding makes gets a draw from p."""
     law = entry([(0.2, 0.7), (3.0, 0.1)], 3)
     needed = torch.tensor([[True], [True], [False]])
-    out = race(law, law, torch.ones(3, 1).double(), needed, ProductionCoins([1, 2, 3]).round(0)[1])
-    assert out.stands.tolist() == needed.tolist()
-    assert ((out.value[:2] - law.mean[:2]).abs() < 6 * law.std[:2]).all()
-    assert (out.value[:2] != law.mean[:2]).all()
+    stands, value = race(
+        law, law, torch.ones(3, 1).double(), needed, ProductionCoins([1, 2, 3]).round(0)[1]
+    )
+    assert stands.tolist() == needed.tolist()
+    assert ((value[:2] - law.mean[:2]).abs() < 6 * law.std[:2]).all()
+    assert (value[:2] != law.mean[:2]).all()
 
 
 def test_a_law_without_noise_is_emitted_as_it_is():
     p, q = entry([(0.2, 0.0), (3.0, 0.5)], 2), entry([(0.0, 1.0), (3.0, 0.5)], 2)
     needed = torch.ones(2, 1, dtype=torch.bool)
-    out = race(p, q, torch.ones(2, 1).double(), needed, ProductionCoins([1, 2]).round(0)[1])
-    assert out.stands.all()
-    assert (out.value[..., 0] == 0.2).all()
-    assert (out.value[..., 1] != 3.0).all()
+    stands, value = race(
+        p, q, torch.ones(2, 1).double(), needed, ProductionCoins([1, 2]).round(0)[1]
+    )
+    assert stands.all()
+    assert (value[..., 0] == 0.2).all()
+    assert (value[..., 1] != 3.0).all()
 
 
 def test_filling_does_not_matter():
@@ -200,11 +204,11 @@ def test_filling_does_not_matter():
     weight = torch.full((6, 1), 0.9).double()
     coins = ProductionCoins([1, 2, 3, 4, 5, 6])
     needed = torch.tensor([True, False] * 3)[:, None]
-    whole = race(*laws, weight, torch.ones_like(needed), coins.round(0)[1])
+    all_stand, all_value = race(*laws, weight, torch.ones_like(needed), coins.round(0)[1])
     for law in laws:
         law.mean = torch.where(needed[..., None], law.mean, torch.nan)
         law.std = torch.where(needed[..., None], law.std, torch.nan)
     weight = torch.where(needed, weight, torch.nan)
-    some = race(*laws, weight, needed, coins.round(0)[1])
-    assert torch.equal(some.stands, whole.stands & needed)
-    assert torch.equal(some.value[some.stands], whole.value[some.stands])
+    stands, value = race(*laws, weight, needed, coins.round(0)[1])
+    assert torch.equal(stands, all_stand & needed)
+    assert torch.equal(value[stands], all_value[stands])

@@ -20,7 +20,6 @@ from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
 from mmspec.engine.laws import Categorical, ContractError, Gaussian, OneHot, Opaque
 from mmspec.engine.proof.quadrature import branches
-from mmspec.errors import InputError
 
 RULES = [ReflectionRule(), GammaMaximalRule(), GaussianBlockRule(), IndependentRule()]
 
@@ -219,8 +218,3 @@ def test_softening_keeps_more():
     assert (kept[0] <= kept[1]).all()
     assert kept[0].sum() < kept[1].sum() < kept[2].sum()
     assert kept[2].double().mean() > 0.99
-
-
-def test_softening_below_one():
-    with pytest.raises(InputError, match="1 or more"):
-        IndependentRule(0.5)

@@ -15,17 +15,17 @@ from gaussians import (
 )
 from scipy.special import ndtr
 
+from benchmarks.toy_chains import LinearGaussian
 from mmspec.engine.accept.gaussian import block as gaussian_block
 from mmspec.engine.accept.gaussian import naive
 from mmspec.engine.accept.gaussian.block import GaussianBlockRule
-from mmspec.engine.accept.gaussian.excess import Race, race
+from mmspec.engine.accept.gaussian.excess import race
 from mmspec.engine.accept.gaussian.gamma_maximal import GammaMaximalRule
 from mmspec.engine.accept.gaussian.reflection import ReflectionRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
 from mmspec.engine.laws import Gaussian
 from mmspec.engine.proof.quadrature import normal_rule, product
-from mmspec.worlds.toy.linear_gaussian import LinearGaussian
 
 RULES = {
     "reflection": ReflectionRule,
@@ -233,11 +233,11 @@ def test_the_unweighted_residual_would_be_seen(monkeypatch):
     """A hazard of block verification: [p − q]+ in place of [r p − q]+."""
 
     def unweighted(p, q, weight, needed, coins, longest):
-        right = race(p, q, weight, needed, coins, longest)
+        right, _ = race(p, q, weight, needed, coins, longest)
         coins._normals = [noise_rule(1, 14)[0].repeat(len(weight) // 28, 2)]
         coins._most += 4
-        plain = race(p, q, torch.ones_like(weight), needed, coins, longest)
-        return Race(right.stands, plain.value)
+        _, plain = race(p, q, torch.ones_like(weight), needed, coins, longest)
+        return right, plain
 
     monkeypatch.setattr(gaussian_block, "race", unweighted)
     before = outlook(torch.full((1, 1), 0.4, dtype=torch.float64), DONE)[0]

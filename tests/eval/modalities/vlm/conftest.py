@@ -17,7 +17,7 @@ from transformers import (
 
 from mmspec import VlmPipeline
 from mmspec.eval.data.picture_questions import PictureQuestion
-from mmspec.models.heads.eagle import EagleVlmHead
+from mmspec.models.heads.feature import EagleVlmHead
 from mmspec.models.heads.specvlm import SpecVlmHead
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.worlds.shapes.exchanges import held_out_descriptions

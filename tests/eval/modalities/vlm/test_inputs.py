@@ -15,11 +15,11 @@ from mmspec.cli.main import main
 from mmspec.cli.options import add_background
 from mmspec.errors import InputError
 from mmspec.eval.data.picture_questions import PictureQuestion, read_picture_questions
-from mmspec.eval.methods import parse_methods
 from mmspec.eval.modalities.vlm.bench import VlmBench
 from mmspec.eval.modalities.vlm.inputs import check_questions
 from mmspec.eval.run.job import Job, Unit
 from mmspec.eval.suite import load_suite
+from mmspec.eval.sweeps import parse_methods
 from mmspec.picture import BACKGROUND
 
 

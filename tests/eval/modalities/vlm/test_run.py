@@ -12,14 +12,14 @@ import torch
 
 from mmspec.cli.main import main
 from mmspec.errors import InputError
-from mmspec.eval.methods import parse_methods
-from mmspec.eval.modalities.base import modality
+from mmspec.eval.modalities.base import MODALITIES
 from mmspec.eval.modalities.vlm.experts import check_experts
+from mmspec.eval.run.executor import Worker
 from mmspec.eval.run.job import Job, Plan
 from mmspec.eval.run.runner import run_suite
-from mmspec.eval.run.worker import Worker
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
+from mmspec.eval.sweeps import parse_methods
 
 METHODS = ("draft", "prompt-lookup", "specvlm", "drafter-only")
 PEERS = [f"transformers:{n}" for n in ("plain", "assisted", "assisted-default", "prompt-lookup")]
@@ -42,7 +42,7 @@ verdict: true
 def job(folder) -> Job:
     suite = load_suite("vlm")
     call = {"max_new_tokens": 10}
-    prompts = modality("vlm").items(suite, None)
+    prompts = MODALITIES["vlm"].items(suite, None)
     threads = torch.get_num_threads()
     configs = parse_methods(METHODS)
     return Job(suite, prompts, configs, call, model=str(folder), threads=threads)
@@ -59,7 +59,7 @@ def finished(job, tmp_path_factory) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch):
     """No pages are drawn: they take their time."""
-    monkeypatch.setattr("mmspec.eval.report.write.write_reports", lambda folder: [])
+    monkeypatch.setattr("mmspec.eval.report.pages.write_reports", lambda folder: [])
 
 
 def lines(folder: Path, kind: str) -> list[dict]:

@@ -23,8 +23,9 @@ def rand(*shape):
     return torch.randn(*shape, dtype=torch.float64) * 0.3
 
 
-def layer(prefix, width=H, *, norms=("input_layernorm",), qkv_bias=False, qk_norm=False):
-    """Tensors of a decoder layer whose attention reads `width` numbers."""
+def layer(prefix, width=None, *, norms=("input_layernorm",), qkv_bias=False, qk_norm=False):
+    """Tensors of a decoder layer whose attention reads `width` numbers; None: H."""
+    width = width or H
     tensors = {
         f"{prefix}self_attn.q_proj.weight": rand(HEADS * DIM, width),
         f"{prefix}self_attn.k_proj.weight": rand(KV * DIM, width),
@@ -82,7 +83,8 @@ def vocabulary():
     return {"d2t": ids - torch.arange(VD), "t2d": t2d}
 
 
-def eagle3(folder, *, fc_norm=False, input_norm=False, target=H, prefix="midlayer.", **config):
+def eagle3(folder, *, fc_norm=False, input_norm=False, target=None, prefix="midlayer.", **config):
+    target = target or H
     tensors = {
         "fc.weight": rand(H, 3 * target),
         "norm.weight": 1 + rand(H),

@@ -1,0 +1,133 @@
+"""The tables that only some reports have: accepted drafts, routed blocks, what answers took."""
+
+from __future__ import annotations
+
+from ..schema import Report
+from ..schema_parts import EqualShare
+from . import format as f
+from .columns import DRAFTED, TOKENS_PER_CALL
+from .parts import knob_text
+from .summary import first_metric
+from .table import Cell, Row, Table
+from .tables import labelled
+
+# numbers of tokens that are told together, of drafts that may be hundreds of tokens long
+LENGTHS = (
+    *((n, n) for n in range(5)),
+    *((5, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, 100_000)),
+)
+POSITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
+_OVER = {"blank": "over itself shown grey", "prompt-lookup": "over prompt-lookup"}
+
+
+def acceptance(report: Report) -> Table | None:
+    """Acceptance at some positions of the draft; the first ones and ever fewer later."""
+    drafting = {n: s for n, r in report.methods.items() if (s := r.acceptance_by_position)}
+    most = max(map(len, drafting.values()), default=0)
+    shown = [p for p in POSITIONS if p <= most]
+    rows = [
+        labelled(report, n, [Cell(f.fixed(s[p - 1] if p <= len(s) else None, 2)) for p in shown])
+        for n, s in drafting.items()
+    ]
+    caption = "Share of drafted tokens that stood, by position."
+    return Table(caption, ("position", *map(str, shown)), tuple(rows)) if shown else None
+
+
+def accepted(report: Report) -> Table | None:
+    """How many drafted tokens stood at a time: shares of all drafts."""
+    known = {n: r.accepted_lengths for n, r in report.methods.items() if r.accepted_lengths}
+    if not known:
+        return None
+    most = max(map(len, known.values())) - 1
+    bins = [(low, high) for low, high in LENGTHS if low <= most]
+    names = [str(low) if low == high else f"{low}–{min(high, most)}" for low, high in bins]
+    rows = [
+        labelled(
+            report,
+            name,
+            [
+                Cell(f.share(sum(shares[low : high + 1])) if low < len(shares) else f.MISSING)
+                for low, high in bins
+            ],
+        )
+        for name, shares in known.items()
+    ]
+    caption = "Share of the drafts of which so many tokens stood."
+    return Table(caption, ("tokens that stood", *names), tuple(rows))
+
+
+def equal_shares(report: Report) -> Table | None:
+    """Ways to route blocks where they draft as much: a row per method, a column per other way."""
+    having = {name: row for name, row in report.methods.items() if row.at_equal_share}
+    if not having:
+        return None
+    families = list(dict.fromkeys(other for row in having.values() for other in row.at_equal_share))
+    found = [gain for row in having.values() for gain in row.at_equal_share.values()]
+    digits = f.decimals(gain.value for gain in found)
+    rows = []
+    for name, row in having.items():
+        gains = (_gain(report, row.at_equal_share.get(family), digits) for family in families)
+        rows.append(Row(name, (DRAFTED.cell(row), *gains)))
+    caption = f"Gain in {first_metric(report)} over other ways to route, at equal drafted shares, "
+    caption += "with 95 % intervals; then the rows that these are mixed of."
+    columns = ("method", DRAFTED.heading, *(f"against {family}" for family in families))
+    return Table(caption, columns, tuple(rows))
+
+
+def _gain(report: Report, found: EqualShare | None, digits: int) -> Cell:
+    if found is None:
+        return Cell()
+    low, high = (knob_text(report.methods[name]) or name for name in found.rows)
+    mixed = f"{low} ({f.share(1 - found.weight)}) and {high} ({f.share(found.weight)})"
+    if found.against is not None:
+        most = knob_text(report.methods[found.against]) or found.against
+        mixed = f"itself mixed: {mixed}, against {most}"
+    return Cell(f.fixed(found.value, digits, sign=True), f.interval(found.ci95, digits), (mixed,))
+
+
+def text_tables(report: Report) -> list[Table]:
+    """What drafters of answers see, compressors choose, and models cost; those that have rows."""
+    having = {n: row for n, row in report.methods.items() if row.acceptance_ratios}
+    others = [name for name in _OVER if any(name in r.acceptance_ratios for r in having.values())]
+    ratios = []
+    for name, row in having.items():
+        found = [row.acceptance_ratios.get(other) for other in others]
+        cells = [
+            Cell() if r is None else Cell(f.fixed(r.value, 2, unit="×"), f.interval(r.ci95, 2))
+            for r in found
+        ]
+        ratios.append(labelled(report, name, [TOKENS_PER_CALL.cell(row), *cells]))
+    choices = {
+        f"{name}: {branch}": (
+            *(f"{choice.n:,}", f.fixed(choice.visual, 1), f.fixed(choice.kept, 1)),
+            f.significant(choice.seconds * 1e3),
+        )
+        for name, row in report.methods.items()
+        for branch, choice in row.choices.items()
+    }
+    members = {
+        f"{name}: {who}": (
+            *(f.fixed(member.calls, 1), f.fixed(member.tokens, 1)),
+            f.significant(member.seconds),
+        )
+        for name, row in report.methods.items()
+        for who, member in row.members.items()
+    }
+    tables = [
+        Table(
+            "Mean acceptance length, and over that of other rows.",
+            ("method", TOKENS_PER_CALL.heading, *(_OVER[other] for other in others)),
+            tuple(ratios),
+        ),
+        Table.of(
+            "What the elastic compressor chose, per question.",
+            ("branch", "questions", "visual tokens", "kept", "milliseconds"),
+            choices,
+        ),
+        Table.of(
+            "What every model was asked for, per question.",
+            ("model", "calls", "tokens", "seconds"),
+            members,
+        ),
+    ]
+    return [table for table in tables if table.rows]

@@ -1,1 +1,0 @@
-"""Rules that route blocks between drafter and target, and their slow twins."""

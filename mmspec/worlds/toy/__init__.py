@@ -1,1 +1,0 @@
-"""Small worlds whose laws are known in closed form."""

@@ -1,0 +1,103 @@
+"""Where models are, and which methods their folders can run; nothing is loaded.
+
+A pipeline that is loaded knows better (`check_speculation`); this is for lists and defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import InputError
+from ..files import read_object
+from ..methods import PIPELINES, Modality, SpecConfig, serving
+from ..models.embedded import readable
+from ..registry import resolve
+from .loading import Loading
+
+_EMBEDDED = "embedded-"  # begins the names of models that ship
+
+
+def components_in(folder: Path, modality: Modality) -> set[str]:
+    """Names of the components, as `ResolvedConfig.needs` has them."""
+    if modality == "vlm":
+        heads = {f"heads/{home.parent.name}" for home in folder.glob("heads/*/config.json")}
+        parts = {name for name in ("drafter", "experts") if (folder / name).is_dir()}
+        return heads | parts
+    index = folder / "model_index.json"
+    listed = read_object(index) if index.exists() else {}
+    found = {name: kind for name, kind in listed.items() if isinstance(kind, list) and kind}
+    return {name for name, kind in found.items() if kind[0] is not None}
+
+
+def runnable_in(folder: Path, modality: Modality) -> list[str]:
+    """The methods of a modality whose components a folder holds."""
+    there = components_in(folder, modality)
+    resolved = {name: SpecConfig(name).resolve(modality) for name in serving(modality)}
+    return [name for name, config in resolved.items() if there.issuperset(config.needs)]
+
+
+def first_method(folder: Path, modality: Modality) -> str:
+    """The default method: of those that are meant to be, the first that a folder can run."""
+    return first_of(modality, runnable_in(folder, modality).__contains__)
+
+
+def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
+    """Of the methods that are meant to be a modality's default, the first that is `able` to run.
+
+    Of none the first of all: whoever runs it is told what it lacks.
+    """
+    return next(filter(able, PIPELINES[modality].first), PIPELINES[modality].first[0])
+
+
+def embedded_name(modality: Modality) -> str:
+    """The name of a modality's embedded model among those that ship."""
+    name: str = resolve(PIPELINES[modality].reference).embedded
+    return name
+
+
+def shipped() -> dict[str, Path]:
+    """The folders of the pipelines that ship with the package, by the name that `locate` takes."""
+    from ..models.embedded import MODELS
+
+    index = ("model_index.json", "config.json")
+    folders = sorted(path for path in MODELS.iterdir() if any((path / n).exists() for n in index))
+    return {_EMBEDDED + folder.name: folder for folder in folders}
+
+
+def locate(path: str | Path | None, embedded: str, loading: Loading | None = None) -> Path:
+    """The folder of an embedded model ("embedded-image"), a local one, or a downloaded repository.
+
+    Args:
+        embedded: the name of the model that None stands for.
+        loading: which part of it, and how it is downloaded.
+    """
+    loading = loading or Loading()
+    if path is None and not embedded:
+        raise InputError("no model of this pipeline is embedded; name a folder")
+    if path is None or str(path).startswith(_EMBEDDED):
+        folder = _shipped(str(path or _EMBEDDED + embedded))
+    elif (folder := Path(path)).exists():
+        if "revision" in loading.hub:
+            raise InputError(f"{folder} is a folder, which has no revisions; leave revision out")
+        folder = readable(folder)
+    elif "/" in str(path) and not str(path).startswith((".", "/", "~")):
+        folder = loading.download(str(path))
+    else:
+        ships = ", ".join(shipped()) or "none"
+        raise InputError(f"no model folder at {path}; models that ship are {ships}")
+    if loading.subfolder is None:
+        return folder
+    if not (folder / loading.subfolder).is_dir():
+        raise InputError(f"{folder} has no subfolder {loading.subfolder!r}")
+    return folder / loading.subfolder
+
+
+def _shipped(name: str) -> Path:
+    there = shipped()
+    if name not in there:
+        known = ", ".join(there) or "none"
+        raise InputError(
+            f"no model {name} ships with this version (there are {known}); name a folder"
+        )
+    return readable(there[name])

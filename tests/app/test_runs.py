@@ -1,0 +1,185 @@
+"""Runs that go on, are stopped, wait or have no time left."""
+
+from __future__ import annotations
+
+import re
+import threading
+from types import SimpleNamespace
+
+import gradio as gr
+import pytest
+from visits import TAB, given, images, one, shown, visitor
+
+from mmspec.app.folders import Folders
+from mmspec.app.job_queue import RUNS, JobQueue
+from mmspec.app.limits import Limits
+from mmspec.app.model_cache import ModelCache
+from mmspec.app.page import STOPPING, Page
+from mmspec.app.tabs import TABS
+from mmspec.errors import InputError
+from mmspec.registry import resolve
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """What is made waits in every round until it may go on."""
+    rounds, go = [], threading.Event()
+
+    def slowed(observe):
+        def slowly(view, state):
+            observe(view, state)
+            rounds.append(len(view.made))
+            go.wait(0.2)
+
+        return slowly
+
+    for tab in TABS:
+        view = resolve(f"mmspec.app.views:{tab.view}")
+        monkeypatch.setattr(view, "observe", slowed(view.observe))
+    return rounds, go
+
+
+@pytest.mark.parametrize(
+    ("modality", "changes", "most"),
+    [
+        ("image", {"knob": 2}, 16),
+        ("vlm", {"max_new_tokens": 64}, 64),
+        ("continuous", {}, 16),
+        ("video", {}, 12),
+    ],
+)
+def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, changes, most):
+    rounds, _ = slow
+    tab, told = TAB[modality], []
+    fields = given(tab, page, picture=str(picture_file), **changes)
+    run = page.generate(tab, fields, visitor())
+    while "plain decoding follows" not in "".join(told):
+        told += [text for text in next(run)[:1] if isinstance(text, str)]
+    seen = len(rounds)
+    run.close()  # as Gradio does
+    for who, other in (("another", tab), ("one", TAB["image" if modality == "vlm" else "vlm"])):
+        assert page.ended(other, "", visitor(who))[0] == gr.skip()
+    headline, *_ = page.ended(tab, STOPPING, visitor())
+    assert re.sub("<[^>]*>", "", headline).startswith("Stopped.")
+    assert len(rounds) <= seen + 1
+    assert rounds[-1] < most
+
+
+def test_stop_of_a_run_that_waits(page):
+    """Gradio takes it out of the queue; a run that ended by itself leaves what it showed."""
+    assert "Stopped." in page.ended(TAB["image"], STOPPING, visitor())[0]
+    assert one(page).startswith("Done: ")
+    assert page.ended(TAB["image"], "Done: ", visitor())[0] == gr.skip()
+
+
+def test_both_sides_are_shown_as_they_go(page, slow):
+    """Tokens as they stand, and how fast speculation was, against plain decoding so far."""
+    tab, told, parts = TAB["image"], [], [set(), set()]
+    for headline, *panels in page.generate(tab, given(tab, page, knob=2), visitor()):
+        told += [headline] if isinstance(headline, str) else []
+        for found, html in zip(parts, panels, strict=True):
+            found |= set(re.findall(r"(\d+) of 16", html if isinstance(html, str) else ""))
+    assert any(re.search(r"So far: [\d.]+× as fast", text) for text in told)
+    assert all(len(found) > 2 and "16" in found for found in parts)
+
+
+def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
+    """No step is taken behind the one at which a visitor stops it; the next run is whole."""
+    from mmspec.models.wan.transformer import WanTransformer
+
+    denoise, steps = WanTransformer.denoise, []
+
+    def stopped(*given, **named):
+        steps.append(1)
+        if len(steps) == 3:
+            page.jobs._jobs[-1].cancel()
+        return denoise(*given, **named)
+
+    monkeypatch.setattr(WanTransformer, "denoise", stopped)
+    assert one(page, "video", num_inference_steps=8) == "Stopped."
+    assert len(steps) == 3
+    assert one(page, "video", num_inference_steps=2).startswith("Done: ")
+
+
+def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
+    """The first block has none."""
+    from mmspec.app.views import VideoView
+
+    observe, drafted = VideoView.observe, {}
+
+    def seen(view, state):
+        observe(view, state)
+        drafted.setdefault(view, []).append(sum(state["stats"].drafted))
+
+    monkeypatch.setattr(VideoView, "observe", seen)
+    assert "Done: sdvg" in one(page, "video")
+    warm_up, speculative, *plain = drafted.values()
+    assert warm_up == [0, 1]
+    assert len(speculative) == 12
+    assert [len(rounds) for rounds in plain] == [1, 12]
+
+
+def test_a_run_has_an_end(folders, slow):
+    """After its seconds it stops within a round, and the page says why; the next may begin."""
+    rounds, go = slow
+    page = Page(ModelCache({"image": [folders["image"]]}), Folders(), Limits(seconds=0.1))
+    told = one(page, knob=1)
+    assert told == "Stopped: a run has at most 0.1 seconds."
+    assert rounds == [1]  # of the warm-up
+    go.set()
+    page.limits = Limits()
+    assert one(page).startswith("Done: ")
+    page.jobs.close()
+
+
+def test_a_stopped_run_leaves_the_next_alone(page, slow):
+    _, go = slow
+    tab = TAB["image"]
+    first = page.generate(tab, given(tab, page), visitor("one"))
+    while "at work" not in str(next(first)[0]):
+        pass
+    first.close()  # Gradio begins the next one at once
+    second = page.generate(tab, given(tab, page, seed=7), visitor("two"))
+    assert next(second)[0] == ""
+    go.set()
+    assert "Stopped." in page.ended(tab, STOPPING, visitor("one"))[0]
+    *_, (headline, speculative, plain) = second
+    assert "Done" in headline
+    alone = shown(page, "image", visitor("three"), seed=7)
+    for crowded, quiet in zip((speculative, plain), alone[1:], strict=True):
+        assert images(crowded) == images(quiet)
+    assert images(speculative) != images(shown(page, "image", seed=8)[1])
+
+
+def test_places_of_a_visitor_and_of_a_host():
+    """One; at another machine two; at this one, or behind its proxy, as many as there are."""
+    jobs, far = JobQueue(2), "203.0.113.5"
+    come = [("a", far), ("c", "127.0.0.1"), ("d", "::1"), ("e", "::1"), ("b", far)]
+    events = [SimpleNamespace(concurrency_id=RUNS, **vars(visitor(*who))) for who in come]
+    for event in events:
+        event.request = event
+    at_work, *waiting = events
+    quick = SimpleNamespace(**{**vars(at_work), "concurrency_id": "default"})
+    waits = {RUNS: SimpleNamespace(queue=waiting)}
+    queue = SimpleNamespace(
+        event_queue_per_concurrency_id=waits, active_jobs=[[at_work], None, [quick]]
+    )
+    for who in come:
+        with pytest.raises(InputError, match="your last run is still at work"):
+            jobs.check(queue, visitor(*who))
+        jobs.check(queue, visitor(*who), itself=True)
+    told = "2 runs from your address are in the queue; try again in a while"
+    with pytest.raises(InputError, match=told):
+        jobs.check(queue, visitor("f", far))
+    jobs.check(queue, visitor("f", "::1"))
+    waiting.append(events[0])  # of requests at the same time
+    with pytest.raises(InputError, match=told):
+        jobs.check(queue, visitor("b", far), itself=True)
+    del waiting[-2:]
+    jobs.check(queue, visitor("f", far))
+
+
+def test_who_is_of_no_session_is_refused(page):
+    """Such visitors could not be told apart."""
+    told = "this request belongs to no page; open the demo in a browser"
+    assert [one(page, who=visitor(name)) for name in (None, "")] == [told] * 2
