@@ -7,6 +7,7 @@ preset, or a tuple of them: see `examples/own_parts`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ..declarations import Declarations
@@ -31,6 +32,7 @@ def parts(kind: str) -> Mapping[str, Any]:
     return {part.name: part for part in _TABLES[kind].all()}
 
 
+@lru_cache
 def presets() -> Mapping[str, Preset]:
     """The methods by name."""
     ordered = sorted(PRESETS.all(), key=lambda preset: _ROLES.index(preset.role))

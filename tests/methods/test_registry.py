@@ -34,7 +34,10 @@ def installed(tmp_path, monkeypatch):
     """Adds packages to this process, and takes them out again."""
 
     def forget() -> None:
-        cached = (declarations.collect, declarations._of_others, all_options, options_of_modality)
+        cached = (
+            *(declarations.collect, declarations._of_others, presets),
+            *(all_options, options_of_modality),
+        )
         for function in cached:
             function.cache_clear()
         LEFT_OUT.clear()
