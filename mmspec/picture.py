@@ -114,7 +114,7 @@ def _opened(
 
 @contextmanager
 def _naming(name: str, formats: Formats) -> Iterator[None]:
-    """What goes wrong with a picture becomes one line that names it."""
+    """Turn errors over a picture into one line that names it."""
     try:
         yield
     except _RefusedError as error:
@@ -130,7 +130,7 @@ def _naming(name: str, formats: Formats) -> Iterator[None]:
 
 
 class _RefusedError(ValueError):
-    """What is wrong with a picture, without its name."""
+    """Fault of a picture, without its name."""
 
 
 def _check_size(image: Image.Image, most: int) -> None:

@@ -36,7 +36,7 @@ class Compressed:
 
     @classmethod
     def full(cls, features: Tensor, index: Tensor, sizes: Tensor | None = None) -> Compressed:
-        """As many tokens in every row."""
+        """True if every row has as many tokens."""
         return cls(features, index, torch.ones_like(index, dtype=torch.bool), sizes)
 
 
@@ -93,7 +93,7 @@ def check(
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32, or what is wider already."""
+    """Convert to float32, unless it is wider already."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -103,7 +103,7 @@ def ranking(scores: Tensor) -> Tensor:
 
 
 def top(scores: Tensor, keep: int) -> Tensor:
-    """Where the `keep` highest scores `[B, N]` stand, ascending, `[B, keep]`."""
+    """Places of the `keep` highest scores `[B, N]`, ascending, `[B, keep]`."""
     return ranking(scores)[:, :keep].sort(dim=1).values
 
 

@@ -1,4 +1,4 @@
-"""All randomness of drafting and verification.
+"""Coins: all randomness of drafting and verification.
 
 A coin is a pure function of (row seed, purpose, round, index in the round); a row's round and
 index fix its absolute position. So no row's randomness depends on its neighbours, on how long
@@ -73,7 +73,7 @@ class ProductionCoins:
 
     @property
     def device(self) -> torch.device:
-        """Where the coins are."""
+        """Device of the coins."""
         return self._keys.device
 
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
@@ -106,7 +106,6 @@ class ProductionCoins:
         return _uniform(_mix(keys[:, None] + _mix(index + 1)))
 
     def exponential(self, positions: Tensor, count: int) -> Tensor:
-        """See `RoundCoins.exponential`."""
         keys = _mix(self._keys[:, None] + _mix(-1 - positions))  # lines of rounds are positive
         u = _uniform(_bits(keys, count)) + 2.0**-54
         # the largest u rounds to 1, and its noise over a probability of 0 would be no number
@@ -169,7 +168,7 @@ class _Verifications(_Proposals):
 
 
 def row_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
-    """What every coin of a row is derived from, `[B]`."""
+    """Keys that every coin of a row is derived from, `[B]`."""
     wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
     return _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
 

@@ -122,7 +122,7 @@ class DraftOptions(Options):
     ranks: ClassVar[bool] = False
 
     def first(self, stride: int) -> int:
-        """How far ahead the first draft goes, if rows of the picture have `stride` positions."""
+        """Tokens ahead in the first draft, if rows of the picture have `stride` positions."""
         return int(getattr(self, "num_draft_tokens", 1))
 
     def nodes(self, depth: int) -> int:

@@ -198,7 +198,7 @@ def _worn(pixels: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def _doubtful(drawn: list[Drawn]) -> Tensor:
-    """Where caption j may be true of picture i, `[B, B]`; compared only where the shapes agree."""
+    """Mark where caption j may be true of picture i, `[B, B]`; compares equal shapes only."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for i, (_, scene) in enumerate(drawn):
         alike.setdefault(tuple(sorted(item.shape for item in scene.items)), []).append(i)

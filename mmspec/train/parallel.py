@@ -54,7 +54,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether it is the one that writes."""
+        """True for the process that writes."""
         return self.index == 0
 
     def seed(self, seed: int) -> int:

@@ -109,7 +109,8 @@ class DynamicTreeDrafter(TreeModelDrafter):
 
 
 def _largest(values: Tensor, most: int) -> Tensor:
-    """Where the `most` largest of `values [B, N]` stand, the largest first, of equals the first.
+    """Find the `most` largest of `values [B, N]`: their places, the largest first, of equals the
+    first.
 
     Not `topk`: which of several equals it takes may depend on all the others.
     """

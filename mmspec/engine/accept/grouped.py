@@ -59,7 +59,7 @@ class GroupedRule:
         self.probability_bound, self.distance_bound = probability_bound, distance_bound
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `OneHot` or `Categorical` laws.
+        """Judge chains with `OneHot` or `Categorical` laws.
 
         Raises:
             InputError: the codebook has not one row for every token of the vocabulary.

@@ -150,7 +150,7 @@ class ImageSpatialRecipe(TaughtRecipe):
         return F.linear(out, self.output).float()
 
     def _left(self, heads: SpatialHeads, grid: Tensor) -> Tensor:
-        """What the tokens on the left in a grid say, `[B, S, H]`."""
+        """Combine what the tokens on the left in a grid say, `[B, S, H]`."""
         total: Tensor | float = 0.0
         for k in range(heads.config.left):
             shifted = F.pad(grid, (k + 1, 0), value=len(self.decoder.embeddings))[..., : self.row]

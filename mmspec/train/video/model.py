@@ -252,8 +252,8 @@ class VideoModelRecipe(BaseRecipe):
         return led
 
     def _parts(self, rows: int, blocks: int, rng: np.random.Generator, anywhere: float) -> Tensor:
-        """How far back in time blocks are, `[R, K]` in (0, 1]: where the sampler's few steps begin,
-        but for the share `anywhere`.
+        """Draw how far back in time blocks are, `[R, K]` in (0, 1]: where the sampler's few steps
+        begin, but for the share `anywhere`.
         """
         steps = SIZES[self.name]["sample_steps"]
         part, coin = rng.random((2, rows, blocks))
@@ -323,7 +323,7 @@ class VideoModelRecipe(BaseRecipe):
 def block_maker(
     model: WanTransformer, told: Tensor, untold: Tensor, size: tuple[int, int]
 ) -> Callable[[Tensor, Draw, Tensor | None], Tensor]:
-    """What makes the next block of clips, of noise, `draw` and the block before it.
+    """Make a function that draws the next block of clips, of noise, `draw` and the block before it.
 
     Args:
         told, untold: features of the captions and of none, `[R, T, D]` each.

@@ -39,7 +39,7 @@ class _Description:
         self.kinds = Counter((item.shape, item.color) for item in scene.items)
 
     def sentences(self) -> list[str]:
-        """All of them in order; as many of what else is true as a random length takes."""
+        """List all sentences in order; as many of what else is true as a random length takes."""
         words, items = self.words, self.scene.items
         count = NUMBERS[len(items)] + (" {objects}" if len(items) > 1 else " {object}")
         said = [
@@ -84,7 +84,7 @@ class _Description:
         return f"the {item.color} {noun}"
 
     def _more(self) -> Iterator[Callable[[], list[str]]]:
-        """What else is true, in a random order; what is absent comes last."""
+        """Further true sentences, in a random order; what is absent comes last."""
         single = [i for i in self.scene.items if self.kinds[i.shape, i.color] == 1]
         say: list[Callable[[], list[str]]] = []
         for item in single:
@@ -115,7 +115,7 @@ class _Description:
         return self._say("{half}", one=self._the(item), side=_HALVES[self.words.pick(sides)])
 
     def _row(self, axis: int) -> list[str]:
-        """All items along an axis, if no two of them are about level."""
+        """Sentence with all items along an axis, if no two of them are about level."""
         items = sorted(self.scene.items, key=lambda item: (item.x, item.y)[axis])
         places = [(item.x, item.y)[axis] for item in items]
         name = ("left of", "above")[axis]

@@ -41,7 +41,7 @@ ACROSS = {"right": "left", "left": "right", "bottom": "top", "top": "bottom"}
 
 
 def relation(a: Item, b: Item) -> str | None:
-    """Where `a` clearly stands of `b`; None if that is a matter of taste."""
+    """Relation in which `a` clearly stands to `b`; None if that is a matter of taste."""
     dx, dy = a.x - b.x, a.y - b.y
     if abs(dx) >= _CLEAR * abs(dy):
         return "left of" if dx < 0 else "right of"
@@ -51,7 +51,7 @@ def relation(a: Item, b: Item) -> str | None:
 
 
 def relation_holds(a: Item, name: str, b: Item) -> bool:
-    """Whether `a` can be called `name` of `b`."""
+    """Test whether `a` can be called `name` of `b`."""
     dx, dy = a.x - b.x, a.y - b.y
     along, across = (dx, dy) if name in ("left of", "right of") else (dy, dx)
     toward = -along if name in ("left of", "above") else along
@@ -64,7 +64,7 @@ def place(item: Item) -> tuple[str | None, str | None]:
 
 
 def place_holds(item: Item, word: str) -> bool:
-    """Whether an item can be said to stand in a column or row."""
+    """Test whether an item can be said to stand in a column or row."""
     return _holds(item.x, COLUMNS[word]) if word in COLUMNS else _holds(item.y, ROWS[word])
 
 
@@ -74,12 +74,12 @@ def size(item: Item) -> str | None:
 
 
 def size_holds(item: Item, word: str) -> bool:
-    """Whether an item can be called of that size."""
+    """Test whether an item can be called of that size."""
     return _holds(item.size, SIZES[word])
 
 
 def larger(a: Item, b: Item) -> bool | None:
-    """Whether `a` is clearly the larger; None if the two are much alike."""
+    """Test whether `a` is clearly the larger; None if the two are much alike."""
     if max(a.size, b.size) < _APART * min(a.size, b.size):
         return None
     return a.size > b.size
@@ -99,7 +99,7 @@ def tone(background: Background) -> str | None:
 
 
 def tone_holds(background: Background, word: str) -> bool:
-    """Whether the background can be said to have that cast."""
+    """Test whether the background can be said to have that cast."""
     return _holds(_cast(background), TONES[word])
 
 
@@ -115,7 +115,7 @@ def lighter_side(background: Background) -> str | None:
 
 
 def lighter_holds(background: Background, side: str) -> bool:
-    """Whether the background can be said to grow lighter towards a side."""
+    """Test whether the background can be said to grow lighter towards a side."""
     return float(_rise(background) @ SIDES[side]) > _GRADED[1]
 
 
@@ -133,6 +133,6 @@ def _cast(background: Background) -> float:
 
 
 def _rise(background: Background) -> np.ndarray:
-    """How much brighter the picture grows from left to right and from top to bottom."""
+    """Rise of the picture's brightness from left to right and from top to bottom."""
     step = (sum(background.end) - sum(background.start)) / 3 / 1.2  # the gradient spans 1.2 sides
     return step * np.array([math.cos(background.direction), math.sin(background.direction)])

@@ -34,7 +34,7 @@ def patch_labels(picture: Picture, patches: int, patch: int) -> np.ndarray:
 
 
 def _parts(picture: Picture, resolution: int) -> Image.Image:
-    """Which part is where, counted from 1; 8 bit."""
+    """Map of parts, counted from 1; 8 bit."""
     if isinstance(picture, Chart):
         return chart_parts(picture, resolution)
     parts = Image.new("L", (resolution, resolution))

@@ -60,7 +60,7 @@ _TRIES = 12
 
 
 class _Asker:
-    """One method for every kind; it returns None where its random choice makes no question."""
+    """Asks by one method a kind; it returns None where its random choice makes no question."""
 
     def __init__(self, words: Wording, scene: Scene) -> None:
         self.words, self.scene, self.items = words, scene, scene.items
@@ -147,7 +147,7 @@ class _Asker:
         return options[int(self.words.rng.integers(len(options)))](yes)
 
     def _beside(self, item: Item) -> Question | None:
-        """What stands to one side of an item: only if one other does, and clearly."""
+        """Name what stands to one side of an item: only if one other does, and clearly."""
         other, name = self._the(item), self._any(RELATIONS)
         there = [i for i in self.items if i is not item and facts.relation_holds(i, name, item)]
         if other is None or len(there) != 1 or facts.relation(there[0], item) != name:

@@ -90,7 +90,8 @@ class Actor:
         self.paths, self.jumps = np.stack(paths), np.stack(jumps)
 
     def motion(self, hidden: Array) -> Array:
-        """Whether each object moves as it should, `[count, T]`, 0 or 1; one that is gone does not.
+        """Judge whether each object moves as it should, `[count, T]`, 0 or 1; one that is gone does
+        not.
 
         Args:
             hidden: where another object is in front of it, `[T]` bool.
@@ -102,7 +103,7 @@ class Actor:
         return (np.stack(rows) & lately).astype(float)
 
     def apart(self, other: Actor) -> Array:
-        """From its first object to that of another, `[T, 2]`, the shorter way round the picture."""
+        """Way from its first object to another's, `[T, 2]`, the shorter one round the picture."""
         offset = other.paths[0] - self.paths[0]
         for role in (self.role, other.role):
             if role.wraps:

@@ -31,7 +31,7 @@ class ReflectionRule:
     contract: Contract = "exact"
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
+        """Judge chains with `Gaussian` laws."""
         if not draft.nodes:
             return plain_verdict(draft, scores, coins)
         p, q = normal_laws(draft, scores, "reflection")
@@ -115,7 +115,7 @@ class Mirror:
 
 
 def _short(log_share: Tensor) -> Tensor:
-    """What a share lacks of one, 0 at least."""
+    """Subtract a share from one; 0 at least."""
     return -torch.expm1(log_share).clamp_max(0)
 
 
