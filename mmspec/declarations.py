@@ -57,8 +57,7 @@ class Declarations(Generic[T]):
         Raises:
             InputError: two packages declare the same.
         """
-        found: tuple[T, ...] = collect(self)
-        return found
+        return collect(self)
 
     def names(self) -> list[str]:
         """List all names."""

@@ -208,5 +208,4 @@ def _levels(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     low, high = shares.min(), shares.max()
     if not (low >= -_HALF and high <= 1 + _HALF):  # NaN too
         raise _RefusedError(f"holds floats from {low:g} to {high:g}; scale them to 0 to 1")
-    levels: np.ndarray[Any, Any] = np.rint(shares.clip(0, 1) * 255).astype(np.uint8)
-    return levels
+    return np.rint(shares.clip(0, 1) * 255).astype(np.uint8)

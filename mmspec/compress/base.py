@@ -69,8 +69,7 @@ def compress(
         raise InputError(f"compressor {name!r} needs {' and '.join(missing)}; pass them too")
     if keep is None and not chosen.adaptive:
         raise InputError(f"compressor {name!r} doesn't choose how many tokens stay; pass keep")
-    made: Compressed = chosen.load()(features, keep, **inputs)
-    return made
+    return chosen.load()(features, keep, **inputs)
 
 
 def check(

@@ -118,8 +118,7 @@ class ProductionCoins:
         """
         keys = _mix(_mix(self._keys + _NORMAL)[:, None] + _mix(lines))
         # 0 has no normal number
-        noise: Tensor = torch.special.ndtri(_uniform(_bits(keys, count, start)).clamp_min(2.0**-54))
-        return noise
+        return torch.special.ndtri(_uniform(_bits(keys, count, start)).clamp_min(2.0**-54))
 
     def _make(self, block: int) -> tuple[Tensor, ...]:
         """Coins `[B, width]` of every round and purpose of one block of rounds."""

@@ -207,13 +207,14 @@ def options_of_modality(modality: Modality) -> dict[str, Option]:
         part.options
         for kind in KINDS
         for part in registry.parts(kind).values()
-        if tokens in getattr(part, "tokens", tokens) and (kind != "head" or modality == "vlm")
+        if tokens in getattr(part, "tokens", tokens)
+        and modality in getattr(part, "serves", (modality,))
     ]
     made = registry.presets().values()
     declared += [preset.options[modality] for preset in made if modality in preset.options]
     found: dict[str, Option] = {}
     for options in declared:
         found |= options_of(options)
-    if modality == "vlm":
+    if any(modality in part.serves for part in registry.parts("compressor").values()):
         found |= {f"{slot}_keep": dataclasses.replace(KEEP, name=f"{slot}_keep") for slot in SLOTS}
     return found

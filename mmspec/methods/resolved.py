@@ -143,8 +143,7 @@ class ResolvedConfig:
     @property
     def drafter_options(self) -> DraftOptions:
         """The drafter's own."""
-        found: DraftOptions = self.chosen[0].options
-        return found
+        return self.chosen[0].options
 
     @property
     def contract(self) -> Contract:
@@ -152,8 +151,7 @@ class ResolvedConfig:
         if self.other_law:
             return "lossy"
         if is_reference(self.rule.name):
-            made: Contract = self.build_rule({}).contract
-            return made
+            return self.build_rule({}).contract
         return self.rule.contract
 
     @property
@@ -224,11 +222,12 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
             f"method {config.method!r} is for a model that {PIPELINES[preset.serves[0]].does}, and "
             f"this one {PIPELINES[modality].does}; see `mmspec ls methods`"
         )
-    if modality != "vlm" and (config.draft_compressor or config.target_compressor):
-        raise InputError(
-            "draft_compressor and target_compressor shorten pictures that a model sees, and this "
-            "one draws them; leave them out"
-        )
+    for compressor in filter(None, (config.draft_compressor, config.target_compressor)):
+        if modality not in registry.COMPRESSORS.get(compressor).serves:
+            raise InputError(
+                "draft_compressor and target_compressor shorten pictures that a model sees, and "
+                "this one draws them; leave them out"
+            )
     preset = preset.of.get(modality, preset)
     drafter = registry.DRAFTERS.get(config.drafter or preset.drafter)
     rule = registry.rule(config.rule or preset.rule)

@@ -83,5 +83,4 @@ def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:
     for _ in range(steps):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    out: Tensor = x.T if tall else x
-    return out
+    return x.T if tall else x

@@ -284,10 +284,7 @@ class Trainer:
         """Settings that the weights depend on, as read back; the first process's seed."""
         own = {name: value for name, value in asdict(self.config).items() if name not in FREE}
         own["seed"] = self.processes.run_seed(own["seed"])
-        settings: dict[str, Any] = json.loads(
-            to_json({**own, "processes": self.processes.count, **arguments})
-        )
-        return settings
+        return json.loads(to_json({**own, "processes": self.processes.count, **arguments}))
 
     def _check(self, stored: Mapping[str, Any]) -> None:
         """Raise an `InputError` unless a checkpoint's settings are this run's.

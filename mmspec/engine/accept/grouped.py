@@ -99,8 +99,7 @@ class GroupedRule:
             rows = len(self.codebook)
             raise InputError(f"the codebook has {rows} rows for {vocab} tokens: give one a token")
         self.codebook = self.codebook.to(tokens.device)  # moved once
-        apart: Tensor = (self.codebook[tokens] - self.codebook[x]).norm(dim=-1)
-        return apart
+        return (self.codebook[tokens] - self.codebook[x]).norm(dim=-1)
 
 
 def ranking(p: Tensor) -> Tensor:

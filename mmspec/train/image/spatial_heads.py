@@ -60,8 +60,7 @@ class ImageSpatialRecipe(TaughtRecipe):
 
     def new_model(self) -> SpatialHeads:
         self.decoder, self.row = LlamaGenDecoder(self.teacher), self.teacher.grid
-        heads: SpatialHeads = SpatialHeads(dim=self.teacher.config.dim, **HEADS)
-        return heads
+        return SpatialHeads(dim=self.teacher.config.dim, **HEADS)
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         if batch not in self._examples:
@@ -156,8 +155,7 @@ class ImageSpatialRecipe(TaughtRecipe):
             shifted = F.pad(grid, (k + 1, 0), value=len(self.decoder.embeddings))[..., : self.row]
             total = total + F.embedding(shifted, heads.table(k, self.decoder.embeddings))
         assert isinstance(total, Tensor)
-        flat: Tensor = total.flatten(1, 2)
-        return flat
+        return total.flatten(1, 2)
 
     @property
     def output(self) -> Tensor:

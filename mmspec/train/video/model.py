@@ -248,8 +248,7 @@ class VideoModelRecipe(BaseRecipe):
             if usual.guided:
                 velocity = guided(velocity, usual.guidance_scale)
             x = x + (after - before)[:, :, None, None, None] * velocity
-        led: Tensor = (noisy - x) / (sigmas[0] - sigmas[-1])[:, :, None, None, None]
-        return led
+        return (noisy - x) / (sigmas[0] - sigmas[-1])[:, :, None, None, None]
 
     def _parts(self, rows: int, blocks: int, rng: np.random.Generator, anywhere: float) -> Tensor:
         """Draw how far back in time blocks are, `[R, K]` in (0, 1]: where the sampler's few steps
@@ -306,8 +305,7 @@ class VideoModelRecipe(BaseRecipe):
             block = (further if number else first)(draw(0), draw, block)
             pixels, state = decode_block(self.vae, block, state)
             pieces.append(pixels)
-        clips: np.ndarray[Any, Any] = to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()
-        return clips
+        return to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()
 
     def card(self, record: dict[str, Any]) -> dict[str, str]:
         steps = SIZES[self.name]["sample_steps"]

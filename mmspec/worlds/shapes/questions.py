@@ -215,24 +215,21 @@ class _Asker:
         return options[int(self.words.rng.integers(len(options)))]
 
     def _item(self) -> Item:
-        item: Item = self._any(self.items)
-        return item
+        return self._any(self.items)
 
     def _pair(self) -> tuple[Item, Item]:
         return self._item(), self._item()
 
     def _shape(self, yes: bool) -> str:
         """A shape that the scene has, or one that it has not."""
-        shape: str = self._any([shape for shape in SHAPES if bool(self.shapes[shape]) == yes])
-        return shape
+        return self._any([shape for shape in SHAPES if bool(self.shapes[shape]) == yes])
 
     def _foil_color(self, item: Item) -> str:
         """Another colour; if there is one, another object's half of the time."""
         others = [color for color in self.colors if color != item.color]
         if not others or self.words.rng.random() < 0.5:
             others = [color for color in COLORS if color != item.color]
-        color: str = self._any(others)
-        return color
+        return self._any(others)
 
     def _the(self, item: Item) -> str | None:
         """An item by what tells it from all others; None if nothing does."""

@@ -188,8 +188,7 @@ def _density(x: Tensor) -> Tensor:
 
 def _upper(x: Tensor) -> Tensor:
     """The mass of a standard normal law above x."""
-    mass: Tensor = torch.special.erfc(x / math.sqrt(2)) / 2
-    return mass
+    return torch.special.erfc(x / math.sqrt(2)) / 2
 
 
 def _beyond(place: Tensor, r: Tensor, d: Tensor) -> Tensor:

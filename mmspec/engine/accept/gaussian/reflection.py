@@ -105,8 +105,7 @@ class Mirror:
     def _turned(self, xi: Tensor) -> Tensor:
         """Deviations `[B, C]` or `[B, n, C]`, their part along e the other way round."""
         e = self.e if xi.ndim == 2 else self.e[:, None]
-        turned: Tensor = xi - 2 * (e * xi).sum(-1, keepdim=True) * e
-        return turned
+        return xi - 2 * (e * xi).sum(-1, keepdim=True) * e
 
     def _shares(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """f / p and g / p `[B, n]` at `y [B, n, C]`, the mirror image of `x [B, n, C]`."""
