@@ -36,7 +36,7 @@ class Compressed:
 
     @classmethod
     def full(cls, features: Tensor, index: Tensor, sizes: Tensor | None = None) -> Compressed:
-        """True if every row has as many tokens."""
+        """Make one with as many tokens in every row."""
         return cls(features, index, torch.ones_like(index, dtype=torch.bool), sizes)
 
 

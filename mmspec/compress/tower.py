@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class TowerCues:
 
     attention: Tensor | None = None
     keys: Tensor | None = None
-    heads: int = field(default=1)
+    heads: int = 1
 
     def inputs(self, name: str) -> dict[str, Tensor]:
         """Attention and keys in the form that the compressor called `name` is published for.

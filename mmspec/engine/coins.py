@@ -67,7 +67,9 @@ class ProductionCoins:
     _over = 0
 
     def __init__(self, seeds: list[int], device: torch.device | str = "cpu", over: int = 0) -> None:
-        self._keys, self._over = row_keys(seeds, device), over
+        wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
+        self._keys = _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))  # [B]
+        self._over = over
         self._width, self._first = 16, -1
         self._block: tuple[Tensor, ...] = ()
 
@@ -164,12 +166,6 @@ class _Proposals:
 
 class _Verifications(_Proposals):
     _draws, _accepts = RECOVER, ACCEPT
-
-
-def row_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
-    """Keys that every coin of a row is derived from, `[B]`."""
-    wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
-    return _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
 
 
 def _bits(keys: Tensor, count: int, start: int = 0) -> Tensor:

@@ -169,7 +169,7 @@ class SpecStats:
         return dict(sorted(self.seconds.items()))
 
     def decode_seconds(self, whole: float) -> float:
-        """Seconds of a call, of `whole`, that speed is measured by: the loop's."""
+        """Seconds that speed is measured by, of a call's `whole`: the loop's."""
         return self.loop_seconds
 
     @property

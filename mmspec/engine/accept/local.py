@@ -136,10 +136,8 @@ class LocalRule:
             raise ContractError(
                 "the local rule asks where nodes stand, and this draft has no positions"
             )
-        first = (
-            draft.positions[:, :1] // self.stride * self.stride
-        )  # the draft's first row of cells
-        cell = draft.positions - first
+        row = draft.positions[:, :1] // self.stride  # the draft's first
+        cell = draft.positions - row * self.stride
         rows = -(-(draft.nodes + self.stride - 1) // self.stride)
         canvas = torch.zeros(len(cell), rows * self.stride, dtype=torch.bool, device=cell.device)
         canvas.scatter_(1, cell, failed)

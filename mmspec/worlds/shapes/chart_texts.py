@@ -130,7 +130,7 @@ def describe_chart(rng: np.random.Generator, chart: Chart) -> tuple[str, float]:
 
 
 def _reading(words: Wording, chart: Chart, label: str) -> str:
-    """Read a part: its value, or roughly its share."""
+    """Sentence about a part: its value, or roughly its share."""
     one = name(chart, label)
     if chart.form != "pie":
         return words.sentence("{reading}", {"one": one, "value": f"{{value_{chart.value(label)}}}"})

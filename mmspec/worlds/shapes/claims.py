@@ -178,10 +178,8 @@ class _Reader:
         textures = [
             _TEXTURE_WORDS[word] == ground.texture for word in words if word in _TEXTURE_WORDS
         ]
-        tones = [
-            facts.tone_holds(ground, _TONE_WORDS[word]) for word in words if word in _TONE_WORDS
-        ]
-        return textures + tones
+        tones = [facts.TONES[_TONE_WORDS[word]] for word in words if word in _TONE_WORDS]
+        return textures + [facts.holds(facts.cast(ground), tone) for tone in tones]
 
     def _count(self, words: list[str], number: int) -> bool:
         for word in words:

@@ -69,7 +69,7 @@ class _Description:
 
     def _thing(self, item: Item) -> str:
         """An item with its colour and, where it is clear, its size; for its first mention."""
-        size = facts.size(item)
+        size = facts.said(item.size, facts.SIZES)
         adjective = "{" + size + "} " if size and self.words.chance(0.7) else ""
         noun = "{" + item.shape + "}"
         if self.words.chance(0.15):
@@ -105,7 +105,7 @@ class _Description:
             yield partial(self._say, "{absent}", value=value)
 
     def _size(self, item: Item) -> list[str]:
-        size, one = facts.size(item), self._the(item)
+        size, one = facts.said(item.size, facts.SIZES), self._the(item)
         return self._say("{sized}", one=one, size="{" + size + "}") if size else []
 
     def _half(self, item: Item) -> list[str]:
@@ -160,7 +160,7 @@ class _Description:
 
 def _background(words: Wording, background: Background) -> list[str]:
     """A sentence about tone and texture, and maybe one about the gradient."""
-    tone = facts.tone(background) or "unnamed"
+    tone = facts.said(facts.cast(background), facts.TONES) or "unnamed"
     known = {"tone": "{" + tone + "}", "texture": "{" + background.texture + "_adjective}"}
     said = [words.sentence("{behind}", known)]
     side = facts.lighter_side(background)

@@ -40,8 +40,8 @@ class View:
     def of(cls, frame: Array) -> View:
         """The view of a square frame, uint8 `[H, W, 3]`."""
         hits, colors = read(frame)
-        side = len(frame)
-        return cls([_scaled(hit, side) for hit in hits], colors)
+        boxes = [tuple(edge / len(frame) for edge in hit.box) for hit in hits]
+        return cls([replace(h, box=box) for h, box in zip(hits, boxes, strict=True)], colors)
 
     def bodies(self, roles: Sequence[Role]) -> Bodies | None:
         """The pieces of two roles that may overlap, if now they touch."""
@@ -203,8 +203,3 @@ def _window(frames: int, length: int) -> tuple[Array, Array]:
     """First and last frame of the window that ends in each frame; the first ones share theirs."""
     times = np.arange(frames)
     return np.maximum(times - length, 0), np.minimum(np.maximum(times, length), frames - 1)
-
-
-def _scaled(hit: Detection, side: int) -> Detection:
-    x0, y0, x1, y1 = hit.box
-    return replace(hit, box=(x0 / side, y0 / side, x1 / side, y1 / side))
