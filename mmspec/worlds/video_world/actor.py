@@ -40,7 +40,7 @@ class View:
     def of(cls, frame: Array) -> View:
         """The view of a square frame, uint8 `[H, W, 3]`."""
         hits, colors = read(frame)
-        boxes = [tuple(edge / len(frame) for edge in hit.box) for hit in hits]
+        boxes: list[Any] = [tuple(edge / len(frame) for edge in hit.box) for hit in hits]
         return cls([replace(h, box=box) for h, box in zip(hits, boxes, strict=True)], colors)
 
     def bodies(self, roles: Sequence[Role]) -> Bodies | None:
