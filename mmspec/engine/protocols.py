@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
@@ -100,5 +100,5 @@ class Engine:
     rule: AcceptanceRule
     length: DraftLength
     coins: Coins
-    eos: int | tuple[int, ...] | None = field(default=None)
+    eos: int | tuple[int, ...] | None = None
     stop: Stop | None = None

@@ -120,12 +120,9 @@ class ClipRecipe(BaseRecipe):
         self.model: nn.Module = CLIP(**self.settings)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        matrices = [p for p in self.model.parameters() if p.ndim > 1]
-        vectors = [p for p in self.model.parameters() if p.ndim <= 1]
-        groups: list[dict[str, Any]] = [
-            {"params": matrices, "weight_decay": 0.05},
-            {"params": vectors},
-        ]
+        weights = list(self.model.parameters())
+        matrices, vectors = ([p for p in weights if (p.ndim > 1) == two] for two in (True, False))
+        groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors}]
         return [torch.optim.AdamW(groups, self.rate, betas=(0.9, 0.98), weight_decay=0.0)]
 
     def loss(self, batch: Pairs, rng: np.random.Generator, step: int) -> Loss:
