@@ -76,8 +76,7 @@ class GuardedDrafter:
             self._give_up(error)
 
     def _give_up(self, why: Exception | str) -> None:
-        """Warn and draft no more; a broken contract is the caller's mistake and goes through, and
-        so does an interrupt."""
+        """Warn and draft no more; raise interrupts, and broken contracts, the caller's mistake."""
         if isinstance(why, ContractError | Interrupted):
             raise why
         self.fault = why if isinstance(why, str) else f"{type(why).__name__}: {why}"

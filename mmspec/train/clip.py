@@ -122,7 +122,7 @@ class ClipRecipe(BaseRecipe):
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         weights = list(self.model.parameters())
         matrices, vectors = ([p for p in weights if (p.ndim > 1) == two] for two in (True, False))
-        groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors}]
+        groups: Any = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors}]
         return [torch.optim.AdamW(groups, self.rate, betas=(0.9, 0.98), weight_decay=0.0)]
 
     def loss(self, batch: Pairs, rng: np.random.Generator, step: int) -> Loss:

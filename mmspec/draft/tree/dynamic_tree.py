@@ -109,8 +109,7 @@ class DynamicTreeDrafter(TreeModelDrafter):
 
 
 def _largest(values: Tensor, most: int) -> Tensor:
-    """Find the `most` largest of `values [B, N]`: their places, the largest first, of equals the
-    first.
+    """Places of the `most` largest of `values [B, N]`, the largest first, of equals the first.
 
     Not `topk`: which of several equals it takes may depend on all the others.
     """

@@ -12,8 +12,7 @@ from ..laws import Categorical, ContractError, OneHot
 
 
 def chain_laws(draft: Draft, rule: str) -> Tensor | None:
-    """Laws that the nodes of a chain were drawn from, `[B, N, V]`; None: all were chosen
-    (`OneHot`).
+    """Laws that a chain's nodes were drawn from, `[B, N, V]`; None: all were chosen (`OneHot`).
 
     Raises:
         ContractError: a tree, or a law that does not give every token a probability.

@@ -34,10 +34,9 @@ class SiblingRule(ABC):
         return (p - q).clamp_min(0)
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """Judge trees and chains; siblings need not share a law.
+        """Judge trees and chains, whose siblings need not share a law.
 
-        Takes trees and chains with `Categorical` (independent siblings), `WithoutReplacement` or
-        `OneHot` laws; siblings need not share one.
+        Laws are `Categorical` (of independent siblings), `WithoutReplacement` or `OneHot`.
         """
         if not draft.nodes:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))

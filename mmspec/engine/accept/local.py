@@ -101,8 +101,7 @@ class LocalRule:
     def stand(
         self, p: Tensor, q: Tensor | None, tokens: Tensor, lengths: Tensor, coins: RoundCoins
     ) -> Tensor:
-        """Mark the `tokens [B, N]`, drawn from `q [B, N, V]`, that stand by the laws `p` of their
-        own.
+        """Mark the `tokens [B, N]`, drawn from `q [B, N, V]`, that stand by their laws `p`.
 
         `q` of None: tokens chosen without chance. Entries of row b from `lengths[b]` on do not
         matter.

@@ -90,8 +90,7 @@ class Actor:
         self.paths, self.jumps = np.stack(paths), np.stack(jumps)
 
     def motion(self, hidden: Array) -> Array:
-        """Judge whether each object moves as it should, `[count, T]`, 0 or 1; one that is gone does
-        not.
+        """Judge whether each object moves as it should, `[count, T]`: 1, or 0, also if it is gone.
 
         Args:
             hidden: where another object is in front of it, `[T]` bool.

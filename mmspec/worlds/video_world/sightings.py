@@ -48,8 +48,7 @@ def is_whole(hit: Detection, role: Role, frame: int) -> bool:
 
 
 def is_piece(hit: Detection, role: Role, frame: int, extent: Array) -> bool:
-    """Test whether a detection may be the part in view of an object that crosses the picture's
-    edge.
+    """Test whether a detection may be what is in view of an object that crosses the edge.
 
     Args:
         extent: of a whole object, `[2]`, NaN if none was ever seen; no piece is larger.
