@@ -1,4 +1,4 @@
-"""All parts and presets by name: the library's own, and those of other packages.
+"""Tables of parts and presets by name: the library's own, and those of other packages.
 
 Another package adds its own by an entry point of the group `mmspec.parts` that names a part, a
 preset, or a tuple of them: see `examples/own_parts`.
