@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All benchmarks and their options."""
+    """The parser of all benchmarks and their options."""
     parser = Parser(prog="python -m benchmarks", description="Benchmarks of mmspec itself.")
     commands = parser.add_subparsers(required=True, metavar="BENCHMARK")
 

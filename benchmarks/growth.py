@@ -26,7 +26,7 @@ Calls = Mapping[int, npt.NDArray[np.float64]]  # [n] of each side, in the order 
 
 @dataclass
 class Growth:
-    """How one method's calls grow.
+    """Growth of one method's calls with the side of the grid.
 
     Attributes:
         contract: what the method promises about its output.
@@ -53,7 +53,7 @@ class Growth:
 
 @dataclass
 class GrowthRecord:
-    """What `growth.json` holds.
+    """Contents of `growth.json`.
 
     Attributes:
         methods: by name; one that could draw at no side is missing.
@@ -174,7 +174,7 @@ def _drawn(
 
 
 def _add(row: Growth, side: int, height: int, stats: ImageStats) -> None:
-    """One side of a method."""
+    """Add one side to a method's row."""
     row.pixels[side] = height
     row.nfe[side] = statistics.fmean(stats.calls)
     row.target_tokens[side] = statistics.fmean(stats.target_tokens)

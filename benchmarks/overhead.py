@@ -1,4 +1,4 @@
-"""What a call takes beside its forward pass, and how much of that is cold caches."""
+"""Cost of a call beside its forward pass, and the part of it that is cold caches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Passes:
         return result
 
     def replay(self, *arguments: Any, **options: Any) -> Tensor:
-        """What the same pass gave when it was recorded."""
+        """Give the result that the same pass had when it was recorded."""
         self._next += 1
         return self._results[self._next - 1]
 

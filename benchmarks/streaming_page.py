@@ -58,7 +58,7 @@ def stream_markdown(record: StreamRecord) -> str:
 
 
 def stream_figure(record: StreamRecord) -> str:
-    """What the long clip holds, and where it is known its peak, less that of its first block."""
+    """Bytes held by the long clip, and its peak, if known, less that of its first block."""
     with figure("stream", 3.6) as (canvas, axes):
         for i, (name, row) in enumerate(record.methods.items()):
             color = SERIES[i % len(SERIES)]

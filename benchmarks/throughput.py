@@ -74,7 +74,7 @@ def goodput_against_plain(pipe: Any, samples: int) -> dict[str, Any]:
 
 
 def _possible(pipe: Any) -> dict[str, SpecConfig]:
-    """What this pipeline has the components for."""
+    """Methods that this pipeline has the components for."""
     has = pipe.components
     return {
         n: c for n, c in COMPARED.items() if all(has.get(part) for part in c.resolve("image").needs)

@@ -1,4 +1,4 @@
-"""What a judge is, and how one declares itself."""
+"""Interface of judges, and their declarations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Judge(Protocol):
     def judge(
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
     ) -> list[tuple[bool, str]]:
-        """For each picture whether it is correct, and if not, why; `prompts[i]` for `images[i]`."""
+        """Verdict on each picture: is it correct, and if not, why; `prompts[i]` for `images[i]`."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class GenEvalJudge:
     def judge(
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
     ) -> list[tuple[bool, str]]:
-        """For each picture whether it is correct, and if not, why."""
+        """Verdict on each picture: is it correct, and if not, why."""
         verdicts = []
         for metadata, image in zip(prompts, images, strict=True):
             instances = self._detector.detect(image, THRESHOLD)
@@ -127,7 +127,7 @@ class ShapesJudge:
     def judge(
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
     ) -> list[tuple[bool, str]]:
-        """For each picture whether it is correct, and if not, why."""
+        """Verdict on each picture: is it correct, and if not, why."""
         return [
             score_prompt(metadata, detect(np.asarray(open_picture(image))))
             for metadata, image in zip(prompts, images, strict=True)

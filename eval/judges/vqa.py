@@ -55,7 +55,7 @@ class BlipAnswerer:
         self._model.to(self.device)
 
     def answer(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[bool]:
-        """Is the answer yes? `questions[i]` is about `images[i]`."""
+        """True for each answer of yes; `questions[i]` is about `images[i]`."""
         said = self.texts(images, questions)
         return [text.strip().lower() == "yes" for text in said]
 

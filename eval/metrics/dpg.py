@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DpgQuestion:
-    """One yes-or-no question.
+    """A yes-or-no question.
 
     Attributes:
         id: its number within the prompt, from 1.
@@ -49,7 +49,7 @@ class DpgQuestion:
 
 @dataclass(frozen=True)
 class DpgPrompt:
-    """One prompt and its questions; a picture of it is called by `item_id`."""
+    """A prompt and its questions; a picture of it is called by `item_id`."""
 
     item_id: str
     text: str
@@ -57,7 +57,7 @@ class DpgPrompt:
 
 
 def holding(questions: Sequence[DpgQuestion], answers: Mapping[int, bool]) -> dict[int, bool]:
-    """Which questions hold: answered yes, and so are all that they depend on, near or far."""
+    """Test which questions hold: answered yes, as are all that they depend on, near or far."""
     parents = {question.id: question.parents for question in questions}
     known: dict[int, bool] = {}
 

@@ -1,4 +1,4 @@
-"""What the distances between sets of features share: how they are scored, named and checked."""
+"""Base of the distances between sets of features: their scores, names and checks."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ class SetAccumulator(ABC, Generic[S]):
 
     @abstractmethod
     def distance(self, real: S, generated: S) -> dict[str, float]:
-        """See `compute`."""
+        """The figures of `compute`."""
 
     @abstractmethod
     def notes(self) -> list[str]:
-        """What a reader must know before comparing the figure: sets that are too small."""
+        """Warnings for readers who compare the figure: sets that are too small."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ class LPIPS:
 
     @classmethod
     def from_pretrained(cls, path: str | Path, device: str = "cpu", batch_size: int = 16) -> LPIPS:
-        """From torchvision's AlexNet or VGG-16 weights; the tensors tell which.
+        """Load torchvision's weights of AlexNet or VGG-16; the tensors tell which.
 
         Raises:
             InputError: no such file, one that does not hold plain tensors, or other tensors than
@@ -86,7 +86,7 @@ class LPIPS:
 
 @dataclass(frozen=True, kw_only=True)
 class LpipsMetric(FolderMetric):
-    """See `FolderMetric`: distances of like-named pictures."""
+    """Distances of like-named pictures; see `FolderMetric`."""
 
     single = False
 

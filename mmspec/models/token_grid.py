@@ -1,4 +1,4 @@
-"""How a picture's tokens follow one another: codes row by row, and tokens that the layout forces.
+"""Layout of a picture's tokens: codes row by row, and tokens that the layout forces.
 
 Some families end every row with a token of its own and close the picture with a few more (Emu3,
 Wang et al. 2024, section 2.1; Lumina-mGPT, Liu et al. 2024, section 3.1). Which token stands there
@@ -43,7 +43,7 @@ class TokenGrid:
 
     @property
     def free(self) -> bool:
-        """Whether no token is forced."""
+        """True if no token is forced."""
         return self.end_of_row is None and not self.tail
 
     @cached_property

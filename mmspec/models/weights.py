@@ -32,7 +32,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 def read_checkpoint(
     path: str | Path, keys: Sequence[str] = ("model", "module", "state_dict")
 ) -> dict[str, Tensor]:
-    """As `read_tensors`, of a file that may hold the state dict under a name.
+    """The tensors of a file that may hold the state dict under a name; see `read_tensors`.
 
     Args:
         keys: what it may lie under in the file, first choice first.
@@ -48,14 +48,14 @@ def read_checkpoint(
 
 
 class FileHeader(NamedTuple):
-    """What a safetensors file says of a tensor in front of its values."""
+    """Header of a tensor in a safetensors file."""
 
     shape: list[int]
     dtype: str  # such as F32 or I8
 
     @property
     def whole(self) -> bool:
-        """Whether its values are whole numbers."""
+        """True if its values are whole numbers."""
         return not self.dtype.startswith(("F", "BF", "C"))
 
 

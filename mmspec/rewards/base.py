@@ -1,4 +1,4 @@
-"""What a reward and a feature extractor are, and the pictures that they take, in batches."""
+"""Interfaces of rewards and feature extractors, and the pictures that they take, in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Images: TypeAlias = "Tensor | Sequence[Image.Image]"
 
 
 class Reward(Protocol):
-    """How well pictures fit their prompts; larger is better.
+    """Score of pictures for their prompts; larger is better.
 
     Attributes:
         name: the metric's standard name, as reports spell it, such as `image_reward`.
@@ -33,7 +33,7 @@ class Reward(Protocol):
 
 @runtime_checkable
 class BlockReward(Protocol):
-    """How well a block of a clip's frames goes on with it; larger is better.
+    """Score of a block of frames as the next one of its clip; larger is better.
 
     Attributes:
         name: the metric's standard name.
@@ -81,7 +81,7 @@ class NetworkReward:
 
     @property
     def device(self) -> torch.device:
-        """Where the network lies."""
+        """The device of the network."""
         return next(self.network.parameters()).device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
@@ -154,7 +154,7 @@ def check_pairs(prompts: Sequence[str], images: Images) -> None:
 
 
 def distinct(prompts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Each prompt once, and where each of those given is among them: a clip's frames share one."""
+    """Deduplicate prompts; where each one given is among them: a clip's frames share one."""
     words = list(dict.fromkeys(prompts))
     return words, [words.index(prompt) for prompt in prompts]
 
@@ -182,7 +182,7 @@ def rows_of_one_size(images: Images, batch_size: int) -> Iterator[list[int]]:
 
 
 def select(images: Images, rows: Sequence[int]) -> Tensor:
-    """Some pictures, of equal size, as uint8 `[len(rows), 3, H, W]`."""
+    """Select pictures of equal size, as uint8 `[len(rows), 3, H, W]`."""
     if isinstance(images, Sequence):
         return to_uint8([images[row] for row in rows])
     return to_uint8(images)[list(rows)]

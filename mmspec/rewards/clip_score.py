@@ -36,7 +36,7 @@ class ClipReward:
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies."""
+        """The device of the model."""
         return self.clip.device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
@@ -59,9 +59,9 @@ class CLIPScore(ClipReward):
 
     @classmethod
     def from_pretrained(cls, path: str | Path | None = None, **options: Any) -> Self:
-        """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
+        """Load the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
         return cls(resolve(cls.network).from_pretrained(path, **options))
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """As `ClipReward.score`, from 0 to 100."""
+        """Float32 scores `[N]` from 0 to 100; see `ClipReward.score`."""
         return 100 * super().score(prompts, images).clamp(min=0)

@@ -47,7 +47,7 @@ class InceptionV3:
     def from_pretrained(
         cls, path: str | Path, device: str = "cpu", batch_size: int = 32
     ) -> InceptionV3:
-        """From `weights-inception-2015-12-05-6726825d.pth`, as torch-fidelity publishes it.
+        """Load `weights-inception-2015-12-05-6726825d.pth`, as torch-fidelity publishes it.
 
         Pytorch-fid's `pt_inception-2015-12-05-6726825d.pth` has the same tensors (the end of both
         names is the same hash).

@@ -44,7 +44,7 @@ class RouterReward:
         return there.div_(127.5).sub_(1)
 
     def _read_prompt(self, prompt: str) -> Tensor:
-        """What the network makes of a prompt `[1, text_dim]`."""
+        """Features of a prompt `[1, text_dim]`."""
         ids = self.tokenizer(
             [prompt],
             padding="max_length",

@@ -17,7 +17,7 @@ from .vq import VQModel
 
 
 class LlamaGenImageModel:
-    """See `ImageModel`; the condition is the T5 features of the captions.
+    """LlamaGen for captions, see `ImageModel`; the condition is their T5 features.
 
     Args:
         network: the transformer.
@@ -72,7 +72,6 @@ class LlamaGenImageModel:
         return decoded.float().clamp(-1, 1) / 2 + 0.5
 
     def codebook(self) -> Tensor:
-        """As distances are measured between its vectors."""
         return self.vq_model.quantize.codebook()
 
 

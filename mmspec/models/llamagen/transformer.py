@@ -114,7 +114,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
         prefix_mask: Tensor | None = None,
         grid: int | None = None,
     ) -> Tensor:
-        """What the last layer says of prefix and tokens `[B, T + S, D]`, without a cache.
+        """Hidden states of the last layer `[B, T + S, D]` of prefix and tokens, without a cache.
 
         Args:
             tokens: image token ids `[B, S]`.
@@ -132,7 +132,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
 
 
 def causal_mask(prefix_mask: Tensor, length: int) -> Tensor:
-    """To add to attention scores `[B, 1, length, length]`: nothing later is read, nor padding.
+    """Mask to add to attention scores `[B, 1, length, length]`; it hides padding and the future.
 
     A padded query reads itself, so that its softmax is defined.
     """
@@ -203,7 +203,7 @@ class LlamaGenAttention(nn.Module):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def joined(self, out: Tensor) -> Tensor:
-        """What the heads found, `[B, heads, S, head_dim]`, as the layer's output `[B, S, D]`."""
+        """Project the heads' results `[B, heads, S, head_dim]` to outputs `[B, S, D]`."""
         return self.wo(out.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:

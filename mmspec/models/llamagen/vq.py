@@ -156,7 +156,7 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 class Level(nn.Module):
-    """One resolution: residual blocks, each followed by attention where asked, then a resampler."""
+    """Layers of one resolution: residual blocks, attention behind each if asked, a resampler."""
 
     def __init__(
         self, in_channels: int, out_channels: int, n: int, attention: bool, resample: str | None

@@ -141,7 +141,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
         return self.decode(self.encode(tokens, positions, buffer), positions, wanted)
 
     def encode(self, tokens: Tensor, positions: Tensor, buffer: Tensor) -> Tensor:
-        """What the encoder makes of the buffer and the known tokens, `[R, T + n, D]`."""
+        """Encode the buffer and the known tokens, `[R, T + n, D]`."""
         start = self.prefix_length
         embedded = self.encoder_pos_embed_learned[0]
         x = torch.cat(
@@ -184,7 +184,7 @@ class MarBlock(nn.Module):
 
 
 class MarAttention(nn.Module):
-    """Every place reads every other."""
+    """Bidirectional attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

@@ -153,7 +153,7 @@ def _image_tokenizer(folder: Path) -> dict[str, Tensor]:
 
 
 def _heads(name: str, value: Tensor, config: ChameleonConfig) -> int:
-    """How many heads share a tensor's norms, one per shard `[model_parallel_size, head_dim]`.
+    """Number of heads that share a tensor's norms, one a shard `[model_parallel_size, head_dim]`.
 
     0: it holds none, or one per head.
     """

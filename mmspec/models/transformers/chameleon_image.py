@@ -31,7 +31,7 @@ PATCH = 2  # codes
 
 
 class ChameleonImageModel(VqImageModel):
-    """See `VqImageModel`; the condition is token ids.
+    """Anole or Lumina-mGPT, see `VqImageModel`; the condition is token ids.
 
     The unconditional rows hold what the prompted ones do from the begin-of-image token on; Anole's
     have the begin-of-sequence token in front of it. Anole's authors draw with temperature 0.7 and

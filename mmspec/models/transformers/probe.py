@@ -1,4 +1,4 @@
-"""Whether a model can be sped up: a trial on a few tokens, beside what it says by itself.
+"""Trial of a model on a few tokens, beside its own forward pass: can it be sped up?
 
 A model is taken if its logits over our cache and masks (padded rows, two branches, a branch kept)
 are those of its own forward pass. Windows are narrowed meanwhile, to be seen at this length.
@@ -97,7 +97,7 @@ def _settle(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str 
 
 
 def _trial(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str | None:
-    """What goes wrong over our cache; None: nothing."""
+    """The fault of the model over our cache; None: there is none."""
     try:
         for ours, own, reason in zip(_ours(decoder), truth, REASONS, strict=True):
             if not _deviation(ours, own) <= close:  # nor if it is no number
@@ -177,7 +177,7 @@ def _ids(decoder: PromptedDecoder) -> Tensor:
 
 
 def _deviation(ours: Tensor, own: Tensor) -> float:
-    """How far logits lie apart, over how far they spread; all of a law may be shifted alike."""
+    """Distance of logits over their spread; all of a law may be shifted alike."""
     spread = own.double() - own.double().mean(-1, keepdim=True)
     difference = ours.double() - own.double()
     difference = difference - difference.mean(-1, keepdim=True)
@@ -214,7 +214,7 @@ def _narrowed(config: Any) -> Iterator[None]:
 
 @contextmanager
 def _at_rest(decoder: PromptedDecoder) -> Iterator[None]:
-    """In evaluation mode, without graphs of any kind; then as it was."""
+    """Put the model into evaluation mode, without graphs of any kind; then as it was."""
     training = [module for module in decoder.model.modules() if module.training]
     decoder.model.eval()
     try:

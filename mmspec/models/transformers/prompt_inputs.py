@@ -188,7 +188,7 @@ def _letters(tokenizer: Any, name: str) -> list[int]:
 
 
 def _about(pictures: Sequence[Any]) -> str:
-    """What a question is asked of, for messages."""
+    """Words for a question's pictures, for messages."""
     if not pictures:
         return "this text"
     sizes = ", ".join("×".join(map(str, picture.size)) for picture in pictures)

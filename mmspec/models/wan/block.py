@@ -47,7 +47,7 @@ class WanAttention(nn.Module):
         return self._split(self.norm_k(self.k(x)), rotary), self._split(self.v(x), None)
 
     def joined(self, found: Tensor) -> Tensor:
-        """What the heads found, `[B, heads, S, head_dim]`, as the layer's output `[B, S, D]`."""
+        """Project the heads' results `[B, heads, S, head_dim]` to outputs `[B, S, D]`."""
         return self.o(found.transpose(1, 2).flatten(2))
 
     def _split(self, x: Tensor, rotary: Tensor | None) -> Tensor:
@@ -146,7 +146,7 @@ class WanBlock(nn.Module):
 
 
 class WanHead(nn.Module):
-    """From the last block to patches of the prediction."""
+    """Output layer, from the last block to patches of the prediction."""
 
     def __init__(self, dim: int, out: int, eps: float) -> None:
         super().__init__()

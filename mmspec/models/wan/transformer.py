@@ -106,7 +106,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
 
     @property
     def layers(self) -> list[WanBlock]:
-        """In order; `blocks` is their published name, blocks elsewhere are those of the clip."""
+        """The layers in order; `blocks` is their published name. Other blocks are of the clip."""
         return [layer for layer in self.blocks if isinstance(layer, WanBlock)]
 
     def init_weights(self) -> None:

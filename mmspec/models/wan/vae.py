@@ -122,7 +122,7 @@ def _moments(vae: Any, latents: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _memory(state: State | None, half: Any) -> list[Tensor | str | None]:
-    """What the layers of an encoder or decoder read and replace: an entry for each."""
+    """State of the layers of an encoder or decoder, which they replace: an entry for each."""
     layers = sum(isinstance(module, WanCausalConv3d) for module in half.modules())
     found = (None if not state else state.get(str(n)) for n in range(layers))
     return [BEGUN if kept is not None and not kept.numel() else kept for kept in found]

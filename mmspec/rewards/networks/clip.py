@@ -119,7 +119,7 @@ class OpenCLIP:
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     def image_features(self, images: Images) -> Tensor:
@@ -228,7 +228,7 @@ def _load(
 
 
 def _lost(tokenizer: Any, prompts: list[str], length: int) -> dict[str, str]:
-    """See `lost_words`; of one of open_clip's tokenizers."""
+    """Words beyond `length` tokens of an open_clip tokenizer; see `lost_words`."""
     if isinstance(tokenizer, HFTokenizer):
         return lost_words(tokenizer.tokenizer, [tokenizer.clean_fn(p) for p in prompts], length)
     room = length - 2  # between the marks of beginning and end
@@ -252,7 +252,7 @@ def _load_tokenizer(name: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's warnings that a model made without weights has none."""
+    """Silence the library's warnings that a model made without weights has none."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

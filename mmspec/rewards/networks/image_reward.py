@@ -140,14 +140,14 @@ def build_network(text_config: Path) -> ImageRewardNetwork:
 
 
 def published_name(name: str) -> str:
-    """What the checkpoint calls a tensor of `ImageRewardNetwork`."""
+    """Name in the checkpoint of a tensor of `ImageRewardNetwork`."""
     for pattern, replacement in _PUBLISHED:
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def unused_tensors(network: ImageRewardNetwork) -> dict[str, Tensor]:
-    """What the checkpoint may hold beside the reward's own tensors, without values.
+    """Tensors that the checkpoint may hold beside the reward's own, without values.
 
     BLIP's two projections of its contrastive loss, frozen in training, and BERT's positions.
     """
