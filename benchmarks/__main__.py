@@ -157,7 +157,6 @@ def _stream(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace, record: Any, table: Any, name: str) -> int:
-    """Print what was measured, and where it is written."""
     if args.json:
         print(to_json(asdict(record), indent=2))
         return 0

@@ -51,8 +51,7 @@ class JudgePart:
     @property
     def classes(self) -> Collection[str]:
         """The names of the objects that it can find."""
-        found: Collection[str] = resolve(self.vocabulary)
-        return found
+        return resolve(self.vocabulary)
 
     def load(self, file: Callable[[str, str], Path], device: str) -> Judge:
         """The judge.
@@ -64,8 +63,7 @@ class JudgePart:
             InputError: weights are missing or don't fit.
         """
         paths = [file(name, what) for name, what in self.weights.items()]
-        judge: Judge = resolve(self.cls).from_pretrained(*paths, device=device)
-        return judge
+        return resolve(self.cls).from_pretrained(*paths, device=device)
 
 
 JUDGES = Declarations(JudgePart, "judge", (__package__,), GROUP)

@@ -119,5 +119,4 @@ class AnswerBenchmark(Metric):
         path = given.path("questions")
         common = path.suffix == ".jsonl" or (path.suffix == ".parquet" and not self.parquet)
         read = read_questions if common else resolve(self.reader)
-        asked: list[PictureQuestion] = read(path)
-        return asked
+        return read(path)

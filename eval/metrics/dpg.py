@@ -104,7 +104,6 @@ def dpg_scores(
 
 
 def _picture_scorer(job: Job) -> PictureScorer:
-    """The percentage of a prompt's questions that hold."""
     from ..data.dpg_files import read_dpg
 
     asked = {p.text: p.questions for p in read_dpg(job.file("prompts", "DPG-Bench's csv"))}

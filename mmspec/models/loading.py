@@ -121,7 +121,6 @@ def _refuse_misfits(
     other_shapes: Iterable[tuple[str, Iterable[int], Iterable[int]]],
     whole: Iterable[tuple[str, object]],
 ) -> None:
-    """Raise an `InputError` that names the first tensors that do not fit, if there are any."""
     problems = [f"missing tensor {key}" for key in missing]
     problems += [f"unexpected tensor {key}" for key in unexpected]
     problems += [

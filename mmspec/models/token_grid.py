@@ -57,7 +57,7 @@ class TokenGrid:
 
     def codes(self, tokens: Tensor) -> Tensor:
         """The codes `[B, rows · columns]` among the tokens `[B, L]` of whole pictures."""
-        lines: Tensor = tokens[:, : self.rows * self.stride].unflatten(1, (self.rows, self.stride))
+        lines = tokens[:, : self.rows * self.stride].unflatten(1, (self.rows, self.stride))
         return lines[..., : self.columns].flatten(1)
 
     def tokens(self, codes: Tensor) -> Tensor:
@@ -68,8 +68,7 @@ class TokenGrid:
 
     def latents(self, codes: Tensor, codebook: Tensor) -> Tensor:
         """The vectors `[B, C, rows, columns]` of the codes `[B, rows · columns]`."""
-        cells: Tensor = codebook[codes].unflatten(1, (self.rows, self.columns))
-        return cells.movedim(-1, 1)
+        return codebook[codes].unflatten(1, (self.rows, self.columns)).movedim(-1, 1)
 
 
 def fixed_grid(asked: tuple[int, int], drawn: tuple[int, int], side: int) -> TokenGrid:

@@ -17,25 +17,19 @@ from torch import Tensor
 
 from ..errors import InputError, reason
 
+WRAPPED = ("model", "module", "state_dict")  # names under which training scripts put a state dict
 
-def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or of a PyTorch file that holds a plain state dict.
+
+def read_tensors(path: str | Path, keys: Sequence[str] = ()) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of a PyTorch file that holds a state dict.
 
     Both of PyTorch's formats are read, and no code in them is run.
 
+    Args:
+        keys: names that the state dict may lie under in the file, first choice first.
+
     Raises:
         InputError: no such file, not such a file, or one that would run code to be read.
-    """
-    return read_checkpoint(path, ())
-
-
-def read_checkpoint(
-    path: str | Path, keys: Sequence[str] = ("model", "module", "state_dict")
-) -> dict[str, Tensor]:
-    """The tensors of a file that may hold the state dict under a name; see `read_tensors`.
-
-    Args:
-        keys: what it may lie under in the file, first choice first.
     """
     data = _read(Path(path))
     if isinstance(data, dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -70,14 +70,16 @@ class NetworkReward:
 
     Args:
         network: a torch module.
+        preprocess: of its pictures.
         tokenizer: of its prompts, one of transformers'.
         batch_size: most pictures in one forward.
     """
 
     name: str
 
-    def __init__(self, network: Any, tokenizer: Any, batch_size: int = 32) -> None:
-        self.network, self.tokenizer, self.batch_size = network, tokenizer, batch_size
+    def __init__(self, network: Any, preprocess: Any, tokenizer: Any, batch_size: int = 32) -> None:
+        self.network, self.preprocess, self.tokenizer = network, preprocess, tokenizer
+        self.batch_size = batch_size
 
     @property
     def device(self) -> torch.device:
@@ -171,14 +173,12 @@ def sizes(images: Images) -> list[tuple[int, int]]:
     return [(images.shape[-1], images.shape[-2])] * len(images)
 
 
-def rows_of_one_size(images: Images, batch_size: int) -> Iterator[list[int]]:
-    """Indices of at most `batch_size` pictures of equal size; each picture comes once."""
-    by_size: dict[tuple[int, int], list[int]] = {}
-    for row, size in enumerate(sizes(images)):
-        by_size.setdefault(size, []).append(row)
-    for rows in by_size.values():
-        for first in range(0, len(rows), batch_size):
-            yield rows[first : first + batch_size]
+def rows_alike(kinds: Iterable[Hashable], most: int) -> Iterator[list[int]]:
+    """Indices of at most `most` things of one kind, such as size; each thing comes once."""
+    by_kind: dict[Hashable, list[int]] = {}
+    for row, kind in enumerate(kinds):
+        by_kind.setdefault(kind, []).append(row)
+    return (rows[part] for rows in by_kind.values() for part in batches(len(rows), most))
 
 
 def select(images: Images, rows: Sequence[int]) -> Tensor:

@@ -14,7 +14,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .base import Images, rows_of_one_size, select
+from .base import Images, rows_alike, select, sizes
 from .registry import FeaturePart
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class InceptionV3:
         device = self.network.fc.weight.device
         out = torch.empty(len(images), self.dim)
         with torch.inference_mode():
-            for rows in rows_of_one_size(images, self.batch_size):
+            for rows in rows_alike(sizes(images), self.batch_size):
                 (features,) = self.network(select(images, rows).to(device))
                 out[rows] = features.cpu()
         return out

@@ -73,17 +73,11 @@ class LatentUpsampler(ModelMixin, ConfigMixin):
 
 
 class LatentUpsampling:
-    """A `LatentUpsampler` at work.
-
-    Args:
-        network: learned.
-        codebook: vectors of the codes `[V, C]`, as they are compared.
-    """
+    """A `LatentUpsampler` at work; `codebook [V, C]` holds the codes as they are compared."""
 
     def __init__(self, network: LatentUpsampler, codebook: Tensor) -> None:
         self.network, self.codebook = network, codebook
 
     def __call__(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         latents = grid.latents(codes, self.codebook)
-        logits: Tensor = self.network(latents.to(self.network.conv_in.weight))
-        return logits.argmax(1).flatten(1)
+        return self.network(latents.to(self.network.conv_in.weight)).argmax(1).flatten(1)

@@ -184,8 +184,7 @@ class MarBackbone:
         known, at, asked = (
             x.repeat(groups, *[1] * (x.ndim - 1)) for x in (tokens, positions, wanted)
         )
-        z: Tensor = self.model(known, at, self.buffer, asked)
-        return torch.stack(z.chunk(groups), dim=2)
+        return torch.stack(self.model(known, at, self.buffer, asked).chunk(groups), dim=2)
 
     def denoiser(self, steps: int) -> HeadDenoiser:
         """The head with so many diffusion steps."""

@@ -119,8 +119,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
 
     def classes(self, labels: Tensor) -> Tensor:
         """The buffer `[R, T, D]` of class labels `[R]`."""
-        embedded: Tensor = self.class_emb(labels)
-        return embedded[:, None].expand(-1, self.prefix_length, -1)
+        return self.class_emb(labels)[:, None].expand(-1, self.prefix_length, -1)
 
     def captions(self, features: Tensor) -> Tensor:
         """The buffer `[R, T, D]` of text features `[R, T, caption_dim]`, zero where padded."""

@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,7 +58,7 @@ def probe(decoder: PromptedDecoder) -> None:
     """
     name, stated = type(decoder.model).__name__, decoder.masks
     _check_kinds(decoder)
-    with decoder.generating({}), _at_rest(decoder), _narrowed(decoder.config):
+    with decoder.generating({}), _prepared(decoder):
         try:
             truth = _own(decoder)
             close = max(CLOSE.get(t.dtype, COARSE) for t in (truth[0], decoder.embeddings))
@@ -199,29 +198,20 @@ def _check_kinds(decoder: PromptedDecoder) -> None:
 
 
 @contextmanager
-def _narrowed(config: Any) -> Iterator[None]:
-    """Windows are `NARROW` meanwhile."""
-    window = getattr(config, "sliding_window", None)
-    if window is None:
-        yield
-        return
-    config.sliding_window = NARROW
-    try:
-        yield
-    finally:
-        config.sliding_window = window
-
-
-@contextmanager
-def _at_rest(decoder: PromptedDecoder) -> Iterator[None]:
-    """Put the model into evaluation mode, without graphs of any kind; then as it was."""
+def _prepared(decoder: PromptedDecoder) -> Iterator[None]:
+    """Evaluation mode, without graphs of any kind and with `NARROW` windows; then as it was."""
     training = [module for module in decoder.model.modules() if module.training]
+    window = getattr(decoder.config, "sliding_window", None)
     decoder.model.eval()
+    if window is not None:
+        decoder.config.sliding_window = NARROW
     try:
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             yield
     finally:
         decoder.forget()
+        if window is not None:
+            decoder.config.sliding_window = window
         for module in training:
             module.training = True
 
@@ -231,6 +221,5 @@ def _refused(name: str, reason: str) -> InputError:
 
 
 def _line(error: BaseException) -> str:
-    """An error in one line that is not too long."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:100]}".removesuffix(": ")

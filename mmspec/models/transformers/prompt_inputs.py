@@ -176,7 +176,6 @@ def _replaced(
 
 
 def _letters(tokenizer: Any, name: str) -> list[int]:
-    """Ids of a placeholder's name as text."""
     own = tokenizer.convert_tokens_to_ids(name)
     found: list[int] = tokenizer(name, add_special_tokens=False, split_special_tokens=True)[
         "input_ids"
@@ -188,7 +187,6 @@ def _letters(tokenizer: Any, name: str) -> list[int]:
 
 
 def _about(pictures: Sequence[Any]) -> str:
-    """Words for a question's pictures, for messages."""
     if not pictures:
         return "this text"
     sizes = ", ".join("×".join(map(str, picture.size)) for picture in pictures)

@@ -122,8 +122,7 @@ def tiny(kind: str, dtype: torch.dtype = torch.float32, **more: Any) -> PreTrain
     network = getattr(transformers, model_classes()[kind])
     if network.config_class is not made:
         config = config.get_text_config(decoder=True)
-    model: PreTrainedModel = network._from_config(config, experts_implementation="eager")
-    return randomized(model, dtype)
+    return randomized(network._from_config(config, experts_implementation="eager"), dtype)
 
 
 @torch.no_grad()

@@ -151,7 +151,6 @@ class VlmDecoder(PromptedDecoder):
         return list(pictures.pooler_output), deep
 
     def _encoded(self, about: dict[str, Any]) -> Any:
-        """Encode pictures by the vision tower and the projector."""
         try:
             return self.model.base_model.get_image_features(**about, return_dict=True)
         except torch.OutOfMemoryError:
@@ -163,7 +162,6 @@ class VlmDecoder(PromptedDecoder):
             ) from error
 
     def _check_videos(self, inputs: Mapping[str, Any]) -> None:
-        """Raise an `InputError` if there are videos."""
         if any(inputs.get(name) is not None for name in ("pixel_values_videos", "video")):
             refuse(f"videos of {type(self.model).__name__}")
 

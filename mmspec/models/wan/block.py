@@ -19,14 +19,7 @@ BASE = 10000.0  # of the rotary speeds
 
 
 class WanAttention(nn.Module):
-    """Projections of multi-head attention; queries and keys are normed over the whole width D.
-
-    Args:
-        dim: width D.
-        heads: so many heads.
-        qk_norm: whether queries and keys are normed.
-        eps: of the norms.
-    """
+    """Projections of multi-head attention; `qk_norm` norms queries and keys over the width D."""
 
     def __init__(self, dim: int, heads: int, qk_norm: bool, eps: float) -> None:
         super().__init__()

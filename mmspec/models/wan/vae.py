@@ -165,7 +165,6 @@ def _normalized(layer: WanRMS_norm, x: Tensor) -> Tensor:
 
 
 def _convolved(layer: nn.Conv3d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The convolution of `x [B, C, T, H, W]`."""
     none = (0, 0, 0)  # `x` is padded already, on one side of time
     return torch.mkldnn_convolution(
         x, weight, bias, none, layer.stride, layer.dilation, layer.groups

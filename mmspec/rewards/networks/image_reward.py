@@ -24,7 +24,7 @@ from ...errors import InputError, reason
 from ...files import read_object
 from ...models.bounded_init import bounded_init
 from ...models.loading import cast, check_tensors, load_component
-from ...models.weights import read_checkpoint
+from ...models.weights import WRAPPED, read_tensors
 
 TEXT_CONFIG = "med_config.json"
 SIDE, PATCH = 224, 16  # pixels
@@ -95,13 +95,12 @@ class ImageRewardNetwork(nn.Module):
         read = self.text(
             ids, attention_mask=mask, encoder_hidden_states=seen, is_decoder=False
         ).last_hidden_state
-        reward: Tensor = self.mlp(read[:, 0])
-        return reward[:, 0]
+        return self.mlp(read[:, 0])[:, 0]
 
 
 def load_network(path: Path) -> ImageRewardNetwork:
     """The networks of `ImageReward.pt` in float32, sized by `med_config.json` beside it."""
-    weights = read_checkpoint(path)
+    weights = read_tensors(path, WRAPPED)
     with torch.device("meta"), bounded_init(weights, path.with_name(TEXT_CONFIG)):
         network = build_network(path.with_name(TEXT_CONFIG))
     ours = network.state_dict()
