@@ -36,13 +36,10 @@ def stream_table(record: StreamRecord) -> Table:
 def _cells(row: StreamGrowth) -> list[str]:
     drafted = row.long.drafted / len(row.long.held)
     held = [memory(max(clip.held)) for clip in (row.short, row.long)]
+    grows, few = "yes" if row.grows else "no", len(row.short.held)
     peaks = [MISSING, MISSING]
     if row.short.peak:
-        peaks = [
-            memory(max(row.short.peak)),
-            memory(max(row.long.peak[-len(row.short.peak) :])),
-        ]
-    grows, few = "yes" if row.grows else "no", len(row.short.held)
+        peaks = [memory(max(row.short.peak)), memory(max(row.long.peak[-few:]))]
     took = [row.long.seconds[:few], row.long.seconds[-few:]]
     times = [fixed(1000 * statistics.median(part), 1) for part in took]
     return [share(drafted), *held, *peaks, memory(row.kept), grows, *times]

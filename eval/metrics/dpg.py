@@ -57,7 +57,7 @@ class DpgPrompt:
 
 
 def holding(questions: Sequence[DpgQuestion], answers: Mapping[int, bool]) -> dict[int, bool]:
-    """Test which questions hold: answered yes, as are all that they depend on, near or far."""
+    """True, by id, for a question that holds: yes to it, and to all that it depends on."""
     parents = {question.id: question.parents for question in questions}
     known: dict[int, bool] = {}
 

@@ -61,7 +61,7 @@ def score_prompt(
     threshold: float = 0.3,
     counting_threshold: float = 0.9,
 ) -> tuple[bool, str]:
-    """Test for all of `include` and nothing of `exclude` in the picture; and why it fails.
+    """Test a picture for all of `include` and nothing of `exclude`; the reasons if it fails.
 
     Args:
         metadata: a line of `evaluation_metadata.jsonl`: `tag`, `include` (a list of `class`,

@@ -30,7 +30,7 @@ _SEEN = 0.5  # of the frames, at least
 
 
 def check_motion(track: Track, direction: str, step: float = _STEP) -> tuple[bool, str]:
-    """Test a track for motion in a direction; and why it fails.
+    """Test a track for motion in a direction; the reason if it fails.
 
     Args:
         track: centres `[T, 2]`, `(x, y)` as shares of the frame's longer side, y downwards; NaN in
@@ -64,7 +64,7 @@ def check_motion(track: Track, direction: str, step: float = _STEP) -> tuple[boo
 
 
 def judge_motion(metadata: Mapping[str, Any], frames: Images) -> tuple[bool, str]:
-    """Test the objects of `include` that have a `motion` for it; and why they fail.
+    """Test the motion of all objects in `include` that have one; the reasons if it fails.
 
     Args:
         metadata: GenEval's fields; a clause may also have `motion`, a word of `DIRECTIONS`.

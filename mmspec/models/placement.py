@@ -1,6 +1,6 @@
 """Placement of a network on several devices, layer by layer, by accelerate's device map.
 
-The module keeps its weights where they were loaded, in host memory; a `Decoder` puts what runs, and
+The module keeps its weights where they were loaded, in host memory; a decoder puts what runs, and
 that alone, on the devices. So a network needs room for its weights once over all of them.
 """
 

@@ -15,7 +15,6 @@ from .base import Images
 from .registry import FeaturePart, RewardPart
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from typing_extensions import Self
 
@@ -33,11 +32,6 @@ class ClipReward:
 
     def __init__(self, clip: OpenCLIP) -> None:
         self.clip = clip
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model."""
-        return self.clip.device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
         """Float32 cosines `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.

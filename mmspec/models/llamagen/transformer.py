@@ -2,7 +2,7 @@
 
 Sun et al. 2024, "Autoregressive Model Beats Diffusion", section 2.2. A prefix of caption features
 (or one class embedding) is followed by the image tokens in raster order; rotary positions are 2-D
-on the grid. The module trains and holds the weights; generation runs in `decoder.Decoder`.
+on the grid. The module trains and holds the weights; generation runs in `LlamaGenDecoder`.
 """
 
 from __future__ import annotations
@@ -251,10 +251,8 @@ def rotary_2d(
     """Complex factors `[prefix + grid², head_dim / 2]`: rows turn one half, columns the other."""
     half = head_dim // 2
     speeds = 1.0 / base ** (torch.arange(0, half, 2, dtype=torch.float32) / half)  # [half / 2]
-    angles = torch.outer(torch.arange(grid, dtype=torch.float32), speeds)
-    rows = angles[:, None].expand(-1, grid, -1)
-    columns = angles[None].expand(grid, -1, -1)
-    turns = torch.cat([rows, columns], dim=-1).flatten(0, 1)
+    places = torch.cartesian_prod(torch.arange(grid), torch.arange(grid))  # [grid², 2]
+    turns = (places[..., None] * speeds).flatten(1)
     start = torch.zeros if rotary_prefix == "zero" else torch.ones
     image = torch.polar(torch.ones_like(turns), turns)
     return torch.cat([start(prefix, half, dtype=image.dtype), image])

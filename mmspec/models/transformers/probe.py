@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -118,25 +119,23 @@ def _trial(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str |
 def _ours(decoder: PromptedDecoder) -> Iterator[Tensor]:
     """Logits over our cache, step by step."""
     ids = _ids(decoder)
+    tensor = partial(torch.tensor, device=ids.device)
     width = max(map(len, PROMPTS))
-    text = torch.tensor([[0] * (width - len(p)) + list(p) for p in PROMPTS], device=ids.device)
-    mask = torch.arange(width, device=ids.device) >= width - torch.tensor(
-        [[len(p)] for p in PROMPTS], device=ids.device
-    )
+    text = tensor([[0] * (width - len(p)) + list(p) for p in PROMPTS])
+    mask = tensor([[n >= width - len(p) for n in range(width)] for p in PROMPTS])
     prompt = decoder.prompt(ids[text], mask, limit=4)
     decoder.place(prompt)
     guided = GuidedDecoder(decoder, prompt.embedded, mask, None, lambda logits: logits, 4, 0, 4)
     guided.start(len(PROMPTS))
-    nodes = ids[torch.tensor([[*SIBLINGS, CHILD]] * 2, device=ids.device)]
-    parents = torch.tensor([[-1, -1, 0]] * 2, device=ids.device)
-    draft = Draft(nodes, torch.tensor([3, 3], device=ids.device), OneHot(), parents)
+    nodes, parents = ids[tensor([[*SIBLINGS, CHILD]] * 2)], tensor([[-1, -1, 0]] * 2)
+    draft = Draft(nodes, tensor([3, 3]), OneHot(), parents)
     root = torch.cat([nodes[:, :1], nodes], dim=1)  # the first token is the prompt's last
     logits = guided.extend(root, [-1, -1], draft)
     yield logits[:1, 0]
     yield logits[1:, 0]
     yield logits[:, 1:]
-    guided.keep([-1, -1], torch.tensor([[0, 2]] * 2, device=ids.device))
-    yield guided.extend(ids[torch.tensor([[NEXT]] * 2, device=ids.device)], [2, 2])
+    guided.keep([-1, -1], tensor([[0, 2]] * 2))
+    yield guided.extend(ids[tensor([[NEXT]] * 2)], [2, 2])
 
 
 def _own(decoder: PromptedDecoder, alone: bool = False) -> list[Tensor]:
@@ -154,11 +153,10 @@ def _own(decoder: PromptedDecoder, alone: bool = False) -> list[Tensor]:
     for text in [[line] for line in lines] if alone else [lines]:
         inputs = ids[torch.tensor(text, device=ids.device)]
         out += decoder.model(input_ids=inputs, use_cache=False).logits
-    ends = [len(p) - 1 for p in PROMPTS]
-    rows = list(enumerate(ends))
+    rows = [(n, len(p) - 1) for n, p in enumerate(PROMPTS)]
     nodes = [torch.stack([out[n][e + 1], out[n + 2][e + 1], out[n][e + 2]]) for n, e in rows]
     last = torch.stack([out[n][e + 3] for n, e in rows])
-    return [out[0][None, ends[0]], out[1][None, ends[1]], torch.stack(nodes), last[:, None]]
+    return [*(out[n][None, e] for n, e in rows), torch.stack(nodes), last[:, None]]
 
 
 def _ids(decoder: PromptedDecoder) -> Tensor:

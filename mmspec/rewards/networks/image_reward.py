@@ -151,15 +151,15 @@ def unused_tensors(network: ImageRewardNetwork) -> dict[str, Tensor]:
     BLIP's two projections of its contrastive loss, frozen in training, and BERT's positions.
     """
     text, width = network.text.config, network.vision.config.hidden_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "blip.text_encoder.embeddings.position_ids": (1, text.max_position_embeddings),
-        "blip.vision_proj.weight": (256, width),
-        "blip.vision_proj.bias": (256,),
-        "blip.text_proj.weight": (256, text.hidden_size),
-        "blip.text_proj.bias": (256,),
-    }
-    kinds = {name: torch.long if name.endswith("_ids") else torch.float32 for name in shapes}
-    return {n: torch.empty(shape, dtype=kinds[n], device="meta") for n, shape in shapes.items()}
+    places = text.max_position_embeddings
+    with torch.device("meta"):
+        return {
+            "blip.text_encoder.embeddings.position_ids": torch.arange(places)[None],
+            "blip.vision_proj.weight": torch.empty(256, width),
+            "blip.vision_proj.bias": torch.empty(256),
+            "blip.text_proj.weight": torch.empty(256, text.hidden_size),
+            "blip.text_proj.bias": torch.empty(256),
+        }
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> Any:
