@@ -42,7 +42,7 @@ SHAPES = JudgePart(
     "mmspec.eval.judges.geneval:ShapesJudge",
     "mmspec.worlds.shapes.vocabulary:SHAPES",
 )
-THRESHOLD, COUNTING_THRESHOLD = 0.3, 0.9
+THRESHOLD = 0.3  # the least of `score_prompt`, whose defaults are those of this detector
 
 
 class GenEvalJudge:
@@ -87,8 +87,7 @@ class GenEvalJudge:
         for metadata, image in zip(prompts, images, strict=True):
             instances = self._detector.detect(image, THRESHOLD)
             found = [_Coloured(**vars(one), image=image, colors=self._colors) for one in instances]
-            limits = {"threshold": THRESHOLD, "counting_threshold": COUNTING_THRESHOLD}
-            verdicts.append(score_prompt(metadata, found, **limits))
+            verdicts.append(score_prompt(metadata, found))
         return verdicts
 
 

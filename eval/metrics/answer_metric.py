@@ -22,9 +22,6 @@ class AnswerMetric:
     Args:
         name: the metric's standard name, as reports spell it.
         score: of an answer, the reference answers, at least one, and the options' texts.
-
-    Attributes:
-        scores: by question, in the order of the updates, for paired intervals.
     """
 
     def __init__(
@@ -35,8 +32,13 @@ class AnswerMetric:
 
     def reset(self) -> None:
         """Forget all questions."""
-        self.scores: list[float] = []
+        self._scores: list[float] = []
         self._subjects: list[str] = []
+
+    @property
+    def scores(self) -> list[float]:
+        """Scores by question, in the order of the updates, for paired intervals."""
+        return list(self._scores)
 
     def update(
         self,
@@ -59,7 +61,7 @@ class AnswerMetric:
         answers = (answers,) if isinstance(answers, str) else tuple(answers)
         if not answers:
             raise InputError("the question has no reference answer")
-        self.scores.append(self._score(prediction, answers, options))
+        self._scores.append(self._score(prediction, answers, options))
         self._subjects.append(subject)
 
     def compute(self) -> dict[str, float]:
@@ -68,14 +70,14 @@ class AnswerMetric:
         Raises:
             InputError: no question was scored.
         """
-        if not self.scores:
+        if not self._scores:
             raise InputError(f"{self.name} needs at least one scored question")
         groups: dict[str, list[float]] = {}
-        for subject, score in sorted(zip(self._subjects, self.scores, strict=True)):
+        for subject, score in sorted(zip(self._subjects, self._scores, strict=True)):
             if subject:
                 groups.setdefault(f"{self.name}/{subject}", []).append(score)
         means = {name: math.fsum(scores) / len(scores) for name, scores in groups.items()}
-        return {self.name: math.fsum(self.scores) / len(self.scores), **means}
+        return {self.name: math.fsum(self._scores) / len(self._scores), **means}
 
 
 def mean_of(

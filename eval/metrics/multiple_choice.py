@@ -102,7 +102,7 @@ class MultipleChoiceAccuracy(AnswerMetric):
 
     def compute(self) -> dict[str, float]:
         """Scores of `AnswerMetric.compute`, and `unparsed`, a share of all questions."""
-        return {**super().compute(), "unparsed": self.unparsed / len(self.scores)}
+        return {**super().compute(), "unparsed": self.unparsed / len(self._scores)}
 
     def _right(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:
         if not options:
