@@ -200,7 +200,7 @@ def _mmmu(entry: Record) -> PictureQuestion:
 
 
 def _open_answers(entry: Record) -> tuple[str, ...]:
-    """One text, or several as a printed list; an interval, say, is a text."""
+    """Reference answers of an open question: a text, or several as a printed list."""
     try:
         return _printed_list(entry, "answer")
     except InputError:

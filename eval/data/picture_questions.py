@@ -53,7 +53,7 @@ class PictureQuestion:
         return (side, side) if self.scene is not None else check_picture(self.path)
 
     def scores(self, text: str) -> dict[str, float]:
-        """What is known of an answer, by metric; nothing where the truth isn't known."""
+        """Scores of an answer by metric; empty if the true answer isn't known."""
         if self.scene is not None and self.tag in LONG_KINDS:
             found = score_long(text, self.scene.picture())
             return {"truthfulness": found.truthfulness, "coverage": found.coverage}

@@ -19,7 +19,7 @@ ImageSource: TypeAlias = "Path | ParquetCell | bytes"
 
 @dataclass(frozen=True)
 class PictureQuestion:
-    """One question of a benchmark.
+    """Question of a benchmark with its reference answers.
 
     Attributes:
         id: unique in the benchmark, as text.
@@ -45,7 +45,7 @@ class PictureQuestion:
         return self.images[0] if self.images else None
 
     def open_image(self, index: int = 0, background: str = BACKGROUND) -> Image:
-        """One of the pictures, opened now; see `open_picture`.
+        """Open one of the pictures, see `open_picture`.
 
         Raises:
             InputError: there is no such picture, or it can't be read.
@@ -64,7 +64,7 @@ class PictureQuestion:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model answered.
+    """Answer of a model to a question of a benchmark.
 
     Attributes:
         question_id: the `PictureQuestion.id` that it belongs to.

@@ -43,7 +43,7 @@ class ParquetCell:
 
 @dataclass(frozen=True)
 class Record:
-    """One entry of a data file.
+    """Entry of a data file.
 
     Attributes:
         fields: its values by name; a picture in a Parquet file is a `ParquetCell` or a path.

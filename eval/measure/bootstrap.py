@@ -28,7 +28,7 @@ def interval(
 
 
 def middle_95(values: Array | Sequence[float]) -> Interval:
-    """Where the middle 95 % of some values lie."""
+    """Bounds of the middle 95 % of some values."""
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
 
@@ -99,7 +99,7 @@ class StratifiedMean:
     def share_interval(
         self, values: Array, whole: Array, seed: int = 0, rounds: int = ROUNDS
     ) -> Interval | None:
-        """That of the mean over the mean of `whole [n]`, of the same resamples.
+        """Interval of the mean over the mean of `whole [n]`, from the same resamples.
 
         None: a resample of the latter has the mean 0.
         """
@@ -120,7 +120,7 @@ class StratifiedMean:
 
 
 def verdict(loss: Interval, margin: float) -> str:
-    """What the paired 95 % interval of the loss against plain allows to say.
+    """Verdict that the paired 95 % interval of the loss against plain allows.
 
     Args:
         loss: the interval; positive is worse.

@@ -50,7 +50,7 @@ def quality_rows(
 def compare(
     samples: list[Line], plain: list[Line] | None, decides: tuple[str, float] | None
 ) -> dict[str, Quality]:
-    """Every metric that the samples of a method have, by name; see `compare_scores`.
+    """Compare a method with plain by each metric of its samples, see `compare_scores`.
 
     A metric may be of some samples alone, such as those of long answers.
     """
@@ -109,7 +109,7 @@ def _scores(metric: str, samples: list[Line]) -> Any:
 
 
 def loss_of(difference: bootstrap.Interval) -> bootstrap.Interval:
-    """What is lost against plain, from the method's difference to it; larger scores are better."""
+    """Loss against plain, from the method's difference to it; larger scores are better."""
     low, high = difference
     return -high, -low
 

@@ -1,4 +1,4 @@
-"""What a run's lines say of routed blocks: who made them, what took the time, what it was worth."""
+"""Measures of routed video blocks: drafted shares, seconds by part, quality at equal shares."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def routed_rows(rows: Mapping[str, MethodResult], log: SampleLog, plain: str = "
 
 
 def routing_notes(log: SampleLog, rows: Mapping[str, MethodResult]) -> list[str]:
-    """Which rows are not what they seem: a reward or a drafter failed."""
+    """Notes on rows whose reward or drafter failed."""
     notes = []
     for name in rows:
         total = _total(log, name)
@@ -71,7 +71,7 @@ def _total(log: SampleLog, name: str) -> VideoStats:
 
 
 def _clips(lines: Sequence[Line], names: Sequence[str]) -> dict[str, list[list[Line]]]:
-    """Of every row, the lines of each prompt: prompts are what is resampled."""
+    """Lines of each row by prompt: prompts are resampled, not samples."""
     found = {n: {line["index"]: line for line in lines if line["method"] == n} for n in names}
     common = sorted(set.intersection(*(set(of) for of in found.values())))
     prompts: dict[str, list[int]] = {}
@@ -123,7 +123,7 @@ def _routed(name: str, metric: str, clips: Sequence[Sequence[Line]]) -> Routed:
 def _compare(
     rows: Mapping[str, MethodResult], routed: Mapping[str, Routed], plain: str = "plain"
 ) -> None:
-    """Every row with a knob against each other family of rows, the sceptic's as well.
+    """Compare each row with a knob with the other families of rows, the sceptic's as well.
 
     A mixture of rows that lie far apart is worse than the rows between them would be, so of two
     ways to route each is held against the other.

@@ -87,7 +87,7 @@ def speed_rows(lines: Iterable[Line], methods: Iterable[str]) -> dict[str, Metho
 
 
 def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
-    """One method at batch 1."""
+    """Row of a method at batch 1."""
     row = counted_row(merged_stats(lines), len(lines), shared=False)
     row.n_speed = len(lines)
     pairs = list(zip(plain, lines, strict=True))
@@ -128,7 +128,7 @@ def per_token(line: Line, seconds: str = "decode_seconds") -> float:
 
 
 def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
-    """One method at another batch size."""
+    """Throughput of a method at another batch size."""
     rates = [output_tokens(line["stats"]) / line["decode_seconds"] for line in lines]
     out = Throughput(len(lines), statistics.median(rates))
     if all("head_calls" in line["stats"] for line in lines):
@@ -150,7 +150,7 @@ def _ratio(ratios: list[float]) -> tuple[float, Interval | None]:
 def noise_notes(
     lines: Sequence[Line], rows: dict[str, MethodResult], plain: str = "plain"
 ) -> list[str]:
-    """Whether the machine was too busy to tell, from the plain loop, whose tokens are all alike."""
+    """Notes on a noisy machine, told by the plain loop, and on speed-ups that are undecided."""
     alone = [line for line in lines if line["batch"] == 1 and line["method"] == plain]
     times = [per_token(line) for line in alone]
     notes = []

@@ -111,7 +111,7 @@ def _by_question(
 
 
 def _ids(questions: Sequence[PictureQuestion], benchmark: AnswerBenchmark) -> str:
-    """What ids look like, here and in the benchmark's own files."""
+    """Examples of ids, here and in the benchmark's own files."""
     here = f"ids here are such as {questions[0].id}; " if questions else ""
     return f"{here}{benchmark.name}'s own are {benchmark.ids}"
 

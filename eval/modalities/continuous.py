@@ -13,7 +13,7 @@ from .drawing import DrawingBench, DrawingModality
 
 
 class ContinuousModality(DrawingModality):
-    """See `Modality`."""
+    """Measurement of image generation with continuous tokens."""
 
     pipeline = ContinuousImagePipeline
     takes_device_map = False

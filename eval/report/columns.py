@@ -43,7 +43,7 @@ class Column:
         return self.heading.format(outputs=words.outputs, units=words.units)
 
     def shown(self, report: Report) -> bool:
-        """Whether a report has the column."""
+        """True if a report has the column."""
         filled = any(self.cell(row).text != f.MISSING for row in report.methods.values())
         return self.when(report) and (filled or not self.seldom)
 
@@ -67,7 +67,7 @@ def figure(
 
 
 def speedup(row: MethodResult) -> Cell:
-    """Of the token loop, of video that of all clips together, with its interval."""
+    """Speed-up of the token loop, of video that of all clips together, with its interval."""
     return Cell(f.fixed(row.speedup, 2, unit="×"), f.interval(row.speedup_interval, 2))
 
 
@@ -78,7 +78,7 @@ def tokens_per_call(row: MethodResult) -> Cell:
 
 
 def fewer_calls(report: Report, row: MethodResult, digits: int = 1) -> Cell:
-    """Of the target, and beside it with those of a sibling: a call of it may cost as much.
+    """Times fewer calls of the target, and beside it with a sibling's, which may cost as much.
 
     Of continuous tokens the calls of a drafter's head stand beside it: how large it is, and what a
     call of it costs, no count tells.

@@ -34,7 +34,7 @@ def acceptance(report: Report) -> Table | None:
 
 
 def accepted(report: Report) -> Table | None:
-    """How many drafted tokens stood at a time: shares of all drafts."""
+    """Lengths of accepted drafts, as shares of all drafts."""
     known = {n: r.accepted_lengths for n, r in report.methods.items() if r.accepted_lengths}
     if not known:
         return None
@@ -86,7 +86,7 @@ def _gain(report: Report, found: EqualShare | None, digits: int) -> Cell:
 
 
 def text_tables(report: Report) -> list[Table]:
-    """What drafters of answers see, compressors choose, and models cost; those that have rows."""
+    """Tables of answers: what drafters see, compressors choose, and models cost."""
     having = {n: row for n, row in report.methods.items() if row.acceptance_ratios}
     others = [name for name in _OVER if any(name in r.acceptance_ratios for r in having.values())]
     ratios = []

@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
     @property
     def at(self) -> Pair:
-        """Where it is drawn."""
+        """Place in the figure."""
         return self.x, self.quality.value
 
 

@@ -190,7 +190,7 @@ def _emitted(report: Report, row: MethodResult) -> Cell:
 
 
 def _ran(path: Path, report: Report, base: Path) -> str:
-    """What a report's figures hold for, and where all of them are."""
+    """Conditions of a report's figures, and a link to all of them."""
     machine, settings = report.environment, report.settings
     threads = machine["threads"]
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]

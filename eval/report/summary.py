@@ -16,7 +16,7 @@ MARKS = {
 
 
 def counted(report: Report) -> bool:
-    """Whether head and backbone are counted apart: continuous tokens, and timed."""
+    """True if head and backbone are counted apart: continuous tokens, and timed."""
     return any(known(row.head_calls_per_sample) for row in report.methods.values())
 
 
@@ -50,7 +50,7 @@ def what_ran(report: Report) -> list[tuple[str, str]]:
 
 
 def warnings(report: Report) -> list[str]:
-    """What must be read before a figure is quoted; a heading first, or nothing at all."""
+    """Warnings to read before a figure is quoted; a heading first, or nothing at all."""
     if report.for_reporting:
         return ["Read this before quoting a figure", *report.notes] if report.notes else []
     return ["Not for reporting: this run was cut short", *report.notes]
@@ -67,7 +67,7 @@ def first_metric(report: Report) -> str | None:
 
 
 def calls_saved(report: Report, row: MethodResult, sibling: bool = False) -> float | None:
-    """How many times fewer calls of the target than plain decoding; None where that means nothing.
+    """Plain's calls of the target over the row's; None where that means nothing.
 
     The calls of a drafter that draws alone are not the target's: there is one for every token.
     Of continuous tokens they are those of the head; of several models those of one say nothing.
@@ -109,7 +109,7 @@ def lede(report: Report) -> str:
 
 
 def held(report: Report, row: MethodResult) -> bool:
-    """Whether its quality is shown not to be worse."""
+    """True if its quality is shown not to be worse."""
     found = row.quality.get(first_metric(report) or "")
     return found is not None and found.verdict.startswith(("no loss", "within"))
 

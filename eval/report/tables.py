@@ -22,7 +22,7 @@ PHASES = (
 
 
 def headline(report: Report) -> Table:
-    """Every method's row: contract, cost, speed, and quality with its verdict."""
+    """Main table, a row a method: contract, cost, speed, and quality with its verdict."""
     metrics = list(dict.fromkeys(m for row in report.methods.values() for m in row.quality))
     columns = [column for column in HEADLINE if column.shown(report)]
     columns += [_quality(report, metric) for metric in metrics]
@@ -32,7 +32,7 @@ def headline(report: Report) -> Table:
 
 
 def further(report: Report) -> Table | None:
-    """What the headline has no room for; only columns that hold something."""
+    """Columns that the headline has no room for, if they hold something."""
     columns = [column for column in FURTHER if column.shown(report)]
     return _table(report, "Further figures, per sample.", columns) if columns else None
 
@@ -131,7 +131,7 @@ def _table(
     columns: Sequence[Column],
     rows: Mapping[str, MethodResult] | None = None,
 ) -> Table:
-    """Of some rows; None: of all."""
+    """Table of some rows; None: of all."""
     made = [
         labelled(report, name, [column.cell(row) for column in columns])
         for name, row in (report.methods if rows is None else rows).items()

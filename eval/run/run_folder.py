@@ -52,7 +52,7 @@ class RunFolder:
             self.log.drop(lost)
 
     def _complete(self, line: Line) -> bool:
-        """Whether the pictures that a line names are there."""
+        """True if the pictures that a line names are there."""
         names = [line[what] for what in ("picture", "shown") if line.get(what) is not None]
         return all((self.path / name).is_file() for name in names)
 

@@ -71,7 +71,7 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
 
 
 def _undecided(job: Job, rows: dict[str, MethodResult]) -> list[str]:
-    """What the samples leave open, and how many would close it."""
+    """Note on undecided verdicts, and the number of samples that would decide them."""
     notes, too_few = [], []
     metric, margin = job.suite.metrics[0], job.suite.margin
     for name, row in rows.items():

@@ -1,4 +1,4 @@
-"""How open the target's answers are: the entropy of its laws on what it says itself."""
+"""Entropy of the target's laws on its own answers."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def laws(pipe: VlmPipeline, picture: Image.Image, question: str, answer: list[in
 
 
 def _before(answer: list[int], pipe: VlmPipeline) -> list[int]:
-    """What an answer says before it speaks of pictures in the model's own placeholders."""
+    """Tokens of an answer before the first of the model's own placeholders of pictures."""
     placeholder = pipe.model.config.image_token_id
     return answer[: answer.index(placeholder)] if placeholder in answer else answer

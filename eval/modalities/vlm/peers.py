@@ -85,7 +85,7 @@ class Peer:
         return Answers(text, [tokens], stats)
 
     def answer_or_refuse(self, *given: Any) -> Answers:
-        """As `answer`; what transformers raises at models and options is a `RefusedError`."""
+        """Answer one question; errors of transformers become a `RefusedError`."""
         try:
             return self.answer(*given)
         except REFUSED as error:

@@ -1,4 +1,4 @@
-"""What only answers have in a report's row: ratios of lengths, choices, members, equal texts."""
+"""Fields of a report's row that only answers have: ratios, choices, members, equal texts."""
 
 from __future__ import annotations
 

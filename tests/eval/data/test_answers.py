@@ -388,7 +388,7 @@ class TestPredictions:
         assert all(isinstance(p, Prediction) and str(path) in p.where for p in found)
 
     def test_numbers_are_answers(self, tmp_path):
-        """As the data writes them, in questions, options and predictions."""
+        """Numbers stay as the data writes them, in questions, options and predictions."""
         rows = [{"question_id": n, "answer": x} for n, x in enumerate((42, 0.5, -3, "7"))]
         found = read_predictions(written(tmp_path / "p.jsonl", rows))
         assert [p.answer for p in found] == ["42", "0.5", "-3", "7"]

@@ -183,7 +183,7 @@ def test_other_settings_are_refused(job, finished):
 
 
 def test_other_defaults_are_other_settings(job, finished, monkeypatch):
-    """Of a knob that nobody set."""
+    """Another default of a knob that nobody set makes other settings."""
     draft = presets()["draft"]
     monkeypatch.setitem(presets(), "draft", replace(draft, settings={"num_draft_tokens": 5}))
     resolve.cache_clear()
