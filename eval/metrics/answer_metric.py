@@ -12,7 +12,7 @@ from ...registry import resolve
 from .base import Metric
 
 if TYPE_CHECKING:
-    from ..data.questions import PictureQuestion
+    from ..data.questions import BenchmarkQuestion
     from ..measure.score_files import Given
 
 
@@ -108,7 +108,7 @@ class AnswerBenchmark(Metric):
     needs: tuple[str, ...] = ("questions", "predictions")
     bounds: tuple[float, float] = (0, 1)
 
-    def read(self, given: Given) -> list[PictureQuestion]:
+    def read(self, given: Given) -> list[BenchmarkQuestion]:
         """The questions, in the benchmark's own form or the common one.
 
         Raises:
@@ -119,5 +119,5 @@ class AnswerBenchmark(Metric):
         path = given.path("questions")
         common = path.suffix == ".jsonl" or (path.suffix == ".parquet" and not self.parquet)
         read = read_questions if common else resolve(self.reader)
-        asked: list[PictureQuestion] = read(path)
+        asked: list[BenchmarkQuestion] = read(path)
         return asked
