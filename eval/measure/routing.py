@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 
 import numpy as np
 
@@ -87,8 +88,7 @@ def _scores(metric: str, clips: Sequence[Sequence[Line]]) -> list[float]:
 
 
 def _speedup_of_all(row: MethodResult, plain: Sequence[Line], timed: Sequence[Line]) -> None:
-    """Plain's seconds for all clips over the row's: how many drafts stand may differ by clip, so
-    that the median of clips is no mean of them."""
+    # drafts stand in some clips and fall in others: the median of clips is no mean of them
     above, below = ([float(line["seconds"]) for line in lines] for lines in (plain, timed))
     row.speedup_of_all = sum(above) / sum(below)
     if len(below) >= FEWEST_PAIRS:
@@ -120,9 +120,7 @@ def _routed(name: str, metric: str, clips: Sequence[Sequence[Line]]) -> Routed:
     )
 
 
-def _compare(
-    rows: Mapping[str, MethodResult], routed: Mapping[str, Routed], plain: str = "plain"
-) -> None:
+def _compare(rows: Mapping[str, MethodResult], routed: Mapping[str, Routed], plain: str) -> None:
     """Compare each row with a knob with the other families of rows, the sceptic's as well.
 
     A mixture of rows that lie far apart is worse than the rows between them would be, so of two
@@ -132,12 +130,8 @@ def _compare(
     for name, row in rows.items():
         if row.knob is not None:
             families.setdefault(row.family, []).append(name)
-    for family, own in families.items():
+    for (_, own), (other, theirs) in permutations(families.items(), 2):
+        rungs = [routed[name] for name in (plain, *theirs)]
         for name in own:
-            for other in families:
-                if other == family:
-                    continue
-                rungs = [routed[n] for n in (plain, *families[other])]
-                found = at_equal_share(routed[name], rungs)
-                if found is not None:
-                    rows[name].at_equal_share[other] = found
+            if (found := at_equal_share(routed[name], rungs)) is not None:
+                rows[name].at_equal_share[other] = found

@@ -103,8 +103,9 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     whole, decoding = ([line[what] for line in lines] for what in ("seconds", "decode_seconds"))
     row.seconds_median, row.decode_seconds_median = map(statistics.median, (whole, decoding))
     row.seconds_p95 = float(np.quantile(whole, 0.95)) if len(whole) >= TAIL else None
-    row.outputs_per_second = _rate(len(lines), whole)
-    row.tokens_per_second = _rate(sum(output_tokens(line["stats"]) for line in lines), decoding)
+    tokens = sum(output_tokens(line["stats"]) for line in lines)
+    row.outputs_per_second = len(lines) / sum(whole) if any(whole) else None
+    row.tokens_per_second = tokens / sum(decoding) if any(decoding) else None
     emitted, calls = ([sum(line["stats"][n]) for line in lines] for n in ("emitted", "calls"))
     if len(lines) >= FEWEST_PAIRS and any(calls):
         row.mean_acceptance_length_ci95 = quotient_interval(emitted, calls)
@@ -113,12 +114,6 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         ends = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]
         row.speedup_end_to_end_median, row.speedup_end_to_end_ci95 = _ratio(ends)
     return row
-
-
-def _rate(count: int, seconds: Sequence[float]) -> float | None:
-    """A count over seconds; None where nothing took any."""
-    spent = sum(seconds)
-    return count / spent if spent else None
 
 
 def per_token(line: Line, seconds: str = "decode_seconds") -> float:

@@ -110,19 +110,8 @@ def _samples(row: MethodResult) -> Cell:
     return Cell(f"{row.n:,}", notes=(f"{row.n_speed:,} timed",) if both else ())
 
 
-def _median(row: MethodResult) -> Cell:
-    """The speed-up clip by clip, where that of all together is the one to quote."""
-    if row.speedup_of_all is None:
-        return Cell()
-    return figure("speedup_median", 2, unit="×", ci95="speedup_ci95")(row)
-
-
 def _uncounted(report: Report) -> bool:
     return not counted(report)
-
-
-def _timed_by_loop(report: Report) -> bool:
-    return not wording(report).whole_calls
 
 
 SPEEDUP = Column(
@@ -132,6 +121,12 @@ SPEEDUP = Column(
     "one process at batch 1, methods in turn; the median over prompts. Prefill, captions "
     "and pixels are left out; end to end has them. Answers that differ in length are compared "
     "token for token.",
+)
+END_TO_END = Column(
+    "speed-up end to end",
+    figure("speedup_end_to_end_median", 2, unit="×", ci95="speedup_end_to_end_ci95"),
+    seldom=True,
+    when=lambda report: not wording(report).whole_calls,
 )
 TOKENS_PER_CALL = Column(
     "tokens per call",
@@ -146,6 +141,7 @@ DRAFTED = Column(
     "The share of all blocks that are the drafter's, the forced first ones included.",
     seldom=True,
 )
+_MEDIAN = figure("speedup_median", 2, unit="×", ci95="speedup_ci95")
 _IDEAL = (
     "The ideal is the speed-up if the bare forward passes that the method needed were all that "
     "took time. Efficiency is measured over ideal; the rest is the engine's own cost."
@@ -233,7 +229,8 @@ HEADLINE = (
     SPEEDUP,
     Column(
         "of the median clip",
-        _median,
+        # where that of all together is the one to quote
+        lambda r: Cell() if r.speedup_of_all is None else _MEDIAN(r),
         "The same clip by clip, and the median over prompts: drafts may stand in most clips and "
         "fall in others, so that it says less of a long run, and does not go with a mean quality.",
         seldom=True,
@@ -286,14 +283,9 @@ FURTHER = (
         "seconds of the token loop",
         figure("decode_seconds_median", None),
         seldom=True,
-        when=_timed_by_loop,
+        when=END_TO_END.when,
     ),
-    Column(
-        "speed-up end to end",
-        figure("speedup_end_to_end_median", 2, unit="×", ci95="speedup_end_to_end_ci95"),
-        seldom=True,
-        when=_timed_by_loop,
-    ),
+    END_TO_END,
     Column("energy, J", figure("energy_joules_per_sample", None), seldom=True),
     Column("entropy, nats per token", figure("target_entropy", 2), seldom=True),
     Column("drafter's head calls", figure("drafter_head_calls_per_sample"), seldom=True),
