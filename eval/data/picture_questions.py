@@ -67,8 +67,7 @@ class PictureQuestion:
 
 def load_picture_questions(suite: Suite, path: Path | None) -> tuple[PictureQuestion, ...]:
     """The questions of a suite, or the user's."""
-    files = prompt_files(suite) if path is None else [path]
-    return tuple(item for file in files for item in read_picture_questions(file))
+    return tuple(q for file in prompt_files(suite, path) for q in read_picture_questions(file))
 
 
 def read_picture_questions(path: Path) -> tuple[PictureQuestion, ...]:
@@ -90,9 +89,7 @@ def read_picture_questions(path: Path) -> tuple[PictureQuestion, ...]:
 
 
 def _question(record: Record, folder: Path) -> PictureQuestion:
-    question = record.text("question")
-    if not question.strip():
-        raise record.error("the question is empty")
+    question = record.filled("question")
     kind, answer = record.text("kind", ""), None
     if record.fields.get("answer") is not None:
         answer = record.answer("answer") or None

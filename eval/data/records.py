@@ -43,6 +43,13 @@ class Record:
             raise self.error(f"{name!r} must be text, not {_shown(value)}")
         return value
 
+    def filled(self, name: str) -> str:
+        """A field that is text and not blank."""
+        text = self.text(name)
+        if not text.strip():
+            raise self.error(f"the {name} is empty")
+        return text
+
     def answer(self, name: str) -> str:
         """A field that is text or a number, as text."""
         return self._answer(name, self.value(name))

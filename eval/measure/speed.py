@@ -118,8 +118,7 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
 
 def per_token(line: Line, seconds: str = "decode_seconds") -> float:
     """Seconds of a call over its output tokens: sampled answers are not of one length."""
-    spent: float = line[seconds]
-    return spent / output_tokens(line["stats"])
+    return line[seconds] / output_tokens(line["stats"])
 
 
 def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:

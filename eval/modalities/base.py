@@ -79,8 +79,7 @@ class ModalityPart:
         Raises:
             InputError: there is no file, or a line of it is no item.
         """
-        found: tuple[PromptItem, ...] = resolve(self.reader)(suite, path)
-        return found
+        return resolve(self.reader)(suite, path)
 
 
 # fields of a suite that not every modality serves
@@ -129,5 +128,4 @@ MODALITIES = {
 
 def modality(name: str) -> Modality:
     """The modality called `name`."""
-    made: Modality = resolve(MODALITIES[name].reference)()
-    return made
+    return resolve(MODALITIES[name].reference)()

@@ -79,8 +79,7 @@ class DrawingBench(Bench):
 
     def picture(self, out: Any, row: int) -> Image.Image:
         """Picture of an output that a reader sees."""
-        shown: Image.Image = self.outputs(out)[row]
-        return shown
+        return self.outputs(out)[row]
 
     def scores(self, items: Sequence[Any], outputs: Any) -> list[Judged]:
         """Scores by metric of every output, and what is wrong with it."""

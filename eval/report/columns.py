@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..schema import MethodResult, Report
 from . import format as f
@@ -125,7 +125,6 @@ SPEEDUP = Column(
 END_TO_END = Column(
     "speed-up end to end",
     figure("speedup_end_to_end_median", 2, unit="×", ci95="speedup_end_to_end_ci95"),
-    seldom=True,
     when=lambda report: not wording(report).whole_calls,
 )
 TOKENS_PER_CALL = Column(
@@ -247,47 +246,39 @@ HEADLINE = (
     ),
     Column("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
 )
-# what the headline has no room for
-FURTHER = (
-    Column("target tokens", figure("target_tokens_per_sample"), seldom=True, when=_uncounted),
-    Column(
-        "steps that the head read, a token",
-        figure("target_tokens_per_sample"),
-        seldom=True,
-        when=counted,
-    ),
-    Column("latency p50, s", figure("seconds_median", None), seldom=True),
-    Column(
-        "latency p95, s",
-        figure("seconds_p95", None),
-        "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
-        "twenty exceeds, told from 20 calls on.",
-        "Latency",
-        seldom=True,
-    ),
-    Column(
-        "{outputs} per second",
-        figure("outputs_per_second", None),
-        _PER_SECOND,
-        "Per second",
-        seldom=True,
-    ),
-    Column(
-        "{units} per second",
-        figure("tokens_per_second", None),
-        _PER_SECOND,
-        "Per second",
-        seldom=True,
-    ),
-    Column(
-        "seconds of the token loop",
-        figure("decode_seconds_median", None),
-        seldom=True,
-        when=END_TO_END.when,
-    ),
-    END_TO_END,
-    Column("energy, J", figure("energy_joules_per_sample", None), seldom=True),
-    Column("entropy, nats per token", figure("target_entropy", 2), seldom=True),
-    Column("drafter's head calls", figure("drafter_head_calls_per_sample"), seldom=True),
-    Column("drafter's backbone calls", figure("drafter_backbone_calls_per_sample"), seldom=True),
+FURTHER = tuple(  # what the headline has no room for, where a row has something in it
+    replace(column, seldom=True)
+    for column in (
+        Column("target tokens", figure("target_tokens_per_sample"), when=_uncounted),
+        Column(
+            "steps that the head read, a token",
+            figure("target_tokens_per_sample"),
+            when=counted,
+        ),
+        Column("latency p50, s", figure("seconds_median", None)),
+        Column(
+            "latency p95, s",
+            figure("seconds_p95", None),
+            "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
+            "twenty exceeds, told from 20 calls on.",
+            "Latency",
+        ),
+        Column(
+            "{outputs} per second",
+            figure("outputs_per_second", None),
+            _PER_SECOND,
+            "Per second",
+        ),
+        Column("{units} per second", figure("tokens_per_second", None), _PER_SECOND, "Per second"),
+        Column(
+            "seconds of the token loop",
+            figure("decode_seconds_median", None),
+            when=END_TO_END.when,
+        ),
+        END_TO_END,
+        Column("energy, J", figure("energy_joules_per_sample", None)),
+        Column("entropy, nats per token", figure("target_entropy", 2)),
+        Column("drafter's head calls", figure("drafter_head_calls_per_sample")),
+        Column("drafter's backbone calls", figure("drafter_backbone_calls_per_sample")),
+    )
 )

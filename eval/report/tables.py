@@ -159,7 +159,7 @@ def quality_cell(report: Report, metric: str, row: MethodResult) -> Cell:
     notes: tuple[str, ...] = ()
     if f.known(quality.difference_to_plain):
         difference = f.fixed(quality.difference_to_plain, digits, sign=True)
-        notes = (_with(difference, f.interval(quality.difference_ci95, digits)),)
+        notes = (Cell(difference, f.interval(quality.difference_ci95, digits)).line(),)
     if f.known(quality.share_of_plain):
         notes += (of_plain(quality),)
     spread = f.interval(quality.ci95, digits)
@@ -172,7 +172,7 @@ def of_plain(quality: Quality) -> str:
     if not f.known(share):
         return f.MISSING
     percent = None if spread is None else (100 * spread[0], 100 * spread[1])
-    return _with(f"{f.fixed(100 * share, 1)} % of plain's", f.interval(percent, 1))
+    return Cell(f"{f.fixed(100 * share, 1)} % of plain's", f.interval(percent, 1)).line()
 
 
 def _milliseconds(seconds: float | None) -> Cell:
@@ -190,11 +190,7 @@ def _throughput(batch: int, row: MethodResult) -> Cell:
     notes: tuple[str, ...] = ()
     if f.known(many.speedup_median):
         speedup = f.fixed(many.speedup_median, 2, unit="×")
-        notes = (_with(speedup, f.interval(many.speedup_ci95, 2)),)
+        notes = (Cell(speedup, f.interval(many.speedup_ci95, 2)).line(),)
     if f.known(many.head_calls):
         notes += (f"{f.fixed(many.head_calls, 0)} head calls",)
     return Cell(f.fixed(many.tokens_per_second, 0), notes=notes)
-
-
-def _with(figure: str, spread: str) -> str:
-    return f"{figure} ({spread})" if spread else figure

@@ -39,8 +39,7 @@ class Wording:
 @cache
 def words() -> dict[str, Any]:
     """Content of `page.yaml`: meanings of terms, and the words of modalities."""
-    found: dict[str, Any] = yaml.safe_load(read_text(Path(__file__).parent / "page.yaml"))
-    return found
+    return yaml.safe_load(read_text(Path(__file__).parent / "page.yaml"))
 
 
 def wording(report: Report) -> Wording:
