@@ -12,7 +12,7 @@ from ..schema import MethodResult, Report
 from . import format as f
 from .columns import END_TO_END, fewer_calls, speedup, tokens_per_call
 from .parts import parts
-from .summary import MARKS, baseline, first_metric, held
+from .summary import MARKS, baseline, first_metric, held, leaders
 from .table import Cell, Row, Table, escape
 from .tables import quality_cell
 from .wording import wording
@@ -128,9 +128,7 @@ def telling(report: Report) -> list[str]:
         return [name for name, row in report.methods.items() if row.role == role]
 
     methods = of("method")
-    exact = [n for n in methods if report.methods[n].contract.startswith("exact")]
-    kept = [n for n in methods if n not in exact and held(report, report.methods[n])]
-    best = [max(some, key=rank) for some in (exact, kept, methods) if some]
+    best = leaders(report, methods, rank)
     best += [min(methods, key=rank)] if methods else []
     best += [max(some, key=rank) for some in (of("peer"), of("sceptic")) if some]
     return list(dict.fromkeys(best))

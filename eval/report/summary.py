@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from ..schema import MethodResult, Report
 from .format import decimals, duration, fixed, interval, known
 from .parts import ends
@@ -93,19 +95,22 @@ def lede(report: Report) -> str:
     timed = {n: row for n, row in rows.items() if known(row.speedup)}
     if not timed:
         return _fewest_calls(report, rows)
-    exact = {n: row for n, row in timed.items() if row.contract.startswith("exact")}
-    kept = {n: row for n, row in timed.items() if n not in exact and held(report, row)}
-    leaders = dict.fromkeys(
-        max(group, key=lambda name: group[name].speedup or 0.0)
-        for group in (exact, kept, timed)
-        if group
-    )
-    sentences = [_sentence(report, name) for name in leaders]
+    fastest = leaders(report, timed, lambda name: timed[name].speedup or 0.0)
+    sentences = [_sentence(report, name) for name in fastest]
     for name in ends(report):
         row = report.methods[name]
         if row.role == "sceptic" and known(row.speedup):
             sentences.append(_sentence(report, name))
     return " ".join(sentences)
+
+
+def leaders(report: Report, names: Iterable[str], rank: Callable[[str], float]) -> list[str]:
+    """The best exact row, the best other one whose quality held, and the best of all, once each."""
+    rows = {name: report.methods[name] for name in names}
+    exact = [name for name, row in rows.items() if row.contract.startswith("exact")]
+    kept = [name for name, row in rows.items() if name not in exact and held(report, row)]
+    best = [max(some, key=rank) for some in (exact, kept, list(rows)) if some]
+    return list(dict.fromkeys(best))
 
 
 def held(report: Report, row: MethodResult) -> bool:

@@ -30,10 +30,8 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
     lacks = timed < whole.speed or bool(whole.quality and judged < whole.quality)
     if short := todo.limited and lacks:
         notes.insert(0, "cut short by --limit: not for reporting")
-    held, asked = (
-        max(timed * bool(todo.speed), judged * bool(todo.quality)),
-        max(todo.speed, todo.quality),
-    )
+    held = max(timed * bool(todo.speed), judged * bool(todo.quality))
+    asked = max(todo.speed, todo.quality)
     if todo.limited and held > asked:
         notes.append(
             f"the folder held {held} samples already: all of them count, and --limit {asked} "
