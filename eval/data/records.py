@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,9 @@ def read_records(path: Path) -> list[Record]:
     if path.suffix == ".parquet":
         return _parquet(path)
     if path.suffix == ".jsonl":
-        return list(_json_lines(path))
+        lines = enumerate(read_text(path).split("\n"), 1)
+        places = ((f"{path}, line {number}", line) for number, line in lines if line.strip())
+        return [_record(parse_json(line, where), where) for where, line in places]
     return _objects(_parsed(path), f"{path}: ")
 
 
@@ -110,36 +112,25 @@ def read_document(path: Path) -> Record:
     Raises:
         InputError: unreadable, or something else than an object.
     """
-    value = _parsed(path)
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object, found {_shown(value)}")
-    return Record(value, str(path))
+    return _record(_parsed(path), str(path))
 
 
 def _objects(values: Any, where: str) -> list[Record]:
     if not isinstance(values, list):
         raise InputError(f"{where.rstrip(': ')}: expected a list, found {_shown(values)}")
-    records = [Record(value, f"{where}[{i}]") for i, value in enumerate(values)]
-    for record in records:
-        if not isinstance(record.fields, dict):
-            raise record.error(f"expected an object, found {_shown(record.fields)}")
-    return records
+    return [_record(value, f"{where}[{i}]") for i, value in enumerate(values)]
+
+
+def _record(value: Any, where: str) -> Record:
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: expected an object, found {_shown(value)}")
+    return Record(value, where)
 
 
 def _parsed(path: Path) -> Any:
     if path.suffix != ".json":
         raise InputError(f"{path}: expected a .json, .jsonl or .parquet file")
     return read_json(path)
-
-
-def _json_lines(path: Path) -> Iterator[Record]:
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            value = parse_json(line, where)
-            if not isinstance(value, dict):
-                raise InputError(f"{where}: expected an object, found {_shown(value)}")
-            yield Record(value, where)
 
 
 def _parquet(path: Path) -> list[Record]:

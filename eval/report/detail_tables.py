@@ -41,17 +41,10 @@ def accepted(report: Report) -> Table | None:
     most = max(map(len, known.values())) - 1
     bins = [(low, high) for low, high in LENGTHS if low <= most]
     names = [str(low) if low == high else f"{low}–{min(high, most)}" for low, high in bins]
-    rows = [
-        labelled(
-            report,
-            name,
-            [
-                Cell(f.share(sum(shares[low : high + 1])) if low < len(shares) else f.MISSING)
-                for low, high in bins
-            ],
-        )
-        for name, shares in known.items()
-    ]
+    rows = []
+    for name, shares in known.items():
+        told = (sum(shares[low : high + 1]) if low < len(shares) else None for low, high in bins)
+        rows.append(labelled(report, name, [Cell(f.share(one)) for one in told]))
     caption = "Share of the drafts of which so many tokens stood."
     return Table(caption, ("tokens that stood", *names), tuple(rows))
 

@@ -60,12 +60,10 @@ def tasks(report: Report) -> list[Table]:
         if not parts:
             continue
         digits = f.decimals(value for quality in of.values() for value in quality.parts.values())
-
-        def cells(quality: Quality, parts: list[str] = parts, digits: int = digits) -> list[Cell]:
-            values = [quality.parts.get(part) for part in parts]
-            return [Cell(f.fixed(value, digits)) for value in (*values, quality.value)]
-
-        rows = [labelled(report, name, cells(quality)) for name, quality in of.items()]
+        rows = []
+        for name, quality in of.items():
+            values = (*(quality.parts.get(part) for part in parts), quality.value)
+            rows.append(labelled(report, name, [Cell(f.fixed(value, digits)) for value in values]))
         columns = ("method", *(part.replace("_", " ") for part in parts), "all")
         tables.append(Table(f"{metric} by task.", columns, tuple(rows)))
     return tables

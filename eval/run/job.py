@@ -152,10 +152,10 @@ def plan(
         raise InputError(f"suite {suite.name} measures no speed: leave --batch-sizes out")
     if most is not None and suite.margin is None:
         raise InputError(f"suite {suite.name} has no margin to decide: leave --max-samples out")
-    least, limited = (speed, quality), False
+    whole = speed, quality
     if limit is not None:
         speed, quality = min(speed, limit), min(quality, limit)
-        limited = (speed, quality) != least
+    limited = (speed, quality) != whole
     return Plan(speed, quality, max(quality, most or 0), (1, *batches[1:]), limited)
 
 

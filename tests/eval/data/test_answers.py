@@ -106,7 +106,7 @@ def test_textvqa(tmp_path):
     refused("data[1]: question id 34602 is used in", read_textvqa,
             written(path, {"data": [entry, entry]}))  # fmt: skip
     refused("expected a list, found 5", read_textvqa, written(path, {"data": 5}))
-    refused("expected a JSON object, found [", read_textvqa, written(path, [entry]))
+    refused("expected an object, found [", read_textvqa, written(path, [entry]))
 
 
 def test_docvqa(tmp_path):
