@@ -1,4 +1,4 @@
-"""What all metrics of text answers share: one score a question, and means of them."""
+"""Base of the metrics of text answers: one score a question, and means of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AnswerMetric:
 
     @property
     def scores(self) -> list[float]:
-        """Per question, in the order of the updates: what paired intervals are made of."""
+        """Scores by question, in the order of the updates, for paired intervals."""
         return list(self._scores)
 
     def update(
@@ -119,5 +119,4 @@ class AnswerBenchmark(Metric):
         path = given.path("questions")
         common = path.suffix == ".jsonl" or (path.suffix == ".parquet" and not self.parquet)
         read = read_questions if common else resolve(self.reader)
-        asked: list[BenchmarkQuestion] = read(path)
-        return asked
+        return read(path)

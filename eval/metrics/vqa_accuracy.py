@@ -111,10 +111,9 @@ def vqa_accuracy(
 
 @dataclass(frozen=True, kw_only=True)
 class Vqav2Benchmark(AnswerBenchmark):
-    """See `AnswerBenchmark`: its answers lie in a file of their own."""
+    """A benchmark whose answers lie in a file of their own; see `AnswerBenchmark`."""
 
     def read(self, given: Given) -> list[BenchmarkQuestion]:
-        """See `AnswerBenchmark.read`."""
         from ..data.answers import read_vqav2
 
         questions = given.path("questions")
@@ -124,7 +123,7 @@ class Vqav2Benchmark(AnswerBenchmark):
 
 
 def _is_vqav2(path: Path) -> bool:
-    """Whether a file has the form of the benchmark's own questions."""
+    """True if a file has the form of the benchmark's own questions."""
     try:
         data = read_json(path) if path.suffix == ".json" else None
     except InputError:  # the reader will say so

@@ -58,7 +58,6 @@ class DFlashModel(FeatureModel):
             self.decoder.feed(known, self.rotary[:length], self.cache, 0)
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
-        """See `BlockModel.block`."""
         assert not drafted.shape[1], "it drafts one block a round"
         self._feed(context)
         condition = context.lengths[:, None] == 0
