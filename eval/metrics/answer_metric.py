@@ -12,7 +12,7 @@ from ...registry import resolve
 from .base import Metric
 
 if TYPE_CHECKING:
-    from ..data.questions import PictureQuestion
+    from ..data.questions import BenchmarkQuestion
     from ..measure.score_files import Given
 
 
@@ -108,7 +108,7 @@ class AnswerBenchmark(Metric):
     needs: tuple[str, ...] = ("questions", "predictions")
     bounds: tuple[float, float] = (0, 1)
 
-    def read(self, given: Given) -> list[PictureQuestion]:
+    def read(self, given: Given) -> list[BenchmarkQuestion]:
         """The questions, in the benchmark's own form or the common one.
 
         Raises:

@@ -20,7 +20,7 @@ from ...files import read_json
 from .answer_metric import AnswerBenchmark, mean_of
 
 if TYPE_CHECKING:
-    from ..data.questions import PictureQuestion
+    from ..data.questions import BenchmarkQuestion
     from ..measure.score_files import Given
 
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
@@ -113,7 +113,7 @@ def vqa_accuracy(
 class Vqav2Benchmark(AnswerBenchmark):
     """A benchmark whose answers lie in a file of their own; see `AnswerBenchmark`."""
 
-    def read(self, given: Given) -> list[PictureQuestion]:
+    def read(self, given: Given) -> list[BenchmarkQuestion]:
         from ..data.answers import read_vqav2
 
         questions = given.path("questions")

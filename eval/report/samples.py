@@ -92,7 +92,7 @@ class Samples:
 
 
 def sample_files(report: Report, folder: Path) -> dict[str, str]:
-    """What of a run's samples lies in its folder, by what it is: the log, and pictures."""
+    """Files of a run's samples in its folder, by what they are: the log, and pictures."""
     found = {}
     if (folder / "samples.jsonl").is_file():
         found["every sample, with its counters and scores"] = "samples.jsonl"
