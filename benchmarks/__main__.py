@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All benchmarks and their options."""
+    """The parser of all benchmarks and their options."""
     parser = Parser(prog="python -m benchmarks", description="Benchmarks of mmspec itself.")
     commands = parser.add_subparsers(required=True, metavar="BENCHMARK")
 
@@ -157,7 +157,6 @@ def _stream(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace, record: Any, table: Any, name: str) -> int:
-    """Print what was measured, and where it is written."""
     if args.json:
         print(to_json(asdict(record), indent=2))
         return 0

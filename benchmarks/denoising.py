@@ -97,7 +97,7 @@ def _denoise(
 
 
 def cspd_bias(pipe: Any = None, samples: int = 10) -> dict[str, Any]:
-    """How far the law of whole tokens is from the target's, and how many stand.
+    """Bias of the law of whole tokens against the target's, and share of drafts that stand.
 
     Tokens are a Markov chain of 16 coordinates: each is denoised in 100 steps with the mean
     1 + 0.6 times the token before it and the data's deviation 0.3. They are drawn as the pipeline

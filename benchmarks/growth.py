@@ -13,20 +13,19 @@ import torch
 
 from mmspec.errors import InputError
 from mmspec.eval.environment import environment
-from mmspec.eval.measure.bootstrap import Interval, interval
+from mmspec.eval.measure.bootstrap import Interval, known_interval
 from mmspec.methods import SpecConfig
 from mmspec.pipelines.output import ImageStats
 
 SIDES = (8, 16, 32)
 BATCH = 24  # rows of a call
-FEWEST = 6  # samples: an interval of fewer looks surer than it is
 
 Calls = Mapping[int, npt.NDArray[np.float64]]  # [n] of each side, in the order of the samples
 
 
 @dataclass
 class Growth:
-    """How one method's calls grow.
+    """Growth of one method's calls with the side of the grid.
 
     Attributes:
         contract: what the method promises about its output.
@@ -50,10 +49,21 @@ class Growth:
     exponent: float | None = None
     exponent_ci95: Interval | None = None
 
+    def add(self, side: int, height: int, stats: ImageStats) -> None:
+        """Add a side of the grid, whose pictures are `height` pixels high."""
+        self.pixels[side] = height
+        self.nfe[side] = statistics.fmean(stats.calls)
+        self.target_tokens[side] = statistics.fmean(stats.target_tokens)
+        if stats.sibling_calls:
+            self.sibling_nfe[side] = statistics.fmean(stats.sibling_calls)
+        counts = np.array(stats.calls)
+        if spread := known_interval(lambda i: counts[i].mean(1), len(counts)):
+            self.nfe_ci95[side] = spread
+
 
 @dataclass
 class GrowthRecord:
-    """What `growth.json` holds.
+    """Contents of `growth.json`.
 
     Attributes:
         methods: by name; one that could draw at no side is missing.
@@ -108,8 +118,7 @@ def measure_growth(
                 record.notes.append(f"{name} is left out at side {side}: {error}")
             else:
                 calls[name][side] = np.array(stats.calls, dtype=np.float64)
-                row = record.methods.setdefault(name, Growth(stats.contract))
-                _add(row, side, height, stats)
+                record.methods.setdefault(name, Growth(stats.contract)).add(side, height, stats)
                 if stats.fault:
                     record.notes.append(f"{name} at side {side}: its drafter failed: {stats.fault}")
             progress(len(prompts))
@@ -147,10 +156,10 @@ def exponent(calls: Calls) -> tuple[float, Interval | None]:
     x = np.log(sides) - np.log(sides).mean()
 
     def slope(picked: npt.NDArray[Any]) -> npt.NDArray[Any]:  # [rounds, n] to [rounds]
-        return np.asarray(x @ np.log(counts[:, picked].mean(-1)) / (x @ x))
+        return x @ np.log(counts[:, picked].mean(-1)) / (x @ x)
 
     n = counts.shape[1]
-    return float(slope(np.arange(n)[None])[0]), interval(slope, n) if n >= FEWEST else None
+    return float(slope(np.arange(n)[None])[0]), known_interval(slope, n)
 
 
 @torch.inference_mode()
@@ -169,17 +178,4 @@ def _drawn(
             parts.append(out.stats)
     finally:
         pipe.enable_speculation(before)
-    total: ImageStats = parts[0].merged(parts[1:])
-    return total
-
-
-def _add(row: Growth, side: int, height: int, stats: ImageStats) -> None:
-    """One side of a method."""
-    row.pixels[side] = height
-    row.nfe[side] = statistics.fmean(stats.calls)
-    row.target_tokens[side] = statistics.fmean(stats.target_tokens)
-    if stats.sibling_calls:
-        row.sibling_nfe[side] = statistics.fmean(stats.sibling_calls)
-    counts = np.array(stats.calls, dtype=np.float64)
-    if len(counts) >= FEWEST:
-        row.nfe_ci95[side] = interval(lambda i: np.asarray(counts[i].mean(1)), len(counts))
+    return parts[0].merged(parts[1:])

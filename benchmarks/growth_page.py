@@ -34,7 +34,7 @@ def growth_table(record: GrowthRecord) -> Table:
 
 
 def _pixels(record: GrowthRecord) -> dict[int, int]:
-    """Every side that any method was measured at, with its pixels."""
+    """Pixels by side, of the sides that any method was measured at."""
     found = {side: px for row in record.methods.values() for side, px in row.pixels.items()}
     return dict(sorted(found.items()))
 

@@ -31,6 +31,8 @@ from .overhead import PROMPT, overhead
 from .peer import against_assisted_generation
 from .throughput import goodput_against_plain, throughput, useless_drafter
 
+PLAIN = {"plain": SpecConfig(method="plain")}
+
 
 def run_micro(pipe: Any, samples: int = 10, only: Sequence[str] | None = None) -> dict[str, Any]:
     """The benchmarks in `SECTIONS`, or some of them; each takes a pipeline and a sample count.
@@ -53,8 +55,9 @@ def start_up(pipe: Any = None, samples: int = 5) -> dict[str, float]:
         "import_seconds": [sys.executable, "-c", "import mmspec"],
         "help_seconds": [sys.executable, "-m", "mmspec", "--help"],
     }
+    run = partial(subprocess.run, check=True, capture_output=True)
     return {
-        name: statistics.median(call_seconds(partial(_run, command), samples))
+        name: statistics.median(call_seconds(partial(run, command), samples))
         for name, command in commands.items()
     }
 
@@ -64,8 +67,7 @@ def plain_loop(pipe: Any, samples: int) -> dict[str, Any]:
     decoder, grid = pipe.decoder(pipe.transformer), pipe.transformer.grid
     loop, bare, sampling = [], [], []
     for i in range(-1, samples):
-        plain = {"plain": SpecConfig(method="plain")}
-        run = paired_runs(pipe, plain, [PROMPT], i + 1, {}, warmup=0)["plain"][0]
+        run = paired_runs(pipe, PLAIN, [PROMPT], i + 1, {}, warmup=0)["plain"][0]
         forwards = bare_generation(decoder, 2, grid)
         if i >= 0:
             loop.append(run.decode_seconds)
@@ -133,9 +135,7 @@ def against_transformers(pipe: Any, samples: int) -> dict[str, Any]:
     ids = torch.zeros(2, prefix, dtype=torch.long, device=pipe.device)
     ours, theirs = [], []
     for i in range(-1, samples):
-        run = paired_runs(
-            pipe, {"plain": SpecConfig(method="plain")}, [PROMPT], i + 1, {}, warmup=0
-        )
+        run = paired_runs(pipe, PLAIN, [PROMPT], i + 1, {}, warmup=0)["plain"][0]
         started = time.perf_counter()
         llama.generate(
             ids,
@@ -150,7 +150,7 @@ def against_transformers(pipe: Any, samples: int) -> dict[str, Any]:
         )
         seconds = time.perf_counter() - started
         if i >= 0:
-            ours.append(run["plain"][0].decode_seconds)
+            ours.append(run.decode_seconds)
             theirs.append(seconds)
     median, interval = ratio_interval([t / o for t, o in zip(theirs, ours, strict=True)])
     return {"ratio_median": median, "ratio_ci95": interval}
@@ -160,16 +160,12 @@ def verification_cost(
     pipe: Any, samples: int, tokens: tuple[int, ...] = (1, 2, 4, 5, 8, 16, 17, 32)
 ) -> dict[str, Any]:
     """T(n) / T(1) of the target with guidance, and the drafter's cost c = T_drafter(1) / T(1)."""
-    network, grid = pipe.transformer, pipe.transformer.grid
-    costs = {n: measure_forward(pipe.decoder(network), 2, TokenGrid(grid, grid), n) for n in tokens}
-    out: dict[str, Any] = {
-        "target_seconds": costs[1],
-        "relative": {n: t / costs[1] for n, t in costs.items()},
-    }
+    grid = TokenGrid(pipe.transformer.grid, pipe.transformer.grid)
+    costs = {n: measure_forward(pipe.decoder(pipe.transformer), 2, grid, n) for n in tokens}
+    relative = {n: t / costs[1] for n, t in costs.items()}
+    out: dict[str, Any] = {"target_seconds": costs[1], "relative": relative}
     if pipe.drafter is not None:
-        out["drafter"] = (
-            measure_forward(pipe.decoder(pipe.drafter), 2, TokenGrid(grid, grid), 1) / costs[1]
-        )
+        out["drafter"] = measure_forward(pipe.decoder(pipe.drafter), 2, grid, 1) / costs[1]
     return out
 
 
@@ -181,12 +177,10 @@ def larger_grid(pipe: Any, samples: int, grid: int = 32) -> dict[str, Any]:
     large = type(pipe)(network.eval(), pipe.vq_model, pipe.text_encoder, pipe.tokenizer)
     large.to(pipe.device)
     large.set_progress_bar_config(disable=True)
-    runs = paired_runs(
-        large, {"plain": SpecConfig(method="plain")}, [PROMPT] * min(samples, 3), 0, {}
-    )
+    runs = paired_runs(large, PLAIN, [PROMPT] * min(samples, 3), 0, {})["plain"]
     return {
-        "seconds_median": statistics.median(s.seconds for s in runs["plain"]),
-        "nfe_per_sample": runs["plain"][0].stats.nfe,
+        "seconds_median": statistics.median(run.seconds for run in runs),
+        "nfe_per_sample": runs[0].stats.nfe,
     }
 
 
@@ -209,10 +203,6 @@ def memory_bound(pipe: Any, samples: int) -> dict[str, float]:
         "seconds_per_call": seconds,
         "over_bound": seconds / (read / bandwidth),
     }
-
-
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True)
 
 
 SECTIONS: dict[str, Callable[[Any, int], dict[str, Any]]] = {

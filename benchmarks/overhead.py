@@ -1,12 +1,11 @@
-"""What a call takes beside its forward pass, and how much of that is cold caches."""
+"""Cost of a call beside its forward pass, and the part of it that is cold caches."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from torch import Tensor
 
@@ -32,11 +31,11 @@ def overhead(pipe: Any, samples: int) -> dict[str, Any]:
         beside, alone = [], []
         for i in range(samples):
             passes = Passes(decoder)
-            with replaced(decoder, passes.record):
+            with patch.object(decoder, "forward", passes.record):
                 run = paired_runs(pipe, config, [PROMPT], i, {}, warmup=0)[method][0]
             calls = len(run.stats.rounds)  # the first pass of all is the prefill
             beside.append((run.decode_seconds - sum(passes.seconds[-calls:])) / calls)
-            with replaced(decoder, passes.replay):
+            with patch.object(decoder, "forward", passes.replay):
                 run = paired_runs(pipe, config, [PROMPT], i, {}, warmup=0)[method][0]
             alone.append(run.decode_seconds / calls)
         out[method] = {
@@ -65,16 +64,6 @@ class Passes:
         return result
 
     def replay(self, *arguments: Any, **options: Any) -> Tensor:
-        """What the same pass gave when it was recorded."""
+        """Give the result that the same pass had when it was recorded."""
         self._next += 1
         return self._results[self._next - 1]
-
-
-@contextmanager
-def replaced(decoder: LlamaGenDecoder, forward: Callable[..., Tensor]) -> Iterator[None]:
-    """The decoder with another `forward` for a while."""
-    decoder.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        del decoder.__dict__["forward"]

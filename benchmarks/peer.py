@@ -97,7 +97,7 @@ def train(sizes: dict[str, int], steps: int, batch: int = 32) -> LlamaForCausalL
 
 
 def _compare(name: str, target: Any, assistant: Any, texts: Tensor) -> dict[str, float]:
-    """One method on every prompt, both sides in turn."""
+    """Run a method on every prompt, both sides in turn."""
     pairs = []
     for i in range(-1, len(texts)):
         ids = texts[max(i, 0)][None]
@@ -176,7 +176,7 @@ def _ours(name: str, target: Any, assistant: Any, ids: Tensor) -> tuple[Tensor, 
 
 
 def _refusal(target: Any, assistant: Any, ids: Tensor) -> str:
-    """What transformers says to a batch with an assistant; empty if it does not refuse."""
+    """The error of transformers for a batch with an assistant; empty: it takes one."""
     try:
         _theirs("draft", target, assistant, ids)
     except ValueError as error:

@@ -69,7 +69,7 @@ class StreamGrowth:
 
 @dataclass
 class StreamRecord:
-    """What `stream.json` holds.
+    """Contents of `stream.json`.
 
     Attributes:
         blocks: of the short clip and of the long one.

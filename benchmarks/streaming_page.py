@@ -36,13 +36,10 @@ def stream_table(record: StreamRecord) -> Table:
 def _cells(row: StreamGrowth) -> list[str]:
     drafted = row.long.drafted / len(row.long.held)
     held = [memory(max(clip.held)) for clip in (row.short, row.long)]
+    grows, few = "yes" if row.grows else "no", len(row.short.held)
     peaks = [MISSING, MISSING]
     if row.short.peak:
-        peaks = [
-            memory(max(row.short.peak)),
-            memory(max(row.long.peak[-len(row.short.peak) :])),
-        ]
-    grows, few = "yes" if row.grows else "no", len(row.short.held)
+        peaks = [memory(max(row.short.peak)), memory(max(row.long.peak[-few:]))]
     took = [row.long.seconds[:few], row.long.seconds[-few:]]
     times = [fixed(1000 * statistics.median(part), 1) for part in took]
     return [share(drafted), *held, *peaks, memory(row.kept), grows, *times]
@@ -58,7 +55,7 @@ def stream_markdown(record: StreamRecord) -> str:
 
 
 def stream_figure(record: StreamRecord) -> str:
-    """What the long clip holds, and where it is known its peak, less that of its first block."""
+    """Bytes held by the long clip, and its peak, if known, less that of its first block."""
     with figure("stream", 3.6) as (canvas, axes):
         for i, (name, row) in enumerate(record.methods.items()):
             color = SERIES[i % len(SERIES)]

@@ -36,9 +36,8 @@ def throughput(pipe: Any, samples: int, batches: tuple[int, ...] = BATCHES) -> d
     out: dict[str, dict[int, float]] = {name: {} for name in methods}
     for batch in batches:
         captions = [PROMPTS[i % len(PROMPTS)] for i in range(batch)]
-        call = {"output_type": "tokens"}
         # as a prompt of `paired_runs`: one call draws the whole batch
-        runs = paired_runs(pipe, methods, [captions], 0, call)
+        runs = paired_runs(pipe, methods, [captions], 0, {"output_type": "tokens"})
         for name, (run,) in runs.items():
             out[name][batch] = sum(run.stats.emitted) / run.decode_seconds
     return out
@@ -60,8 +59,7 @@ def useless_drafter(pipe: Any, samples: int) -> dict[str, Any]:
     wrong.set_progress_bar_config(disable=True)
     methods = {name: COMPARED[name] for name in ("plain", "draft, goodput")}
     prompts = [PROMPTS[i % len(PROMPTS)] for i in range(samples)]
-    runs = paired_runs(wrong, methods, prompts, 0, {})
-    return _against_plain(runs, "draft, goodput")
+    return _against_plain(paired_runs(wrong, methods, prompts, 0, {}), "draft, goodput")
 
 
 def goodput_against_plain(pipe: Any, samples: int) -> dict[str, Any]:
@@ -74,7 +72,6 @@ def goodput_against_plain(pipe: Any, samples: int) -> dict[str, Any]:
 
 
 def _possible(pipe: Any) -> dict[str, SpecConfig]:
-    """What this pipeline has the components for."""
     has = pipe.components
     return {
         n: c for n, c in COMPARED.items() if all(has.get(part) for part in c.resolve("image").needs)

@@ -59,7 +59,7 @@ class LinearGaussian:
         return len(self.gain)
 
     def step(self, x: Tensor, t: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Denoiser.step`; `condition [R, C]` is μ."""
+        """Mean and deviation of a `Denoiser`'s step; `condition [R, C]` is μ."""
         return self.gain[t] * x + self.pull[t] * condition, self.std[t]
 
     def mean_path(self, x: Tensor, condition: Tensor, done: int = 0) -> Tensor:
@@ -89,16 +89,15 @@ class MarkovHead(LinearGaussian):
 
     @property
     def channels(self) -> int:
-        """Of a token, C."""
+        """Channels C of a token."""
         return self.gain.shape[1]
 
     @property
     def head(self) -> Any:
-        """Whose weights tell the dtype."""
+        """Stand-in for the network, whose weights tell the dtype."""
         return SimpleNamespace(weight=self.gain)
 
     def sample(self, condition: Tensor, noise: Tensor) -> Tensor:
-        """See `HeadDenoiser.sample`."""
         x = walk(self, noise, condition)
         return self.step(x, torch.zeros(len(x), dtype=torch.long), condition)[0]
 
@@ -135,13 +134,12 @@ class MarkovTokens:
     slope: float
 
     def denoiser(self, steps: int) -> Any:
-        """See `MarBackbone.denoiser`; there is one number of steps."""
+        """The head, whatever the number of steps."""
         return self.target
 
     def told(
         self, iterations: range, read: Tensor, known: Tensor, wanted: Tensor, steps: int
     ) -> Tensor:
-        """See `MarBackbone.told`."""
         x = read[:, -1] if read.shape[1] else read.new_zeros(len(read), self.target.channels)
         conditions = []
         for _ in range(wanted.shape[1]):
@@ -150,7 +148,6 @@ class MarkovTokens:
         return torch.stack(conditions, 1).flatten(0, 1)
 
     def predictions(self, tokens: Tensor, spans: Iterable[int]) -> Iterator[HeadPrediction]:
-        """See `MarBackbone.predictions`."""
         positions = torch.arange(self.plan.length).expand(len(tokens), -1)
         coins, start, steps = ProductionCoins(list(self.seeds)), 0, self.target.steps
         for span in spans:

@@ -1,4 +1,4 @@
-"""What a reader needs to judge a figure: versions, commit, machine, and how busy it was."""
+"""Environment of a run: versions, commit, machine, and how busy it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long frames of a clip are shown, in files whose times are whole units."""
+"""Durations of a clip's frames, in files that hold times in whole units."""
 
 from __future__ import annotations
 

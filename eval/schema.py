@@ -16,7 +16,7 @@ VERSION = 2
 
 @dataclass
 class MethodResult:
-    """One method's row.
+    """Row of a method.
 
     Attributes:
         contract: what the method promises about its output.
@@ -142,7 +142,7 @@ class MethodResult:
 
 @dataclass
 class Report:
-    """One evaluation run.
+    """Report of an evaluation run.
 
     Attributes:
         suite, pipeline, model: what ran.

@@ -1,4 +1,4 @@
-"""What a row of a report is made of, beside plain numbers."""
+"""Parts of a report's row, beside plain numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .strict import STRICT
 
 @dataclass
 class Quality:
-    """One metric of one method.
+    """Metric of a method.
 
     Attributes:
         value: over all samples.
@@ -69,7 +69,7 @@ class Ratio:
 
 @dataclass
 class EqualShare:
-    """What the suite's first metric gains over another way to route, at the same drafted share.
+    """Gain in the suite's first metric over another way to route, at the same drafted share.
 
     The other way is a mixture of two of its rows: of all clips, `weight` are the second one's. Of a
     row that drafts more than all of them a mixture with the one that drafts least is compared.
@@ -110,7 +110,7 @@ class Choice:
 
 @dataclass
 class Member:
-    """What one model among several took for a question, mean: calls, tokens, seconds."""
+    """Mean cost of one model among several for a question: calls, tokens, seconds."""
 
     __pydantic_config__ = STRICT
 

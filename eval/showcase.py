@@ -30,7 +30,7 @@ NETWORKS = {  # calls that are counted apart, by a row's field
 
 @dataclass(frozen=True)
 class Showcase:
-    """One prompt, or question, by several methods.
+    """Prompt, or question, run by several methods.
 
     Attributes:
         count: outputs of each method, whose seeds begin at `seed`.
@@ -45,7 +45,7 @@ class Showcase:
     call: dict[str, Any]
 
     def run(self, unit: str, warmup: int = 1) -> dict[str, list[Sample]]:
-        """As `paired_runs`, with a bar on a terminal; `unit` is what a call makes."""
+        """Run `paired_runs` with a bar on a terminal; `unit` is what a call makes."""
         total = len(self.methods) * (self.count + warmup)
         what = f"{unit}s by {' and '.join(self.methods)}" + (", and a warm-up" if warmup else "")
         prompts, told = [self.prompt] * self.count, (self.seed, self.call, warmup)
@@ -53,7 +53,7 @@ class Showcase:
             return paired_runs(self.pipe, self.methods, prompts, *told, shown.update)
 
     def record(self, samples: dict[str, list[Sample]]) -> dict[str, Any]:
-        """What `stats.json` holds of samples by method; speed-ups are over "plain"."""
+        """Record of samples by method for `stats.json`; speed-ups are over "plain"."""
         return {
             "prompt": self.prompt,
             "seed": self.seed,
@@ -134,7 +134,7 @@ def side_by_side(samples: dict[str, list[Sample]], most: int = 8, scale: int = 2
 
 
 def called(stats: Sequence[SpecStats]) -> str:
-    """How often outputs asked the target, and whoever drafted for it, in the mean."""
+    """Mean calls of the target and of its drafter for an output."""
     first, *others = stats
     total = first.merged(others)
     means = total.per_sample()
@@ -181,7 +181,7 @@ def print_table(methods: dict[str, dict[str, Any]]) -> None:
 
 
 def _told(methods: dict[str, dict[str, Any]]) -> str:
-    """What the seconds and speed-ups of a table are: their quotients need not agree."""
+    """Note on a table's seconds and speed-ups: their quotients need not agree."""
     if any(row.get("speedup_of_all") is not None for row in methods.values()):
         return "seconds: median of a clip; speed-up: plain's for all clips over the row's"
     return (

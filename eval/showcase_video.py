@@ -109,7 +109,7 @@ def strip(
 
 
 def _told(number: int, maker: str, rewards: list[float]) -> str:
-    """Who made a block, and what the drafter's proposal for it was worth."""
+    """Maker of a block, and the reward of the drafter's proposal for it."""
     told = f"block {number}: {maker}"
     if not rewards:
         return told

@@ -31,13 +31,12 @@ def read_as(kind: type[T], text: str, where: str, advice: str = "") -> T:
     from pydantic import ValidationError
 
     try:
-        found: T = reader.validate_json(text)
+        return reader.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if isinstance(refused := first.get("ctx", {}).get("error"), InputError):
             raise refused from None
         raise InputError(f"{where}: {_told(first)}{advice}") from error
-    return found
 
 
 @cache

@@ -16,7 +16,7 @@ ALL = "all"
 
 
 class Place(NamedTuple):
-    """Where a configuration stands among others.
+    """Place of a configuration among others.
 
     Attributes:
         family: the method with every setting but its knob's; equal for those that differ in the
@@ -38,7 +38,7 @@ def place(config: SpecConfig) -> Place:
 
 
 def role(name: str, config: SpecConfig) -> Literal["baseline", "method", "sceptic"]:
-    """What a report calls the row; the baseline is plain decoding without any settings."""
+    """Name of a row in a report; the baseline is plain decoding without any settings."""
     found = preset(config.method).role
     return "method" if found == "baseline" and name != "plain" else found
 

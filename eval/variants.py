@@ -1,4 +1,4 @@
-"""Who makes the outputs of a report's rows: methods, plain decoding called otherwise, plain again.
+"""Variants that make a report's rows: methods, plain called otherwise, plain again.
 
 A row's name is its variant's, and behind an "@" the way to call, in a suite that has several.
 """
@@ -37,7 +37,7 @@ class Variant(Protocol):
     def prepare(
         self, inputs: Any, seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Any]:
-        """What makes the outputs of some samples, and is timed; its result has `stats`.
+        """Prepare the timed function that makes outputs of some samples; its result has `stats`.
 
         Args:
             inputs: the samples, as the modality's pipeline takes them.
@@ -95,12 +95,12 @@ def method_variant(job: Job, name: str, pipe: Any) -> MethodVariant:
 
 
 def row_name(variant: str, call: str) -> str:
-    """What a report calls a variant's row in a way to call."""
+    """Name of a variant's row in a way to call."""
     return f"{variant}@{call}" if call else variant
 
 
 def shift(name: str) -> int:
-    """What is added to the seeds of the row of a name."""
+    """Offset added to the seeds of the row of a name."""
     return SHIFT if name == AGAIN else 0
 
 

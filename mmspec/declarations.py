@@ -16,7 +16,7 @@ from .registry import LEFT_OUT, check_name
 
 
 class Declared(Protocol):
-    """What a module declares at its top level, alone or in a tuple; `name` is what users say."""
+    """Object that a module declares at its top level, alone or in a tuple; users say its `name`."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Declared)
 
 
 class Declarations(Generic[T]):
-    """All declarations of a kind, collected when they are first asked for.
+    """Table of all declarations of a kind, collected when they are first asked for.
 
     Another package that can't be loaded is left out with a warning, and whoever asks for a name
     that is missing is told so.
@@ -57,11 +57,10 @@ class Declarations(Generic[T]):
         Raises:
             InputError: two packages declare the same.
         """
-        found: tuple[T, ...] = collect(self)
-        return found
+        return collect(self)
 
     def names(self) -> list[str]:
-        """All names."""
+        """List all names."""
         return [found.name for found in self.all()]
 
     def get(self, name: str) -> T:
@@ -76,7 +75,7 @@ class Declarations(Generic[T]):
 
 @lru_cache
 def collect(table: Declarations[Any]) -> tuple[Any, ...]:
-    """What `Declarations.all` gives."""
+    """Collect the declarations for `Declarations.all`."""
     found: dict[Any, tuple[str, Any]] = {}
     for package, one in (*_own(table.packages), *_of_others(table.group)):
         if isinstance(one, table.kind):

@@ -1,4 +1,4 @@
-"""Whether something can be computed on a device, and when it is done."""
+"""Devices: tests of what can be computed on one, and waiting until it is done."""
 
 from __future__ import annotations
 

@@ -11,6 +11,6 @@ def absent(what: str, extra: str) -> InputError:
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong in one line; of the system's errors without number and path."""
+    """Say in one line why something failed; of the system's errors without number and path."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return text.splitlines()[0]

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,15 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON that every program reads: a number that is none (NaN, infinity) is null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+def to_json(
+    value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None
+) -> str:
+    """JSON that every program reads: a number that is none (NaN, infinity) is null.
+
+    Args:
+        default: makes values of what JSON lacks.
+    """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False, default=default)
 
 
 def write_json(path: Path, value: Any) -> Path:

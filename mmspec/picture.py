@@ -114,7 +114,7 @@ def _opened(
 
 @contextmanager
 def _naming(name: str, formats: Formats) -> Iterator[None]:
-    """What goes wrong with a picture becomes one line that names it."""
+    """Turn errors over a picture into one line that names it."""
     try:
         yield
     except _RefusedError as error:
@@ -130,7 +130,7 @@ def _naming(name: str, formats: Formats) -> Iterator[None]:
 
 
 class _RefusedError(ValueError):
-    """What is wrong with a picture, without its name."""
+    """Fault of a picture, without its name."""
 
 
 def _check_size(image: Image.Image, most: int) -> None:
@@ -208,5 +208,4 @@ def _levels(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     low, high = shares.min(), shares.max()
     if not (low >= -_HALF and high <= 1 + _HALF):  # NaN too
         raise _RefusedError(f"holds floats from {low:g} to {high:g}; scale them to 0 to 1")
-    levels: np.ndarray[Any, Any] = np.rint(shares.clip(0, 1) * 255).astype(np.uint8)
-    return levels
+    return np.rint(shares.clip(0, 1) * 255).astype(np.uint8)

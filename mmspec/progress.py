@@ -1,4 +1,4 @@
-"""What a command is at, shown on a terminal: a line with the seconds that it takes, and bars.
+"""Progress of a command on a terminal: a line with the seconds that it takes, and bars.
 
 All of it goes to standard error. Where that is no terminal nothing is shown, and outside of a
 command no line.
@@ -121,7 +121,7 @@ def showing(text: str) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """What the running command is at, until it writes something or says what comes next."""
+    """Show what the running command is at, until it writes something or says what comes next."""
     if _line is not None:
         _line.say(text)
 

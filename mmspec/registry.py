@@ -17,7 +17,7 @@ def resolve(reference: str) -> Any:
 
 
 def is_reference(name: str) -> bool:
-    """Whether a name is a user's own `"module:Object"`."""
+    """Test whether a name is a user's own `"module:Object"`."""
     module, _, found = name.partition(":")
     return bool(module and found)
 
@@ -71,7 +71,7 @@ class Registry:
         self.kind, self._entries = kind, dict(entries)
 
     def names(self) -> list[str]:
-        """All names, in the order in which they were given."""
+        """List all names, in the order in which they were given."""
         return list(self._entries)
 
     def get(self, name: str) -> Any:

@@ -1,41 +1,36 @@
 """Questions with their reference answers, and predictions, from local files.
 
-Each reader takes a benchmark's published files as they are. Pictures are looked for in the folder
-`images`, where one that is missing is an error, and are left out without it: scoring needs none.
+Each reader takes a benchmark's published files as they are. Pictures are left out: scoring needs
+none.
 """
 
 from __future__ import annotations
 
 import ast
-import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import InputError
-from .questions import ImageSource, PictureQuestion, Prediction
-from .records import ParquetCell, Record, read_document, read_records
+from .questions import BenchmarkQuestion, Prediction
+from .records import Record, read_document, read_records
 
 
 def read_vqav2(
-    questions: str | Path, annotations: str | Path | None = None, images: str | Path | None = None
-) -> list[PictureQuestion]:
-    """VQAv2: the questions file, the annotations file and the folder of COCO's pictures.
+    questions: str | Path, annotations: str | Path | None = None
+) -> list[BenchmarkQuestion]:
+    """VQAv2: the questions file and the annotations file.
 
     The answer type (`yes/no`, `number`, `other`) becomes the subject. Without annotations (the
     test sets have none) there are no answers.
 
     Raises:
-        InputError: a file, entry or picture is missing or malformed, an id appears twice, or the
+        InputError: a file or entry is missing or malformed, an id appears twice, or the
             two files hold different questions.
     """
-    document = read_document(Path(questions))
-    entries = document.children("questions")
     answers = {} if annotations is None else _annotations(Path(annotations))
-    # the pictures of test-dev are those of test
-    subset = document.text("data_subtype").replace("test-dev", "test") if images else ""
     result = []
-    for entry in entries:
+    for entry in read_document(Path(questions)).children("questions"):
         key, found = entry.identity("question_id"), None
         if annotations is not None:
             found = answers.pop(key, None)
@@ -43,12 +38,10 @@ def read_vqav2(
                 raise entry.error(f"question {key} has no annotation in {annotations}")
             if found.number("image_id") != entry.number("image_id"):
                 raise found.error(f"question {key} has another image_id in {entry.where}")
-        picture = f"COCO_{subset}_{entry.number('image_id'):012d}.jpg" if images else None
         result.append(
-            PictureQuestion(
+            BenchmarkQuestion(
                 id=key,
                 question=entry.text("question"),
-                images=_images(entry, picture, images),
                 answers=tuple(
                     child.answer("answer") for child in (found.children("answers") if found else ())
                 ),
@@ -61,39 +54,38 @@ def read_vqav2(
     return _checked(result)
 
 
-def read_textvqa(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
-    """TextVQA: a JSON file with `data`; pictures are `<image_id>.jpg`. Test sets have no answers.
+def read_textvqa(path: str | Path) -> list[BenchmarkQuestion]:
+    """TextVQA: a JSON file with `data`. Test sets have no answers.
 
     Raises:
-        InputError: a file, entry or picture is missing or malformed, or an id appears twice.
+        InputError: a file or entry is missing or malformed, or an id appears twice.
     """
-    return _of_data(path, images, "question_id", lambda e: f"{e.identity('image_id')}.jpg")
+    return _of_data(path, "question_id")
 
 
-def read_docvqa(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
-    """DocVQA: a JSON file with `data`, whose pictures are named relative to `images`.
+def read_docvqa(path: str | Path) -> list[BenchmarkQuestion]:
+    """DocVQA: a JSON file with `data`.
 
     Raises:
-        InputError: a file, entry or picture is missing or malformed, or an id appears twice.
+        InputError: a file or entry is missing or malformed, or an id appears twice.
     """
-    return _of_data(path, images, "questionId", lambda entry: entry.text("image"))
+    return _of_data(path, "questionId")
 
 
-def read_chartqa(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
-    """ChartQA: a JSON list of `imgname`, `query`, `label`; pictures are in `images`.
+def read_chartqa(path: str | Path) -> list[BenchmarkQuestion]:
+    """ChartQA: a JSON list of `imgname`, `query`, `label`.
 
     The data has no ids, so they are made: the file's name and the index in it, as `test_human-0`.
     The part of the name after its last `_` (`human`, `augmented`) becomes the subject.
 
     Raises:
-        InputError: a file, entry or picture is missing or malformed.
+        InputError: a file or entry is missing or malformed.
     """
     path = Path(path)
     return _checked(
-        PictureQuestion(
+        BenchmarkQuestion(
             id=f"{path.stem}-{i}",
             question=entry.text("query"),
-            images=_images(entry, entry.text("imgname") if images else None, images),
             answers=_some(entry, "label"),
             subject=path.stem.rpartition("_")[2] if "_" in path.stem else "",
             where=entry.where,
@@ -102,8 +94,8 @@ def read_chartqa(path: str | Path, images: str | Path | None = None) -> list[Pic
     )
 
 
-def read_mmmu(path: str | Path) -> list[PictureQuestion]:
-    """MMMU: a Parquet file, or a folder with some, at any depth; the pictures are in them.
+def read_mmmu(path: str | Path) -> list[BenchmarkQuestion]:
+    """MMMU: a Parquet file, or a folder with some, at any depth.
 
     The subject is that of the id (`validation_Art_Theory_3`). The answer is a letter, or for an
     open question a text or a printed list of texts; `?`, as in the test set, is none.
@@ -118,28 +110,25 @@ def read_mmmu(path: str | Path) -> list[PictureQuestion]:
     return _checked(_mmmu(entry) for file in files for entry in read_records(file))
 
 
-def read_questions(path: str | Path, images: str | Path | None = None) -> list[PictureQuestion]:
+def read_questions(path: str | Path) -> list[BenchmarkQuestion]:
     """Questions of your own: a `.json` list of objects, a `.jsonl` or a `.parquet` file.
 
     Each has a `question_id`, a `question`, the reference `answers` (a list) or `answer`, texts or
-    numbers, and may have an `image` (a path relative to `images`, or to the file's folder without
-    it; bytes in Parquet), `options` (a list) and a `subject`.
+    numbers, and may have `options` (a list) and a `subject`.
 
     Raises:
-        InputError: the file, an entry or a picture is missing or malformed, or an id appears twice.
+        InputError: the file or an entry is missing or malformed, or an id appears twice.
     """
-    path = Path(path)
     return _checked(
-        PictureQuestion(
+        BenchmarkQuestion(
             id=entry.identity("question_id"),
             question=entry.text("question"),
-            images=_images(entry, entry.fields.get("image"), images or path.parent),
             answers=_some(entry, "answers" if "answers" in entry.fields else "answer"),
             options=entry.texts("options"),
             subject=entry.text("subject", ""),
             where=entry.where,
         )
-        for entry in read_records(path)
+        for entry in read_records(Path(path))
     )
 
 
@@ -160,15 +149,12 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     return list(predictions.values())
 
 
-def _of_data(
-    path: str | Path, images: str | Path | None, key: str, picture: Callable[[Record], str]
-) -> list[PictureQuestion]:
-    """The questions of a JSON file with `data`, with their pictures where a folder is named."""
+def _of_data(path: str | Path, key: str) -> list[BenchmarkQuestion]:
+    """The questions of a JSON file with `data`."""
     return _checked(
-        PictureQuestion(
+        BenchmarkQuestion(
             id=entry.identity(key),
             question=entry.text("question"),
-            images=_images(entry, picture(entry) if images else None, images),
             answers=entry.texts("answers"),
             where=entry.where,
         )
@@ -176,7 +162,7 @@ def _of_data(
     )
 
 
-def _mmmu(entry: Record) -> PictureQuestion:
+def _mmmu(entry: Record) -> BenchmarkQuestion:
     key, answer = entry.identity("id"), entry.answer("answer")
     kind = entry.text("question_type")
     if kind not in ("multiple-choice", "open"):
@@ -184,14 +170,10 @@ def _mmmu(entry: Record) -> PictureQuestion:
     options = _printed_list(entry, "options") if kind == "multiple-choice" else ()
     if kind == "multiple-choice" and len(options) < 2:
         raise entry.error(f"a multiple-choice question needs at least 2 options, not {options!r}")
-    if "image_1" not in entry.fields:
-        raise entry.error(f"no 'image_1'; it has {', '.join(entry.fields)}")
-    sources = [entry.fields.get(f"image_{i}") for i in range(1, 8)]
     subject = re.fullmatch(r"[^_]+_(.+)_\d+", key)
-    return PictureQuestion(
+    return BenchmarkQuestion(
         id=key,
         question=entry.text("question"),
-        images=tuple(image for source in sources for image in _images(entry, source, None)),
         answers=() if answer == "?" else _open_answers(entry) if kind == "open" else (answer,),
         options=options,
         subject=subject.group(1) if subject else "",
@@ -200,7 +182,7 @@ def _mmmu(entry: Record) -> PictureQuestion:
 
 
 def _open_answers(entry: Record) -> tuple[str, ...]:
-    """One text, or several as a printed list; an interval, say, is a text."""
+    """Reference answers of an open question: a text, or several as a printed list."""
     try:
         return _printed_list(entry, "answer")
     except InputError:
@@ -237,25 +219,9 @@ def _some(entry: Record, name: str) -> tuple[str, ...]:
     return answers
 
 
-def _images(entry: Record, source: object, folder: str | Path | None) -> tuple[ImageSource, ...]:
-    """The picture of an entry, if it has one: bytes in a Parquet file, or a path in `folder`."""
-    if source is None:
-        return ()
-    if isinstance(source, ParquetCell):
-        return (source,)
-    if not isinstance(source, str):
-        raise entry.error(f"the image must be a path or bytes in Parquet, not {source!r}")
-    if folder is None:
-        raise entry.error(f"the image must be bytes in the file, not the path {source!r}")
-    path = Path(folder) / source
-    if not os.path.isfile(path):  # False also for what can't be a name, such as base64 data
-        raise entry.error(f"no image file {str(path)[:200]}")
-    return (path,)
-
-
-def _checked(questions: Iterable[PictureQuestion]) -> list[PictureQuestion]:
+def _checked(questions: Iterable[BenchmarkQuestion]) -> list[BenchmarkQuestion]:
     """The questions, if each has its own id."""
-    found: dict[str, PictureQuestion] = {}
+    found: dict[str, BenchmarkQuestion] = {}
     for question in questions:
         earlier = found.setdefault(question.id, question)
         if earlier is not question:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from ...errors import InputError
 from ...files import read_text
 from .folders import SUFFIXES, ImageFolder, visible_files
-from .records import Record, read_document, read_records
+from .records import read_document, read_records
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _coco(path: Path) -> dict[str, list[str]]:
         key = entry.identity("image_id")
         if key not in names:
             raise entry.error(f"no picture has the id {key!r}")
-        by_id[names[key]].append(_caption(entry))
+        by_id[names[key]].append(entry.filled("caption").strip())
     return {name: texts for name, texts in by_id.items() if texts}
 
 
@@ -81,7 +81,7 @@ def _json_lines(path: Path) -> dict[str, list[str]]:
         name = _id(entry.text("file_name" if "file_name" in entry.fields else "image"))
         if name in by_id:
             raise entry.error(f"a second line for {name!r}")
-        by_id[name] = [_caption(entry)]
+        by_id[name] = [entry.filled("caption").strip()]
     return by_id
 
 
@@ -95,12 +95,6 @@ def _text_files(folder: Path) -> dict[str, list[str]]:
             raise InputError(f"{path} holds no caption")
         by_id[name] = texts
     return by_id
-
-
-def _caption(entry: Record) -> str:
-    if not (text := entry.text("caption").strip()):
-        raise entry.error("the caption is empty")
-    return text
 
 
 def _id(file_name: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
 from ...worlds.video_world.prompts import ClipPrompt, caption, roles_of
@@ -19,8 +17,7 @@ def load_clip_prompts(suite: Suite, path: Path | None) -> tuple[PromptItem, ...]
     """The prompts of a suite, or the user's: with facts that a judge knows, or else captions."""
     if not suite.metrics:
         return load_prompts(suite, path)
-    files = prompt_files(suite) if path is None else [path]
-    return tuple(prompt for file in files for prompt in read_clip_prompts(file))
+    return tuple(p for file in prompt_files(suite, path) for p in read_clip_prompts(file))
 
 
 def read_clip_prompts(path: Path) -> tuple[ClipPrompt, ...]:
@@ -39,8 +36,7 @@ def _prompt(record: Record) -> ClipPrompt:
     text, tag = record.text("prompt"), record.text("tag")
     if tag not in KINDS:
         raise record.error(f"the tag must be one of {', '.join(KINDS)}, not {tag!r}")
-    clauses: list[Mapping[str, Any]] = [child.fields for child in record.children("include")]
-    include = [dict(clause) for clause in clauses]
+    include = [dict(child.fields) for child in record.children("include")]
     try:
         told = caption(include)
         roles_of(include)

@@ -29,7 +29,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class DpgPicture:
-    """One prompt and the file of its grid of pictures."""
+    """Prompt and the file of its grid of pictures."""
 
     prompt: DpgPrompt
     path: Path

@@ -52,7 +52,7 @@ class ImageFolder:
 
     @property
     def ids(self) -> list[str]:
-        """All ids, sorted."""
+        """Sorted ids."""
         return list(self.files)
 
     def batches(self, size: int) -> Iterator[tuple[list[str], list[Image.Image]]]:

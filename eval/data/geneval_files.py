@@ -21,7 +21,7 @@ SAMPLES = 4  # pictures a prompt
 
 @dataclass(frozen=True)
 class PromptFolder:
-    """One prompt's line of metadata and the files of its pictures, by number."""
+    """Metadata of a prompt and the files of its pictures, by number."""
 
     metadata: dict[str, Any]
     pictures: tuple[Path, ...]
@@ -130,7 +130,7 @@ def _metadata(line: str, place: str, classes: Collection[str]) -> dict[str, Any]
 
 
 def _problem(clause: Any, classes: Collection[str], earlier: int) -> str:
-    """What is wrong with a clause that has `earlier` others before it; empty if nothing is."""
+    """Error in a clause that has `earlier` others before it; empty if there is none."""
     if not isinstance(clause, dict) or clause.get("class") not in classes:
         name = clause.get("class") if isinstance(clause, dict) else clause
         return f"has class {name!r}, which is none of the {len(classes)} classes"

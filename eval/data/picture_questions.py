@@ -53,7 +53,7 @@ class PictureQuestion:
         return (side, side) if self.scene is not None else check_picture(self.path)
 
     def scores(self, text: str) -> dict[str, float]:
-        """What is known of an answer, by metric; nothing where the truth isn't known."""
+        """Scores of an answer by metric; empty if the true answer isn't known."""
         if self.scene is not None and self.tag in LONG_KINDS:
             found = score_long(text, self.scene.picture())
             return {"truthfulness": found.truthfulness, "coverage": found.coverage}
@@ -67,8 +67,7 @@ class PictureQuestion:
 
 def load_picture_questions(suite: Suite, path: Path | None) -> tuple[PictureQuestion, ...]:
     """The questions of a suite, or the user's."""
-    files = prompt_files(suite) if path is None else [path]
-    return tuple(item for file in files for item in read_picture_questions(file))
+    return tuple(q for file in prompt_files(suite, path) for q in read_picture_questions(file))
 
 
 def read_picture_questions(path: Path) -> tuple[PictureQuestion, ...]:
@@ -90,9 +89,7 @@ def read_picture_questions(path: Path) -> tuple[PictureQuestion, ...]:
 
 
 def _question(record: Record, folder: Path) -> PictureQuestion:
-    question = record.text("question")
-    if not question.strip():
-        raise record.error("the question is empty")
+    question = record.filled("question")
     kind, answer = record.text("kind", ""), None
     if record.fields.get("answer") is not None:
         answer = record.answer("answer") or None

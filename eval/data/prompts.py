@@ -12,7 +12,7 @@ from ..judges.coco import CLASSES
 from ..suite import PROMPTS, Suite
 from .dpg_files import read_dpg
 from .geneval_files import read_metadata
-from .records import Record, read_records
+from .records import read_records
 
 
 def load_prompts(suite: Suite, path: Path | None) -> tuple[Prompt, ...]:
@@ -25,16 +25,17 @@ def load_prompts(suite: Suite, path: Path | None) -> tuple[Prompt, ...]:
     Raises:
         InputError: there is no file, or a line of it is not a prompt.
     """
-    paths = prompt_files(suite) if path is None else [path]
-    return tuple(prompt for path in paths for prompt in _read(suite, path))
+    return tuple(prompt for file in prompt_files(suite, path) for prompt in _read(suite, file))
 
 
-def prompt_files(suite: Suite) -> list[Path]:
-    """The files that come with a suite.
+def prompt_files(suite: Suite, path: Path | None) -> list[Path]:
+    """The user's file or, without one, the files that come with a suite.
 
     Raises:
         InputError: none does.
     """
+    if path is not None:
+        return [path]
     if not suite.prompts:
         raise InputError(f"suite {suite.name} has no prompts of its own: --prompts FILE")
     return [PROMPTS / name for name in suite.prompts]
@@ -58,14 +59,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         texts = [line.strip() for line in read_text(path).splitlines()]
         prompts = [Prompt(text) for text in texts if text]
     else:
-        prompts = [_prompt(record) for record in read_records(path)]
+        prompts = [Prompt(record.filled("prompt")) for record in read_records(path)]
     if not prompts:
         raise InputError(f"{path} holds no prompts")
     return tuple(prompts)
-
-
-def _prompt(record: Record) -> Prompt:
-    text = record.text("prompt")
-    if not text.strip():
-        raise record.error("the prompt is empty")
-    return Prompt(text)

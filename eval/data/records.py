@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +13,11 @@ from ...files import parse_json, read_json, read_text
 
 
 @dataclass(frozen=True)
-class ParquetCell:
-    """Bytes in a Parquet file that are read only when asked for.
-
-    Attributes:
-        path: the file.
-        group: row group, and `row` in it.
-        column: name of a column of bytes, or of structs with a field `bytes`.
-    """
-
-    path: Path
-    group: int
-    row: int
-    column: str
-
-    def read(self) -> bytes:
-        """The bytes; the column's row group stays in memory for its other rows.
-
-        Raises:
-            InputError: the file has changed or gone.
-        """
-        with _reading(self.path):
-            value = _column(self.path, self.group, self.column)[self.row].as_py()
-        data: bytes = value["bytes"] if isinstance(value, dict) else value
-        return data
-
-
-@dataclass(frozen=True)
 class Record:
-    """One entry of a data file.
+    """Entry of a data file.
 
     Attributes:
-        fields: its values by name; a picture in a Parquet file is a `ParquetCell` or a path.
+        fields: its values by name, without the bytes in a Parquet file, such as pictures.
         where: file and line, row or index, as error messages name it.
     """
 
@@ -71,6 +42,13 @@ class Record:
         if not isinstance(value, str):
             raise self.error(f"{name!r} must be text, not {_shown(value)}")
         return value
+
+    def filled(self, name: str) -> str:
+        """A field that is text and not blank."""
+        text = self.text(name)
+        if not text.strip():
+            raise self.error(f"the {name} is empty")
+        return text
 
     def answer(self, name: str) -> str:
         """A field that is text or a number, as text."""
@@ -120,9 +98,11 @@ def read_records(path: Path) -> list[Record]:
         InputError: a file of another kind, unreadable, or an entry that is no object.
     """
     if path.suffix == ".parquet":
-        return list(_parquet(path))
+        return _parquet(path)
     if path.suffix == ".jsonl":
-        return list(_json_lines(path))
+        lines = enumerate(read_text(path).split("\n"), 1)
+        places = ((f"{path}, line {number}", line) for number, line in lines if line.strip())
+        return [_record(parse_json(line, where), where) for where, line in places]
     return _objects(_parsed(path), f"{path}: ")
 
 
@@ -132,20 +112,19 @@ def read_document(path: Path) -> Record:
     Raises:
         InputError: unreadable, or something else than an object.
     """
-    value = _parsed(path)
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object, found {_shown(value)}")
-    return Record(value, str(path))
+    return _record(_parsed(path), str(path))
 
 
 def _objects(values: Any, where: str) -> list[Record]:
     if not isinstance(values, list):
         raise InputError(f"{where.rstrip(': ')}: expected a list, found {_shown(values)}")
-    records = [Record(value, f"{where}[{i}]") for i, value in enumerate(values)]
-    for record in records:
-        if not isinstance(record.fields, dict):
-            raise record.error(f"expected an object, found {_shown(record.fields)}")
-    return records
+    return [_record(value, f"{where}[{i}]") for i, value in enumerate(values)]
+
+
+def _record(value: Any, where: str) -> Record:
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: expected an object, found {_shown(value)}")
+    return Record(value, where)
 
 
 def _parsed(path: Path) -> Any:
@@ -154,49 +133,21 @@ def _parsed(path: Path) -> Any:
     return read_json(path)
 
 
-def _json_lines(path: Path) -> Iterator[Record]:
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            value = parse_json(line, where)
-            if not isinstance(value, dict):
-                raise InputError(f"{where}: expected an object, found {_shown(value)}")
-            yield Record(value, where)
-
-
-def _parquet(path: Path) -> Iterator[Record]:
-    """Rows of a file; one row group at a time is in memory, and bytes stay in the file."""
-    with _reading(path):
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(path) as file:
-            first = 0
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group)
-                columns = [
-                    _cells(table[field.name], path, group, field.name)
-                    if _holds_bytes(field.type)
-                    else table[field.name].to_pylist()
-                    for field in table.schema
-                ]
-                for row, values in enumerate(zip(*columns, strict=True)):
-                    fields = dict(zip(table.column_names, values, strict=True))
-                    yield Record(fields, f"{path}, row {first + row}")
-                first += table.num_rows
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turns what pyarrow raises into one line that names the file."""
+def _parquet(path: Path) -> list[Record]:
     try:
         import pyarrow as pa
+        import pyarrow.parquet as pq
     except ModuleNotFoundError as error:
         raise absent(f"{path}: reading Parquet needs pyarrow", "eval") from error
     try:
-        yield
-    except (OSError, LookupError, pa.ArrowException) as error:
+        with pq.ParquetFile(path) as file:
+            names = [field.name for field in file.schema_arrow if not _holds_bytes(field.type)]
+            batches = list(file.iter_batches(columns=names))
+    except (OSError, pa.ArrowException) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"can't read {path}: {reason}") from error
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return [Record(fields, f"{path}, row {number}") for number, fields in enumerate(rows)]
 
 
 def _holds_bytes(kind: Any) -> bool:
@@ -206,32 +157,6 @@ def _holds_bytes(kind: Any) -> bool:
     if pa.types.is_struct(kind):
         return any(kind.field(i).name == "bytes" for i in range(kind.num_fields))
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _cells(values: Any, path: Path, group: int, column: str) -> list[Any]:
-    """By row: a cell where there are bytes, else the path of the picture, else None."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    names: list[str | None] = [None] * len(values)
-    data = values
-    if pa.types.is_struct(values.type):
-        data = pc.struct_field(values, "bytes")
-        if any(values.type.field(i).name == "path" for i in range(values.type.num_fields)):
-            names = pc.struct_field(values, "path").to_pylist()
-    present = pc.is_valid(data).to_pylist()
-    return [
-        ParquetCell(path, group, row, column) if there else name
-        for row, (there, name) in enumerate(zip(present, names, strict=True))
-    ]
-
-
-@lru_cache(maxsize=2)
-def _column(path: Path, group: int, column: str) -> Any:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        return file.read_row_group(group, columns=[column])[column]
 
 
 def _shown(value: Any) -> str:

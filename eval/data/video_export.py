@@ -19,7 +19,7 @@ _LONGEST_NAME = 255  # bytes, on common file systems
 
 @dataclass(frozen=True)
 class VideoFile:
-    """One video to make: its prompt, which of that prompt's videos it is, and its file's name."""
+    """Video to make: its prompt, its number among that prompt's videos, and its file's name."""
 
     prompt: str
     sample: int

@@ -1,4 +1,4 @@
-"""What a judge is, and how one declares itself."""
+"""Interface of judges, and their declarations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Judge(Protocol):
     def judge(
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
     ) -> list[tuple[bool, str]]:
-        """For each picture whether it is correct, and if not, why; `prompts[i]` for `images[i]`."""
+        """Verdict on each picture: is it correct, and if not, why; `prompts[i]` for `images[i]`."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class JudgePart:
     @property
     def classes(self) -> Collection[str]:
         """The names of the objects that it can find."""
-        found: Collection[str] = resolve(self.vocabulary)
-        return found
+        return resolve(self.vocabulary)
 
     def load(self, file: Callable[[str, str], Path], device: str) -> Judge:
         """The judge.
@@ -64,8 +63,7 @@ class JudgePart:
             InputError: weights are missing or don't fit.
         """
         paths = [file(name, what) for name, what in self.weights.items()]
-        judge: Judge = resolve(self.cls).from_pretrained(*paths, device=device)
-        return judge
+        return resolve(self.cls).from_pretrained(*paths, device=device)
 
 
 JUDGES = Declarations(JudgePart, "judge", (__package__,), GROUP)

@@ -18,7 +18,7 @@ from ..metrics.base import RunMetric
 
 
 class ClipMetric(RunMetric):
-    """What `ClipJudge` says of a clip."""
+    """A score that `ClipJudge` gives a clip."""
 
 
 CORRECTNESS = ClipMetric(
@@ -64,5 +64,5 @@ class ClipJudge:
 
 @lru_cache(maxsize=4096)
 def _view(pixels: bytes, side: int) -> View:
-    """What is seen in a square frame; clips of one prompt share those before they part."""
+    """Objects seen in a square frame; clips of one prompt share frames before they part."""
     return View.of(np.frombuffer(pixels, np.uint8).reshape(side, side, 3))

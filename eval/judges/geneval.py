@@ -10,6 +10,7 @@ section 3, with the settings of the official `evaluate_images.py`: objects above
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,14 +20,13 @@ from PIL import Image
 
 from ...picture import open_picture
 from ...worlds.shapes.detector import detect
-from ..metrics.geneval import Box, score_prompt
+from ..metrics.geneval import score_prompt
 from .base import JudgePart, Metadata
+from .clip_colors import ClipColors, masked_crop
+from .mask2former import Instance, Mask2FormerDetector
 
 if TYPE_CHECKING:
     import torch
-
-    from .clip_colors import ClipColors
-    from .mask2former import Instance, Mask2FormerDetector
 
 MASK2FORMER = JudgePart(
     "mask2former",
@@ -42,7 +42,7 @@ SHAPES = JudgePart(
     "mmspec.eval.judges.geneval:ShapesJudge",
     "mmspec.worlds.shapes.vocabulary:SHAPES",
 )
-THRESHOLD, COUNTING_THRESHOLD = 0.3, 0.9
+THRESHOLD = 0.3  # the least of `score_prompt`, whose defaults are those of this detector
 
 
 class GenEvalJudge:
@@ -75,9 +75,6 @@ class GenEvalJudge:
         Raises:
             InputError: a file that is missing or does not fit.
         """
-        from .clip_colors import ClipColors
-        from .mask2former import Mask2FormerDetector
-
         found = Mask2FormerDetector(detector, device=device)
         colors = ClipColors(clip, model=clip_model, device=device)
         return cls(found, colors, f"{Path(detector).resolve().name}+{colors.name}")
@@ -85,33 +82,26 @@ class GenEvalJudge:
     def judge(
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
     ) -> list[tuple[bool, str]]:
-        """For each picture whether it is correct, and if not, why."""
+        """Verdict on each picture: is it correct, and if not, why."""
         verdicts = []
         for metadata, image in zip(prompts, images, strict=True):
             instances = self._detector.detect(image, THRESHOLD)
-            found = [_Detected(instance, image, self._colors) for instance in instances]
-            limits = {"threshold": THRESHOLD, "counting_threshold": COUNTING_THRESHOLD}
-            verdicts.append(score_prompt(metadata, found, **limits))
+            found = [_Coloured(**vars(one), image=image, colors=self._colors) for one in instances]
+            verdicts.append(score_prompt(metadata, found))
         return verdicts
 
 
-class _Detected:
+@dataclass(frozen=True)
+class _Coloured(Instance):
     """An instance whose colour is looked up when it is asked for: few prompts do."""
 
-    def __init__(self, instance: Instance, image: Image.Image, colors: ClipColors) -> None:
-        self.label = instance.label
-        self.box: Box = instance.box
-        self.confidence = instance.confidence
-        self._mask = instance.mask
-        self._image = image
-        self._colors = colors
+    image: Image.Image
+    colors: ClipColors
 
     @cached_property
     def color(self) -> str:
-        from .clip_colors import masked_crop
-
-        crop = masked_crop(self._image, self._mask, self.box)
-        return self._colors.classify([crop], self.label)[0]
+        crop = masked_crop(self.image, self.mask, self.box)
+        return self.colors.classify([crop], self.label)[0]
 
 
 class ShapesJudge:
@@ -127,7 +117,7 @@ class ShapesJudge:
     def judge(
         self, prompts: Sequence[Metadata], images: Sequence[Image.Image]
     ) -> list[tuple[bool, str]]:
-        """For each picture whether it is correct, and if not, why."""
+        """Verdict on each picture: is it correct, and if not, why."""
         return [
             score_prompt(metadata, detect(np.asarray(open_picture(image))))
             for metadata, image in zip(prompts, images, strict=True)

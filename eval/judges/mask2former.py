@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Instance:
-    """One object: its class, confidence, box (upper ends exclusive) and mask `[H, W]`, bool."""
+    """An object: its class, confidence, box (upper ends exclusive) and mask `[H, W]`, bool."""
 
     label: str
     confidence: float
@@ -105,7 +105,7 @@ def instances(
     size: tuple[int, int],
     threshold: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What one picture's queries say: scores `[N]`, labels `[N]` and masks `[N, H, W]` (bool).
+    """Instances in one picture: scores `[N]`, labels `[N]` and masks `[N, H, W]` (bool).
 
     A candidate is a query with a class; as many of the most probable ones as there are queries are
     kept. Its score is the class probability times the mean mask probability inside its mask (where

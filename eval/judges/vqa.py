@@ -6,13 +6,14 @@ Understanding and Generation"; the network is transformers'.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from ...picture import open_picture
+from ...rewards.base import rows_alike
 
 if TYPE_CHECKING:
     import torch
@@ -55,15 +56,16 @@ class BlipAnswerer:
         self._model.to(self.device)
 
     def answer(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[bool]:
-        """Is the answer yes? `questions[i]` is about `images[i]`."""
-        said = self.texts(images, questions)
-        return [text.strip().lower() == "yes" for text in said]
+        """True for each answer of yes; `questions[i]` is about `images[i]`."""
+        return [text.strip().lower() == "yes" for text in self.texts(images, questions)]
 
     def texts(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[str]:
         """The answers in BLIP's own words."""
         pairs = list(zip(images, questions, strict=True))
         said = [""] * len(pairs)
-        for rows in self._batches(questions):
+        # of one length: transformers' decoder would read padding as text
+        lengths = map(len, self._processor.tokenizer(list(questions))["input_ids"])
+        for rows in rows_alike(lengths, self._batch):
             inputs = self._processor(
                 images=[open_picture(pairs[row][0]) for row in rows],
                 text=[pairs[row][1] for row in rows],
@@ -75,12 +77,3 @@ class BlipAnswerer:
             for row, text in zip(rows, texts, strict=True):
                 said[row] = text
         return said
-
-    def _batches(self, questions: Sequence[str]) -> Iterator[list[int]]:
-        """Rows of questions of one length: transformers' decoder would read padding as text."""
-        by_length: dict[int, list[int]] = {}
-        for row, tokens in enumerate(self._processor.tokenizer(list(questions))["input_ids"]):
-            by_length.setdefault(len(tokens), []).append(row)
-        for rows in by_length.values():
-            for first in range(0, len(rows), self._batch):
-                yield rows[first : first + self._batch]

@@ -1,1 +1,1 @@
-"""What is measured: speed, quality, intervals, differences."""
+"""Measures of a run: speed, quality, intervals, differences."""

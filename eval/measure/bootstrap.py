@@ -28,7 +28,7 @@ def interval(
 
 
 def middle_95(values: Array | Sequence[float]) -> Interval:
-    """Where the middle 95 % of some values lie."""
+    """Bounds of the middle 95 % of some values."""
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
 
@@ -43,17 +43,17 @@ def known_interval(statistic: Callable[[Array], Array], n: int) -> Interval | No
     return found if np.isfinite(found).all() else None
 
 
-def ratio_interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, Interval]:
+def ratio_interval(ratios: Sequence[float]) -> tuple[float, Interval]:
     """Median of paired ratios and its 95 % percentile-bootstrap interval."""
     values = np.asarray(ratios, dtype=np.float64)
-    spread = interval(lambda i: np.asarray(np.median(values[i], axis=1)), len(values), seed=seed)
+    spread = interval(lambda i: np.asarray(np.median(values[i], axis=1)), len(values))
     return float(np.median(values)), spread
 
 
-def quotient_interval(above: Sequence[float], below: Sequence[float], seed: int = 0) -> Interval:
+def quotient_interval(above: Sequence[float], below: Sequence[float]) -> Interval:
     """95 % percentile-bootstrap interval of Σ above / Σ below, samples with both of theirs."""
     top, bottom = (np.asarray(values, dtype=np.float64) for values in (above, below))
-    return interval(lambda i: np.asarray(top[i].sum(1) / bottom[i].sum(1)), len(top), seed=seed)
+    return interval(lambda i: np.asarray(top[i].sum(1) / bottom[i].sum(1)), len(top))
 
 
 class StratifiedMean:
@@ -85,7 +85,7 @@ class StratifiedMean:
         """The mean of values `[n]`."""
         return float(np.mean([values[places].mean() for places in self._places]))
 
-    def interval(self, values: Array, seed: int = 0, rounds: int = ROUNDS) -> Interval:
+    def interval(self, values: Array) -> Interval:
         """Its 95 % percentile-bootstrap interval.
 
         Values that are all the same have resamples that are too; they get the rule of three's
@@ -94,33 +94,30 @@ class StratifiedMean:
         if np.ptp(values) == 0:
             reach = 3 / len(values) * (abs(float(values[0])) or 1.0)
             return float(values[0]) - reach, float(values[0]) + reach
-        return middle_95(self._resampled(values, seed, rounds))
+        return middle_95(self._resampled(values))
 
-    def share_interval(
-        self, values: Array, whole: Array, seed: int = 0, rounds: int = ROUNDS
-    ) -> Interval | None:
-        """That of the mean over the mean of `whole [n]`, of the same resamples.
+    def share_interval(self, values: Array, whole: Array) -> Interval | None:
+        """Interval of the mean over the mean of `whole [n]`, from the same resamples.
 
         None: a resample of the latter has the mean 0.
         """
-        below = self._resampled(whole, seed, rounds)
+        below = self._resampled(whole)
         if not (below > 0).all():
             return None
-        return middle_95(self._resampled(values, seed, rounds) / below)
+        return middle_95(self._resampled(values) / below)
 
-    def _resampled(self, values: Array, seed: int, rounds: int) -> Array:
-        """Means `[rounds]`; a seed picks the same clusters of any values."""
-        rng = np.random.default_rng(seed)
-        total = np.zeros(rounds)
+    def _resampled(self, values: Array) -> Array:
+        """Means `[ROUNDS]`, of the same clusters for any values."""
+        rng, total = np.random.default_rng(0), np.zeros(ROUNDS)
         for places, cluster in zip(self._places, self._strata, strict=True):
             sums, counts = np.bincount(cluster, values[places]), np.bincount(cluster)
-            picked = rng.integers(0, len(sums), (rounds, len(sums)))
+            picked = rng.integers(0, len(sums), (ROUNDS, len(sums)))
             total += sums[picked].sum(1) / counts[picked].sum(1)
         return total / len(self._strata)
 
 
 def verdict(loss: Interval, margin: float) -> str:
-    """What the paired 95 % interval of the loss against plain allows to say.
+    """Verdict that the paired 95 % interval of the loss against plain allows.
 
     Args:
         loss: the interval; positive is worse.

@@ -39,28 +39,16 @@ def quality_rows(
     common = sorted(set.intersection(*(set(found) for found in by_method.values())))
     samples = {m: [found[i] for i in common] for m, found in by_method.items()}
     rows: dict[str, MethodResult] = {}
-    for method in methods:
+    plain, margins = samples[methods[0]], dict([decides] if decides else [])
+    for method, mine in samples.items():
         total = merged_stats([line for line in counts if line["method"] == method])
         row = rows[method] = counted_row(total, len(common), shared=True)
-        theirs = None if method == methods[0] else samples[methods[0]]
-        row.quality = compare(samples[method], theirs, None if method == AGAIN else decides)
+        scores = (score for line in mine for score in line["scores"].items())
+        for metric in dict.fromkeys(name for name, value in scores if value is not None):
+            margin = None if method == AGAIN else margins.get(metric)
+            theirs = None if mine is plain else plain
+            row.quality[metric] = compare_scores(metric, mine, theirs, margin)
     return rows
-
-
-def compare(
-    samples: list[Line], plain: list[Line] | None, decides: tuple[str, float] | None
-) -> dict[str, Quality]:
-    """Every metric that the samples of a method have, by name; see `compare_scores`.
-
-    A metric may be of some samples alone, such as those of long answers.
-    """
-    found = {}
-    for metric in dict.fromkeys(name for line in samples for name in line["scores"]):
-        margin = decides[1] if decides is not None and decides[0] == metric else None
-        mine, theirs = _having(metric, samples), plain and _having(metric, plain)
-        if mine:
-            found[metric] = compare_scores(metric, mine, theirs, margin)
-    return found
 
 
 def compare_scores(
@@ -72,7 +60,7 @@ def compare_scores(
     Prompts are resampled, within their tasks and with all of their samples: pictures of one prompt
     are alike.
     """
-    values = _scores(metric, samples)
+    samples, values = _having(metric, samples)
     told = metric_of_run(metric)
     tags = [line["tag"] if told.told_by_task else "" for line in samples]
     strata = tags if told.by_task else [""] * len(samples)
@@ -85,7 +73,7 @@ def compare_scores(
         for tag in dict.fromkeys(tags):
             out.parts[tag] = float(values[[t == tag for t in tags]].mean())
     if plain is not None:
-        whole = _scores(metric, plain)
+        _, whole = _having(metric, plain)
         change = values - whole
         if told.share and means(whole) > 0:
             out.share_of_plain = out.value / means(whole)
@@ -99,17 +87,14 @@ def compare_scores(
     return out
 
 
-def _having(metric: str, samples: list[Line]) -> list[Line]:
-    """The samples that have a figure of a metric."""
-    return [line for line in samples if line["scores"].get(metric) is not None]
-
-
-def _scores(metric: str, samples: list[Line]) -> Any:
-    return np.array([line["scores"][metric] for line in samples], dtype=np.float64)
+def _having(metric: str, samples: list[Line]) -> tuple[list[Line], Any]:
+    """Samples that have a figure of a metric, such as long answers, and the figures `[n]`."""
+    having = [line for line in samples if line["scores"].get(metric) is not None]
+    return having, np.array([line["scores"][metric] for line in having], dtype=np.float64)
 
 
 def loss_of(difference: bootstrap.Interval) -> bootstrap.Interval:
-    """What is lost against plain, from the method's difference to it; larger scores are better."""
+    """Loss against plain, from the method's difference to it; larger scores are better."""
     low, high = difference
     return -high, -low
 

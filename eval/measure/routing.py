@@ -1,9 +1,10 @@
-"""What a run's lines say of routed blocks: who made them, what took the time, what it was worth."""
+"""Measures of routed video blocks: drafted shares, seconds by part, quality at equal shares."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def routed_rows(rows: Mapping[str, MethodResult], log: SampleLog, plain: str = "
 
 
 def routing_notes(log: SampleLog, rows: Mapping[str, MethodResult]) -> list[str]:
-    """Which rows are not what they seem: a reward or a drafter failed."""
+    """Notes on rows whose reward or drafter failed."""
     notes = []
     for name in rows:
         total = _total(log, name)
@@ -71,7 +72,7 @@ def _total(log: SampleLog, name: str) -> VideoStats:
 
 
 def _clips(lines: Sequence[Line], names: Sequence[str]) -> dict[str, list[list[Line]]]:
-    """Of every row, the lines of each prompt: prompts are what is resampled."""
+    """Lines of each row by prompt: prompts are resampled, not samples."""
     found = {n: {line["index"]: line for line in lines if line["method"] == n} for n in names}
     common = sorted(set.intersection(*(set(of) for of in found.values())))
     prompts: dict[str, list[int]] = {}
@@ -87,8 +88,7 @@ def _scores(metric: str, clips: Sequence[Sequence[Line]]) -> list[float]:
 
 
 def _speedup_of_all(row: MethodResult, plain: Sequence[Line], timed: Sequence[Line]) -> None:
-    """Plain's seconds for all clips over the row's: how many drafts stand may differ by clip, so
-    that the median of clips is no mean of them."""
+    # drafts stand in some clips and fall in others: the median of clips is no mean of them
     above, below = ([float(line["seconds"]) for line in lines] for lines in (plain, timed))
     row.speedup_of_all = sum(above) / sum(below)
     if len(below) >= FEWEST_PAIRS:
@@ -120,10 +120,8 @@ def _routed(name: str, metric: str, clips: Sequence[Sequence[Line]]) -> Routed:
     )
 
 
-def _compare(
-    rows: Mapping[str, MethodResult], routed: Mapping[str, Routed], plain: str = "plain"
-) -> None:
-    """Every row with a knob against each other family of rows, the sceptic's as well.
+def _compare(rows: Mapping[str, MethodResult], routed: Mapping[str, Routed], plain: str) -> None:
+    """Compare each row with a knob with the other families of rows, the sceptic's as well.
 
     A mixture of rows that lie far apart is worse than the rows between them would be, so of two
     ways to route each is held against the other.
@@ -132,12 +130,8 @@ def _compare(
     for name, row in rows.items():
         if row.knob is not None:
             families.setdefault(row.family, []).append(name)
-    for family, own in families.items():
+    for (_, own), (other, theirs) in permutations(families.items(), 2):
+        rungs = [routed[name] for name in (plain, *theirs)]
         for name in own:
-            for other in families:
-                if other == family:
-                    continue
-                rungs = [routed[n] for n in (plain, *families[other])]
-                found = at_equal_share(routed[name], rungs)
-                if found is not None:
-                    rows[name].at_equal_share[other] = found
+            if (found := at_equal_share(routed[name], rungs)) is not None:
+                rows[name].at_equal_share[other] = found

@@ -26,7 +26,7 @@ SECONDS = "decode seconds"
 
 
 def compare_reports(a: Path, b: Path, methods: str | None = None) -> list[dict[str, Any]]:
-    """Every quality metric and the decode seconds of methods that two finished runs share.
+    """Compare the methods of two finished runs by each quality metric and by decode seconds.
 
     Args:
         a, b: folders of the runs.
@@ -68,7 +68,7 @@ def compare_reports(a: Path, b: Path, methods: str | None = None) -> list[dict[s
 
 
 def unlike_settings(a: Report, b: Report) -> list[str]:
-    """What differs between two runs besides their methods, a line each."""
+    """Differences between the settings of two runs besides their methods, a line each."""
 
     def said(report: Report) -> dict[str, Any]:
         names = ("suite", "pipeline", "model")
@@ -86,7 +86,7 @@ def unlike_settings(a: Report, b: Report) -> list[str]:
 def left_out(
     a: Report, b: Report, rows: Sequence[Mapping[str, Any]], methods: str | None = None
 ) -> list[str]:
-    """What of two runs `rows` do not compare, a line each.
+    """Methods and metrics of two runs that `rows` leave out, a line each.
 
     Args:
         rows, methods: what `compare_reports` gave, and what it was given.
@@ -181,7 +181,7 @@ def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[
 
 
 def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[str, Any]]:
-    """One row, or none where nothing was timed in both."""
+    """Row of decode seconds; none if nothing was timed in both."""
     left, right = mine.speed.get(x, {}), theirs.speed.get(y, {})
     keys = [key for key in left if key in right]
     if not keys:
@@ -212,7 +212,7 @@ def _row(
 
 
 def _paired(x: str, y: str) -> str:
-    """What a pair of methods is called."""
+    """Name of a pair of methods."""
     return x if x == y else f"{x} : {y}"
 
 

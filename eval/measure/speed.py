@@ -87,7 +87,7 @@ def speed_rows(lines: Iterable[Line], methods: Iterable[str]) -> dict[str, Metho
 
 
 def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
-    """One method at batch 1."""
+    """Row of a method at batch 1."""
     row = counted_row(merged_stats(lines), len(lines), shared=False)
     row.n_speed = len(lines)
     pairs = list(zip(plain, lines, strict=True))
@@ -103,8 +103,9 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     whole, decoding = ([line[what] for line in lines] for what in ("seconds", "decode_seconds"))
     row.seconds_median, row.decode_seconds_median = map(statistics.median, (whole, decoding))
     row.seconds_p95 = float(np.quantile(whole, 0.95)) if len(whole) >= TAIL else None
-    row.outputs_per_second = _rate(len(lines), whole)
-    row.tokens_per_second = _rate(sum(output_tokens(line["stats"]) for line in lines), decoding)
+    tokens = sum(output_tokens(line["stats"]) for line in lines)
+    row.outputs_per_second = len(lines) / sum(whole) if any(whole) else None
+    row.tokens_per_second = tokens / sum(decoding) if any(decoding) else None
     emitted, calls = ([sum(line["stats"][n]) for line in lines] for n in ("emitted", "calls"))
     if len(lines) >= FEWEST_PAIRS and any(calls):
         row.mean_acceptance_length_ci95 = quotient_interval(emitted, calls)
@@ -115,20 +116,13 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     return row
 
 
-def _rate(count: int, seconds: Sequence[float]) -> float | None:
-    """A count over seconds; None where nothing took any."""
-    spent = sum(seconds)
-    return count / spent if spent else None
-
-
 def per_token(line: Line, seconds: str = "decode_seconds") -> float:
     """Seconds of a call over its output tokens: sampled answers are not of one length."""
-    spent: float = line[seconds]
-    return spent / output_tokens(line["stats"])
+    return line[seconds] / output_tokens(line["stats"])
 
 
 def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
-    """One method at another batch size."""
+    """Throughput of a method at another batch size."""
     rates = [output_tokens(line["stats"]) / line["decode_seconds"] for line in lines]
     out = Throughput(len(lines), statistics.median(rates))
     if all("head_calls" in line["stats"] for line in lines):
@@ -150,7 +144,7 @@ def _ratio(ratios: list[float]) -> tuple[float, Interval | None]:
 def noise_notes(
     lines: Sequence[Line], rows: dict[str, MethodResult], plain: str = "plain"
 ) -> list[str]:
-    """Whether the machine was too busy to tell, from the plain loop, whose tokens are all alike."""
+    """Notes on a noisy machine, told by the plain loop, and on speed-ups that are undecided."""
     alone = [line for line in lines if line["batch"] == 1 and line["method"] == plain]
     times = [per_token(line) for line in alone]
     notes = []

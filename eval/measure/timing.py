@@ -19,7 +19,7 @@ from .meters import EnergyMeter, PeakMemory
 
 @dataclass
 class Sample:
-    """One pipeline call.
+    """Timed pipeline call.
 
     Attributes:
         seconds: wall-clock of all of it.
@@ -36,14 +36,14 @@ class Sample:
 
     @property
     def decode_seconds(self) -> float:
-        """Those that speed is measured by."""
+        """Seconds that speed is measured by."""
         return self.stats.decode_seconds(self.seconds)
 
 
 def timed(
     device: torch.device, prompt: str | list[str], seed: int, call: Callable[[], Any]
 ) -> Sample:
-    """One call, whose output has `stats`, with what it took."""
+    """Time a call whose output has `stats`."""
     meter, memory = EnergyMeter(device), PeakMemory(device)
     joules, started = meter.read(), time.perf_counter()
     out = call()

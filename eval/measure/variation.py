@@ -1,4 +1,4 @@
-"""How far a rule bends the target's law, measured on real rounds by following every branch.
+"""Total variation of a rule: its distance from the target's law, enumerated on real rounds.
 
 The figure is the total variation between the law of the token that comes next, as the shipped rule
 emits it from a draft of one node, and the target's own law. The laws are those of rounds that took
@@ -99,7 +99,7 @@ def tv_per_step(pipe: TokenImagePipeline, job: Job, config: SpecConfig) -> list[
 
 
 def _between_models(pipe: TokenImagePipeline, job: Job) -> list[float]:
-    """Of the draft model alone: its own laws against the target's, along the target's output."""
+    """Variation of the draft model alone, along the target's output."""
     prompt, generator = job.prompt(0).prompt, torch.Generator().manual_seed(job.seed)
     tokens, _ = pipe(
         prompt, generator=generator, output_type="tokens", return_dict=False, **job.call

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def score_videos(
     suite: Suite, given: Given, on_line: OnLine, progress: Progress | None
 ) -> dict[str, Any]:
-    """Every `VideoMetric` of a suite; see `score_given`."""
+    """Score videos by each `VideoMetric` of a suite, see `score_given`."""
     videos = read_videos(given.path("videos"), given.path("prompts"), given.background)
     named = [metric for metric in suite.declared if isinstance(metric, VideoMetric)]
     scorers = [metric.video_scorer(given) for metric in named]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError
 from ...registry import check_name
 from ..data.answers import read_predictions
-from ..data.questions import PictureQuestion, Prediction
+from ..data.questions import BenchmarkQuestion, Prediction
 from ..metrics.answer_metric import AnswerBenchmark
 from ..metrics.registry import metrics_of
 from .score_files import mean_with_interval, only_metric
@@ -40,7 +40,7 @@ def score_answer_files(
 
 
 def score_answers(
-    questions: Sequence[PictureQuestion],
+    questions: Sequence[BenchmarkQuestion],
     predictions: Iterable[Prediction] | Mapping[str, str],
     metric: str,
     partial: bool = False,
@@ -92,7 +92,7 @@ def score_answers(
 
 
 def _by_question(
-    questions: Sequence[PictureQuestion],
+    questions: Sequence[BenchmarkQuestion],
     predictions: Iterable[Prediction] | Mapping[str, str],
     benchmark: AnswerBenchmark,
 ) -> dict[str, str]:
@@ -110,11 +110,11 @@ def _by_question(
     return answers
 
 
-def _ids(questions: Sequence[PictureQuestion], benchmark: AnswerBenchmark) -> str:
-    """What ids look like, here and in the benchmark's own files."""
+def _ids(questions: Sequence[BenchmarkQuestion], benchmark: AnswerBenchmark) -> str:
+    """Examples of ids, here and in the benchmark's own files."""
     here = f"ids here are such as {questions[0].id}; " if questions else ""
     return f"{here}{benchmark.name}'s own are {benchmark.ids}"
 
 
-def _name(question: PictureQuestion) -> str:
+def _name(question: BenchmarkQuestion) -> str:
     return question.where or f"question {question.id}"

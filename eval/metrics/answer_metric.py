@@ -1,4 +1,4 @@
-"""What all metrics of text answers share: one score a question, and means of them."""
+"""Base of the metrics of text answers: one score a question, and means of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...registry import resolve
 from .base import Metric
 
 if TYPE_CHECKING:
-    from ..data.questions import PictureQuestion
+    from ..data.questions import BenchmarkQuestion
     from ..measure.score_files import Given
 
 
@@ -37,7 +37,7 @@ class AnswerMetric:
 
     @property
     def scores(self) -> list[float]:
-        """Per question, in the order of the updates: what paired intervals are made of."""
+        """Scores by question, in the order of the updates, for paired intervals."""
         return list(self._scores)
 
     def update(
@@ -108,7 +108,7 @@ class AnswerBenchmark(Metric):
     needs: tuple[str, ...] = ("questions", "predictions")
     bounds: tuple[float, float] = (0, 1)
 
-    def read(self, given: Given) -> list[PictureQuestion]:
+    def read(self, given: Given) -> list[BenchmarkQuestion]:
         """The questions, in the benchmark's own form or the common one.
 
         Raises:
@@ -119,5 +119,4 @@ class AnswerBenchmark(Metric):
         path = given.path("questions")
         common = path.suffix == ".jsonl" or (path.suffix == ".parquet" and not self.parquet)
         read = read_questions if common else resolve(self.reader)
-        asked: list[PictureQuestion] = read(path)
-        return asked
+        return read(path)

@@ -1,4 +1,4 @@
-"""What a metric declares of itself, once and in its own file; nothing here imports torch."""
+"""Declarations of metrics, each in its own file; nothing here imports torch."""
 
 from __future__ import annotations
 

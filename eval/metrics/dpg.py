@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DpgQuestion:
-    """One yes-or-no question.
+    """A yes-or-no question.
 
     Attributes:
         id: its number within the prompt, from 1.
@@ -49,7 +49,7 @@ class DpgQuestion:
 
 @dataclass(frozen=True)
 class DpgPrompt:
-    """One prompt and its questions; a picture of it is called by `item_id`."""
+    """A prompt and its questions; a picture of it is called by `item_id`."""
 
     item_id: str
     text: str
@@ -57,7 +57,7 @@ class DpgPrompt:
 
 
 def holding(questions: Sequence[DpgQuestion], answers: Mapping[int, bool]) -> dict[int, bool]:
-    """Which questions hold: answered yes, and so are all that they depend on, near or far."""
+    """True, by id, for a question that holds: yes to it, and to all that it depends on."""
     parents = {question.id: question.parents for question in questions}
     known: dict[int, bool] = {}
 
@@ -104,7 +104,6 @@ def dpg_scores(
 
 
 def _picture_scorer(job: Job) -> PictureScorer:
-    """The percentage of a prompt's questions that hold."""
     from ..data.dpg_files import read_dpg
 
     asked = {p.text: p.questions for p in read_dpg(job.file("prompts", "DPG-Bench's csv"))}

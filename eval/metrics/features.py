@@ -1,4 +1,4 @@
-"""What the distances between sets of features share: how they are scored, named and checked."""
+"""Base of the distances between sets of features: their scores, names and checks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,24 @@ if TYPE_CHECKING:
 
 
 Array = NDArray[np.float64]
-S = TypeVar("S")
+
+
+class FeatureSet(Protocol):
+    """Known part of a set's features."""
+
+    @property
+    def n(self) -> int:
+        """Pictures so far."""
+
+    def update(self, batch: Array) -> None:
+        """Add features `[N, D]`."""
+
+
+S = TypeVar("S", bound=FeatureSet)
 
 
 class SetAccumulator(ABC, Generic[S]):
     """Features of real and generated pictures that come in batches, and their distance.
-
-    Args:
-        extractor: of the features.
 
     Attributes:
         name: the first of `names` for Inception-v3, else the second and the extractor's:
@@ -39,6 +49,7 @@ class SetAccumulator(ABC, Generic[S]):
     """
 
     names: ClassVar[tuple[str, str]]
+    set_class: type[S]
     sets: dict[str, S]
 
     def __init__(self, extractor: FeatureExtractor) -> None:
@@ -50,7 +61,7 @@ class SetAccumulator(ABC, Generic[S]):
 
     def reset(self) -> None:
         """Forget all pictures."""
-        self.sets = {"real": self.empty(), "generated": self.empty()}
+        self.sets = {"real": self.set_class(), "generated": self.set_class()}
 
     def update(self, images: Images, real: bool) -> None:
         """Add pictures to one of the two sets."""
@@ -68,7 +79,7 @@ class SetAccumulator(ABC, Generic[S]):
         if not np.isfinite(array).all():
             name = self.extractor.name
             raise InputError(f"{name} gave features that are not finite: check its weights")
-        self.put(self.sets["real" if real else "generated"], array)
+        self.sets["real" if real else "generated"].update(array)
 
     def compute(self) -> dict[str, float]:
         """The distance under `name`, and what else the metric tells.
@@ -76,30 +87,18 @@ class SetAccumulator(ABC, Generic[S]):
         Raises:
             InputError: a set of fewer than two pictures.
         """
-        for kind, n in self.counts().items():
-            if n < 2:
-                raise InputError(f"{self.name} needs 2 {kind} pictures or more, got {n}")
+        for kind, known in self.sets.items():
+            if known.n < 2:
+                raise InputError(f"{self.name} needs 2 {kind} pictures or more, got {known.n}")
         return self.distance(self.sets["real"], self.sets["generated"])
 
     @abstractmethod
-    def empty(self) -> S:
-        """A set without pictures."""
-
-    @abstractmethod
-    def put(self, known: S, features: Array) -> None:
-        """Add features `[N, D]` to a set."""
-
-    @abstractmethod
-    def counts(self) -> dict[str, int]:
-        """Pictures of each set."""
-
-    @abstractmethod
     def distance(self, real: S, generated: S) -> dict[str, float]:
-        """See `compute`."""
+        """The figures of `compute`."""
 
     @abstractmethod
     def notes(self) -> list[str]:
-        """What a reader must know before comparing the figure: sets that are too small."""
+        """Warnings for readers who compare the figure: sets that are too small."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,15 +83,7 @@ class FrechetDistance(SetAccumulator[Moments]):
     """Fréchet distance between real and generated pictures, accumulated in batches."""
 
     names = ("fid", "frechet")
-
-    def empty(self) -> Moments:
-        return Moments()
-
-    def put(self, known: Moments, features: Array) -> None:
-        known.update(features)
-
-    def counts(self) -> dict[str, int]:
-        return {kind: moments.n for kind, moments in self.sets.items()}
+    set_class = Moments
 
     def distance(self, real: Moments, generated: Moments) -> dict[str, float]:
         laws = real.mean, real.covariance, generated.mean, generated.covariance
@@ -143,5 +135,4 @@ def _factor(cov: Array) -> Array:
     """
     values, vectors = np.linalg.eigh(cov)
     kept = values > len(values) * np.finfo(np.float64).eps * max(values[-1], 0.0)
-    factor: Array = vectors[:, kept] * np.sqrt(values[kept])
-    return factor
+    return vectors[:, kept] * np.sqrt(values[kept])

@@ -31,7 +31,7 @@ _MAX_OBJECTS = 16  # per class, as in the official script
 
 
 class Detected(Protocol):
-    """One object that a detector found.
+    """An object that a detector found.
 
     `color` is read only where a prompt asks for it, so it may be costly; `box` is
     `(x0, y0, x1, y1)` in pixels, upper ends exclusive.
@@ -61,7 +61,7 @@ def score_prompt(
     threshold: float = 0.3,
     counting_threshold: float = 0.9,
 ) -> tuple[bool, str]:
-    """Whether all of `include` and nothing of `exclude` is in the picture, and if not, why.
+    """Test a picture for all of `include` and nothing of `exclude`; the reasons if it fails.
 
     Args:
         metadata: a line of `evaluation_metadata.jsonl`: `tag`, `include` (a list of `class`,
@@ -93,7 +93,7 @@ def score_prompt(
 
 
 def relations(a: Box, b: Box) -> set[str]:
-    """Where box `a` lies relative to box `b`: at most one word per axis, none if too close.
+    """Position of box `a` relative to box `b`: at most one word per axis, none if too close.
 
     Per axis, the offset of the centres less a tenth of both boxes' sizes, floored at 0, over the
     length of the whole offset, must exceed 0.5.
@@ -144,7 +144,7 @@ def _by_class(detections: Sequence[Detected], floor: float) -> Objects:
 def _problem(
     clause: Mapping[str, Any], found: list[Detected], matched: list[list[Detected]]
 ) -> str:
-    """What is wrong with the objects found for one clause of `include`; empty if nothing is."""
+    """The fault of the objects found for a clause of `include`; empty: there is none."""
     name, count = clause["class"], clause["count"]
     if len(found) < count:
         return f"expected {count} {name}, found {len(found)}"

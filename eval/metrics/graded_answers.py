@@ -6,7 +6,7 @@ from .base import RunMetric
 
 
 class AnswerGrade(RunMetric):
-    """What the shapes world says of an answer; see `mmspec.eval.data.picture_questions`."""
+    """Grade of an answer by the shapes world; see `mmspec.eval.data.picture_questions`."""
 
 
 ACCURACY = AnswerGrade(

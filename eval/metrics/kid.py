@@ -34,7 +34,17 @@ def polynomial_mmd(x: Array, y: Array) -> float:
     return float(within - 2 * _kernel(x, y).mean())
 
 
-class KernelDistance(SetAccumulator[list[Array]]):
+class Batches(list[Array]):
+    """Features `[N, D]` of a set, batch by batch."""
+
+    update = list.append
+
+    @property
+    def n(self) -> int:
+        return sum(map(len, self))
+
+
+class KernelDistance(SetAccumulator[Batches]):
     """Kernel distance between real and generated pictures: its mean over random subsets.
 
     Args:
@@ -45,6 +55,7 @@ class KernelDistance(SetAccumulator[list[Array]]):
     """
 
     names = ("kid", "kid")
+    set_class = Batches
 
     def __init__(
         self,
@@ -58,16 +69,7 @@ class KernelDistance(SetAccumulator[list[Array]]):
         super().__init__(extractor)
         self.subsets, self.subset_size, self.seed = subsets, subset_size, seed
 
-    def empty(self) -> list[Array]:
-        return []
-
-    def put(self, known: list[Array], features: Array) -> None:
-        known.append(features)
-
-    def counts(self) -> dict[str, int]:
-        return {kind: sum(map(len, batches)) for kind, batches in self.sets.items()}
-
-    def distance(self, real: list[Array], generated: list[Array]) -> dict[str, float]:
+    def distance(self, real: Batches, generated: Batches) -> dict[str, float]:
         """The mean over the subsets under `name`, and their standard deviation under `<name>_std`.
 
         Subsets overlap, so the deviation is that of one subset's estimate, not the mean's error.
@@ -87,14 +89,13 @@ class KernelDistance(SetAccumulator[list[Array]]):
     def notes(self) -> list[str]:
         if self._size() == self.subset_size:
             return []
-        counts = self.counts()
         shrunk = f"subsets of {self._size()} pictures, not {self.subset_size}"
-        if counts["real"] == counts["generated"]:
+        if self.sets["real"].n == self.sets["generated"].n:
             shrunk += ": each is the whole set, so there is one estimate and no deviation"
         return [shrunk]
 
     def _size(self) -> int:
-        return min(self.subset_size, *self.counts().values())
+        return min(self.subset_size, *(known.n for known in self.sets.values()))
 
 
 KID = SetDistance(
@@ -112,5 +113,4 @@ KID_SHAPES_CLIP = replace(KID, name="kid_shapes_clip", network="shapes_clip")
 
 def _kernel(x: Array, y: Array) -> Array:
     """`[m, n]`."""
-    gram: Array = (x @ y.T / x.shape[1] + 1) ** 3
-    return gram
+    return (x @ y.T / x.shape[1] + 1) ** 3

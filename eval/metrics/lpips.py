@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...rewards.base import Images, rows_of_one_size, select
+from ...rewards.base import Images, rows_alike, select, sizes
 from .base import FolderMetric
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class LPIPS:
 
     @classmethod
     def from_pretrained(cls, path: str | Path, device: str = "cpu", batch_size: int = 16) -> LPIPS:
-        """From torchvision's AlexNet or VGG-16 weights; the tensors tell which.
+        """Load torchvision's weights of AlexNet or VGG-16; the tensors tell which.
 
         Raises:
             InputError: no such file, one that does not hold plain tensors, or other tensors than
@@ -78,7 +78,7 @@ class LPIPS:
         device = next(self.network.parameters()).device
         out = torch.empty(len(images))
         with torch.inference_mode():
-            for rows in rows_of_one_size(images, self.batch_size):
+            for rows in rows_alike(sizes(images), self.batch_size):
                 pair = [select(side, rows).to(device) / 127.5 - 1 for side in (images, references)]
                 out[rows] = self.network(*pair).flatten().cpu()
         return out
@@ -86,7 +86,7 @@ class LPIPS:
 
 @dataclass(frozen=True, kw_only=True)
 class LpipsMetric(FolderMetric):
-    """See `FolderMetric`: distances of like-named pictures."""
+    """Distances of like-named pictures; see `FolderMetric`."""
 
     single = False
 
@@ -126,15 +126,10 @@ def _load_backbone(net: Any, weights: Mapping[str, Tensor], path: str | Path) ->
 
     The classifier is left out: no distance sees it.
     """
+    from ...models.loading import check_tensors
+
     names = {name: f"features.{name.partition('.')[2]}" for name in net.state_dict()}
-    needed = {names[name]: value.shape for name, value in net.state_dict().items()}
-    found = {
-        name: value.shape for name, value in weights.items() if not name.startswith("classifier.")
-    }
-    wrong = sorted(name for name in needed | found if needed.get(name) != found.get(name))
-    if wrong:
-        raise InputError(
-            f"{path} does not fit {type(net).__name__}: tensor {wrong[0]} is missing, unexpected "
-            f"or of another shape ({len(wrong)} such)"
-        )
+    needed = {names[name]: value for name, value in net.state_dict().items()}
+    found = {name: value for name, value in weights.items() if not name.startswith("classifier.")}
+    check_tensors(needed, found, path, type(net).__name__)
     net.load_state_dict({name: weights[source] for name, source in names.items()})

@@ -30,7 +30,7 @@ _SEEN = 0.5  # of the frames, at least
 
 
 def check_motion(track: Track, direction: str, step: float = _STEP) -> tuple[bool, str]:
-    """Whether a track moves in a direction, and if not, why.
+    """Test a track for motion in a direction; the reason if it fails.
 
     Args:
         track: centres `[T, 2]`, `(x, y)` as shares of the frame's longer side, y downwards; NaN in
@@ -64,7 +64,7 @@ def check_motion(track: Track, direction: str, step: float = _STEP) -> tuple[boo
 
 
 def judge_motion(metadata: Mapping[str, Any], frames: Images) -> tuple[bool, str]:
-    """Whether every clause of `include` that has a `motion` moves so, and if not, why.
+    """Test the motion of all objects in `include` that have one; the reasons if it fails.
 
     Args:
         metadata: GenEval's fields; a clause may also have `motion`, a word of `DIRECTIONS`.
@@ -106,7 +106,7 @@ def follow(frames: list[list[Detection]], shape: str, color: str | None = None) 
 
 
 def _score(metadata: Mapping[str, Any], frames: Sequence[Image.Image]) -> Figures:
-    """Of a video whose prompt names a motion, whether it is right."""
+    """1 if a video's motion is right, else 0; nothing if its prompt names none."""
     if not any("motion" in clause for clause in metadata.get("include", [])):
         return {}
     right, reason = judge_motion(metadata, frames)

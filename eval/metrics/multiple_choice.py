@@ -63,7 +63,7 @@ def parse_choice(response: str, options: Sequence[str]) -> str | None:
 
 
 def open_answer_correct(response: str, answers: Sequence[str]) -> bool:
-    """Whether a response to an open question gives one of the answers.
+    """True if a response to an open question gives one of the answers.
 
     Looked at is what follows the last "is", "so", "answer", "=" and the like of each sentence, or
     all of the response if there is none. A number must be in it, both rounded to two decimals as
@@ -101,7 +101,7 @@ class MultipleChoiceAccuracy(AnswerMetric):
         self.unparsed = 0
 
     def compute(self) -> dict[str, float]:
-        """As `AnswerMetric.compute`, and `unparsed`: the share of all questions."""
+        """Scores of `AnswerMetric.compute`, and `unparsed`, a share of all questions."""
         return {**super().compute(), "unparsed": self.unparsed / len(self._scores)}
 
     def _right(self, prediction: str, answers: tuple[str, ...], options: Sequence[str]) -> float:

@@ -1,4 +1,4 @@
-"""All metrics: what this folder, the judges, the rewards and other packages declare.
+"""Registry of metrics: those that metrics, judges, rewards and other packages declare.
 
 Another package names its declarations, rewards among them, as entry points of `mmspec.metrics`.
 """
@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Metric)
 
 
 def all_metrics() -> tuple[Metric, ...]:
-    """Every metric; two of different classes may have one name."""
+    """The metrics; two of different classes may have one name."""
     return (*METRICS.all(), *map(RewardMetric.of, reward_names()))
 
 
@@ -38,7 +38,7 @@ def metrics_for(source: str) -> dict[str, Metric]:
 
 
 def metric_of_run(name: str) -> Metric:
-    """What is declared of a metric in the report of a run; of an unknown one only its name."""
+    """The declaration of a metric in the report of a run; an unknown one has only its name."""
     known = (metric for metric in all_metrics() if metric.name == name)
     of_runs = (metric for metric in known if not {"answers", "videos"} & {*metric.sources})
     return next(of_runs, Metric(name=name, summary=""))

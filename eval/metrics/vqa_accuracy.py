@@ -20,7 +20,7 @@ from ...files import read_json
 from .answer_metric import AnswerBenchmark, mean_of
 
 if TYPE_CHECKING:
-    from ..data.questions import PictureQuestion
+    from ..data.questions import BenchmarkQuestion
     from ..measure.score_files import Given
 
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
@@ -111,10 +111,9 @@ def vqa_accuracy(
 
 @dataclass(frozen=True, kw_only=True)
 class Vqav2Benchmark(AnswerBenchmark):
-    """See `AnswerBenchmark`: its answers lie in a file of their own."""
+    """A benchmark whose answers lie in a file of their own; see `AnswerBenchmark`."""
 
-    def read(self, given: Given) -> list[PictureQuestion]:
-        """See `AnswerBenchmark.read`."""
+    def read(self, given: Given) -> list[BenchmarkQuestion]:
         from ..data.answers import read_vqav2
 
         questions = given.path("questions")
@@ -124,7 +123,7 @@ class Vqav2Benchmark(AnswerBenchmark):
 
 
 def _is_vqav2(path: Path) -> bool:
-    """Whether a file has the form of the benchmark's own questions."""
+    """True if a file has the form of the benchmark's own questions."""
     try:
         data = read_json(path) if path.suffix == ".json" else None
     except InputError:  # the reader will say so

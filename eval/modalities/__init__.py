@@ -1,1 +1,1 @@
-"""What each modality knows of measuring itself; the rest of `eval` asks only `base.Modality`."""
+"""Modalities: how each is measured; the rest of `eval` asks only `modality.Modality`."""

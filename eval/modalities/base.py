@@ -21,7 +21,7 @@ Rows = dict[str, MethodResult]  # of the report, by name
 
 
 class PromptItem(Protocol):
-    """What one sample is made of: a prompt, or a question about a picture.
+    """Input of a sample: a prompt, or a question about a picture.
 
     Attributes:
         prompt: what is asked for.
@@ -35,12 +35,12 @@ class PromptItem(Protocol):
     def tag(self) -> str: ...
 
     def metadata(self) -> dict[str, Any]:
-        """All that its samples depend on; JSON."""
+        """JSON of everything that its samples depend on."""
 
 
 @dataclass
 class Findings:
-    """What a run's lines say.
+    """Findings from a run's lines.
 
     Attributes:
         rows: of the report, by name.
@@ -79,8 +79,7 @@ class ModalityPart:
         Raises:
             InputError: there is no file, or a line of it is no item.
         """
-        found: tuple[PromptItem, ...] = resolve(self.reader)(suite, path)
-        return found
+        return resolve(self.reader)(suite, path)
 
 
 # fields of a suite that not every modality serves
@@ -129,5 +128,4 @@ MODALITIES = {
 
 def modality(name: str) -> Modality:
     """The modality called `name`."""
-    made: Modality = resolve(MODALITIES[name].reference)()
-    return made
+    return resolve(MODALITIES[name].reference)()

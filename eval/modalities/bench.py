@@ -49,18 +49,18 @@ class Bench(ABC):
 
     @abstractmethod
     def shown(self, outcome: Outcome, name: str, row: int, inputs: Any, out: Any) -> Line:
-        """What the line of a row of a call holds besides; its files join the outcome."""
+        """Fields to add to a row's line of a call; its files join the outcome."""
 
     def entropy(self, indices: range) -> float | None:
-        """Of the target's laws on some samples; None: it has none that are counted."""
+        """Mean entropy of the target's laws on some samples; None: it has none that are counted."""
         return None
 
     def resolution(self) -> str | None:
-        """Of pictures, down and across; None: they may be of any."""
+        """Size of pictures, down and across; None: they may be of any."""
         return None
 
     def bare(self, name: str, sample: Sample) -> Line:
-        """What a timed line tells of the bare forward passes behind it, where they are measured."""
+        """Fields of a timed line for the bare forward passes behind it, where they are measured."""
         return {}
 
     def run(self, unit: Unit) -> Outcome:
@@ -110,12 +110,12 @@ class Bench(ABC):
         return self._variants[own]
 
     def _prepare(self, name: str, unit: Unit, inputs: Any) -> Any:
-        """What makes a row's outputs."""
+        """Function that makes a row's outputs."""
         seeds = [self.job.seed + shift(name) + index for index in unit.indices]
         return self.variant(name).prepare(inputs, seeds, self.job.calls[name.partition("@")[2]])
 
     def _in_turn(self, unit: Unit, inputs: Any) -> Iterator[tuple[str, Sample | RefusedError]]:
-        """What every row took, in the order of the unit's turn."""
+        """Time each row, in the order of the unit's turn."""
         texts = [self.job.prompt(index).prompt for index in unit.indices]
         prompt = texts[0] if unit.count == 1 else texts
         for names in self.job.groups.values():

@@ -13,24 +13,20 @@ from .drawing import DrawingBench, DrawingModality
 
 
 class ContinuousModality(DrawingModality):
-    """See `Modality`."""
+    """Measurement of image generation with continuous tokens."""
 
     pipeline = ContinuousImagePipeline
     takes_device_map = False
     bench = DrawingBench
 
     def check_rows(self, job: Job, pipe: Any) -> None:
-        if not pipe.captioned:
-            self._check_classes(job, pipe)
+        if not pipe.captioned:  # prompts are numbers of classes, which no judge can read
+            read = [m.name for m in job.suite.declared if not isinstance(m, SetDistance)]
+            if read or job.suite.reference is not None:
+                asked = " and ".join(read) or f"reference {job.suite.reference}"
+                raise InputError(
+                    f"this model is told classes, and {asked} needs captions; use a suite of "
+                    "speed, or of distances between sets, such as continuous-classes"
+                )
+            classes([item.prompt for item in job.prompts], None, pipe.transformer.config.class_num)
         super().check_rows(job, pipe)
-
-    def _check_classes(self, job: Job, pipe: Any) -> None:
-        """A model that is told classes takes their numbers for prompts, which no judge can read."""
-        read = [m.name for m in job.suite.declared if not isinstance(m, SetDistance)]
-        if read or job.suite.reference is not None:
-            asked = " and ".join(read) or f"reference {job.suite.reference}"
-            raise InputError(
-                f"this model is told classes, and {asked} needs captions; use a suite of speed, or "
-                "of distances between sets, such as continuous-classes"
-            )
-        classes([item.prompt for item in job.prompts], None, pipe.transformer.config.class_num)

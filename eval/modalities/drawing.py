@@ -1,4 +1,4 @@
-"""What is common to modalities that draw pictures from prompts: timed, judged alone and as sets."""
+"""Base of modalities that draw pictures from prompts: timed, judged alone and as sets."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ class DrawingModality(Modality):
                 raise InputError(f"{name}: {error}") from error
 
     def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
-        """See `Modality.complete`: distances between sets of pictures."""
         return compare_sets(job, folder, rows) if folder.log.of("quality") else []
 
 
 class DrawingBench(Bench):
-    """See `Bench`: pictures, whose judges are made when first needed."""
+    """Bench of pictures; judges are made when first needed."""
 
     def run(self, unit: Unit) -> Outcome:
         with unchanged(self.pipe):
@@ -57,18 +56,15 @@ class DrawingBench(Bench):
         return method_variant(self.job, name, self.pipe)
 
     def inputs(self, indices: range) -> list[str]:
-        """See `Bench.inputs`: prompts."""
         return [self.job.prompt(index).prompt for index in indices]
 
     def judged(self, items: Sequence[Any], out: Any) -> list[Judged]:
-        """See `Bench.judged`; the judges' time is a phase of the call's."""
         started = time.perf_counter()
         found = self.scores(items, self.outputs(out))
         out.stats.seconds["reward"] = time.perf_counter() - started
         return found
 
     def shown(self, outcome: Outcome, name: str, row: int, inputs: Any, out: Any) -> Line:
-        """See `Bench.shown`: the picture."""
         place = f"pictures/{name}/{outcome.unit.first + row:05d}.png"
         outcome.files[place] = png_bytes(self.picture(out, row))
         return {"picture": place}
@@ -78,13 +74,12 @@ class DrawingBench(Bench):
         return f"{side}×{side} px"
 
     def outputs(self, out: Any) -> Any:
-        """What a call drew, in the order of its prompts."""
+        """Outputs of a call, in the order of its prompts."""
         return out.images
 
     def picture(self, out: Any, row: int) -> Image.Image:
-        """What a reader is shown of an output."""
-        shown: Image.Image = self.outputs(out)[row]
-        return shown
+        """Picture of an output that a reader sees."""
+        return self.outputs(out)[row]
 
     def scores(self, items: Sequence[Any], outputs: Any) -> list[Judged]:
         """Scores by metric of every output, and what is wrong with it."""

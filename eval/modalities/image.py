@@ -21,7 +21,7 @@ from .drawing import DrawingBench, DrawingModality
 
 
 class ImageBench(DrawingBench):
-    """See `Bench`."""
+    """Bench of pictures from discrete tokens."""
 
     def variation(self, outcome: Outcome) -> None:
         """Tell what a method's rule makes of the target's laws."""
@@ -40,11 +40,10 @@ class ImageBench(DrawingBench):
 
     @cached_property
     def costs(self) -> dict[str, BareCosts]:
-        """Of bare forward passes, by network."""
+        """Costs of bare forward passes, by network."""
         return bare_costs(self.pipe, self.job.call)
 
     def bare(self, name: str, sample: Sample) -> Line:
-        """See `Bench.bare`; of a batch nothing is measured."""
         if isinstance(sample.prompt, list):
             return {}
         for costs in self.costs.values():
@@ -56,14 +55,13 @@ class ImageBench(DrawingBench):
 
 
 class ImageModality(DrawingModality):
-    """See `Modality`."""
+    """Measurement of image generation with discrete tokens."""
 
     pipeline = ImagePipeline
     entropy_samples = 24
     bench = ImageBench
 
     def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
-        """See `Modality.methods`: all there are."""
         return tuple(serving("image"))
 
     def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
@@ -71,12 +69,10 @@ class ImageModality(DrawingModality):
         pipe.network(call.get("height"), None)
 
     def first(self, job: Job) -> list[Unit]:
-        """See `Modality.first`: the target's laws, and what the rules make of them."""
         drafting = [name for name in job.configs if name != "plain"]
         return [*super().first(job), *(Unit("variation", method=name) for name in drafting)]
 
     def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
-        """See `Modality.complete`: what the rules make of the laws."""
         for line in folder.log.of("variation"):
             rows[line["method"]].tv_per_step = summarize(line["values"])
         return super().complete(job, folder, rows)

@@ -73,7 +73,7 @@ def compare_sets(job: Job, folder: RunFolder, rows: dict[str, MethodResult]) -> 
 
 
 def _over_the_floor(metric: str, rows: dict[str, MethodResult]) -> list[str]:
-    """What distances differ from plain's, over what other seeds of plain make of it."""
+    """Note on each method's difference to plain, over that of plain with other seeds."""
     changes = {
         name: row.quality[metric].difference_to_plain or 0.0
         for name, row in rows.items()

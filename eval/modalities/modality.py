@@ -1,4 +1,4 @@
-"""What a modality knows of measuring itself; the rest of `eval` asks only this."""
+"""Interface of a modality; the rest of `eval` asks only this."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Modality(ABC):
         return pipe
 
     def methods(self, pipe: Any, call: dict[str, Any]) -> tuple[str, ...]:
-        """What is measured where nobody chooses: what the pipeline's parts and a call allow.
+        """Methods measured by default: those that the pipeline's parts and a call allow.
 
         Args:
             pipe: the pipeline; None: it is loaded elsewhere.

@@ -30,7 +30,7 @@ from .drawing import DrawingBench, DrawingModality
 
 
 class VideoBench(DrawingBench):
-    """See `Bench`; a timed clip is judged too."""
+    """Bench of clips; a timed clip is judged too."""
 
     def __init__(self, job: Job, pipe: Any) -> None:
         super().__init__(job, pipe)
@@ -41,12 +41,12 @@ class VideoBench(DrawingBench):
 
     @cached_property
     def judge(self) -> ClipJudge:
-        """Of clips whose blocks are the pipeline's."""
+        """Judge of clips whose blocks are the pipeline's."""
         latents = int(self.pipe.transformer.config.num_frame_per_block)
         return ClipJudge(Timing(latents, self.sizes.time))
 
     def resolution(self) -> str:
-        """See `Bench.resolution`: frames, then pixels down and across."""
+        """Size of clips: frames, then pixels down and across."""
         sizes, call = self.sizes, self.job.call
         frames = call.get("num_frames") or sizes.frames(sizes.blocks(None))
         rows, columns = sizes.latents(call.get("height"), call.get("width"))
@@ -56,7 +56,6 @@ class VideoBench(DrawingBench):
         return out.frames
 
     def picture(self, out: Any, row: int) -> Image.Image:
-        """See `DrawingBench.picture`: who made which block."""
         return contact_sheet(self.sizes.split(out.frames[row], out.made_by[row]))
 
     def scores(self, items: Sequence[Any], outputs: Any) -> list[Judged]:
@@ -66,7 +65,7 @@ class VideoBench(DrawingBench):
 
 
 class VideoModality(DrawingModality):
-    """See `Modality`."""
+    """Measurement of video generation."""
 
     pipeline = VideoPipeline
     takes_device_map = False
@@ -99,7 +98,6 @@ class VideoModality(DrawingModality):
                 raise InputError(f"{name}: the judge takes square frames: set height and width")
 
     def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
-        """See `Modality.complete`: who made the blocks, and what that was worth."""
         routed_rows(rows, folder.log)
         return [*super().complete(job, folder, rows), *routing_notes(folder.log, rows)]
 

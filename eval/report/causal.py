@@ -1,4 +1,4 @@
-"""Which causal models of transformers speculation takes: a tiny one of every class is tried."""
+"""Trials of transformers' causal models: speculation with a tiny one of each class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .table import escape
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one class.
+    """Outcome of one class.
 
     Attributes:
         kind: its model type.

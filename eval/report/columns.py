@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..schema import MethodResult, Report
 from . import format as f
@@ -43,7 +43,7 @@ class Column:
         return self.heading.format(outputs=words.outputs, units=words.units)
 
     def shown(self, report: Report) -> bool:
-        """Whether a report has the column."""
+        """True if a report has the column."""
         filled = any(self.cell(row).text != f.MISSING for row in report.methods.values())
         return self.when(report) and (filled or not self.seldom)
 
@@ -67,7 +67,7 @@ def figure(
 
 
 def speedup(row: MethodResult) -> Cell:
-    """Of the token loop, of video that of all clips together, with its interval."""
+    """Speed-up of the token loop, of video that of all clips together, with its interval."""
     return Cell(f.fixed(row.speedup, 2, unit="×"), f.interval(row.speedup_interval, 2))
 
 
@@ -78,7 +78,7 @@ def tokens_per_call(row: MethodResult) -> Cell:
 
 
 def fewer_calls(report: Report, row: MethodResult, digits: int = 1) -> Cell:
-    """Of the target, and beside it with those of a sibling: a call of it may cost as much.
+    """Times fewer calls of the target, and beside it with a sibling's, which may cost as much.
 
     Of continuous tokens the calls of a drafter's head stand beside it: how large it is, and what a
     call of it costs, no count tells.
@@ -110,19 +110,8 @@ def _samples(row: MethodResult) -> Cell:
     return Cell(f"{row.n:,}", notes=(f"{row.n_speed:,} timed",) if both else ())
 
 
-def _median(row: MethodResult) -> Cell:
-    """The speed-up clip by clip, where that of all together is the one to quote."""
-    if row.speedup_of_all is None:
-        return Cell()
-    return figure("speedup_median", 2, unit="×", ci95="speedup_ci95")(row)
-
-
 def _uncounted(report: Report) -> bool:
     return not counted(report)
-
-
-def _timed_by_loop(report: Report) -> bool:
-    return not wording(report).whole_calls
 
 
 SPEEDUP = Column(
@@ -132,6 +121,11 @@ SPEEDUP = Column(
     "one process at batch 1, methods in turn; the median over prompts. Prefill, captions "
     "and pixels are left out; end to end has them. Answers that differ in length are compared "
     "token for token.",
+)
+END_TO_END = Column(
+    "speed-up end to end",
+    figure("speedup_end_to_end_median", 2, unit="×", ci95="speedup_end_to_end_ci95"),
+    when=lambda report: not wording(report).whole_calls,
 )
 TOKENS_PER_CALL = Column(
     "tokens per call",
@@ -146,6 +140,7 @@ DRAFTED = Column(
     "The share of all blocks that are the drafter's, the forced first ones included.",
     seldom=True,
 )
+_MEDIAN = figure("speedup_median", 2, unit="×", ci95="speedup_ci95")
 _IDEAL = (
     "The ideal is the speed-up if the bare forward passes that the method needed were all that "
     "took time. Efficiency is measured over ideal; the rest is the engine's own cost."
@@ -233,7 +228,8 @@ HEADLINE = (
     SPEEDUP,
     Column(
         "of the median clip",
-        _median,
+        # where that of all together is the one to quote
+        lambda r: Cell() if r.speedup_of_all is None else _MEDIAN(r),
         "The same clip by clip, and the median over prompts: drafts may stand in most clips and "
         "fall in others, so that it says less of a long run, and does not go with a mean quality.",
         seldom=True,
@@ -250,52 +246,39 @@ HEADLINE = (
     ),
     Column("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
 )
-# what the headline has no room for
-FURTHER = (
-    Column("target tokens", figure("target_tokens_per_sample"), seldom=True, when=_uncounted),
-    Column(
-        "steps that the head read, a token",
-        figure("target_tokens_per_sample"),
-        seldom=True,
-        when=counted,
-    ),
-    Column("latency p50, s", figure("seconds_median", None), seldom=True),
-    Column(
-        "latency p95, s",
-        figure("seconds_p95", None),
-        "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
-        "twenty exceeds, told from 20 calls on.",
-        "Latency",
-        seldom=True,
-    ),
-    Column(
-        "{outputs} per second",
-        figure("outputs_per_second", None),
-        _PER_SECOND,
-        "Per second",
-        seldom=True,
-    ),
-    Column(
-        "{units} per second",
-        figure("tokens_per_second", None),
-        _PER_SECOND,
-        "Per second",
-        seldom=True,
-    ),
-    Column(
-        "seconds of the token loop",
-        figure("decode_seconds_median", None),
-        seldom=True,
-        when=_timed_by_loop,
-    ),
-    Column(
-        "speed-up end to end",
-        figure("speedup_end_to_end_median", 2, unit="×", ci95="speedup_end_to_end_ci95"),
-        seldom=True,
-        when=_timed_by_loop,
-    ),
-    Column("energy, J", figure("energy_joules_per_sample", None), seldom=True),
-    Column("entropy, nats per token", figure("target_entropy", 2), seldom=True),
-    Column("drafter's head calls", figure("drafter_head_calls_per_sample"), seldom=True),
-    Column("drafter's backbone calls", figure("drafter_backbone_calls_per_sample"), seldom=True),
+FURTHER = tuple(  # what the headline has no room for, where a row has something in it
+    replace(column, seldom=True)
+    for column in (
+        Column("target tokens", figure("target_tokens_per_sample"), when=_uncounted),
+        Column(
+            "steps that the head read, a token",
+            figure("target_tokens_per_sample"),
+            when=counted,
+        ),
+        Column("latency p50, s", figure("seconds_median", None)),
+        Column(
+            "latency p95, s",
+            figure("seconds_p95", None),
+            "Seconds of a whole call at batch 1: p50 is the middle one, p95 that which one call in "
+            "twenty exceeds, told from 20 calls on.",
+            "Latency",
+        ),
+        Column(
+            "{outputs} per second",
+            figure("outputs_per_second", None),
+            _PER_SECOND,
+            "Per second",
+        ),
+        Column("{units} per second", figure("tokens_per_second", None), _PER_SECOND, "Per second"),
+        Column(
+            "seconds of the token loop",
+            figure("decode_seconds_median", None),
+            when=END_TO_END.when,
+        ),
+        END_TO_END,
+        Column("energy, J", figure("energy_joules_per_sample", None)),
+        Column("entropy, nats per token", figure("target_entropy", 2)),
+        Column("drafter's head calls", figure("drafter_head_calls_per_sample")),
+        Column("drafter's backbone calls", figure("drafter_backbone_calls_per_sample")),
+    )
 )

@@ -34,24 +34,17 @@ def acceptance(report: Report) -> Table | None:
 
 
 def accepted(report: Report) -> Table | None:
-    """How many drafted tokens stood at a time: shares of all drafts."""
+    """Lengths of accepted drafts, as shares of all drafts."""
     known = {n: r.accepted_lengths for n, r in report.methods.items() if r.accepted_lengths}
     if not known:
         return None
     most = max(map(len, known.values())) - 1
     bins = [(low, high) for low, high in LENGTHS if low <= most]
     names = [str(low) if low == high else f"{low}–{min(high, most)}" for low, high in bins]
-    rows = [
-        labelled(
-            report,
-            name,
-            [
-                Cell(f.share(sum(shares[low : high + 1])) if low < len(shares) else f.MISSING)
-                for low, high in bins
-            ],
-        )
-        for name, shares in known.items()
-    ]
+    rows = []
+    for name, shares in known.items():
+        told = (sum(shares[low : high + 1]) if low < len(shares) else None for low, high in bins)
+        rows.append(labelled(report, name, [Cell(f.share(one)) for one in told]))
     caption = "Share of the drafts of which so many tokens stood."
     return Table(caption, ("tokens that stood", *names), tuple(rows))
 
@@ -86,7 +79,7 @@ def _gain(report: Report, found: EqualShare | None, digits: int) -> Cell:
 
 
 def text_tables(report: Report) -> list[Table]:
-    """What drafters of answers see, compressors choose, and models cost; those that have rows."""
+    """Tables of answers: what drafters see, compressors choose, and models cost."""
     having = {n: row for n, row in report.methods.items() if row.acceptance_ratios}
     others = [name for name in _OVER if any(name in r.acceptance_ratios for r in having.values())]
     ratios = []

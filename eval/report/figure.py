@@ -1,4 +1,4 @@
-"""What all figures share: their size, the look of each method, legends."""
+"""Style of figures: their size, the look of each method, legends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def markers(report: Report) -> dict[str, str]:
 
 
 def strokes(report: Report) -> dict[str, str]:
-    """What tells the two ends of a family apart: the safe one is solid, the fast one dashed."""
+    """Line style of each method: solid at a family's safe end, dashed at its fast end."""
     first = {names[0] for names in families(report).values()}
     return {name: "-" if name in first else "--" for name in report.methods}
 

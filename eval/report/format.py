@@ -10,7 +10,7 @@ MISSING = "–"
 
 
 def known(value: float | None) -> TypeGuard[float]:
-    """Whether there is a finite number to show."""
+    """True if there is a finite number to show."""
     return value is not None and math.isfinite(value)
 
 
@@ -52,7 +52,7 @@ def share(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Of a run: `48 s`, `12 min`, `3 h 20 min`."""
+    """Duration of a run: `48 s`, `12 min`, `3 h 20 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

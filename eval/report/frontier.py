@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..schema import MethodResult, Report
-from ..schema_parts import Quality
+from ..schema import Report
 from .figure import DASHED, colors, figure, legend, markers
 from .format import fixed, known, significant
 from .labels import place_labels
@@ -23,16 +22,12 @@ FEW = 10  # points that a small figure has room for
 
 
 class Point(NamedTuple):
-    """A row: how fast it is, its quality, and the speed's interval."""
+    """A row's speed and quality, and their intervals."""
 
     x: float
-    quality: Quality
-    spread: Pair | None
-
-    @property
-    def at(self) -> Pair:
-        """Where it is drawn."""
-        return self.x, self.quality.value
+    y: float
+    x_ci95: Pair | None
+    y_ci95: Pair | None
 
 
 def frontier(report: Report, render: Render = inline) -> str | None:
@@ -42,14 +37,17 @@ def frontier(report: Report, render: Render = inline) -> str | None:
     """
     if not any(known(row.speedup) for row in report.methods.values()):
         return None
-    found = {name: (_speed(row), row.speedup_interval) for name, row in report.methods.items()}
+    found = {
+        name: (1.0 if row.role == "baseline" else row.speedup, row.speedup_interval)
+        for name, row in report.methods.items()
+    }
     return _draw(report, "frontier", "speed-up over plain, times", found, render)
 
 
 def batch_frontier(report: Report, render: Render = inline) -> str | None:
     """The same of the largest batches: who gains alone may gain nothing in company."""
     size = max((size for row in report.methods.values() for size in row.throughput), default=0)
-    found: dict[str, tuple[float | None, Pair | None]] = dict.fromkeys(report.methods, (None, None))
+    found: dict[str, tuple[float | None, Pair | None]] = {}
     for name, row in report.methods.items():
         if size in row.throughput:
             many = row.throughput[size]
@@ -72,10 +70,6 @@ def calls_frontier(report: Report, render: Render = inline) -> str | None:
     return _draw(report, "calls", f"times fewer {what} than plain", found, render)
 
 
-def _speed(row: MethodResult) -> float | None:
-    return 1.0 if row.role == "baseline" else row.speedup
-
-
 def _draw(
     report: Report,
     name: str,
@@ -85,11 +79,18 @@ def _draw(
 ) -> str | None:
     """A frontier: points with intervals, a line through each family, plain's level, the best."""
     metric = first_metric(report)
-    points = {} if metric is None else _points(report, metric, speeds)
+    points, larger = {}, True
+    for method, (x, spread) in speeds.items():
+        quality = report.methods[method].quality.get(metric or "")
+        if known(x) and quality is not None and known(quality.value):
+            points[method] = Point(x, quality.value, spread, quality.ci95)
+            larger = larger and quality.larger_is_better
     if metric is None or len(points) < 2:
         return None
-    larger = all(point.quality.larger_is_better for point in points.values())
-    curves, best = _curves(report, points), _best([p.at for p in points.values()], larger)
+    drawn = ([name for name in names if name in points] for names in swept(report).values())
+    curves = [names for names in drawn if len(names) > 1]
+    where = {name: point[:2] for name, point in points.items()}
+    best = _best(list(where.values()), larger)
     with figure(name, 3.7 if len(points) <= FEW else 5.4) as (canvas, axes):
         _plain_level(axes, report, metric, larger)
         axes.plot(*zip(*best, strict=True), color=MUTED, linewidth=1.1, linestyle=DASHED, zorder=1)
@@ -103,38 +104,16 @@ def _draw(
         axes.set_ylabel(metric if larger else f"{metric} (less is better)")
         if axes.get_legend_handles_labels()[0]:
             legend(canvas, axes)
-        where = {name: point.at for name, point in points.items()}
-        values = {n: knob_text(report.methods[n]) for names in curves.values() for n in names}
-        lines = [piece for line in (best, *_lines(points, curves)) for piece in _pieces(line)]
-        bars = [*_bars(points), *lines]
+        values = {n: knob_text(report.methods[n]) for names in curves for n in names}
+        lines = [best, *([where[name] for name in names] for names in curves)]
+        bars = [[(end, p.y) for end in p.x_ci95] for p in points.values() if p.x_ci95]
+        bars += [[(p.x, end) for end in p.y_ci95] for p in points.values() if p.y_ci95]
+        bars += [piece for line in lines for piece in _pieces(line)]
         place_labels(canvas, axes, where, bars, colors(report), values)
         told = ", ".join(
             f"{n}: {fixed(x, 2)} times, {significant(y)}" for n, (x, y) in where.items()
         )
         return render(canvas, name, f"{what} against {metric}. {told}")
-
-
-def _points(
-    report: Report, metric: str, speeds: Mapping[str, tuple[float | None, Pair | None]]
-) -> dict[str, Point]:
-    """The rows that have both a speed and a quality."""
-    points = {}
-    for name, row in report.methods.items():
-        x, spread = speeds[name]
-        quality = row.quality.get(metric)
-        if known(x) and quality is not None and known(quality.value):
-            points[name] = Point(x, quality, spread)
-    return points
-
-
-def _curves(report: Report, points: Mapping[str, Point]) -> dict[str, list[str]]:
-    """The points to be joined, by family, in the order of the knob."""
-    drawn = {f: [name for name in names if name in points] for f, names in swept(report).items()}
-    return {family: names for family, names in drawn.items() if len(names) > 1}
-
-
-def _lines(points: Mapping[str, Point], curves: Mapping[str, list[str]]) -> list[list[Pair]]:
-    return [[points[name].at for name in names] for names in curves.values()]
 
 
 def _plain_level(axes: Any, report: Report, metric: str, larger: bool) -> None:
@@ -151,17 +130,17 @@ def _plain_level(axes: Any, report: Report, metric: str, larger: bool) -> None:
 
 
 def _markers(
-    axes: Any, report: Report, points: Mapping[str, Point], curves: Mapping[str, list[str]]
+    axes: Any, report: Report, points: Mapping[str, Point], curves: Sequence[list[str]]
 ) -> None:
     """Each row's marker with its intervals; those of one family joined, their intervals faint."""
     tints, shapes = colors(report), markers(report)
-    joined = {name for names in curves.values() for name in names}
+    joined = {name for names in curves for name in names}
     hollow = {name for name, row in report.methods.items() if row.role == "sceptic"}
     for name, point in points.items():
         axes.errorbar(
-            *point.at,
-            xerr=_arms(point.x, point.spread),
-            yerr=_arms(point.quality.value, point.quality.ci95),
+            *point[:2],
+            xerr=_arms(point.x, point.x_ci95),
+            yerr=_arms(point.y, point.y_ci95),
             color=tints[name],
             marker=shapes[name],
             markersize=6 if name in joined else 8,
@@ -171,17 +150,16 @@ def _markers(
             capsize=0 if name in joined else 2.5,
             linestyle="none",
         )
-    for (family, names), line in zip(curves.items(), _lines(points, curves), strict=True):
-        first = names[0]
-        label = f"{family}: {report.methods[first].knob}"
+    for first, *others in curves:
+        row = report.methods[first]
         axes.plot(
-            *zip(*line, strict=True),
+            *zip(*(points[name][:2] for name in (first, *others)), strict=True),
             color=tints[first],
             marker=shapes[first],
             markersize=6,
             markerfacecolor="none" if first in hollow else tints[first],
             linewidth=1.4,
-            label=label,
+            label=f"{row.family or first}: {row.knob}",
         )
 
 
@@ -205,19 +183,10 @@ def _best(points: Sequence[Pair], larger: bool) -> list[Pair]:
     return best
 
 
-def _bars(points: Mapping[str, Point]) -> list[list[Pair]]:
-    """Both ends of every error bar."""
-    level = [[(end, p.quality.value) for end in p.spread] for p in points.values() if p.spread]
-    upright = [[(p.x, end) for end in p.quality.ci95] for p in points.values() if p.quality.ci95]
-    return level + upright
-
-
 def _pieces(line: Sequence[Pair], each: int = 24) -> list[list[Pair]]:
     """A line cut so finely that each piece fills its bounding box."""
-    ends = []
-    for a, b in pairwise(line):
-        ends += [list(piece) for piece in pairwise(np.linspace(a, b, each + 1))]
-    return ends
+    cuts = (np.linspace(a, b, each + 1) for a, b in pairwise(line))
+    return [list(piece) for cut in cuts for piece in pairwise(cut)]
 
 
 def _arms(value: float, pair: Pair | None) -> list[list[float]] | None:

@@ -41,7 +41,7 @@ class Output:
 
 @dataclass(frozen=True)
 class GalleryRow:
-    """One prompt and seed, and the picture that was asked about as a data URI, if there is one."""
+    """Prompt and seed, and the picture that was asked about as a data URI, if there is one."""
 
     prompt: str
     tag: str
@@ -84,7 +84,7 @@ def gallery(report: Report, samples: Samples, folder: Path, rows: int = ROWS) ->
 
 
 def _spread(samples: list[QualitySample]) -> list[QualitySample]:
-    """One sample an item, from the tags in turn, lowest index first."""
+    """Samples of distinct items, from the tags in turn, lowest index first."""
     by_tag: dict[str, list[QualitySample]] = {}
     items: set[str | int] = set()
     for sample in sorted(samples, key=lambda s: (s.index, s.seed)):

@@ -75,14 +75,14 @@ def place_labels(
 
 
 def _offset(right: int, up: int, reach: int) -> Point:
-    """Where a label's corner lies beside its point, in units of text."""
+    """Offset of a label's corner from its point, in units of text."""
     return right * reach, up * reach * (1 if right else 1.3)
 
 
 def _boxes(
     point: Point, size: Point, places: Sequence[tuple[int, int, int]], scale: float
 ) -> Boxes:
-    """What a label of `size` covers at each of some places around a point, in pixels."""
+    """Boxes of a label of `size` at each of some places around a point, in pixels."""
     corner = np.array([_offset(*place) for place in places]) * scale + point
     right, up = np.array([place[:2] for place in places]).T
     low = corner - np.stack([(1 - right) / 2, up < 0], 1) * size

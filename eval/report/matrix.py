@@ -25,7 +25,7 @@ temperature 1."""
 
 
 def takes(pipeline: str | None, config: ResolvedConfig) -> bool:
-    """Whether a method works with published checkpoints, once the parts that it needs are trained.
+    """True if a method works with published checkpoints, once the parts it needs are trained.
 
     Args:
         pipeline: the class that loads them; None: `mmspec.enable_speculation` takes the model.
@@ -73,6 +73,6 @@ def measured(reports: Sequence[Report]) -> dict[Modality, set[str]]:
 
 
 def _ships(modality: Modality, *parts: str) -> bool:
-    """Whether a modality's embedded model is there, and so are parts of it."""
+    """True if a modality's embedded model is there, and so are parts of it."""
     home = MODELS / embedded_name(modality)
     return home.is_dir() and all((home / part).is_dir() for part in parts)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
 from ...methods import PIPELINES
 from ..schema import MethodResult, Report
 from . import format as f
-from .columns import fewer_calls, speedup, tokens_per_call
+from .columns import END_TO_END, fewer_calls, speedup, tokens_per_call
 from .parts import parts
-from .summary import MARKS, baseline, first_metric, held
+from .summary import MARKS, baseline, first_metric, held, leaders
 from .table import Cell, Row, Table, escape
 from .tables import quality_cell
 from .wording import wording
@@ -92,18 +91,13 @@ def _short(told: Mapping[Path, Report], base: Path) -> str:
 
 def _two(report: Report) -> Iterator[tuple[Cell, ...]]:
     """Method, contract, speed-up and quality of the rows that `SHORT_RULE` names."""
-    rows = [(part, name) for part in parts(report).values() for name in part.methods]
-    rows.sort(key=lambda row: -(row[0].methods[row[1]].speedup or 0.0))  # the fastest first
-
-    def of(wanted: Callable[[Report, MethodResult], bool]) -> list[tuple[Report, str]]:
-        return [(part, name) for part, name in rows if wanted(part, part.methods[name])]
-
-    methods = of(lambda _, row: row.role == "method")
-    best = of(lambda _, row: row.role == "method" and row.contract.startswith("exact"))
-    best = best or of(lambda part, row: row.role == "method" and held(part, row))
-    sceptics = of(lambda _, row: row.role == "sceptic")
-    for part, name in best[:1] + (sceptics[:1] or methods[-1:]):
-        row = part.methods[name]
+    rows = [(part, row, n) for part in parts(report).values() for n, row in part.methods.items()]
+    rows.sort(key=lambda of: -(of[1].speedup or 0.0))  # the fastest first
+    methods = [of for of in rows if of[1].role == "method"]
+    sceptics = [of for of in rows if of[1].role == "sceptic"]
+    best = [of for of in methods if of[1].contract.startswith("exact")]
+    best = best or [of for of in methods if held(*of[:2])]
+    for part, row, name in best[:1] + (sceptics[:1] or methods[-1:]):
         yield Cell(_name(name, row)), Cell(row.contract), speedup(row), _against_plain(part, row)
 
 
@@ -134,9 +128,7 @@ def telling(report: Report) -> list[str]:
         return [name for name, row in report.methods.items() if row.role == role]
 
     methods = of("method")
-    exact = [n for n in methods if report.methods[n].contract.startswith("exact")]
-    kept = [n for n in methods if n not in exact and held(report, report.methods[n])]
-    best = [max(some, key=rank) for some in (exact, kept, methods) if some]
+    best = leaders(report, methods, rank)
     best += [min(methods, key=rank)] if methods else []
     best += [max(some, key=rank) for some in (of("peer"), of("sceptic")) if some]
     return list(dict.fromkeys(best))
@@ -148,11 +140,14 @@ def _rows(part: Report) -> Iterator[Row]:
     for name in telling(part):
         row = part.methods[name]
         quality = Cell() if metric is None else quality_cell(part, metric, row)
-        if metric is not None and quality.text != f.MISSING:
+        if quality.text != f.MISSING:
             quality = Cell(f"{metric} {quality.line()}")
+        emitted = tokens_per_call(row)
+        if emitted.text != f.MISSING:
+            emitted = Cell(f"{emitted.text} {wording(part).emitted}", emitted.interval)
         cells = (
-            *(Cell(row.contract), fewer_calls(part, row), _emitted(part, row)),
-            *(speedup(row), _whole(row), quality),
+            *(Cell(row.contract), fewer_calls(part, row), emitted, speedup(row)),
+            *(END_TO_END.cell(row) if row.speedup_of_all is None else speedup(row), quality),
         )
         yield Row(_name(name.removesuffix(f"@{row.call}"), row), cells)
 
@@ -162,9 +157,8 @@ def _name(name: str, row: MethodResult) -> str:
 
 
 def _notes(report: Report) -> str:
-    return "; ".join(
-        said for phrase, said in TOLD.items() if any(phrase in n for n in report.notes)
-    )
+    notes = "\n".join(report.notes)
+    return "; ".join(said for phrase, said in TOLD.items() if phrase in notes)
 
 
 def _page(path: Path, base: Path) -> str:
@@ -173,24 +167,8 @@ def _page(path: Path, base: Path) -> str:
     return Path(os.path.relpath(page, base)).as_posix()
 
 
-def _whole(row: MethodResult) -> Cell:
-    """The speed-up of whole calls; clips are timed whole."""
-    if row.speedup_of_all is not None:
-        return speedup(row)
-    value, spread = row.speedup_end_to_end_median, row.speedup_end_to_end_ci95
-    return Cell(f.fixed(value, 2, unit="×"), f.interval(spread, 2))
-
-
-def _emitted(report: Report, row: MethodResult) -> Cell:
-    """`3.91 tokens`; of a method that asks the target for nothing, nothing."""
-    cell = tokens_per_call(row)
-    if cell.text == f.MISSING:
-        return cell
-    return Cell(f"{cell.text} {wording(report).emitted}", cell.interval)
-
-
 def _ran(path: Path, report: Report, base: Path) -> str:
-    """What a report's figures hold for, and where all of them are."""
+    """Conditions of a report's figures, and a link to all of them."""
     machine, settings = report.environment, report.settings
     threads = machine["threads"]
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
@@ -198,7 +176,11 @@ def _ran(path: Path, report: Report, base: Path) -> str:
     facts += [str(machine[name]) for name in ("dtype", "resolution") if machine.get(name)]
     batches = settings["speed_batches"]
     facts += [f"batch {', '.join(map(str, batches))}"] if batches else []
-    facts += [f"{name} {value}" for name, value in _asked(settings)]
+    for name in ("guidance_scale", "temperature", "top_k"):  # they change what is hard to guess
+        if name in settings:
+            facts.append(f"{name.replace('_scale', '').replace('_', '-')} {settings[name]:g}")
+    for name, call in settings.get("calls", {}).items():
+        facts.append(f"{name} " + ", ".join(f"{key} {value:g}" for key, value in call.items()))
     judged = max((row.n for row in report.methods.values() if row.quality), default=0)
     facts += [f"n = {_timed(report):,} timed"] if _timed(report) else ["not timed"]
     facts += [f"{judged:,} judged"] if judged else []
@@ -206,15 +188,6 @@ def _ran(path: Path, report: Report, base: Path) -> str:
         facts.append(f"target's entropy {f.fixed(report.target_entropy, 2)} nats a token")
     facts += [notes] if (notes := _notes(report)) else []
     return f"[The report]({_page(path, base)}): {escape('; '.join(facts))}."
-
-
-def _asked(settings: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The arguments of calls that change what is hard to guess."""
-    for name in ("guidance_scale", "temperature", "top_k"):
-        if name in settings:
-            yield name.replace("_scale", "").replace("_", "-"), f"{settings[name]:g}"
-    for name, call in settings.get("calls", {}).items():
-        yield name, ", ".join(f"{key} {value:g}" for key, value in call.items())
 
 
 def _timed(report: Report) -> int:

@@ -130,7 +130,7 @@ def _page(template: str, report: Report, told: Sequence[Mapping[str, Any]], **mo
 
 
 def _part(call: str, part: Report) -> dict[str, Any]:
-    """What both pages say of one way to call."""
+    """Content of both pages for one way to call."""
     return {
         "call": call,
         "lede": lede(part),
@@ -167,7 +167,7 @@ def _drawn(call: str, part: Report, samples: Samples) -> dict[str, Any]:
 
 
 def definitions(report: Report) -> dict[str, str]:
-    """What a report's words mean, by term."""
+    """Definitions of a report's words, by term."""
     rows, said, own = list(report.methods.values()), words(), wording(report)
     shown = [column for column in (*HEADLINE, *FURTHER) if column.shown(report)]
     found = {column.defines: column.meaning for column in shown if column.meaning}

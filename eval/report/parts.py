@@ -18,7 +18,7 @@ def parts(report: Report) -> dict[str, Report]:
 
 
 def shown(part: Report) -> Report:
-    """What figures show: methods that were denied something, and plain again, are for tables."""
+    """Rows for figures; methods that were denied something, and plain again, are for tables."""
     hidden = ("ablation", "again")
     rows = {name: row for name, row in part.methods.items() if row.role not in hidden}
     return replace(part, methods=rows)

@@ -25,8 +25,7 @@ _DOTS = 400  # most dots of a method: more say nothing new and weigh on the page
 
 def acceptance(report: Report) -> str | None:
     """Share of drafted tokens that stood, by position of the draft."""
-    series = {n: report.methods[n].acceptance_by_position for n in ends(report)}
-    series = {n: shares for n, shares in series.items() if shares}
+    series = {n: of for n in ends(report) if (of := report.methods[n].acceptance_by_position)}
     if not series:
         return None
     with figure("acceptance", 3.4) as (canvas, axes):
@@ -47,8 +46,7 @@ def acceptance(report: Report) -> str | None:
 def latency(report: Report) -> str | None:
     """Mean seconds per sample, a bar per method, split by phase."""
     names = phase_names(report)
-    rows = {n: report.methods[n].phase_seconds for n in ends(report)}
-    rows = {n: seconds for n, seconds in rows.items() if seconds}
+    rows = {n: of for n in ends(report) if (of := report.methods[n].phase_seconds)}
     if not rows:
         return None
     with figure("latency", 1.3 + 0.34 * len(rows)) as (canvas, axes):
@@ -77,8 +75,7 @@ def latency(report: Report) -> str | None:
 
 def throughput(report: Report) -> str | None:
     """Output tokens per second by batch size."""
-    rows = {n: report.methods[n].throughput for n in ends(report)}
-    rows = {n: many for n, many in rows.items() if many}
+    rows = {n: of for n in ends(report) if (of := report.methods[n].throughput)}
     if not rows:
         return None
     batches = sorted({batch for many in rows.values() for batch in many})
@@ -108,7 +105,9 @@ def speedups(report: Report, samples: Samples) -> str | None:
         for place, (name, values) in enumerate(ratios.items()):
             low, middle, high = np.percentile(values, [25, 50, 75])
             dots = values[:_DOTS]
-            spread = place + 0.27 * _jitter(len(dots))
+            # steps of the golden section from -1 to 1: spread out, and the same every time
+            steps = np.arange(1, len(dots) + 1) * 0.6180339887498949 % 1
+            spread = place + 0.27 * (2 * steps - 1)
             axes.scatter(dots, spread, s=9, color=tints[name], alpha=0.4, linewidths=0)
             box = {"edgecolor": tints[name], "facecolor": "none", "linewidth": 1.4, "zorder": 3}
             axes.barh(place, high - low, 0.56, left=low, **box)
@@ -137,8 +136,3 @@ def _line(
 ) -> None:
     look = {"color": colors(report)[name], "marker": markers(report)[name]}
     axes.plot(x, y, strokes(report)[name], markevery=every, label=name, **look)
-
-
-def _jitter(n: int) -> np.ndarray:
-    """Steps of the golden section from -1 to 1: spread out, and the same every time."""
-    return np.asarray(2 * (np.arange(1, n + 1) * 0.6180339887498949 % 1) - 1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ...files import to_json
 from ..run.samples import bad_line, output_tokens, read_log
 from ..schema import Report
 from ..strict import STRICT, read_as
@@ -92,7 +92,7 @@ class Samples:
 
 
 def sample_files(report: Report, folder: Path) -> dict[str, str]:
-    """What of a run's samples lies in its folder, by what it is: the log, and pictures."""
+    """Files of a run's samples in its folder, by what they are: the log, and pictures."""
     found = {}
     if (folder / "samples.jsonl").is_file():
         found["every sample, with its counters and scores"] = "samples.jsonl"
@@ -119,7 +119,7 @@ def read_samples(folder: Path) -> Samples:
     for number, line in read_log(path).lines:
         where = f"{path}:{number}: not a sample", "; run the suite again"
         if line["kind"] == "quality":
-            judged = read_as(QualitySample, json.dumps(line), *where)
+            judged = read_as(QualitySample, to_json(line), *where)
             samples.quality.setdefault(judged.method, {})[judged.key] = judged
         elif line["kind"] == "speed" and line.get("batch", 1) == 1:
             if isinstance(prompt := line.get("prompt"), list) and len(prompt) == 1:
@@ -129,6 +129,6 @@ def read_samples(folder: Path) -> Samples:
                 line["tokens"] = output_tokens(counters)
             except TypeError as error:
                 raise bad_line(path, number, f"emitted: {error}") from error
-            timed = read_as(SpeedSample, json.dumps(line), *where)
+            timed = read_as(SpeedSample, to_json(line), *where)
             samples.speed.setdefault(timed.method, {})[timed.key] = timed
     return samples

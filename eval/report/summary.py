@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from ..schema import MethodResult, Report
 from .format import decimals, duration, fixed, interval, known
 from .parts import ends
@@ -16,7 +18,7 @@ MARKS = {
 
 
 def counted(report: Report) -> bool:
-    """Whether head and backbone are counted apart: continuous tokens, and timed."""
+    """True if head and backbone are counted apart: continuous tokens, and timed."""
     return any(known(row.head_calls_per_sample) for row in report.methods.values())
 
 
@@ -50,7 +52,7 @@ def what_ran(report: Report) -> list[tuple[str, str]]:
 
 
 def warnings(report: Report) -> list[str]:
-    """What must be read before a figure is quoted; a heading first, or nothing at all."""
+    """Warnings to read before a figure is quoted; a heading first, or nothing at all."""
     if report.for_reporting:
         return ["Read this before quoting a figure", *report.notes] if report.notes else []
     return ["Not for reporting: this run was cut short", *report.notes]
@@ -67,7 +69,7 @@ def first_metric(report: Report) -> str | None:
 
 
 def calls_saved(report: Report, row: MethodResult, sibling: bool = False) -> float | None:
-    """How many times fewer calls of the target than plain decoding; None where that means nothing.
+    """Plain's calls of the target over the row's; None where that means nothing.
 
     The calls of a drafter that draws alone are not the target's: there is one for every token.
     Of continuous tokens they are those of the head; of several models those of one say nothing.
@@ -93,14 +95,8 @@ def lede(report: Report) -> str:
     timed = {n: row for n, row in rows.items() if known(row.speedup)}
     if not timed:
         return _fewest_calls(report, rows)
-    exact = {n: row for n, row in timed.items() if row.contract.startswith("exact")}
-    kept = {n: row for n, row in timed.items() if n not in exact and held(report, row)}
-    leaders = dict.fromkeys(
-        max(group, key=lambda name: group[name].speedup or 0.0)
-        for group in (exact, kept, timed)
-        if group
-    )
-    sentences = [_sentence(report, name) for name in leaders]
+    fastest = leaders(report, timed, lambda name: timed[name].speedup or 0.0)
+    sentences = [_sentence(report, name) for name in fastest]
     for name in ends(report):
         row = report.methods[name]
         if row.role == "sceptic" and known(row.speedup):
@@ -108,8 +104,17 @@ def lede(report: Report) -> str:
     return " ".join(sentences)
 
 
+def leaders(report: Report, names: Iterable[str], rank: Callable[[str], float]) -> list[str]:
+    """The best exact row, the best other one whose quality held, and the best of all, once each."""
+    rows = {name: report.methods[name] for name in names}
+    exact = [name for name, row in rows.items() if row.contract.startswith("exact")]
+    kept = [name for name, row in rows.items() if name not in exact and held(report, row)]
+    best = [max(some, key=rank) for some in (exact, kept, list(rows)) if some]
+    return list(dict.fromkeys(best))
+
+
 def held(report: Report, row: MethodResult) -> bool:
-    """Whether its quality is shown not to be worse."""
+    """True if its quality is shown not to be worse."""
     found = row.quality.get(first_metric(report) or "")
     return found is not None and found.verdict.startswith(("no loss", "within"))
 

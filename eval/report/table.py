@@ -20,13 +20,13 @@ class Cell:
 
     @property
     def tone(self) -> str:
-        """How the verdict is coloured: "good", "bad" or "open"."""
+        """Colour of the verdict: "good", "bad" or "open"."""
         if self.verdict == "no loss" or self.verdict.startswith("within"):
             return "good"
         return "bad" if self.verdict == "worse" else "open"
 
     def line(self) -> str:
-        """All of it in one line: `0.59 (0.55–0.63), +0.02, no loss`."""
+        """Text of the cell in one line: `0.59 (0.55–0.63), +0.02, no loss`."""
         text = f"{self.text} ({self.interval})" if self.interval else self.text
         return ", ".join([text, *self.notes, *([self.verdict] if self.verdict else [])])
 

@@ -22,7 +22,7 @@ PHASES = (
 
 
 def headline(report: Report) -> Table:
-    """Every method's row: contract, cost, speed, and quality with its verdict."""
+    """Main table, a row a method: contract, cost, speed, and quality with its verdict."""
     metrics = list(dict.fromkeys(m for row in report.methods.values() for m in row.quality))
     columns = [column for column in HEADLINE if column.shown(report)]
     columns += [_quality(report, metric) for metric in metrics]
@@ -32,7 +32,7 @@ def headline(report: Report) -> Table:
 
 
 def further(report: Report) -> Table | None:
-    """What the headline has no room for; only columns that hold something."""
+    """Columns that the headline has no room for, if they hold something."""
     columns = [column for column in FURTHER if column.shown(report)]
     return _table(report, "Further figures, per sample.", columns) if columns else None
 
@@ -60,12 +60,10 @@ def tasks(report: Report) -> list[Table]:
         if not parts:
             continue
         digits = f.decimals(value for quality in of.values() for value in quality.parts.values())
-
-        def cells(quality: Quality, parts: list[str] = parts, digits: int = digits) -> list[Cell]:
-            values = [quality.parts.get(part) for part in parts]
-            return [Cell(f.fixed(value, digits)) for value in (*values, quality.value)]
-
-        rows = [labelled(report, name, cells(quality)) for name, quality in of.items()]
+        rows = []
+        for name, quality in of.items():
+            values = (*(quality.parts.get(part) for part in parts), quality.value)
+            rows.append(labelled(report, name, [Cell(f.fixed(value, digits)) for value in values]))
         columns = ("method", *(part.replace("_", " ") for part in parts), "all")
         tables.append(Table(f"{metric} by task.", columns, tuple(rows)))
     return tables
@@ -131,7 +129,7 @@ def _table(
     columns: Sequence[Column],
     rows: Mapping[str, MethodResult] | None = None,
 ) -> Table:
-    """Of some rows; None: of all."""
+    """Table of some rows; None: of all."""
     made = [
         labelled(report, name, [column.cell(row) for column in columns])
         for name, row in (report.methods if rows is None else rows).items()
@@ -159,7 +157,7 @@ def quality_cell(report: Report, metric: str, row: MethodResult) -> Cell:
     notes: tuple[str, ...] = ()
     if f.known(quality.difference_to_plain):
         difference = f.fixed(quality.difference_to_plain, digits, sign=True)
-        notes = (_with(difference, f.interval(quality.difference_ci95, digits)),)
+        notes = (Cell(difference, f.interval(quality.difference_ci95, digits)).line(),)
     if f.known(quality.share_of_plain):
         notes += (of_plain(quality),)
     spread = f.interval(quality.ci95, digits)
@@ -172,7 +170,7 @@ def of_plain(quality: Quality) -> str:
     if not f.known(share):
         return f.MISSING
     percent = None if spread is None else (100 * spread[0], 100 * spread[1])
-    return _with(f"{f.fixed(100 * share, 1)} % of plain's", f.interval(percent, 1))
+    return Cell(f"{f.fixed(100 * share, 1)} % of plain's", f.interval(percent, 1)).line()
 
 
 def _milliseconds(seconds: float | None) -> Cell:
@@ -190,11 +188,7 @@ def _throughput(batch: int, row: MethodResult) -> Cell:
     notes: tuple[str, ...] = ()
     if f.known(many.speedup_median):
         speedup = f.fixed(many.speedup_median, 2, unit="×")
-        notes = (_with(speedup, f.interval(many.speedup_ci95, 2)),)
+        notes = (Cell(speedup, f.interval(many.speedup_ci95, 2)).line(),)
     if f.known(many.head_calls):
         notes += (f"{f.fixed(many.head_calls, 0)} head calls",)
     return Cell(f.fixed(many.tokens_per_second, 0), notes=notes)
-
-
-def _with(figure: str, spread: str) -> str:
-    return f"{figure} ({spread})" if spread else figure

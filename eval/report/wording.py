@@ -1,4 +1,4 @@
-"""What a modality's reports call things, and what they alone explain."""
+"""Words of a modality's reports, and the terms that they alone explain."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ class Wording:
 
 @cache
 def words() -> dict[str, Any]:
-    """What `page.yaml` says: meanings of terms, and the words of modalities."""
-    found: dict[str, Any] = yaml.safe_load(read_text(Path(__file__).parent / "page.yaml"))
-    return found
+    """Content of `page.yaml`: meanings of terms, and the words of modalities."""
+    return yaml.safe_load(read_text(Path(__file__).parent / "page.yaml"))
 
 
 def wording(report: Report) -> Wording:

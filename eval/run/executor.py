@@ -1,4 +1,4 @@
-"""Who does the units of a run: this process, or actors on a Ray cluster."""
+"""Executors of a run's units: this process, or actors on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Worker:
 
     @cached_property
     def bench(self) -> Bench:
-        """Who does the units."""
+        """Bench that does the units."""
         return modality(self.job.suite.pipeline).bench(self.job, self.pipe)
 
     @cached_property
@@ -59,7 +59,7 @@ class Worker:
 
 
 class LocalExecutor:
-    """One worker in this process."""
+    """Executor with one worker in this process."""
 
     def __init__(self, job: Job, pipe: Any = None) -> None:
         self.worker = Worker(job, pipe)

@@ -1,4 +1,4 @@
-"""What a run consists of, in a form that can travel to other processes."""
+"""Job of a run, in a form that can travel to other processes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Unit:
 
     @property
     def indices(self) -> range:
-        """Of its samples."""
+        """Indices of its samples."""
         return range(self.first, self.first + self.count)
 
     @property
@@ -111,7 +111,7 @@ class Unit:
 
 @dataclass
 class Outcome:
-    """What a unit gave: lines of the log, and files by their place in the run's folder."""
+    """Outcome of a unit: lines of the log, and files by their place in the run's folder."""
 
     unit: Unit
     lines: list[Line]
@@ -120,7 +120,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of a job is done.
+    """Extent of a job.
 
     Attributes:
         speed, quality: prompts and samples; `most`: to which undecided samples may rise.
@@ -138,7 +138,7 @@ class Plan:
 def plan(
     job: Job, limit: int | None, most: int | None = None, batches: tuple[int, ...] = (1,)
 ) -> Plan:
-    """What a suite asks for, at most `limit` of either.
+    """Plan of a suite, at most `limit` of either.
 
     Args:
         most: samples up to which a comparison goes on that the margin leaves undecided.
@@ -152,10 +152,10 @@ def plan(
         raise InputError(f"suite {suite.name} measures no speed: leave --batch-sizes out")
     if most is not None and suite.margin is None:
         raise InputError(f"suite {suite.name} has no margin to decide: leave --max-samples out")
-    least, limited = (speed, quality), False
+    whole = speed, quality
     if limit is not None:
         speed, quality = min(speed, limit), min(quality, limit)
-        limited = (speed, quality) != least
+    limited = (speed, quality) != whole
     return Plan(speed, quality, max(quality, most or 0), (1, *batches[1:]), limited)
 
 

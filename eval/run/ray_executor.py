@@ -92,7 +92,7 @@ class RayExecutor:
         self._job = _anywhere(job, on_gpu="num_gpus" in self._share)
 
     def run(self, units: Iterable[Unit], alone: bool = False) -> Iterator[Outcome]:
-        """See `Executor.run`.
+        """Do units on the actors, see `Executor.run`.
 
         Raises:
             InputError: a worker can't start or is of another version, or a unit kills every worker
@@ -186,7 +186,7 @@ class RayExecutor:
 
 
 def versions() -> dict[str, str]:
-    """What must be the same everywhere for results to be."""
+    """Versions that must be the same on all nodes for equal results."""
     return {"mmspec": __version__, "torch": version("torch")}
 
 
@@ -223,7 +223,7 @@ def connect(address: str | None, workers: int) -> None:
 
 
 def shares(job: Job, workers: int | None, cpus: int) -> tuple[int, dict[str, int]]:
-    """How many actors there are, and what each takes of the cluster.
+    """Number of actors, and the share of the cluster that each takes.
 
     Args:
         cpus: that an actor without a GPU takes.

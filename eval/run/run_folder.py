@@ -6,7 +6,6 @@ import json
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ...errors import InputError
@@ -46,13 +45,19 @@ class RunFolder:
         if not self.log.done:  # nothing that other settings could spoil
             write_json(file, settings)
             return
-        self._check(settings, read_object(file))
+        found = read_object(file)
+        differing = [k for k in {**settings, **found} if settings.get(k) != found.get(k)]
+        if differing:
+            raise InputError(
+                f"{path} holds a run of other settings ({', '.join(differing)} differ); "
+                "choose another folder"
+            )
         lost = {line["unit"] for line in self.log.lines if not self._complete(line)}
         if lost:
             self.log.drop(lost)
 
     def _complete(self, line: Line) -> bool:
-        """Whether the pictures that a line names are there."""
+        """True if the pictures that a line names are there."""
         names = [line[what] for what in ("picture", "shown") if line.get(what) is not None]
         return all((self.path / name).is_file() for name in names)
 
@@ -67,18 +72,5 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.close()
-
-    def _check(self, wanted: dict[str, Any], found: dict[str, Any]) -> None:
-        keys = [k for k in {**wanted, **found} if wanted.get(k) != found.get(k)]
-        if keys:
-            raise InputError(
-                f"{self.path} holds a run of other settings ({', '.join(keys)} differ); "
-                "choose another folder"
-            )

@@ -58,7 +58,7 @@ def run_suite(
 
 
 def _settings(job: Job, todo: Plan) -> dict[str, Any]:
-    """What samples depend on, defaults of methods as well. Not how many: a run may be extended."""
+    """Settings that samples depend on, defaults of methods as well; a run may be extended."""
     made = cast(Modality, job.suite.pipeline)
     return {
         "mmspec": __version__,
@@ -127,7 +127,7 @@ class _Run:
             self.progress(self.done, self.planned)
 
     def _decided(self, samples: int) -> bool:
-        """Whether the first metric's interval lies on one side of the margin for every method."""
+        """True if the first metric's interval lies on one side of the margin for every method."""
         job, log = self.job, self.folder.log
         lines = [line for line in log.of("quality") if line["index"] < samples]
         rows = quality_rows(lines, log.of("counts"), job.rows, job.suite.decides)

@@ -83,13 +83,13 @@ class SampleLog:
 
     @property
     def seconds(self) -> float | None:
-        """What all units took together; None: not all of them tell."""
+        """Seconds of all units together; None: not all of them tell."""
         spent = [end["seconds"] for end in self.ends.values() if end.get("seconds") is not None]
         return sum(spent) if spent and len(spent) == len(self.ends) else None
 
     @property
     def date(self) -> str | None:
-        """When the last unit was done, in ISO 8601; None: none tells."""
+        """Date of the last unit, in ISO 8601; None: none tells."""
         return max((end["date"] for end in self.ends.values() if end.get("date")), default=None)
 
     def of(self, kind: str) -> list[Line]:
@@ -122,7 +122,7 @@ class SampleLog:
 
 @dataclass
 class LogFile:
-    """What a file of samples holds.
+    """Content of a file of samples.
 
     Attributes:
         lines: of whole units, with their numbers; of a file that marks the end of none, all.
@@ -228,5 +228,5 @@ def _check(path: Path, end: Line, texts: list[bytes]) -> None:
 
 
 def _checksum(texts: Iterable[bytes]) -> str:
-    """Of a unit's lines, in their order."""
+    """Checksum of a unit's lines, in their order."""
     return hashlib.sha256(b"\n".join(texts)).hexdigest()[:16]

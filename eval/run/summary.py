@@ -30,10 +30,8 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
     lacks = timed < whole.speed or bool(whole.quality and judged < whole.quality)
     if short := todo.limited and lacks:
         notes.insert(0, "cut short by --limit: not for reporting")
-    held, asked = (
-        max(timed * bool(todo.speed), judged * bool(todo.quality)),
-        max(todo.speed, todo.quality),
-    )
+    held = max(timed * bool(todo.speed), judged * bool(todo.quality))
+    asked = max(todo.speed, todo.quality)
     if todo.limited and held > asked:
         notes.append(
             f"the folder held {held} samples already: all of them count, and --limit {asked} "
@@ -71,7 +69,7 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
 
 
 def _undecided(job: Job, rows: dict[str, MethodResult]) -> list[str]:
-    """What the samples leave open, and how many would close it."""
+    """Note on undecided verdicts, and the number of samples that would decide them."""
     notes, too_few = [], []
     metric, margin = job.suite.metrics[0], job.suite.margin
     for name, row in rows.items():

@@ -36,7 +36,7 @@ class Compressed:
 
     @classmethod
     def full(cls, features: Tensor, index: Tensor, sizes: Tensor | None = None) -> Compressed:
-        """As many tokens in every row."""
+        """Make one with as many tokens in every row."""
         return cls(features, index, torch.ones_like(index, dtype=torch.bool), sizes)
 
 
@@ -69,8 +69,7 @@ def compress(
         raise InputError(f"compressor {name!r} needs {' and '.join(missing)}; pass them too")
     if keep is None and not chosen.adaptive:
         raise InputError(f"compressor {name!r} doesn't choose how many tokens stay; pass keep")
-    made: Compressed = chosen.load()(features, keep, **inputs)
-    return made
+    return chosen.load()(features, keep, **inputs)
 
 
 def check(
@@ -93,7 +92,7 @@ def check(
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32, or what is wider already."""
+    """Convert to float32, unless it is wider already."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -103,7 +102,7 @@ def ranking(scores: Tensor) -> Tensor:
 
 
 def top(scores: Tensor, keep: int) -> Tensor:
-    """Where the `keep` highest scores `[B, N]` stand, ascending, `[B, keep]`."""
+    """Places of the `keep` highest scores `[B, N]`, ascending, `[B, keep]`."""
     return ranking(scores)[:, :keep].sort(dim=1).values
 
 

@@ -19,7 +19,7 @@ from .tower import TowerCues
 
 @contextmanager
 def watch_packed(tower: nn.Module, layer: int | None = None) -> Iterator[list[TowerCues]]:
-    """See a block's attention and keys in the last call of the tower inside this context.
+    """Watch a block's attention and keys in the last call of the tower inside this context.
 
     Attention is the mean over heads and over the patches of the same frame (of the same window in a
     windowed block), summed over the patches of a visual token; keys are averaged over them. What is

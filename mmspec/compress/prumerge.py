@@ -61,9 +61,8 @@ def prumerge(
 
 
 def outliers(attention: Tensor) -> Tensor:
-    """Where attention `[B, N]` is above `Q3 + 1.5 IQR` of its row."""
+    """Mark attention `[B, N]` above `Q3 + 1.5 IQR` of its row."""
     q1, q3 = attention.quantile(
         torch.tensor([0.25, 0.75], dtype=attention.dtype, device=attention.device), dim=1
     )
-    above: Tensor = attention > (q3 + 1.5 * (q3 - q1))[:, None]
-    return above
+    return attention > (q3 + 1.5 * (q3 - q1))[:, None]

@@ -41,7 +41,7 @@ def tome(features: Tensor, keep: int, keys: Tensor | None = None) -> Compressed:
 
 
 class _Match:
-    """Which `count` tokens of A (places 0, 2, …) join which of B (places 1, 3, …).
+    """Pairs of `count` tokens of A (places 0, 2, …) with the tokens of B (1, 3, …) that they join.
 
     Attributes:
         stay: places of the tokens that are left, ascending `[B, N - count]`.

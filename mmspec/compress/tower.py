@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class TowerCues:
 
     attention: Tensor | None = None
     keys: Tensor | None = None
-    heads: int = field(default=1)
+    heads: int = 1
 
     def inputs(self, name: str) -> dict[str, Tensor]:
         """Attention and keys in the form that the compressor called `name` is published for.
@@ -51,7 +51,7 @@ class TowerCues:
         return {key: given[key] for key in chosen.uses if key in given}
 
     def blocks(self, side: int) -> TowerCues:
-        """Of every `side` × `side` patches together, where the projector makes one token of them.
+        """Join every `side` × `side` patches, where the projector makes one token of them.
 
         Patches stand row by row on a square, as InternVL's and Idefics3's pixel shuffle wants them.
         Attention is summed, keys are averaged.
@@ -73,7 +73,7 @@ class TowerCues:
 
 @contextmanager
 def watch(tower: nn.Module, layer: int = -2) -> Iterator[TowerCues]:
-    """See a layer's attention and keys in the last call of the tower inside this context.
+    """Watch a layer's attention and keys in the last call of the tower inside this context.
 
         with watch(model.vision_tower, COMPRESSORS.get("visionzip").layer) as seen:
             features = model.get_image_features(pixels).pooler_output

@@ -44,7 +44,7 @@ def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
 
 
 class TreeModelDrafter(Drafter):
-    """What drafters share whose draft model reads a tree behind the committed tokens.
+    """Base of drafters whose draft model reads a tree behind the committed tokens.
 
     Args:
         model: the draft model; its cache holds committed tokens.

@@ -76,8 +76,7 @@ class GuardedDrafter:
             self._give_up(error)
 
     def _give_up(self, why: Exception | str) -> None:
-        """Warn and draft no more; a broken contract is the caller's mistake and goes through, and
-        so does an interrupt."""
+        """Warn and draft no more; raise interrupts, and broken contracts, the caller's mistake."""
         if isinstance(why, ContractError | Interrupted):
             raise why
         self.fault = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
@@ -96,14 +95,14 @@ class GuardedDrafter:
             raise ValueError(f"it drafted {draft.levels} tokens ahead where {max(budget)} fit")
         if self.vocab_size is None:
             return draft
+        tokens = draft.tokens.clamp(0, self.vocab_size - 1)
+        good = tokens == draft.tokens
         if isinstance(draft.law, Categorical | WithoutReplacement):
             expected = (rows, nodes, self.vocab_size)
             if draft.law.probs.shape != expected:
                 raise ValueError(f"its laws are {tuple(draft.law.probs.shape)}, not {expected}")
-        tokens = draft.tokens.clamp(0, self.vocab_size - 1)
-        good = tokens == draft.tokens
-        if isinstance(draft.law, Categorical | WithoutReplacement) and draft.faulty is None:
-            good = good & sound(draft.law.probs)
+            if draft.faulty is None:
+                good = good & sound(draft.law.probs)
         if draft.parents is not None:
             if draft.parents.shape != (rows, nodes):
                 raise ValueError("its tree has not one parent for every node")

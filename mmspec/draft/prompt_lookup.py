@@ -39,7 +39,7 @@ class PromptLookupDrafter(Drafter):
         return Draft(tokens, torch.minimum(real, torch.tensor(budget, device=device)), OneHot())
 
     def _match(self, text: Tensor, lengths: Tensor) -> Tensor:
-        """Where the latest earlier occurrence of each row's longest known suffix ends `[B]`."""
+        """Find where the latest earlier copy of each row's longest known suffix ends, `[B]`."""
         begin = torch.full_like(lengths, -1)
         ends = torch.arange(text.shape[1], device=text.device)
         # same[b, j]: the n tokens in front of place j are the row's last n

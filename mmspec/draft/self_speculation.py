@@ -33,7 +33,7 @@ class LayeredModel(Protocol):
     def extend(
         self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
     ) -> Tensor:
-        """As `TokenModel.extend`; row b runs the layers `use[b]` alone."""
+        """Extend the rows as `TokenModel.extend` does; row b runs the layers `use[b]` alone."""
 
 
 class SelfDrafter:
@@ -95,7 +95,7 @@ class SelfDrafter:
 
 
 class _RowSearch:
-    """What one row has seen of every set of layers."""
+    """Record of one row: what it has seen of every set of layers."""
 
     def __init__(self, sets: list[tuple[int, ...]], layers: int) -> None:
         self.sets, self.total = list(sets), layers

@@ -103,7 +103,7 @@ class SpreadCache:
 
     @property
     def layers(self) -> int:
-        """How many there are."""
+        """Number of layers."""
         return len(self._of_layer)
 
     @property
@@ -113,7 +113,6 @@ class SpreadCache:
 
     @property
     def contained(self) -> bool:
-        """See `StaticCache`."""
         return all(part.contained for part in self.parts)
 
     @contained.setter
@@ -127,22 +126,18 @@ class SpreadCache:
         return sum(part.nbytes for part in self.parts)
 
     def write(self, layer: int, new: Tensor, slots: int | Tensor) -> None:
-        """See `StaticCache.write`."""
         part, n = self._of_layer[layer]
         part.write(n, new, slots)
 
     def read(self, layer: int, length: int) -> tuple[Tensor, Tensor]:
-        """See `StaticCache.read`."""
         part, n = self._of_layer[layer]
         return part.read(n, length)
 
     def gather(self, source: Tensor, target: Tensor) -> None:
-        """See `StaticCache.gather`."""
         for part in self.parts:
             part.gather(source.to(part.data.device), target.to(part.data.device))
 
     def select(self, rows: Tensor) -> None:
-        """See `StaticCache.select`."""
         for part in self.parts:
             part.select(rows.to(part.data.device))
 

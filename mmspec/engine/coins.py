@@ -1,4 +1,4 @@
-"""All randomness of drafting and verification.
+"""Coins: all randomness of drafting and verification.
 
 A coin is a pure function of (row seed, purpose, round, index in the round); a row's round and
 index fix its absolute position. So no row's randomness depends on its neighbours, on how long
@@ -67,13 +67,15 @@ class ProductionCoins:
     _over = 0
 
     def __init__(self, seeds: list[int], device: torch.device | str = "cpu", over: int = 0) -> None:
-        self._keys, self._over = row_keys(seeds, device), over
+        wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
+        self._keys = _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))  # [B]
+        self._over = over
         self._width, self._first = 16, -1
         self._block: tuple[Tensor, ...] = ()
 
     @property
     def device(self) -> torch.device:
-        """Where the coins are."""
+        """Device of the coins."""
         return self._keys.device
 
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
@@ -106,7 +108,6 @@ class ProductionCoins:
         return _uniform(_mix(keys[:, None] + _mix(index + 1)))
 
     def exponential(self, positions: Tensor, count: int) -> Tensor:
-        """See `RoundCoins.exponential`."""
         keys = _mix(self._keys[:, None] + _mix(-1 - positions))  # lines of rounds are positive
         u = _uniform(_bits(keys, count)) + 2.0**-54
         # the largest u rounds to 1, and its noise over a probability of 0 would be no number
@@ -119,8 +120,7 @@ class ProductionCoins:
         """
         keys = _mix(_mix(self._keys + _NORMAL)[:, None] + _mix(lines))
         # 0 has no normal number
-        noise: Tensor = torch.special.ndtri(_uniform(_bits(keys, count, start)).clamp_min(2.0**-54))
-        return noise
+        return torch.special.ndtri(_uniform(_bits(keys, count, start)).clamp_min(2.0**-54))
 
     def _make(self, block: int) -> tuple[Tensor, ...]:
         """Coins `[B, width]` of every round and purpose of one block of rounds."""
@@ -166,12 +166,6 @@ class _Proposals:
 
 class _Verifications(_Proposals):
     _draws, _accepts = RECOVER, ACCEPT
-
-
-def row_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
-    """What every coin of a row is derived from, `[B]`."""
-    wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
-    return _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))
 
 
 def _bits(keys: Tensor, count: int, start: int = 0) -> Tensor:

@@ -1,4 +1,4 @@
-"""What one round passes on: where rows stand, the draft, its scores, the verdict.
+"""Data of one round: where rows stand, the draft, its scores, the verdict.
 
 Shapes: B rows (samples), N drafted nodes a row, V vocabulary. A chain is a tree whose every node
 has one child; its nodes stand in order, node n at position `base + n`.
@@ -16,7 +16,7 @@ from .laws import ContractError, Gaussian, Law, Rewards
 
 @dataclass
 class Context:
-    """Where every row stands.
+    """State of every row: its output so far and its last round.
 
     Attributes:
         tokens: output so far `[B, ≥ limit]`; row b is filled up to `lengths[b]`. Continuous tokens
@@ -89,7 +89,7 @@ class Context:
         return [0 if f else self.limit - b for b, f in zip(self.base, self.finished, strict=True)]
 
     def drafted(self) -> list[list[bool]]:
-        """Of the tokens that joined each row in the last round, which were drafted and stood."""
+        """Mark the tokens of each row's last round that were drafted and stood."""
         if self.keep is not None:
             rows = zip(self.keep.tolist(), self.emitted, strict=True)
             return [[bool(kept) for kept in row[:count]] for row, count in rows]
@@ -141,12 +141,12 @@ class Draft:
 
     @property
     def levels(self) -> int:
-        """No node is deeper than this many steps below the last committed token."""
+        """Most levels: no node is deeper below the last committed token."""
         return self.bounds[0] if self.bounds else self.nodes
 
     @property
     def most_children(self) -> int:
-        """No more than this many of a node's children are tried."""
+        """Most children of a node that are tried."""
         if self.parents is None:
             return 1
         return self.bounds[1] if self.bounds else self.nodes
@@ -169,7 +169,7 @@ class Draft:
         return self.ancestors().sum(-1) - 1
 
     def reach(self) -> Tensor:
-        """How many tokens ahead each row's real nodes go, `[B]`."""
+        """Depth of each row's real nodes: tokens ahead, `[B]`."""
         if self.parents is None or not self.nodes:
             return self.lengths
         return ((self.depths() + 1) * self.live()).amax(1)
@@ -238,7 +238,7 @@ class Scores:
 
     @property
     def rewards(self) -> Tensor:
-        """What the reward says of every frame of the nodes, `[B, N, T]`.
+        """Rewards of every frame of the nodes, `[B, N, T]`.
 
         Raises:
             ContractError: there are laws, or nobody was asked.
@@ -268,7 +268,7 @@ class Scores:
 
 @dataclass
 class Verdict:
-    """What became of a draft.
+    """Verdict on a draft: which nodes stand, and which tokens join the output.
 
     Attributes:
         accepted: kept nodes per row `[B]`.

@@ -15,7 +15,7 @@ Contract = Literal["exact", "exact-greedy", "bounded", "lossy"]
 
 @dataclass
 class OneHot:
-    """Every node was chosen without chance: q = 1 for the drafted token."""
+    """Law of nodes that were chosen without chance: q = 1 for the drafted token."""
 
 
 @dataclass
@@ -40,13 +40,13 @@ class Gaussian:
     std: Tensor
 
     def noisy(self) -> Tensor:
-        """Where a law has noise `[B, N, C]`: a deviation that is no number has none."""
+        """Mark entries with noise `[B, N, C]`: a deviation that is no number has none."""
         return (self.std > 0) & self.std.isfinite()
 
 
 @dataclass
 class Opaque:
-    """The law is unknown or has no density: no exact rule takes such a draft."""
+    """Unknown law, or one without a density: no exact rule takes such a draft."""
 
 
 Law = OneHot | Categorical | WithoutReplacement | Gaussian | Opaque
@@ -54,7 +54,7 @@ Law = OneHot | Categorical | WithoutReplacement | Gaussian | Opaque
 
 @dataclass
 class Rewards:
-    """No laws: what a reward says of the frames of every node, `[B, N, T]`.
+    """Rewards in place of laws: of the frames of every node, `[B, N, T]`.
 
     A frame that the reward could not judge is NaN. T is 0 where nobody was asked.
     """
@@ -67,4 +67,4 @@ class ContractError(ValueError):
 
 
 class TargetError(FloatingPointError):
-    """The target's laws are no numbers: there is nothing to sample from."""
+    """Error: the target's laws are no numbers, and there is nothing to sample from."""

@@ -1,9 +1,9 @@
-"""Who makes what passes through the loop: drafter, scorer, target, rule, length policy."""
+"""Protocols of the loop's parts: drafter, scorer, target, rule, length policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
@@ -22,7 +22,7 @@ class Drafter(Protocol):
         return
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        """At most `budget[b]` nodes deep for row b."""
+        """Draft at most `budget[b]` nodes deep for row b."""
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """Learn what became of the draft. `context` already holds the emitted tokens."""
@@ -87,7 +87,7 @@ Stop = Callable[[Context, Tensor], Tensor]
 
 @dataclass
 class Engine:
-    """The parts that `loop.run` puts to work.
+    """Parts that `loop.run` puts to work.
 
     Attributes:
         eos: tokens that end their row.
@@ -100,5 +100,5 @@ class Engine:
     rule: AcceptanceRule
     length: DraftLength
     coins: Coins
-    eos: int | tuple[int, ...] | None = field(default=None)
+    eos: int | tuple[int, ...] | None = None
     stop: Stop | None = None

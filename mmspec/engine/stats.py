@@ -35,7 +35,7 @@ class _Phase:
 
 @dataclass
 class SpecStats:
-    """What a batch of generations took.
+    """Counters and times of a batch of generations.
 
     A modality that counts more than tokens has a subclass beside its pipeline, which declares the
     fields that it adds: they are merged, logged and read by their types.
@@ -135,7 +135,7 @@ class SpecStats:
             self.rounds += [max(1, round(draft.read / draft.calls)) - 1] * draft.calls
 
     def merged(self, others: list[SpecStats]) -> SpecStats:
-        """These counters and those of other generations by the same method, as one."""
+        """Add the counters of other generations by the same method to these."""
         total = type(self)(self.method, self.contract)
         for stats in (self, *others):
             total._add(stats)
@@ -169,7 +169,7 @@ class SpecStats:
         return dict(sorted(self.seconds.items()))
 
     def decode_seconds(self, whole: float) -> float:
-        """Of a call's `whole` seconds those that speed is measured by: the loop's."""
+        """Seconds that speed is measured by, of a call's `whole`: the loop's."""
         return self.loop_seconds
 
     @property
@@ -194,12 +194,12 @@ class SpecStats:
 
     @property
     def acceptance_by_position(self) -> list[float]:
-        """How often draft position i stood, given that those before it did."""
+        """Rate at which draft position i stood, given that those before it did."""
         pairs = zip(self.accepted_at, self.judged_at, strict=True)
         return [kept / judged if judged else 0.0 for kept, judged in pairs]
 
     def of_sample(self, row: int) -> dict[str, Any]:
-        """What the log's line of an output says of its counters."""
+        """Counters of an output for its line of the log."""
         return {"nfe": self.calls[row]}
 
     def per_sample(self, shared: bool = False) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Which parts go together, told from what they declare."""
+"""Checks that parts go together, told from what they declare."""
 
 from __future__ import annotations
 

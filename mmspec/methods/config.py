@@ -1,4 +1,4 @@
-"""What a user asks for: a method, with parts and options of its own."""
+"""User's configuration: a method, with parts and options of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RENAMED = {"wished_speedup": "target_speedup", "wished_quality": "target_qualit
 
 
 class SpecConfig:
-    """How to speculate: the name of a method, and what is to differ from it.
+    """Configuration of speculation: the name of a method, and what is to differ from it.
 
     Args:
         method: preset of drafter, rule and length policy; `mmspec ls methods` tells of each.
@@ -108,7 +108,7 @@ class SpecConfig:
         return SpecConfig.from_dict, (self.to_dict(),)
 
     def replace(self, **changes: Any) -> SpecConfig:
-        """The same with other parts or options; an option of None, where it can't be, is its own.
+        """Make one with other parts or options; an option that can't be None goes back to its own.
 
         Raises:
             InputError: as of `SpecConfig`.
@@ -116,13 +116,13 @@ class SpecConfig:
         return SpecConfig(**(self.to_dict() | changes))
 
     def to_dict(self) -> dict[str, Any]:
-        """What is asked for, as JSON has it and `from_dict` reads it."""
+        """Convert to a dictionary as JSON has it and `from_dict` reads it."""
         parts = {n: getattr(self, n) for n in PARTS if getattr(self, n) is not None}
         return {"method": self.method, **parts, **self.options}
 
     @staticmethod
     def from_dict(saved: Mapping[str, Any]) -> SpecConfig:
-        """The configuration that `to_dict` gave.
+        """Make the configuration that `to_dict` gave.
 
         A configuration that version 0.1 saved has every option, most of them None or at their
         defaults; those that its method does not read are left out.
@@ -148,7 +148,7 @@ class SpecConfig:
         return SpecConfig(**given)
 
     def resolve(self, modality: Modality | None = None) -> ResolvedConfig:
-        """The configuration as it works for a modality; None: for the first that it serves.
+        """Resolve it for a modality; None: for the first that it serves.
 
         Raises:
             InputError: the method does not serve it, or its parts do not go together there.
@@ -192,7 +192,7 @@ class SpecConfig:
 
 @lru_cache(maxsize=1)
 def all_options() -> dict[str, Option]:
-    """Every option that some part or method reads, by name."""
+    """Options that some part or method reads, by name."""
     found: dict[str, Option] = {}
     for modality in MODALITIES:
         found |= options_of_modality(modality)
@@ -207,13 +207,14 @@ def options_of_modality(modality: Modality) -> dict[str, Option]:
         part.options
         for kind in KINDS
         for part in registry.parts(kind).values()
-        if tokens in getattr(part, "tokens", tokens) and (kind != "head" or modality == "vlm")
+        if tokens in getattr(part, "tokens", tokens)
+        and modality in getattr(part, "serves", (modality,))
     ]
     made = registry.presets().values()
     declared += [preset.options[modality] for preset in made if modality in preset.options]
     found: dict[str, Option] = {}
     for options in declared:
         found |= options_of(options)
-    if modality == "vlm":
+    if any(modality in part.serves for part in registry.parts("compressor").values()):
         found |= {f"{slot}_keep": dataclasses.replace(KEEP, name=f"{slot}_keep") for slot in SLOTS}
     return found

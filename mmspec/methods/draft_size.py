@@ -1,4 +1,4 @@
-"""How far ahead a method drafts, and how many nodes that is."""
+"""Draft size of a method: how far ahead it drafts, and how many nodes that is."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class DraftSize:
 
     @property
     def deepest(self) -> int:
-        """How far ahead this configuration may draft."""
+        """Most tokens ahead that this configuration may draft."""
         return int(self._config.options.get("max_draft_tokens", self.first_drafted))
 
     @property
     def first_drafted(self) -> int:
-        """How far ahead the first round drafts: a window, rows, the tree's levels, or γ tokens."""
+        """Tokens ahead in the first round: a window, rows, the tree's levels, or γ tokens."""
         return max(int(options.first(self._stride)) for options in self._each)

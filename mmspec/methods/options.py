@@ -82,7 +82,7 @@ class Option:
 
     @property
     def range(self) -> str:
-        """From where to where values lie; nothing of names and of what is unbounded."""
+        """Range of the values; empty for names and for what is unbounded."""
         if self.above is not None:
             most = "" if self.high is None else f" and at most {self.high:g}"
             return f"above {self.above:g}{most}"
@@ -92,7 +92,7 @@ class Option:
 
     @property
     def letter(self) -> str:
-        """What stands for a value where it is asked for."""
+        """Letter that stands for a value where it is asked for."""
         if self.kind is bool:
             return "true|false"
         return {int: "N", float: "X"}.get(self.kind, "NAME") + (",…" if self.many else "")
@@ -110,7 +110,7 @@ class Option:
 
     @property
     def wanted(self) -> str:
-        """What `parse` takes, in words."""
+        """Description of the values that `parse` takes."""
         several = ", or several with commas between" if self.many else ""
         return f"{_TYPED[self.kind]}{several}{', or none' if self.optional else ''}"
 
@@ -145,7 +145,7 @@ class Option:
 
     @property
     def _said(self) -> str:
-        """What a value must be, in words."""
+        """Describe the values that are allowed."""
         if self.kind is bool:
             return "True, False or None" if self.optional else "True or False"
         kind = {int: "integers" if self.many else "an integer", float: ""}.get(self.kind, "a name")

@@ -122,7 +122,7 @@ class DraftOptions(Options):
     ranks: ClassVar[bool] = False
 
     def first(self, stride: int) -> int:
-        """How far ahead the first draft goes, if rows of the picture have `stride` positions."""
+        """Tokens ahead in the first draft, if rows of the picture have `stride` positions."""
         return int(getattr(self, "num_draft_tokens", 1))
 
     def nodes(self, depth: int) -> int:
@@ -211,10 +211,12 @@ class Head(Part):
     Attributes:
         blocks: a call says several tokens.
         trained: there is a recipe for it; others come from published files.
+        serves: modalities whose targets it reads.
     """
 
     blocks: bool = False
     trained: bool = True
+    serves: tuple[Modality, ...] = ("vlm",)
     kind: ClassVar[str] = "head"
     home: ClassVar[str] = "mmspec.models.heads"
 
@@ -228,12 +230,14 @@ class Compressor(Part):
         layer: of the vision tower, that its attention and keys are published for.
         mean_keys: keys are the mean over heads, or all heads side by side.
         adaptive: it can choose itself how many tokens stay.
+        serves: modalities whose models see pictures.
     """
 
     takes: tuple[str, ...] = ()
     layer: int = -2
     mean_keys: bool = True
     adaptive: bool = False
+    serves: tuple[Modality, ...] = ("vlm",)
     kind: ClassVar[str] = "compressor"
     home: ClassVar[str] = "mmspec.compress"
 

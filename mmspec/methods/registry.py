@@ -1,4 +1,4 @@
-"""All parts and presets by name: the library's own, and those of other packages.
+"""Tables of parts and presets by name: the library's own, and those of other packages.
 
 Another package adds its own by an entry point of the group `mmspec.parts` that names a part, a
 preset, or a tuple of them: see `examples/own_parts`.
@@ -7,6 +7,7 @@ preset, or a tuple of them: see `examples/own_parts`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ..declarations import Declarations
@@ -31,6 +32,7 @@ def parts(kind: str) -> Mapping[str, Any]:
     return {part.name: part for part in _TABLES[kind].all()}
 
 
+@lru_cache
 def presets() -> Mapping[str, Preset]:
     """The methods by name."""
     ordered = sorted(PRESETS.all(), key=lambda preset: _ROLES.index(preset.role))

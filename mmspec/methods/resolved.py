@@ -102,58 +102,56 @@ class ResolvedConfig:
 
     @property
     def drafts(self) -> bool:
-        """Whether anything is drafted in front of the target."""
+        """True if anything is drafted in front of the target."""
         return self.drafter.drafts
 
     @property
     def drafter_only(self) -> bool:
-        """Whether the draft model draws and the target is not asked: lossy, whatever the rule."""
+        """True if the draft model draws and the target is not asked: lossy, whatever the rule."""
         return self.preset.answers == "drafter"
 
     @property
     def other_law(self) -> bool:
-        """Whether what answers is not the target as it is: lossy, whatever the rule."""
+        """True if what answers is not the target as it is: lossy, whatever the rule."""
         return self.preset.answers != "target" or self.config.target_compressor is not None
 
     @property
     def unverified(self) -> bool:
-        """Whether nobody judges what is drafted."""
+        """True if nobody judges what is drafted."""
         return not self.rule.judges
 
     @property
     def unasked(self) -> bool:
-        """Whether the target takes no part: what comes out is a drafter's alone."""
+        """True if the target takes no part: what comes out is a drafter's alone."""
         return self.drafter_only or (self.unverified and self.drafter.unjudged == "maybe")
 
     @property
     def own_layers(self) -> bool:
-        """Whether the target drafts with some of its layers."""
+        """True if the target drafts with some of its layers."""
         return any(part.own_layers for part, _ in self.drafters)
 
     @property
     def ranks(self) -> bool:
-        """Whether the likeliest tokens are drafted, more than one of a law."""
+        """True if the likeliest tokens are drafted, more than one of a law."""
         return any(options.ranks for _, options in self.drafters)
 
     @property
     def merged(self) -> bool:
-        """Whether several drafters make one tree."""
+        """True if several drafters make one tree."""
         return "merge" in self.options
 
     @property
     def drafter_options(self) -> DraftOptions:
         """The drafter's own."""
-        found: DraftOptions = self.chosen[0].options
-        return found
+        return self.chosen[0].options
 
     @property
     def contract(self) -> Contract:
-        """What it promises of draws; a run says it again, for its own temperature."""
+        """Contract of draws; a run says it again, for its own temperature."""
         if self.other_law:
             return "lossy"
         if is_reference(self.rule.name):
-            made: Contract = self.build_rule({}).contract
-            return made
+            return self.build_rule({}).contract
         return self.rule.contract
 
     @property
@@ -172,7 +170,7 @@ class ResolvedConfig:
         return tuple(dict.fromkeys(found))
 
     def draft_size(self, stride: int = 1) -> DraftSize:
-        """How far and how wide it drafts, if rows of the picture have `stride` positions."""
+        """Size of its drafts, if rows of the picture have `stride` positions."""
         return DraftSize(self, stride)
 
     # --- the engine's parts -----------------------------------------------------------------------
@@ -224,11 +222,12 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
             f"method {config.method!r} is for a model that {PIPELINES[preset.serves[0]].does}, and "
             f"this one {PIPELINES[modality].does}; see `mmspec ls methods`"
         )
-    if modality != "vlm" and (config.draft_compressor or config.target_compressor):
-        raise InputError(
-            "draft_compressor and target_compressor shorten pictures that a model sees, and this "
-            "one draws them; leave them out"
-        )
+    for compressor in filter(None, (config.draft_compressor, config.target_compressor)):
+        if modality not in registry.COMPRESSORS.get(compressor).serves:
+            raise InputError(
+                "draft_compressor and target_compressor shorten pictures that a model sees, and "
+                "this one draws them; leave them out"
+            )
     preset = preset.of.get(modality, preset)
     drafter = registry.DRAFTERS.get(config.drafter or preset.drafter)
     rule = registry.rule(config.rule or preset.rule)

@@ -96,7 +96,6 @@ def _values(tensors: Tensors) -> int:
 
 
 def _misfit(tensors: Tensors, source: str | Path) -> InputError:
-    """The error of a config that is far larger than its weights."""
     return InputError(
         f"{source} asks for a network far larger than its weights, {len(tensors)} tensors of "
         f"{_values(tensors):,} values; take the config that was saved with them"

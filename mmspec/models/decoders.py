@@ -81,7 +81,7 @@ class HeadDecoder(Decoder, Protocol):
     reads: tuple[int, ...]
 
     def fuse(self, states: Tensor) -> Tensor:
-        """What is kept `[…, dim]` of the target's hidden states `[…, A · D]`."""
+        """Part `[…, dim]` of the target's hidden states `[…, A · D]` that is kept."""
 
 
 class TokenHeadDecoder(HeadDecoder, Protocol):
@@ -136,7 +136,7 @@ class PathHeadDecoder(HeadDecoder, Protocol):
         """Set the positions of the next generation's columns `[R, slots]`."""
 
     def ahead(self, before: Tensor, path: Tensor) -> Tensor:
-        """What `logits` makes logits of, behind a path of embeddings `[…, i, D]`.
+        """Inputs of `logits` behind a path of embeddings `[…, i, D]`.
 
         Args:
             before: hidden states in front of the path `[…, D]`.

@@ -47,7 +47,7 @@ def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What `pack` was given, in half precision, but for the rounding."""
+    """Undo `pack`, but for its rounding; the weights are in half precision."""
     weights: dict[str, Tensor] = {}
     for name, codes in packed.items():
         steps = packed.get(name + _STEPS)
@@ -60,7 +60,7 @@ def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_packed(folder: Path) -> bool:
-    """Whether a model's folder, or that of one of its components, holds packed weights."""
+    """True if a model's folder, or that of one of its components, holds packed weights."""
     return any(any(folder.glob(pattern + PACKED)) for pattern in ("*", "*/*"))
 
 

@@ -73,7 +73,6 @@ def cache() -> Path:
 
 
 def _digest(folder: Path) -> str:
-    """What tells a folder's files from those of another version."""
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{file.relative_to(folder)}\0".encode())

@@ -143,7 +143,7 @@ class GuidedDecoder:
         draft: Draft | None = None,
         use: list[Tensor | bool] | None = None,
     ) -> Tensor:
-        """What the decoder makes of inputs `[R, n, D]`; of a tree they may be the last n alone."""
+        """Decode inputs `[R, n, D]`; of a tree they may be the last n alone."""
         assert self.cache is not None
         n = x.shape[1]
         if draft is None and not self.padded and min(start) == max(start):
@@ -215,7 +215,7 @@ class GuidedDecoder:
         return self.warp(logits)
 
     def _layers_of_rows(self, use: LayersOfRows) -> list[Tensor | bool] | None:
-        """What `Decoder.forward` wants to know of the layers."""
+        """The argument `use` of `Decoder.forward`."""
         if use is None:
             return None
         out: list[Tensor | bool] = []
@@ -253,7 +253,7 @@ class GuidedDecoder:
         return self.decoder.forward(x, rotary, self.cache, slots, length, mask, head=head, use=use)
 
     def _tree_mask(self, draft: Draft, first: Tensor, keys: Tensor) -> Tensor:
-        """Which keys the root and each node may read, `[B, N + 1, length]`."""
+        """Mask of the keys that the root and each node may read, `[B, N + 1, length]`."""
         nodes = draft.nodes
         family = F.pad(draft.ancestors(), (0, 0, 1, 0))  # the root: no node
         node = keys - first - 1  # [B, length]: which node's slot a key is; below 0: the past

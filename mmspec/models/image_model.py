@@ -21,27 +21,22 @@ from .transformers.prompt_inputs import one_start, spelled
 
 
 class ImageModel(Protocol):
-    """A network that draws pictures token by token, with what it needs before and after."""
+    """A network that draws pictures token by token, with what it needs before and after.
+
+    Attributes:
+        guidance_scale, top_k: that its authors draw with; top-k 0: all codes.
+        vocab_size: token ids: codes, and forced tokens.
+        default_size: height and width in pixels.
+    """
+
+    guidance_scale: float
+    top_k: int
+    vocab_size: int
+    default_size: tuple[int, int]
 
     @property
     def network(self) -> nn.Module:
         """Holds the weights that run for every token."""
-
-    @property
-    def guidance_scale(self) -> float:
-        """Guidance that its authors draw with."""
-
-    @property
-    def top_k(self) -> int:
-        """Top-k that its authors draw with; 0: all codes."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Token ids: codes, and forced tokens."""
-
-    @property
-    def default_size(self) -> tuple[int, int]:
-        """Height and width in pixels."""
 
     def grid(self, height: int, width: int) -> TokenGrid:
         """The tokens of a picture of `height` by `width` pixels.

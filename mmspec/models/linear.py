@@ -14,7 +14,7 @@ NARROW = 400
 
 
 def packable(weight: Tensor) -> bool:
-    """Whether oneDNN can pack the weight."""
+    """True if oneDNN can pack the weight."""
     return (
         weight.device.type == "cpu"
         and weight.dtype == torch.float32

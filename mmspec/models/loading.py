@@ -52,7 +52,7 @@ def cast(model: M, dtype: torch.dtype) -> M:
 
 
 def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | None = None) -> Any:
-    """One component of a pipeline folder: one of our networks, or one of transformers' classes."""
+    """Load a component of a pipeline folder: a network of ours or a class of transformers."""
     if issubclass(kind, ModelMixin):
         return load_model(kind, folder, dtype, variant)
     if not folder.is_dir():
@@ -121,7 +121,6 @@ def _refuse_misfits(
     other_shapes: Iterable[tuple[str, Iterable[int], Iterable[int]]],
     whole: Iterable[tuple[str, object]],
 ) -> None:
-    """Raise an `InputError` that names the first tensors that do not fit, if there are any."""
     problems = [f"missing tensor {key}" for key in missing]
     problems += [f"unexpected tensor {key}" for key in unexpected]
     problems += [
@@ -140,7 +139,7 @@ def _refuse_misfits(
 def read_weights(
     folder: Path, file: str = WEIGHTS, variant: str | None = None
 ) -> dict[str, Tensor]:
-    """All tensors of a folder's safetensors file, or of its shards."""
+    """The tensors of a folder's safetensors file, or of its shards."""
     weights: dict[str, Tensor] = {}
     for path in weight_files(folder, file, variant):
         weights.update(read_tensors(path))

@@ -1,6 +1,6 @@
-"""Where a network runs that is larger than one device: layer by layer, by accelerate's device map.
+"""Placement of a network on several devices, layer by layer, by accelerate's device map.
 
-The module keeps its weights where they were loaded, in host memory; a `Decoder` puts what runs, and
+The module keeps its weights where they were loaded, in host memory; a decoder puts what runs, and
 that alone, on the devices. So a network needs room for its weights once over all of them.
 """
 
@@ -40,7 +40,7 @@ class Placement:
 
     @property
     def moves(self) -> dict[int, torch.device]:
-        """Where activations go before a layer, if not where they are; the head is the last."""
+        """Devices to which activations move before a layer, by layer; the head is the last."""
         at, out = self.main, {}
         for layer, device in enumerate((*self.layers, self.head)):
             if device != at:

@@ -61,11 +61,10 @@ def encode_prompt(tokenizer: Any, encoder: Any, prompt: str, length: int) -> Ten
     name_unknown(tokenizer, [words], ids)
     if ids.shape[1] >= length:
         tell_lost(lost_words(tokenizer, [words], length), length)
-    weight: Tensor = next(encoder.parameters())
-    features: Tensor = weight.new_zeros(0, encoder.config.d_model)
-    if ids.shape[1]:  # none: nothing said, by a tokenizer that marks no end
-        features = encoder(input_ids=ids.long().to(weight.device)).last_hidden_state[0]
-    return features
+    weight = next(encoder.parameters())
+    if not ids.shape[1]:  # nothing said, by a tokenizer that marks no end
+        return weight.new_zeros(0, encoder.config.d_model)
+    return encoder(input_ids=ids.long().to(weight.device)).last_hidden_state[0]
 
 
 def name_unknown(tokenizer: Any, prompts: list[str], ids: Tensor) -> None:

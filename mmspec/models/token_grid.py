@@ -1,4 +1,4 @@
-"""How a picture's tokens follow one another: codes row by row, and tokens that the layout forces.
+"""Layout of a picture's tokens: codes row by row, and tokens that the layout forces.
 
 Some families end every row with a token of its own and close the picture with a few more (Emu3,
 Wang et al. 2024, section 2.1; Lumina-mGPT, Liu et al. 2024, section 3.1). Which token stands there
@@ -43,7 +43,7 @@ class TokenGrid:
 
     @property
     def free(self) -> bool:
-        """Whether no token is forced."""
+        """True if no token is forced."""
         return self.end_of_row is None and not self.tail
 
     @cached_property
@@ -57,7 +57,7 @@ class TokenGrid:
 
     def codes(self, tokens: Tensor) -> Tensor:
         """The codes `[B, rows · columns]` among the tokens `[B, L]` of whole pictures."""
-        lines: Tensor = tokens[:, : self.rows * self.stride].unflatten(1, (self.rows, self.stride))
+        lines = tokens[:, : self.rows * self.stride].unflatten(1, (self.rows, self.stride))
         return lines[..., : self.columns].flatten(1)
 
     def tokens(self, codes: Tensor) -> Tensor:
@@ -68,8 +68,7 @@ class TokenGrid:
 
     def latents(self, codes: Tensor, codebook: Tensor) -> Tensor:
         """The vectors `[B, C, rows, columns]` of the codes `[B, rows · columns]`."""
-        cells: Tensor = codebook[codes].unflatten(1, (self.rows, self.columns))
-        return cells.movedim(-1, 1)
+        return codebook[codes].unflatten(1, (self.rows, self.columns)).movedim(-1, 1)
 
 
 def fixed_grid(asked: tuple[int, int], drawn: tuple[int, int], side: int) -> TokenGrid:

@@ -71,7 +71,7 @@ def tell_lost(lost: Mapping[str, str], length: int, reader: str = "the model") -
 
 
 def lost_words(tokenizer: Any, prompts: Sequence[str], length: int) -> dict[str, str]:
-    """By prompt that has more than `length` tokens, the words that a cut there takes away."""
+    """Words that a cut at `length` tokens takes away, by prompt that has more."""
     lost: dict[str, str] = {}
     for prompt in dict.fromkeys(prompts):
         asked: dict[str, Any] = {"return_offsets_mapping": tokenizer.is_fast, "verbose": False}

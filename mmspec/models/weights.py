@@ -17,25 +17,19 @@ from torch import Tensor
 
 from ..errors import InputError, reason
 
+WRAPPED = ("model", "module", "state_dict")  # names under which training scripts put a state dict
 
-def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or of a PyTorch file that holds a plain state dict.
+
+def read_tensors(path: str | Path, keys: Sequence[str] = ()) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of a PyTorch file that holds a state dict.
 
     Both of PyTorch's formats are read, and no code in them is run.
 
+    Args:
+        keys: names that the state dict may lie under in the file, first choice first.
+
     Raises:
         InputError: no such file, not such a file, or one that would run code to be read.
-    """
-    return read_checkpoint(path, ())
-
-
-def read_checkpoint(
-    path: str | Path, keys: Sequence[str] = ("model", "module", "state_dict")
-) -> dict[str, Tensor]:
-    """As `read_tensors`, of a file that may hold the state dict under a name.
-
-    Args:
-        keys: what it may lie under in the file, first choice first.
     """
     data = _read(Path(path))
     if isinstance(data, dict):
@@ -48,14 +42,14 @@ def read_checkpoint(
 
 
 class FileHeader(NamedTuple):
-    """What a safetensors file says of a tensor in front of its values."""
+    """Header of a tensor in a safetensors file."""
 
     shape: list[int]
     dtype: str  # such as F32 or I8
 
     @property
     def whole(self) -> bool:
-        """Whether its values are whole numbers."""
+        """True if its values are whole numbers."""
         return not self.dtype.startswith(("F", "BF", "C"))
 
 

@@ -1,8 +1,8 @@
-"""What a reward and a feature extractor are, and the pictures that they take, in batches."""
+"""Interfaces of rewards and feature extractors, and the pictures that they take, in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -19,7 +19,7 @@ Images: TypeAlias = "Tensor | Sequence[Image.Image]"
 
 
 class Reward(Protocol):
-    """How well pictures fit their prompts; larger is better.
+    """Score of pictures for their prompts; larger is better.
 
     Attributes:
         name: the metric's standard name, as reports spell it, such as `image_reward`.
@@ -33,7 +33,7 @@ class Reward(Protocol):
 
 @runtime_checkable
 class BlockReward(Protocol):
-    """How well a block of a clip's frames goes on with it; larger is better.
+    """Score of a block of frames as the next one of its clip; larger is better.
 
     Attributes:
         name: the metric's standard name.
@@ -70,18 +70,20 @@ class NetworkReward:
 
     Args:
         network: a torch module.
+        preprocess: of its pictures.
         tokenizer: of its prompts, one of transformers'.
         batch_size: most pictures in one forward.
     """
 
     name: str
 
-    def __init__(self, network: Any, tokenizer: Any, batch_size: int = 32) -> None:
-        self.network, self.tokenizer, self.batch_size = network, tokenizer, batch_size
+    def __init__(self, network: Any, preprocess: Any, tokenizer: Any, batch_size: int = 32) -> None:
+        self.network, self.preprocess, self.tokenizer = network, preprocess, tokenizer
+        self.batch_size = batch_size
 
     @property
     def device(self) -> torch.device:
-        """Where the network lies."""
+        """The device of the network."""
         return next(self.network.parameters()).device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
@@ -154,7 +156,7 @@ def check_pairs(prompts: Sequence[str], images: Images) -> None:
 
 
 def distinct(prompts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Each prompt once, and where each of those given is among them: a clip's frames share one."""
+    """Deduplicate prompts; where each one given is among them: a clip's frames share one."""
     words = list(dict.fromkeys(prompts))
     return words, [words.index(prompt) for prompt in prompts]
 
@@ -171,18 +173,16 @@ def sizes(images: Images) -> list[tuple[int, int]]:
     return [(images.shape[-1], images.shape[-2])] * len(images)
 
 
-def rows_of_one_size(images: Images, batch_size: int) -> Iterator[list[int]]:
-    """Indices of at most `batch_size` pictures of equal size; each picture comes once."""
-    by_size: dict[tuple[int, int], list[int]] = {}
-    for row, size in enumerate(sizes(images)):
-        by_size.setdefault(size, []).append(row)
-    for rows in by_size.values():
-        for first in range(0, len(rows), batch_size):
-            yield rows[first : first + batch_size]
+def rows_alike(kinds: Iterable[Hashable], most: int) -> Iterator[list[int]]:
+    """Indices of at most `most` things of one kind, such as size; each thing comes once."""
+    by_kind: dict[Hashable, list[int]] = {}
+    for row, kind in enumerate(kinds):
+        by_kind.setdefault(kind, []).append(row)
+    return (rows[part] for rows in by_kind.values() for part in batches(len(rows), most))
 
 
 def select(images: Images, rows: Sequence[int]) -> Tensor:
-    """Some pictures, of equal size, as uint8 `[len(rows), 3, H, W]`."""
+    """Select pictures of equal size, as uint8 `[len(rows), 3, H, W]`."""
     if isinstance(images, Sequence):
         return to_uint8([images[row] for row in rows])
     return to_uint8(images)[list(rows)]

@@ -15,7 +15,6 @@ from .base import Images
 from .registry import FeaturePart, RewardPart
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from typing_extensions import Self
 
@@ -33,11 +32,6 @@ class ClipReward:
 
     def __init__(self, clip: OpenCLIP) -> None:
         self.clip = clip
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model lies."""
-        return self.clip.device
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
         """Float32 cosines `[N]` on the CPU; `prompts[i]` belongs to `images[i]`.
@@ -59,9 +53,9 @@ class CLIPScore(ClipReward):
 
     @classmethod
     def from_pretrained(cls, path: str | Path | None = None, **options: Any) -> Self:
-        """With the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
+        """Load the CLIP of a folder in open_clip's format; see `OpenCLIP.from_pretrained`."""
         return cls(resolve(cls.network).from_pretrained(path, **options))
 
     def score(self, prompts: Sequence[str], images: Images) -> Tensor:
-        """As `ClipReward.score`, from 0 to 100."""
+        """Float32 scores `[N]` from 0 to 100; see `ClipReward.score`."""
         return 100 * super().score(prompts, images).clamp(min=0)

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
     from torch import Tensor
-    from transformers import BertTokenizer
-
-    from .networks.image_reward import ImageRewardNetwork
 
 WEIGHTS = "ImageReward.pt"
 LENGTH = 35  # tokens
@@ -38,22 +35,9 @@ class ImageReward(NetworkReward):
 
     Prompts are cut at 35 tokens. Pictures are brought to 224 pixels on their shorter side and
     cropped to the square in the middle.
-
-    Args:
-        network: what `load_network` returns.
-        tokenizer: bert-base-uncased with the two tokens that BLIP adds.
-        batch_size: most pictures in one forward.
     """
 
     name = "image_reward"
-
-    def __init__(
-        self, network: ImageRewardNetwork, tokenizer: BertTokenizer, batch_size: int = 32
-    ) -> None:
-        from .networks.image_reward import preprocessing
-
-        super().__init__(network, tokenizer, batch_size)
-        self._preprocess = preprocessing()
 
     @classmethod
     def from_pretrained(
@@ -69,18 +53,18 @@ class ImageReward(NetworkReward):
             InputError: a file is missing or unreadable, a tensor is missing, unexpected or of
                 another shape, or the vocabulary is another.
         """
-        from .networks.image_reward import load_network, load_tokenizer
+        from .networks.image_reward import load_network, load_tokenizer, preprocessing
 
         path = Path(path)
         weights = path / WEIGHTS if path.is_dir() else path
         network = load_network(weights)
         tokenizer = load_tokenizer(weights.parent, network.text.config.vocab_size)
-        return cls(network.to(device), tokenizer, batch_size)
+        return cls(network.to(device), preprocessing(), tokenizer, batch_size)
 
     def _score(self, words: list[str], places: list[int], pictures: list[Image.Image]) -> Tensor:
         import torch
 
-        pixels = torch.stack([self._preprocess(picture) for picture in pictures])
+        pixels = torch.stack([self.preprocess(picture) for picture in pictures])
         text = self._tokens(words, LENGTH, "max_length")
         ids, mask = text.input_ids[places], text.attention_mask[places]
         return (self.network(pixels.to(self.device), ids, mask) - MEAN) / STD

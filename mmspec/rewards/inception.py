@@ -14,7 +14,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .base import Images, rows_of_one_size, select
+from .base import Images, rows_alike, select, sizes
 from .registry import FeaturePart
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class InceptionV3:
     def from_pretrained(
         cls, path: str | Path, device: str = "cpu", batch_size: int = 32
     ) -> InceptionV3:
-        """From `weights-inception-2015-12-05-6726825d.pth`, as torch-fidelity publishes it.
+        """Load `weights-inception-2015-12-05-6726825d.pth`, as torch-fidelity publishes it.
 
         Pytorch-fid's `pt_inception-2015-12-05-6726825d.pth` has the same tensors (the end of both
         names is the same hash).
@@ -81,7 +81,7 @@ class InceptionV3:
         device = self.network.fc.weight.device
         out = torch.empty(len(images), self.dim)
         with torch.inference_mode():
-            for rows in rows_of_one_size(images, self.batch_size):
+            for rows in rows_alike(sizes(images), self.batch_size):
                 (features,) = self.network(select(images, rows).to(device))
                 out[rows] = features.cpu()
         return out

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
     from torch import Tensor
-    from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
 PICK_SCORE = RewardPart(
     "pick_score",
@@ -32,24 +31,10 @@ class PickScore(NetworkReward):
 
     The difference of two pictures' scores is the log odds that the first is chosen.
 
-    Args:
-        network: the tuned CLIP.
-        preprocess: its picture processor; Pillow's, as the authors used, for its resizing.
-        tokenizer: its tokenizer.
-        batch_size: most pictures in one forward.
+    Its pictures are resized by Pillow, as the authors did.
     """
 
     name = "pick_score"
-
-    def __init__(
-        self,
-        network: CLIPModel,
-        preprocess: CLIPImageProcessorPil,
-        tokenizer: CLIPTokenizer,
-        batch_size: int = 32,
-    ) -> None:
-        super().__init__(network, tokenizer, batch_size)
-        self.preprocess = preprocess
 
     @classmethod
     def from_pretrained(

@@ -35,16 +35,14 @@ class RouterReward:
         with torch.inference_mode():
             shown = self._pixels(frames)[None]
             last = torch.zeros_like(shown[:, 0]) if before is None else self._pixels(before[None])
-            decibels: Tensor = self.router(shown, last, self._read(prompt), number)
-        return decibels[0].float().cpu()
+            return self.router(shown, last, self._read(prompt), number)[0].float().cpu()
 
     def _pixels(self, pictures: Tensor) -> Tensor:
         """uint8 as the network reads it."""
-        there = to_uint8(pictures).to(self.router.device, self.router.dtype)
-        return there.div_(127.5).sub_(1)
+        return to_uint8(pictures).to(self.router.device, self.router.dtype) / 127.5 - 1
 
     def _read_prompt(self, prompt: str) -> Tensor:
-        """What the network makes of a prompt `[1, text_dim]`."""
+        """Features of a prompt `[1, text_dim]`."""
         ids = self.tokenizer(
             [prompt],
             padding="max_length",

@@ -112,7 +112,7 @@ class BaseRecipe:
 
 
 def _inside(name: str, weight: Tensor) -> bool:
-    """Whether it is a matrix inside the blocks."""
+    """Test whether it is a matrix inside the blocks."""
     return weight.ndim == 2 and not any(part in name for part in OUTER)
 
 

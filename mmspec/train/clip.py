@@ -120,12 +120,9 @@ class ClipRecipe(BaseRecipe):
         self.model: nn.Module = CLIP(**self.settings)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        matrices = [p for p in self.model.parameters() if p.ndim > 1]
-        vectors = [p for p in self.model.parameters() if p.ndim <= 1]
-        groups: list[dict[str, Any]] = [
-            {"params": matrices, "weight_decay": 0.05},
-            {"params": vectors},
-        ]
+        weights = list(self.model.parameters())
+        matrices, vectors = ([p for p in weights if (p.ndim > 1) == two] for two in (True, False))
+        groups: Any = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors}]
         return [torch.optim.AdamW(groups, self.rate, betas=(0.9, 0.98), weight_decay=0.0)]
 
     def loss(self, batch: Pairs, rng: np.random.Generator, step: int) -> Loss:
@@ -198,7 +195,7 @@ def _worn(pixels: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def _doubtful(drawn: list[Drawn]) -> Tensor:
-    """Where caption j may be true of picture i, `[B, B]`; compared only where the shapes agree."""
+    """Mark where caption j may be true of picture i, `[B, B]`; compares equal shapes only."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for i, (_, scene) in enumerate(drawn):
         alike.setdefault(tuple(sorted(item.shape for item in scene.items)), []).append(i)

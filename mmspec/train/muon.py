@@ -64,7 +64,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _turns(matrices: list[nn.Parameter], count: int) -> list[int]:
-    """Which of `count` processes orthogonalizes each matrix, so that all have as much to do."""
+    """Assign each matrix to one of `count` processes, so that all have as much to do."""
     turns, busy = [0] * len(matrices), [0] * count
     work = [p.numel() * min(len(p), p[0].numel()) for p in matrices]
     for index in sorted(range(len(matrices)), key=lambda i: -work[i]):
@@ -83,5 +83,4 @@ def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:
     for _ in range(steps):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    out: Tensor = x.T if tall else x
-    return out
+    return x.T if tall else x

@@ -54,7 +54,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether it is the one that writes."""
+        """True for the process that writes."""
         return self.index == 0
 
     def seed(self, seed: int) -> int:
@@ -87,8 +87,7 @@ class Processes:
             return tensor
         from accelerate.utils import broadcast
 
-        found: Tensor = broadcast(tensor.contiguous(), from_process=index)
-        return found
+        return broadcast(tensor.contiguous(), from_process=index)
 
     def agreed(self, value: float) -> float:
         """The first process's value: clocks differ, and all must end at the same step."""

@@ -281,13 +281,10 @@ class Trainer:
             raise InputError(f"{what}; {afresh}") from error
 
     def _settings(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the weights depend on, as it is read back; the seed is the first process's."""
+        """Settings that the weights depend on, as read back; the first process's seed."""
         own = {name: value for name, value in asdict(self.config).items() if name not in FREE}
         own["seed"] = self.processes.run_seed(own["seed"])
-        settings: dict[str, Any] = json.loads(
-            to_json({**own, "processes": self.processes.count, **arguments})
-        )
-        return settings
+        return json.loads(to_json({**own, "processes": self.processes.count, **arguments}))
 
     def _check(self, stored: Mapping[str, Any]) -> None:
         """Raise an `InputError` unless a checkpoint's settings are this run's.

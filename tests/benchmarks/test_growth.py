@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.growth import FEWEST, Growth, GrowthRecord, exponent, measure_growth
+from benchmarks.growth import Growth, GrowthRecord, exponent, measure_growth
 from benchmarks.growth_page import growth_figure, growth_markdown, growth_table
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
 from mmspec.eval.files import write_measured
+from mmspec.eval.measure.bootstrap import FEWEST_PAIRS
 
 PROMPTS = ["a photo of a red circle", "a photo of two blue stars", "a photo of a ring"] * 3
 METHODS = {name: SpecConfig(method=name) for name in ("plain", "sjd", "draft")}
@@ -48,7 +49,7 @@ def test_the_fit_is_least_squares_on_the_logarithms_of_means():
     assert found == pytest.approx(np.polyfit(np.log(list(calls)), np.log(means), 1)[0], abs=1e-9)
     assert low < 1.3 < high
     assert high - low < 0.4
-    few, none = exponent({side: counts[: FEWEST - 1] for side, counts in calls.items()})
+    few, none = exponent({side: counts[: FEWEST_PAIRS - 1] for side, counts in calls.items()})
     assert few > 0
     assert none is None
 

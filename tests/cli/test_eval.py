@@ -137,7 +137,8 @@ def test_validate(run, tmp_path, refused):
     assert (code, err) == (0, "")
     assert [line.partition(":")[0] for line in out.splitlines()] == suite_names()
     (tmp_path / "mine.yaml").write_text("summary: s\nsource: prompts\nspeed: x\n")
-    refused(run("eval", "validate", tmp_path / "mine.yaml"), "speed must be a whole number")
+    said = "speed: input should be a valid integer, not 'x'"
+    refused(run("eval", "validate", tmp_path / "mine.yaml"), said)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from watched_drafts import Watched, inner
 
-from mmspec.draft.feature.eagle import EagleDrafter, EagleModel
+from mmspec.draft.feature.eagle import EagleModel
+from mmspec.draft.feature.feature_model import EagleDrafter
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.laws import OneHot

@@ -1,4 +1,4 @@
-"""What a report says of where it was made."""
+"""Environment of a report."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_reports_of_another_shape(report, tmp_path, change, message):
 
 
 def test_reports_of_earlier_runs_are_read_and_drawn(tmp_path):
-    """All that are stored; what they do not tell is not shown."""
+    """Stored reports are drawn; what they do not tell is not shown."""
     stored = sorted((Path(mmspec.__file__).parents[1] / "assets" / "reports").glob("*/report.json"))
     assert len(stored) >= 8
     for path in stored:

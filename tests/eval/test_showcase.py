@@ -28,7 +28,7 @@ def test_answers_of_unlike_length_are_compared_a_token():
 
 
 def test_what_seconds_and_speedups_are_is_said(capsys):
-    """Of the medians here the quotient is 10, the median of the quotients is 1.1."""
+    """The quotient of the medians here is 10, the median of the quotients is 1.1."""
     pairs = [(1.1, 1.0), (100.0, 10.0), (110.0, 100.0)]
     samples = {
         "plain": [sample(plain, 10) for plain, _ in pairs],

@@ -34,7 +34,10 @@ def installed(tmp_path, monkeypatch):
     """Adds packages to this process, and takes them out again."""
 
     def forget() -> None:
-        cached = (declarations.collect, declarations._of_others, all_options, options_of_modality)
+        cached = (
+            *(declarations.collect, declarations._of_others, presets),
+            *(all_options, options_of_modality),
+        )
         for function in cached:
             function.cache_clear()
         LEFT_OUT.clear()
@@ -110,3 +113,20 @@ def test_a_name_that_is_taken(installed, tmp_path):
     installed("a = theirs:MINE")
     with pytest.raises(InputError, match="two packages declare rule 'token': mmspec and theirs;"):
         parts("rule")
+
+
+def test_heads_and_compressors_declare_whom_they_serve(installed, tmp_path):
+    (tmp_path / "served.py").write_text(
+        "from mmspec.methods.options import Options, option\n"
+        "from mmspec.methods.part import Compressor, Head\n"
+        "class Own(Options):\n    own_width: int = option(1, 'width', 1)\n"
+        "HEAD = Head('own', 'served:Own', 'mine', Own, serves=('image',))\n"
+        "MINE = (HEAD, Compressor('own', 'served:own', 'mine', serves=('image',)))\n"
+    )
+    installed("a = served:MINE")
+    assert {"own_width", "target_keep"} <= set(options_of_modality("image"))
+    assert "own_width" not in options_of_modality("vlm")
+    assert "target_keep" not in options_of_modality("video")
+    assert SpecConfig("draft", target_compressor="own").resolve("image").contract == "lossy"
+    with pytest.raises(InputError, match="shorten pictures that a model sees"):
+        SpecConfig("draft", target_compressor="fastv").resolve("image")

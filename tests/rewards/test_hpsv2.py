@@ -97,7 +97,7 @@ def test_checkpoint_to_score(tmp_path, model, prompts, pictures, file, name):
         scores = scorer.score(prompts, pictures)
         assert torch.allclose(scores, truth, atol=1e-5, rtol=0)
         assert scores.dtype == torch.float32
-        assert (scorer.name, scorer.device) == (name, torch.device("cpu"))
+        assert (scorer.name, scorer.clip.device) == (name, torch.device("cpu"))
     with pytest.raises(ValueError, match="4 prompts can't be paired with 5 pictures"):
         scorer.score(prompts[:4], pictures)
 

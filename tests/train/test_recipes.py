@@ -572,9 +572,13 @@ def test_components_that_know_no_grid_go_on_at_another_size(trained, tiny, tmp_p
     ("name", "options", "match"),
     [
         ("image-target", {"stage": "siblings"}, "did you mean 'sibling'"),
-        ("image-target", {"init": "sibling"}, "for one stage: sibling, transformer"),
+        (
+            "image-target",
+            {"init": "sibling"},
+            "for one stage: .*sibling, transformer of image-target",
+        ),
         ("image-target", {"size": 64}, "for one stage: sibling, transformer"),
-        ("image-drafter", {"init": "drafter"}, "for one stage: sibling, transformer"),
+        ("image-drafter", {"init": "drafter"}, "for one stage: .*sibling, transformer"),
         ("image-spatial", {"size": 64}, "for one stage: sibling, transformer"),
         ("image-target", {"stage": "sibling", "size": 60}, "a multiple of 8 px, not 60"),
         ("image-upsampler", {"size": 72}, "a multiple of 16 px, not 72"),

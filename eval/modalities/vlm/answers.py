@@ -1,4 +1,4 @@
-"""What is asked, and what a variant answers."""
+"""Answers of variants to questions about pictures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ....pipelines.verdict.verdict import Cost
 
 @dataclass(frozen=True)
 class Chosen:
-    """What an elastic compressor chose for one question.
+    """Choice of an elastic compressor for one question.
 
     Attributes:
         branch: of the elastic compressor.
@@ -68,7 +68,6 @@ class OneByOne:
     def prepare(
         self, inputs: Questions, seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Answers]:
-        """See `Variant.prepare`."""
 
         def answers() -> Answers:
             rows = zip(inputs.pictures, inputs.texts, seeds, strict=True)

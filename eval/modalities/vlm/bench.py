@@ -26,7 +26,7 @@ TOKENS = 128  # new tokens of an answer where the suite does not say
 
 
 class VlmBench(Bench):
-    """See `Bench`; a timed answer is graded too."""
+    """Bench of answers; a timed answer is graded too."""
 
     judges_timed = True
 
@@ -36,7 +36,7 @@ class VlmBench(Bench):
         self._experts = Experts(job, pipe)
 
     def run(self, unit: Unit) -> Outcome:
-        """See `Bench.run`.
+        """Do a unit, whole.
 
         Raises:
             InputError: a picture can't be read any more; the samples are named.
@@ -71,7 +71,6 @@ class VlmBench(Bench):
         ]
 
     def shown(self, outcome: Outcome, name: str, row: int, inputs: Questions, out: Answers) -> Line:
-        """See `Bench.shown`: the answer, and the picture that it is about."""
         item = (outcome.unit.first + row) % len(self.job.prompts)
         place = f"pictures/{item:05d}.png"
         if place not in outcome.files:
@@ -88,7 +87,6 @@ class VlmBench(Bench):
         return answer_entropy(self.pipe, self.inputs(indices), seeds, self.limit)
 
     def resolution(self) -> str | None:
-        """See `Bench.resolution`: that of the target's vision tower."""
         vision = getattr(self.pipe.model.config, "vision_config", None)
         side = getattr(vision, "image_size", None)
         return f"{side}×{side} px" if isinstance(side, int) else None

@@ -29,7 +29,7 @@ GREY = (128, 128, 128)
 
 
 def looks(config: SpecConfig) -> bool:
-    """Whether a method drafts with a network that reads the pictures, and could be denied them."""
+    """True if a method drafts with a network that reads the pictures, and could be denied them."""
     parts = config.resolve("vlm")
     if parts.head is not None:
         # with fewer columns than the pictures have, the target's of grey ones would not fit
@@ -74,7 +74,7 @@ class GreyProcessor:
     def __call__(
         self, *, images: Sequence[Sequence[Image.Image]] | None = None, **given: Any
     ) -> Any:
-        """What the other makes of texts and, in place of `images`, of grey ones."""
+        """Process texts and, in place of `images`, grey ones, with the other processor."""
         if images is not None:
             given["images"] = [[grey(picture) for picture in seen] for seen in images]
         return self.processor(**given)

@@ -1,4 +1,4 @@
-"""How open the target's answers are: the entropy of its laws on what it says itself."""
+"""Entropy of the target's laws on its own answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def answer_entropy(
     plain = VlmMethod(SpecConfig(PLAIN), pipe)
     call = {"max_new_tokens": max_new_tokens, "temperature": 1.0}
     # a picture's placeholder is no text that a forward pass could read
-    answers = [_before(ids, pipe) for ids in plain.prepare(inputs, seeds, call)().tokens]
+    stop = pipe.model.config.image_token_id
+    drawn = plain.prepare(inputs, seeds, call)().tokens
+    answers = [ids[: ids.index(stop)] if stop in ids else ids for ids in drawn]
     total = sum(
         float(torch.special.entr(laws(pipe, picture, question, answer)).sum())
         for picture, question, answer in zip(inputs.pictures, inputs.texts, answers, strict=True)
@@ -46,11 +48,4 @@ def laws(pipe: VlmPipeline, picture: Image.Image, question: str, answer: list[in
     tokens = torch.tensor([answer], device=model.device)
     given = continued(prompt, tokens, torch.ones_like(tokens, dtype=torch.bool))
     logits = model(**given, logits_to_keep=len(answer) + 1, use_cache=False).logits
-    out: Tensor = logits[0, -len(answer) - 1 : -1].double().softmax(-1)
-    return out
-
-
-def _before(answer: list[int], pipe: VlmPipeline) -> list[int]:
-    """What an answer says before it speaks of pictures in the model's own placeholders."""
-    placeholder = pipe.model.config.image_token_id
-    return answer[: answer.index(placeholder)] if placeholder in answer else answer
+    return logits[0, -len(answer) - 1 : -1].double().softmax(-1)

@@ -55,7 +55,7 @@ def expert_names(job: Job) -> list[str]:
 
 
 def _by_name(job: Job) -> bool:
-    """Whether the user names the verdict among the methods."""
+    """True if the user names the verdict among the methods."""
     return any(config.method == VERDICT for config in job.configs.values())
 
 
@@ -98,7 +98,7 @@ class Experts:
 
 
 def _answer(expert: TransformersExpert, picture: Image.Image, question: str, *_: Any) -> Answers:
-    """What one expert answers alone, greedily: the cheap alternative to a verdict."""
+    """Greedy answer of one expert alone: the cheap alternative to a verdict."""
     cost = Cost()
     text = metered(cost, expert, lambda: expert.answer(picture, question))
     return Answers([text], [[]], _stats({expert.name: cost}), [{expert.name: cost}])

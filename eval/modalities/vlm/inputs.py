@@ -1,4 +1,4 @@
-"""What the target of a pipeline is given with one question, and whether it takes it."""
+"""Inputs of a pipeline's target for a question, and a check that they fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST = 64  # of a smaller one, charts can't be read
 
 
 def inputs_of(pipe: VlmPipeline, picture: Image.Image, question: str) -> dict[str, Tensor]:
-    """What the pipeline's processor makes of a picture and a question, on the target's device."""
+    """Process a picture and a question, on the target's device."""
     return process_questions(pipe.processor, [[picture]], [question], pipe.model)
 
 

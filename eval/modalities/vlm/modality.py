@@ -1,4 +1,4 @@
-"""What vision-language models know of measuring themselves."""
+"""Measurement of vision-language models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .variants import BLANK, methods_of
 
 
 class VlmModality(Modality):
-    """See `Modality`."""
+    """Measurement of answers to questions about pictures."""
 
     pipeline = VlmPipeline
     entropy_samples = 24
@@ -50,5 +50,4 @@ class VlmModality(Modality):
         return [*found, *blank, *(peers(found) if suite.peers else ()), *expert_names(job)]
 
     def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
-        """See `Modality.complete`: lengths, choices, members, and who answers alike."""
         return complete_rows(job, folder.log, rows)

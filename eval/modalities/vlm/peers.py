@@ -73,7 +73,8 @@ class Peer:
             if assistant is not None:
                 stack.enter_context(watch.on(assistant, "draft"))
                 stack.enter_context(_drafting(assistant, self.length))
-            stack.enter_context(torch.random.fork_rng(_cuda(model)))
+            on_gpu = model.device.type == "cuda"
+            stack.enter_context(torch.random.fork_rng([model.device] if on_gpu else []))
             stack.enter_context(torch.inference_mode())
             torch.manual_seed(seed)
             given = inputs_of(pipe, picture, question)
@@ -85,7 +86,7 @@ class Peer:
         return Answers(text, [tokens], stats)
 
     def answer_or_refuse(self, *given: Any) -> Answers:
-        """As `answer`; what transformers raises at models and options is a `RefusedError`."""
+        """Answer one question; errors of transformers become a `RefusedError`."""
         try:
             return self.answer(*given)
         except REFUSED as error:
@@ -142,11 +143,8 @@ class _Watch:
         first = target[0][2]
         seconds = {"encode": self.calls[0][1] - self.begun, "prefill": first - self.calls[0][1]}
         for name in ("draft", "target"):
-            spent = [end - since for who, since, end, _ in self.calls if who == name]
-            early = [
-                end - since for who, since, end, _ in self.calls if who == name and end <= first
-            ]
-            seconds[name] = sum(spent) - sum(early)
+            later = (call for call in self.calls if call[0] == name and call[2] > first)
+            seconds[name] = sum(end - since for _, since, end, _ in later)
         seconds["update"] = ended - first - seconds["draft"] - seconds["target"]
         return SpecStats(
             "transformers",
@@ -163,22 +161,16 @@ class _Watch:
 def _drafting(assistant: PreTrainedModel, length: int | None) -> Iterator[None]:
     """The assistant drafts so many tokens a round, whether it is sure or not."""
     config = assistant.generation_config
-    wanted = (
-        {}
-        if length is None
-        else {
-            "num_assistant_tokens": length,
-            "num_assistant_tokens_schedule": "constant",
-            "assistant_confidence_threshold": 0.0,
-        }
-    )
+    wanted = {
+        "num_assistant_tokens": length,
+        "num_assistant_tokens_schedule": "constant",
+        "assistant_confidence_threshold": 0.0,
+    }
+    if length is None:
+        wanted = {}
     before = {name: getattr(config, name) for name in wanted}
     vars(config).update(wanted)
     try:
         yield
     finally:
         vars(config).update(before)
-
-
-def _cuda(model: PreTrainedModel) -> list[torch.device]:
-    return [model.device] if model.device.type == "cuda" else []

@@ -1,4 +1,4 @@
-"""What only answers have in a report's row: ratios of lengths, choices, members, equal texts."""
+"""Fields of a report's row that only answers have: ratios, choices, members, equal texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def complete_rows(job: Job, log: SampleLog, rows: Mapping[str, MethodResult]) ->
         own, row.role = answers[name], role_of(name) or row.role
         members = (cost for line in own for cost in line.get("members", {}).items())
         row.members = {n: Member(**means) for n, (_, means) in _means(members).items()}
-        choices = (_choice(line["choice"]) for line in own if "choice" in line)
+        told = (dict(line["choice"]) for line in own if "choice" in line)
+        choices = ((one.pop("branch"), one) for one in told)
         row.choices = {n: Choice(count, **means) for n, (count, means) in _means(choices).items()}
         if not job.calls[row.call].get("temperature", 0.0):  # no chance: answers should be alike
             row.same_output = statistics.fmean(x["text"] == plain[x["index"]] for x in own)
@@ -64,11 +65,6 @@ def _in_order(log: SampleLog, kind: str, method: str) -> list[Line]:
 def _counts(lines: Sequence[Line]) -> np.ndarray:
     """Emitted tokens and target calls of every sample `[N, 2]`."""
     return np.array([[sum(x["stats"][n]) for n in ("emitted", "calls")] for x in lines], float)
-
-
-def _choice(told: Mapping[str, float]) -> tuple[str, dict[str, float]]:
-    """A compressor's branch, and what it made of a question's pictures."""
-    return str(told["branch"]), {n: value for n, value in told.items() if n != "branch"}
 
 
 def _means(

@@ -1,4 +1,4 @@
-"""Who answers in a run: methods, the same while their drafter sees nothing, peers, and experts."""
+"""Variants that answer: methods, the same while their drafter sees nothing, peers, experts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class VlmMethod:
     def prepare(
         self, inputs: Questions, seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Answers]:
-        """See `Variant.prepare`."""
 
         def answer() -> Answers:
             generator = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -98,7 +97,7 @@ class CompressorClock:
 
 
 def chosen(stats: VlmStats, seconds: float) -> list[Chosen]:
-    """What was chosen for each question of a call; nothing where nobody chooses."""
+    """Choices for each question of a call; empty if nobody chooses."""
     found = []
     rows = zip(stats.branches, stats.visual_tokens, stats.draft_visual_tokens, strict=True)
     for weights, visual, kept in rows if stats.branches else ():

@@ -15,7 +15,7 @@ from .small_head import StepDrafter
 
 
 class FrozenDrafter(StepDrafter):
-    """What the head last predicted stays, and only the schedule goes on: no training, no calls.
+    """Repeats the head's last prediction while the schedule goes on: no training, no calls.
 
     The prediction is read off the law of the last step that stood or was drawn anew, as a velocity
     v = √ᾱ ε − √(1 − ᾱ) x_0 (Salimans and Ho 2022): x̂_0 = √ᾱ x − √(1 − ᾱ) v does not move where x

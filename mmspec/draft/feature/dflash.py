@@ -58,7 +58,6 @@ class DFlashModel(FeatureModel):
             self.decoder.feed(known, self.rotary[:length], self.cache, 0)
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
-        """See `BlockModel.block`."""
         assert not drafted.shape[1], "it drafts one block a round"
         return self._laws(self._denoised(context))
 

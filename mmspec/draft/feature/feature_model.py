@@ -126,7 +126,7 @@ class TokenFeatureModel(FeatureModel):
 
 
 class EagleDrafter:
-    """Another drafter at work with a head: shows the head what the target's states were.
+    """Wraps a drafter at work with a head: shows the head what the target's states were.
 
     Args:
         model: the head.

@@ -21,7 +21,6 @@ class FlashModel(EagleModel):
     _slots: Tensor  # [R, K, D]
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
-        """See `BlockModel.block`."""
         done, network = drafted.shape[1], self.decoder.network
         assert isinstance(network, FlashHead)
         if not done:

@@ -71,7 +71,7 @@ class HydraModel(TokenFeatureModel):
         return laws
 
     def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
-        """The nodes that a tree has gained are those of its last level."""
+        """Laws of root and nodes; those that the tree has gained are of its last level."""
         assert draft.parents is not None
         known = self._drafted.shape[1]
         if known < tokens.shape[1]:

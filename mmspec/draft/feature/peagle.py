@@ -26,7 +26,6 @@ class PEagleModel(EagleModel):
         return self.decoder.most
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
-        """See `BlockModel.block`."""
         assert not drafted.shape[1], "it drafts one block a round"
         first = self._read(context, context.last, [b - 1 for b in context.base])
         if self.most < 2:

@@ -134,7 +134,7 @@ class SpatialDrafter(CoupledJacobiDrafter):
         tokens.copy_(line[:, heads.left :])
 
     def _look_below(self, context: Context, cells: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
-        """What the row above says of `cells [B, n]`; see `SpatialDecoder.look_below`.
+        """Read the row above `cells [B, n]`, as `SpatialDecoder.look_below` does.
 
         `window [B, W]` are the tokens behind the committed ones, as far as they are drawn.
         """

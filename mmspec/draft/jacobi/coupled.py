@@ -52,7 +52,7 @@ class CoupledJacobiDrafter(JacobiDrafter):
     def stays(
         self, laws: Tensor, q: Tensor, tokens: Tensor, lengths: Tensor, coins: RoundCoins
     ) -> Tensor:
-        """Which of `tokens [B, W]` stay as their laws move from `q` to `laws [B, W, V]`.
+        """Mark those of `tokens [B, W]` that stay as their laws move from `q` to `laws [B, W, V]`.
 
         Entries of row b from `lengths[b]` on do not matter.
         """

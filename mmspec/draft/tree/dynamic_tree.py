@@ -109,7 +109,7 @@ class DynamicTreeDrafter(TreeModelDrafter):
 
 
 def _largest(values: Tensor, most: int) -> Tensor:
-    """Where the `most` largest of `values [B, N]` stand, the largest first, of equals the first.
+    """Places of the `most` largest of `values [B, N]`, the largest first, of equals the first.
 
     Not `topk`: which of several equals it takes may depend on all the others.
     """

@@ -18,7 +18,7 @@ from .siblings import draw_siblings, law_of_siblings
 
 
 class TreeDrafter(TreeModelDrafter):
-    """The draft model says what may follow every node of the tree.
+    """Drafts a tree of a fixed shape: the draft model says what may follow every node.
 
     Args:
         model: the draft model; its cache holds committed tokens, the tree is read anew per level.

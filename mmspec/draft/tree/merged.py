@@ -22,7 +22,7 @@ _DRAWS = 256  # more than a drafter draws in a round; not what it does draw: tha
 
 
 class MergedDrafter:
-    """The drafts of all drafters grow from the last committed token as one tree.
+    """Joins the drafts of several drafters to one tree behind the last committed token.
 
     The first drafter's nodes are tried first. Of nodes with the same tokens from the root down only
     the first stays, and what followed the others follows it: no token is scored twice. That is

@@ -14,7 +14,7 @@ from ...engine.laws import Law
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Every node of level d has `widths[d]` children; levels stand one after the other."""
+    """Tree in which a node of level d has `widths[d]` children; levels stand in order."""
 
     widths: tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""How the children of a tree's nodes come about."""
+"""Siblings: ways of drawing the children of a tree's nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draw_siblings(laws: Tensor, width: int, how: Siblings, coins: RoundCoins, dr
 
 
 def outlook(probs: Tensor, how: Siblings) -> Tensor:
-    """How probable a child is, as far as that is known before it is drawn `[B, M, K]`.
+    """Probability of a child, as far as that is known before it is drawn `[B, M, K]`.
 
     Never more than for an elder sibling.
 
@@ -55,7 +55,7 @@ def outlook(probs: Tensor, how: Siblings) -> Tensor:
 
 
 def law_of_siblings(probs: Tensor, how: Siblings) -> Law:
-    """What such nodes were drawn from; `probs [B, N, V]` are the laws of their parents."""
+    """Law that such nodes were drawn from; `probs [B, N, V]` are the laws of their parents."""
     if how == "top":
         return OneHot()
     return Without(probs) if how == "without-replacement" else Categorical(probs)

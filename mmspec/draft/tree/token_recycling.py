@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
+from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import OneHot
@@ -35,16 +35,11 @@ class RecyclingDrafter:
         tokens = context.tokens[:, :0]
         above = context.last
         for width in self.shape.widths[: max(budget)]:
-            above = self._successors(above)[..., :width].flatten(1)
+            above = pick(self._table, above)[..., :width].flatten(1)  # the likeliest successors
             tokens = torch.cat([tokens, above], dim=1)
         # nothing is known of what follows no token at all
         depths = [b if known else 0 for b, known in zip(budget, context.base, strict=True)]
         return self.shape.draft(tokens, OneHot(), depths)
-
-    def _successors(self, tokens: Tensor) -> Tensor:
-        """Remembered successors `[B, M, K]` of `tokens [B, M]`, the likeliest first."""
-        index = tokens[..., None].expand(-1, -1, self._table.shape[2])
-        return self._table.gather(1, index)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         before = (context.lengths - verdict.counts).clamp_min(0)

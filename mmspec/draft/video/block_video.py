@@ -16,7 +16,7 @@ from ...models.wan.target import Part
 
 
 class BlockVideoDrafter(Drafter):
-    """One block a round, from the noise that the target would start from as well.
+    """Drafts one block a round, from the noise that the target would start from as well.
 
     Its own caches hold what was really emitted, the target's blocks as its own.
 
@@ -45,7 +45,7 @@ class BlockVideoDrafter(Drafter):
         return Draft(tokens[:, None], lengths * sound, Opaque(), noise=noise[:, None])
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """The clips go on with what was emitted."""
+        """Append what was emitted to the clips."""
         with self.part("commit"):
             for row in range(self.clips.rows):
                 self.clips.join(row, verdict.last[row, 0])

@@ -16,7 +16,7 @@ from .side_thread import SideThread
 
 
 class AheadBlockVideoDrafter(BlockVideoDrafter):
-    """Takes it that the block it just proposed stands, and drafts the one behind it meanwhile.
+    """Drafts the next block while the last is judged, as if that one stood.
 
     What it proposes is what a `BlockVideoDrafter` does, to the last bit: noise belongs to a block's
     place, and the clips stay as they are until a block that was foreseen is handed out
@@ -38,7 +38,7 @@ class AheadBlockVideoDrafter(BlockVideoDrafter):
         self._ahead: list[Future[Tensor] | None] = [None] * clips.rows
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        """See `BlockVideoDrafter.propose`; behind the last block there is none to draft."""
+        """Propose as `BlockVideoDrafter` does; behind the last block there is none to draft."""
         draft = super().propose(context, budget, coins)
         if draft.nodes and max(context.room()) > 1:
             noise = self.clips.noise(coins, self.steps, behind=1)
@@ -51,7 +51,7 @@ class AheadBlockVideoDrafter(BlockVideoDrafter):
         return draft
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """The clips go on with what was emitted, and blocks behind those that fell are none."""
+        """Append what was emitted to the clips; blocks behind those that fell are dropped."""
         self._keep(verdict.accepted.tolist())
         super().observe(context, draft, scores, verdict)
 

@@ -26,7 +26,7 @@ class BlockRule:
     contract: Contract = "exact"
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `OneHot` or `Categorical` laws.
+        """Judge chains with `OneHot` or `Categorical` laws.
 
         For a one-hot draft block and token verification are the same law.
         """

@@ -1,4 +1,4 @@
-"""What the prefix rules on chains share."""
+"""Helpers that the prefix rules on chains share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..laws import Categorical, ContractError, OneHot
 
 
 def chain_laws(draft: Draft, rule: str) -> Tensor | None:
-    """What the nodes of a chain were drawn from, `[B, N, V]`; None: all were chosen (`OneHot`).
+    """Laws that a chain's nodes were drawn from, `[B, N, V]`; None: all were chosen (`OneHot`).
 
     Raises:
         ContractError: a tree, or a law that does not give every token a probability.
@@ -38,7 +38,7 @@ def accepted_prefix(ok: Tensor, draft: Draft) -> Tensor:
 
 
 def pick(rows: Tensor, index: Tensor) -> Tensor:
-    """Of every batch row of `rows [B, K, V]` those at `index [B, ...]`: `[B, ..., V]`."""
+    """Gather those at `index [B, ...]` of every batch row of `rows [B, K, V]`: `[B, ..., V]`."""
     count, size = rows.shape[:2]
     if count > 1:
         first = torch.arange(0, count * size, size, device=index.device)

@@ -66,7 +66,7 @@ class CoolRule:
         return (self.delta * (-self.nu * i - self.mu).exp()).clamp_min(self.floor)
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `OneHot` or `Categorical` laws."""
+        """Judge chains with `OneHot` or `Categorical` laws."""
         if not draft.nodes:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         q, p = chain_laws(draft, "cool"), scores.at_nodes(draft)

@@ -26,7 +26,7 @@ class GreedyRule:
             raise InputError("rule 'greedy' needs temperature 0: it would ignore every other law")
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains of any law."""
+        """Judge chains of any law."""
         if draft.parents is not None:
             raise ContractError("the greedy rule judges chains; this draft is a tree")
         best = scores.probs.argmax(-1)  # [B, N + 1]

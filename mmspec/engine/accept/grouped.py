@@ -59,7 +59,7 @@ class GroupedRule:
         self.probability_bound, self.distance_bound = probability_bound, distance_bound
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `OneHot` or `Categorical` laws.
+        """Judge chains with `OneHot` or `Categorical` laws.
 
         Raises:
             InputError: the codebook has not one row for every token of the vocabulary.
@@ -99,8 +99,7 @@ class GroupedRule:
             rows = len(self.codebook)
             raise InputError(f"the codebook has {rows} rows for {vocab} tokens: give one a token")
         self.codebook = self.codebook.to(tokens.device)  # moved once
-        apart: Tensor = (self.codebook[tokens] - self.codebook[x]).norm(dim=-1)
-        return apart
+        return (self.codebook[tokens] - self.codebook[x]).norm(dim=-1)
 
 
 def ranking(p: Tensor) -> Tensor:

@@ -27,17 +27,16 @@ class SiblingRule(ABC):
 
     @abstractmethod
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
-        """What stands against q(x) `[B, S, 1]`: x is kept with chance min(1, credit / q(x))."""
+        """Weight against q(x) `[B, S, 1]`: x is kept with chance min(1, credit / q(x))."""
 
     def left(self, p: Tensor, q: Tensor, x: Tensor) -> Tensor:
         """Weights `[B, S, V]` of what the target still wants once x fell: [p − q]+."""
         return (p - q).clamp_min(0)
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`.
+        """Judge trees and chains, whose siblings need not share a law.
 
-        Takes trees and chains with `Categorical` (independent siblings), `WithoutReplacement` or
-        `OneHot` laws; siblings need not share one.
+        Laws are `Categorical` (of independent siblings), `WithoutReplacement` or `OneHot`.
         """
         if not draft.nodes:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))

@@ -9,7 +9,7 @@ from torch.nn.functional import avg_pool2d
 
 
 def crowd(cells: Tensor, radius: int) -> Tensor:
-    """How many of `cells [B, H, W]` lie at most `radius` rows and columns away, itself included."""
+    """Count the `cells [B, H, W]` at most `radius` rows and columns away, itself included."""
     side = 2 * radius + 1
     counts = avg_pool2d(cells.float()[:, None], side, 1, radius, divisor_override=1)
     return counts[:, 0].round().long()

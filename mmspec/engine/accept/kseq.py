@@ -26,7 +26,7 @@ class KSeqRule:
     contract: Contract = "exact"
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes trees and chains with `Categorical` laws."""
+        """Judge trees and chains with `Categorical` laws."""
         if not draft.nodes:
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         if not isinstance(draft.law, Categorical):

@@ -65,7 +65,7 @@ class LocalRule:
         self.neighbours, self.criterion = neighbours, criterion
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `positions`; "threshold": of any law."""
+        """Judge chains with `positions`; "threshold": of any law."""
         if draft.parents is not None:
             raise ContractError("the local rule judges chains; this draft is a tree")
         if not draft.nodes:
@@ -101,7 +101,7 @@ class LocalRule:
     def stand(
         self, p: Tensor, q: Tensor | None, tokens: Tensor, lengths: Tensor, coins: RoundCoins
     ) -> Tensor:
-        """Which of `tokens [B, N]`, drawn from `q [B, N, V]`, stand by the laws `p` of their own.
+        """Mark the `tokens [B, N]`, drawn from `q [B, N, V]`, that stand by their laws `p`.
 
         `q` of None: tokens chosen without chance. Entries of row b from `lengths[b]` on do not
         matter.
@@ -117,7 +117,7 @@ class LocalRule:
         return coins.accept(torch.where(own > 0, ratio, 0.0), lengths)
 
     def _left(self, draft: Draft, p: Tensor, alone: Tensor) -> Tensor:
-        """What the fallen are drawn from `[B, N, V]`; `alone [B, N]`: no other failed near them."""
+        """Law that replaces the fallen `[B, N, V]`; `alone [B, N]`: no other failed near them."""
         if self.criterion == "threshold":
             return p
         if isinstance(draft.law, Categorical):
@@ -128,17 +128,15 @@ class LocalRule:
         return torch.where(use, left, p)
 
     def _near(self, draft: Draft, failed: Tensor) -> Tensor:
-        """How many of the failed nodes `[B, N]` are near each node, itself included."""
+        """Count the failed nodes `[B, N]` near each node, itself included."""
         if not self.radius:
             return failed.long()
         if draft.positions is None:
             raise ContractError(
                 "the local rule asks where nodes stand, and this draft has no positions"
             )
-        first = (
-            draft.positions[:, :1] // self.stride * self.stride
-        )  # the draft's first row of cells
-        cell = draft.positions - first
+        row = draft.positions[:, :1] // self.stride  # the draft's first
+        cell = draft.positions - row * self.stride
         rows = -(-(draft.nodes + self.stride - 1) // self.stride)
         canvas = torch.zeros(len(cell), rows * self.stride, dtype=torch.bool, device=cell.device)
         canvas.scatter_(1, cell, failed)

@@ -1,4 +1,4 @@
-"""What the slow twins of acceptance rules share: laws as plain dictionaries.
+"""Helpers of the slow twins of acceptance rules: laws as plain dictionaries.
 
 A twin does not sample: given a draft, it returns the probability of every emitted sequence,
 straight from the formula, one row and one token at a time. Tests compare the enumerated law of

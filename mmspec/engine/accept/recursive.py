@@ -24,5 +24,4 @@ class RecursiveRule(SiblingRule):
     contract: Contract = "exact"
 
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
-        """p(x)."""
         return p.gather(2, x)

@@ -39,7 +39,7 @@ def routed(draft: Draft, stands: Tensor) -> Verdict:
 
 
 class RoutingRule:
-    """What these rules promise: takes blocks of any law, one a row at most."""
+    """Base of the rules that route blocks of video; takes blocks of any law, one a row at most."""
 
     contract: Contract = "lossy"
     local = True
@@ -61,7 +61,6 @@ class RewardThresholdRule(RoutingRule):
         self.tau, self.frame_rule = tau, frame_rule
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`."""
         return routed(draft, block_rewards(scores, self.frame_rule) >= self.tau)
 
 
@@ -93,7 +92,6 @@ class RewardRankRule(RoutingRule):
         self.owed: Tensor | None = None
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`."""
         rewards = block_rewards(scores, self.frame_rule)
         rewards = rewards.masked_fill(~draft.live(), torch.nan)
         seen = rewards[:, :0] if self.seen is None else self.seen
@@ -112,7 +110,7 @@ class RewardRankRule(RoutingRule):
 
 
 class RewardMeanRule(RoutingRule):
-    """The drafts of a clip that stand have the wished mean reward at least, at every moment.
+    """Keeps drafts of a clip whose mean reward is at least the wished one, at every moment.
 
     With n of the clip standing, whose rewards sum up to R, the next stands if its own reaches
     (n + 1) · wish − R: better ones before it make up for a worse one. What is no number stands
@@ -132,7 +130,6 @@ class RewardMeanRule(RoutingRule):
         self.stood: Tensor | None = None
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`."""
         rewards = block_rewards(scores, self.frame_rule)
         stood = rewards[:, :0] if self.stood is None else self.stood
         above = (stood - self.wish).nansum(1, keepdim=True)
@@ -148,6 +145,5 @@ class RandomRoutingRule(RoutingRule):
         self.draft_share = draft_share
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`."""
         chance = torch.full_like(draft.live(), self.draft_share, dtype=torch.float64)
         return routed(draft, coins.accept(chance, draft.lengths))

@@ -17,7 +17,7 @@ def reward_threshold_rule(frames: list[float], tau: float, frame_rule: str) -> L
 
 
 def random_routing_rule(draft_share: float) -> Law:
-    """One block stands with probability `draft_share`."""
+    """Keep one block with probability `draft_share`."""
     return {(1,): draft_share, (0,): 1 - draft_share}
 
 

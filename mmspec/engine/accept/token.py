@@ -18,7 +18,7 @@ class TokenRule:
     contract: Contract = "exact"
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `OneHot` or `Categorical` laws."""
+        """Judge chains with `OneHot` or `Categorical` laws."""
         if not draft.nodes:  # plain decoding: one token from p
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         q = chain_laws(draft, "token")

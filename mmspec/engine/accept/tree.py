@@ -1,4 +1,4 @@
-"""What the rules on trees share.
+"""Helpers that the rules on trees share.
 
 A slot is a place behind which children stand: slot 0 is the root, slot n + 1 is node n.
 """
@@ -32,7 +32,7 @@ def children(draft: Draft) -> Tensor:
 
 
 def by_node(values: Tensor, table: Tensor, nodes: int) -> Tensor:
-    """What `values [B, N + 1, K]` says of the children in `table`, in node order `[B, N]`."""
+    """Spread `values [B, N + 1, K]` of the children in `table` to node order `[B, N]`."""
     place = torch.where(table < 0, nodes, table).flatten(1)
     out = values.new_zeros(len(values), nodes + 1)
     return out.scatter_(1, place, values.flatten(1))[:, :-1]

@@ -10,13 +10,13 @@ from ..laws import Contract
 
 
 class UnverifiedRule:
-    """Every drafted token stands."""
+    """Keeps every drafted token."""
 
     contract: Contract = "lossy"
     local = True
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains of any law, a node or more a row."""
+        """Keep chains of any law, a node or more a row."""
         last = draft.tokens.gather(1, (draft.lengths[:, None] - 1).clamp_min(0))
         emitted = torch.cat([draft.tokens, last], dim=1)
         return Verdict(draft.lengths, emitted, last, draft.lengths)
@@ -26,7 +26,7 @@ class UnaskedTarget:
     """A target that takes no part: what comes out is the drafter's."""
 
     def start(self, rows: int) -> None:
-        """There is nothing to prepare."""
+        """Prepare nothing."""
 
     def score(self, context: Context, draft: Draft) -> Scores:
         """Laws `[B, N + 1, 1]` that say nothing."""
@@ -35,8 +35,8 @@ class UnaskedTarget:
     def sample_next(
         self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
     ) -> Verdict:
-        """Nothing is drawn again."""
+        """Return the verdict as it is: nothing is drawn again."""
         return verdict
 
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
-        """There is nothing to keep."""
+        """Keep nothing."""

@@ -17,7 +17,7 @@ _DRIFT = 0.75  # of a surprise is put down to the machine, which is the same for
 
 @dataclass
 class Experience:
-    """What generations leave for the next ones.
+    """Experience that generations leave for the next ones.
 
     Attributes:
         seconds: of a round that drafts 0, 1, 2, … tokens, drafting included; measured by the caller
@@ -34,7 +34,7 @@ class Experience:
         self.judged = self.judged or [0.0] * (len(self.seconds) - 1)
 
     def stands(self) -> list[float]:
-        """How often each position may be thought to stand, given that those before it did.
+        """Chance that each position stands, given that those before it did.
 
         Where little was seen, a position is thought to be like the one before it.
         """
@@ -88,7 +88,7 @@ class GoodputLength:
 
 
 class _RowGoodput:
-    """What one row has seen."""
+    """Acceptance and times that one row has seen."""
 
     def __init__(self, stands: list[float]) -> None:
         self.stands = stands  # thought before anything is seen

@@ -29,7 +29,7 @@ class EnumeratingCoins:
         self.pending: list[Script] = []
 
     def followed(self) -> bool:
-        """Whether every row tossed as often as its script says."""
+        """True if every row tossed as often as its script says."""
         pairs = zip(self._taken, self._scripts, strict=True)
         return all(len(taken) >= len(script) for taken, script in pairs)
 
@@ -66,7 +66,7 @@ class EnumeratingCoins:
         raise TypeError("exponential noise has no finite enumeration")
 
     def _choose(self, row: int, weights: list[float], ids: Sequence[int] = ()) -> int:
-        """One of the ids (else 0, 1, …) in proportion to its weight; a script is made of ids."""
+        """Choose an id (else 0, 1, …) in proportion to its weight; a script is made of ids."""
         ids = ids or range(len(weights))
         total = sum(weights)
         possible = {i: w for i, w in zip(ids, weights, strict=True) if w > 0}

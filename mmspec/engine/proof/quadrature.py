@@ -78,7 +78,7 @@ class QuadratureCoins:
         raise TypeError("exponential noise has no nodes")
 
     def _choose(self, weights: Tensor) -> int:
-        """One of the options for all rows, by `weights [R, options]`."""
+        """Choose one of the options for all rows, by `weights [R, options]`."""
         if len(self.taken) >= self._most:
             self.cut = True
             return 0
@@ -97,7 +97,7 @@ class QuadratureCoins:
 def branches(
     run: Callable[[QuadratureCoins, int], Outcome], normals: Sequence[Tensor], most: int = 64
 ) -> Iterator[tuple[Outcome, QuadratureCoins]]:
-    """Every branch of `run`, which takes coins and a number of rows, with the coins it used."""
+    """Yield every branch of `run`, which takes coins and a number of rows, with its coins."""
     pending: list[Script] = [()]
     while pending:
         coins = QuadratureCoins(pending.pop(), normals, most)

@@ -1,4 +1,4 @@
-"""What speculation is compared with: plain decoding, others in the target's place."""
+"""Baselines that speculation is compared with: plain decoding, others in the target's place."""
 
 from __future__ import annotations
 

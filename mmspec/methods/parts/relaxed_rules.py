@@ -53,19 +53,19 @@ class CoolOptions(Options):
     cool_length: int = option(8, "tokens over which it is relaxed by cool_delta on average", 1, 256)
 
 
-def _nearest(options: Any, offers: Offers) -> Any:
-    """The table of nearest codes; the released rules look at one more."""
-    return offers["nearest"]()(options.neighbours + (options.lantern_variant == "released"))
-
-
 def _lantern(name: str, own: str, summary: str, options: type, paper: str, **more: str) -> Rule:
     """A rule with a class of its own, and the released one as a variant."""
 
-    def reference(options: Any) -> str:
-        released = options.lantern_variant == "released"
-        return f".lantern.{'released:ReleasedLanternRule' if released else own}"
+    def released(options: Any) -> bool:
+        return options.lantern_variant == "released"
 
-    given: dict[str, Any] = {"neighbours": _nearest, "k": "neighbours", **more}
+    def reference(options: Any) -> str:
+        return f".lantern.{'released:ReleasedLanternRule' if released(options) else own}"
+
+    def nearest(options: Any, offers: Offers) -> Any:
+        return offers["nearest"]()(options.neighbours + released(options))  # they look at one more
+
+    given: dict[str, Any] = {"neighbours": nearest, "k": "neighbours", **more}
     both: Any = dict(contract="lossy", trees=True, paper=paper)
     return Rule(name, reference, summary, options, given, **both)
 

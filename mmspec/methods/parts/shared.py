@@ -1,4 +1,4 @@
-"""What declarations share."""
+"""Helpers that declarations share."""
 
 from __future__ import annotations
 

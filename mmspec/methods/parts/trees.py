@@ -29,13 +29,13 @@ class WidthsOptions(DraftOptions):
 class BranchingOptions(SiblingsOptions):
     @property
     def ranks(self) -> bool:  # type: ignore[override]
-        """Whether the likeliest tokens are drafted."""
+        """True if the likeliest tokens are drafted."""
         return self.siblings == "top"
 
 
 class TreeOptions(WidthsOptions, BranchingOptions):
     def calls(self, depth: int) -> list[int]:
-        """One a level; all but the first read the root and the tree so far."""
+        """Calls of a draft, one a level; all but the first read the root and the tree so far."""
         return [1 + self.nodes(level) for level in range(min(depth, self.first(1)))]
 
 
@@ -59,7 +59,7 @@ class DynamicTreeOptions(NodesOptions, BranchingOptions):
         return self.nodes(depth) if self.ranks else sum(self._levels(depth))
 
     def calls(self, depth: int) -> list[int]:
-        """One a level; all but the first read the root and the nodes that get children."""
+        """Calls of a draft, one a level; all but the first read the root and all parents."""
         levels = self._levels(min(depth, self.tree_depth))
         read = [min(level, self.tree_beam) for level in levels]
         return [1 + sum(read[:level]) for level in range(len(levels))]

@@ -63,7 +63,7 @@ class HeadDecoder(LlamaGenDecoder):
         return self._turns[rows, columns]
 
     def forward(self, x: Tensor, rotary: Tensor, *args: Any, **options: Any) -> Tensor:
-        """See `LlamaGenDecoder.forward`; `rotary` holds columns, states have the norm's weight."""
+        """Run new inputs; `rotary` holds columns, and hidden states have the norm's weight."""
         head, options["head"] = options.get("head", True), False
         hidden = super().forward(x, self.turns(rotary), *args, **options) * self.network.norm.weight
         return self.logits(hidden) if head else hidden

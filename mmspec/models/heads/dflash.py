@@ -21,7 +21,7 @@ from .hydra import block_loss
 
 
 class DFlashHead(DraftHead):
-    """See `DraftHead`; the target's last hidden states are all that it reads of the target.
+    """Head that drafts a block a call, see `DraftHead`; it reads the target's last hidden states.
 
     Args:
         block: K, masked places behind the last committed token.

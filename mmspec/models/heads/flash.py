@@ -22,7 +22,7 @@ from .feature import FeatureHead
 
 
 class FlashHead(FeatureHead):
-    """See `FeatureHead`.
+    """Head that pools pictures and drafts several tokens a call; see `FeatureHead`.
 
     Hidden states of a picture are those in front of its columns, as everywhere in a head.
 
@@ -41,7 +41,7 @@ class FlashHead(FeatureHead):
         self.further = nn.Linear(self.dim, (block - 1) * self.dim, bias=False)
 
     def init_weights(self, std: float = 0.02) -> None:
-        """As EAGLE's, and every slot begins as the first."""
+        """Initialize as EAGLE does; every slot begins as the first."""
         super().init_weights(std)
         nn.init.zeros_(self.further.weight)
 
@@ -67,7 +67,7 @@ class FlashHead(FeatureHead):
         return torch.cat([first, first + F.silu(further)], dim=-2)
 
     def loss(self, batch: HeadBatch, depth: int = 1) -> tuple[Tensor, dict[str, float]]:
-        """EAGLE's at each of the K tokens, their mean: the next block reads the slots' states."""
+        """Mean of EAGLE's loss at each of the K tokens: the next block reads the slots' states."""
         if depth != 1:
             raise ValueError("FLASH's head is trained at one level: its slots go further")
         (hidden,), read = self.forward(batch.columns())

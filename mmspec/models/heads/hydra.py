@@ -48,7 +48,7 @@ class HydraHead(DraftHead):
         return self.norm(before + self.second[head](F.silu(self.first[head](joined))))
 
     def forward(self, columns: Columns) -> list[Tensor]:
-        """Per head, the hidden states `[R, S, D]` of drafts that begin at every column."""
+        """Hidden states `[R, S, D]` by head, of drafts that begin at every column."""
         embedded, before = columns.embedded, columns.before
         path, levels = embedded[:, :, None], []
         for n in range(len(self.first)):

@@ -93,12 +93,12 @@ class DraftHeads(nn.ModuleDict):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The dtype of the weights."""
         return next(self.parameters()).dtype
 
     @property
     def device(self) -> torch.device:
-        """Of the weights."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
     def save_pretrained(self, folder: Path, **how: Any) -> None:

@@ -23,7 +23,7 @@ from .vispec import Resampler
 
 
 class SpecVlmHead(FeatureHead):
-    """See `FeatureHead`.
+    """Head that compresses pictures, by a branch that the question chooses; see `FeatureHead`.
 
     Args:
         factor: columns of a picture that pruning, pooling and convolution make one of.
@@ -59,7 +59,7 @@ class SpecVlmHead(FeatureHead):
         )
 
     def init_weights(self, std: float = 0.02) -> None:
-        """As EAGLE's; the convolution begins as the pooling."""
+        """Initialize as EAGLE does; the convolution begins as the pooling."""
         super().init_weights(std)
         nn.init.eye_(self.compressor.mix.weight)
 
@@ -167,7 +167,7 @@ class ElasticCompressor(nn.Module):
 
 
 def _groups(images: Images, factor: int) -> Tensor:
-    """How many columns are left of every picture `[M]`."""
+    """Count of the columns that are left of every picture `[M]`."""
     counts = [len(windows(size, factor)) for size in images.sizes]
     return torch.tensor(counts, device=images.row.device)
 

@@ -42,7 +42,7 @@ class Resampler(nn.Module):
 
 
 class ViSpecHead(FeatureHead):
-    """See `FeatureHead`.
+    """Head that resamples pictures and adds a global vector g; see `FeatureHead`.
 
     g is that of the picture which ended last in front of a column, zero before the first.
 
@@ -60,7 +60,7 @@ class ViSpecHead(FeatureHead):
         self.globally = nn.Linear(2 * self.dim, self.dim, bias=False)
 
     def init_weights(self, std: float = 0.02) -> None:
-        """As EAGLE's, and hidden states pass by g for a start."""
+        """Initialize as EAGLE does; hidden states pass by g for a start."""
         super().init_weights(std)
         with torch.no_grad():
             self.globally.weight.copy_(torch.eye(self.dim, 2 * self.dim))

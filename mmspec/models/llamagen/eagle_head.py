@@ -25,7 +25,7 @@ from .transformer import LlamaGenBlock, attend
 
 
 class EagleHead(ModelMixin, ConfigMixin):
-    """One layer of the target's width. Hidden states are those after the last norm, unweighted.
+    """Head of one layer, as wide as the target. Hidden states have the last norm, without weights.
 
     Args:
         dim, n_head, n_kv_head, norm_eps: as in the target.
@@ -180,5 +180,5 @@ class EagleDecoder(LlamaGenDecoder):
         return embedded + self._feature(features)
 
     def _of_inputs(self, embedded: Tensor) -> Tensor:
-        """What the target's inputs `[…, D]` add to the layer's own."""
+        """The part of the layer's inputs that comes from the target's inputs `[…, D]`."""
         return self._token(F.rms_norm(embedded, (self.dim,), eps=self.eps))

@@ -17,13 +17,7 @@ from .vq import VQModel
 
 
 class LlamaGenImageModel:
-    """See `ImageModel`; the condition is the T5 features of the captions.
-
-    Args:
-        network: the transformer.
-        vq_model: image tokenizer.
-        text_encoder, tokenizer: T5 encoder and its tokenizer.
-    """
+    """LlamaGen for captions, see `ImageModel`; the condition is their T5 features."""
 
     def __init__(
         self, network: LlamaGenTransformer, vq_model: VQModel, text_encoder: Any, tokenizer: Any
@@ -43,11 +37,9 @@ class LlamaGenImageModel:
         features, mask = self._encoded(prompts)
         if not guided:
             return features, mask
-        if negative is None:  # the learned "no caption"
-            nothing = self.network.cls_embedding.get_buffer("uncond_embedding")
-            without, without_mask = nothing.to(features).expand_as(features), mask
-        else:
-            without, without_mask = self._encoded(negative)
+        if negative is None:
+            return self.uncaptioned(features.repeat(2, 1, 1)), mask.repeat(2, 1)
+        without, without_mask = self._encoded(negative)
         return torch.cat([features, without]), torch.cat([mask, without_mask])
 
     def _encoded(self, captions: list[str]) -> tuple[Tensor, Tensor]:
@@ -68,11 +60,10 @@ class LlamaGenImageModel:
         return LlamaGenDecoder(self.network, placement)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
-        decoded: Tensor = self.vq_model.decode(codes, grid.rows, grid.columns)
+        decoded = self.vq_model.decode(codes, grid.rows, grid.columns)
         return decoded.float().clamp(-1, 1) / 2 + 0.5
 
     def codebook(self) -> Tensor:
-        """As distances are measured between its vectors."""
         return self.vq_model.quantize.codebook()
 
 
@@ -92,7 +83,7 @@ class LlamaGenClassModel(LlamaGenImageModel):
         device = self.network.output.weight.device
         labels = torch.tensor([[int(prompt)] for prompt in prompts], device=device)
         if guided:
-            labels = torch.cat([labels, torch.full_like(labels, self.nothing)])
+            labels = self.uncaptioned(labels.repeat(2, 1))
         return labels, torch.ones_like(labels, dtype=torch.bool)
 
     def uncaptioned(self, condition: Tensor) -> Tensor:

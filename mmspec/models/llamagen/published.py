@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...errors import InputError
 from ..loading import cast, load_strict
-from ..weights import read_checkpoint
+from ..weights import WRAPPED, read_tensors
 from .transformer import LlamaGenTransformer
 from .vq import VQModel
 
@@ -49,7 +49,7 @@ def load_llamagen(
         InputError: unreadable, of a width that was not released, a tensor does not fit, or nobody
             tells the grid.
     """
-    weights = read_checkpoint(path)
+    weights = read_tensors(path, WRAPPED)
     rotary = weights.pop("freqs_cis", None)  # derived: where it is, it tells the grid
     try:
         vocab_size, dim = weights["tok_embeddings.weight"].shape
@@ -99,7 +99,7 @@ def load_vq(path: str | Path, dtype: torch.dtype = torch.float32) -> VQModel:
     Raises:
         InputError: unreadable, or a tensor does not fit.
     """
-    weights = read_checkpoint(path)
+    weights = read_tensors(path, WRAPPED)
     eight = not any(name.startswith("encoder.conv_blocks.4.") for name in weights)
     with torch.device("meta"):
         model: VQModel = VQModel(ch_mult=(1, 2, 2, 4) if eight else (1, 1, 2, 2, 4))

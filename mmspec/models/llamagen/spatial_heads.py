@@ -22,7 +22,7 @@ from .decoder import LlamaGenDecoder
 
 
 class SpatialHeads(ModelMixin, ConfigMixin):
-    """What a cell's token may be, from the row above it and from the tokens on its left.
+    """Draft of a cell's token from the row above it and from the tokens on its left.
 
     The head that looks below reads, for all cells of a row at once, what the target made of the
     cells above: the hidden state from which it predicted each, and the token that came. The head
@@ -71,9 +71,10 @@ class SpatialHeads(ModelMixin, ConfigMixin):
         return int(2 * self.config.reach + 1)
 
     def features(self, states: Tensor, embedded: Tensor) -> Tensor:
-        """Of cells `[..., F]`: from `states [..., 2D]`, see `guided_states`, and their tokens.
+        """Features of cells `[..., F]` from their states and tokens.
 
         Args:
+            states: `[..., 2D]`, see `guided_states`.
             embedded: the target's embeddings of the tokens `[..., D]`.
         """
         return self.cell(torch.cat([states, self._even(embedded)], dim=-1))
@@ -84,7 +85,7 @@ class SpatialHeads(ModelMixin, ConfigMixin):
         return self.cell(torch.cat([states, nothing], dim=-1))
 
     def look_below(self, above: Tensor, summary: Tensor) -> tuple[Tensor, Tensor]:
-        """What the row above says of cells.
+        """Read the row above, for cells.
 
         Args:
             above: features `[B, n, 2 reach + 1, F]` of the cells above each, left to right.
@@ -148,7 +149,7 @@ class SpatialDecoder:
         exist: Tensor,
         summary: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """What the row above says of n cells, from a run of m earlier ones.
+        """Read the row above, for n cells, from a run of m earlier ones.
 
         Args:
             states: of those `[B, m, 2D]`, where they are `seen [B, m]`.
@@ -213,7 +214,7 @@ def mean_state(hidden: Tensor, pads: Tensor) -> Tensor:
 
 
 def places_above(positions: Tensor, row: int, reach: int) -> tuple[Tensor, Tensor]:
-    """Of the cells at `positions [B, n]`: places above them `[B, n, 2 reach + 1]`, and which exist.
+    """Places above the cells `positions [B, n]`, `[B, n, 2 reach + 1]`, and which of them exist.
 
     Args:
         row: positions in a row of the picture.

@@ -2,7 +2,7 @@
 
 Sun et al. 2024, "Autoregressive Model Beats Diffusion", section 2.2. A prefix of caption features
 (or one class embedding) is followed by the image tokens in raster order; rotary positions are 2-D
-on the grid. The module trains and holds the weights; generation runs in `decoder.Decoder`.
+on the grid. The module trains and holds the weights; generation runs in `LlamaGenDecoder`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
         prefix_mask: Tensor | None = None,
         grid: int | None = None,
     ) -> Tensor:
-        """What the last layer says of prefix and tokens `[B, T + S, D]`, without a cache.
+        """Hidden states of the last layer `[B, T + S, D]` of prefix and tokens, without a cache.
 
         Args:
             tokens: image token ids `[B, S]`.
@@ -132,7 +132,7 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
 
 
 def causal_mask(prefix_mask: Tensor, length: int) -> Tensor:
-    """To add to attention scores `[B, 1, length, length]`: nothing later is read, nor padding.
+    """Mask to add to attention scores `[B, 1, length, length]`; it hides padding and the future.
 
     A padded query reads itself, so that its softmax is defined.
     """
@@ -203,7 +203,7 @@ class LlamaGenAttention(nn.Module):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def joined(self, out: Tensor) -> Tensor:
-        """What the heads found, `[B, heads, S, head_dim]`, as the layer's output `[B, S, D]`."""
+        """Project the heads' results `[B, heads, S, head_dim]` to outputs `[B, S, D]`."""
         return self.wo(out.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor | None) -> Tensor:
@@ -251,10 +251,8 @@ def rotary_2d(
     """Complex factors `[prefix + grid², head_dim / 2]`: rows turn one half, columns the other."""
     half = head_dim // 2
     speeds = 1.0 / base ** (torch.arange(0, half, 2, dtype=torch.float32) / half)  # [half / 2]
-    angles = torch.outer(torch.arange(grid, dtype=torch.float32), speeds)
-    rows = angles[:, None].expand(-1, grid, -1)
-    columns = angles[None].expand(grid, -1, -1)
-    turns = torch.cat([rows, columns], dim=-1).flatten(0, 1)
+    places = torch.cartesian_prod(torch.arange(grid), torch.arange(grid))  # [grid², 2]
+    turns = (places[..., None] * speeds).flatten(1)
     start = torch.zeros if rotary_prefix == "zero" else torch.ones
     image = torch.polar(torch.ones_like(turns), turns)
     return torch.cat([start(prefix, half, dtype=image.dtype), image])

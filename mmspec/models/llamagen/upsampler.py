@@ -1,4 +1,4 @@
-"""From the tokens of a small picture to those of one twice as large (MuLo-SD, section 3.1)."""
+"""Upsamplers from a small picture's tokens to those of one twice as large (MuLo-SD, 3.1)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Upsampler = Callable[[Tensor, TokenGrid], Tensor]
 
 
 def nearest(codes: Tensor, grid: TokenGrid) -> Tensor:
-    """Every code four times."""
+    """Repeat every code four times."""
     cells = codes.unflatten(1, (grid.rows, grid.columns))
     return cells.repeat_interleave(SCALE, 1).repeat_interleave(SCALE, 2).flatten(1)
 
 
 class PixelUpsampler:
-    """In pixels: decoded, enlarged bicubically, encoded again."""
+    """Upsampler in pixels: it decodes, enlarges bicubically and encodes again."""
 
     def __init__(self, vq_model: VQModel) -> None:
         self.vq_model = vq_model
@@ -36,7 +36,7 @@ class PixelUpsampler:
 
 
 class LatentUpsampler(ModelMixin, ConfigMixin):
-    """In the codebook's space, learned: the likeliest code of every cell of the large grid.
+    """Learned upsampler in the codebook's space: the likeliest code of each cell of the grid.
 
     Args:
         codebook_size: codes V.
@@ -73,17 +73,11 @@ class LatentUpsampler(ModelMixin, ConfigMixin):
 
 
 class LatentUpsampling:
-    """A `LatentUpsampler` at work.
-
-    Args:
-        network: learned.
-        codebook: vectors of the codes `[V, C]`, as they are compared.
-    """
+    """A `LatentUpsampler` at work; `codebook [V, C]` holds the codes as they are compared."""
 
     def __init__(self, network: LatentUpsampler, codebook: Tensor) -> None:
         self.network, self.codebook = network, codebook
 
     def __call__(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         latents = grid.latents(codes, self.codebook)
-        logits: Tensor = self.network(latents.to(self.network.conv_in.weight))
-        return logits.argmax(1).flatten(1)
+        return self.network(latents.to(self.network.conv_in.weight)).argmax(1).flatten(1)

@@ -9,6 +9,7 @@ checkpoints have `patch_size = 1`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -46,8 +47,10 @@ class VQModel(ModelMixin, ConfigMixin):
         self.patch_size = patch_size
         self.downsample_factor = patch_size * 2 ** (len(ch_mult) - 1)
         channels = 3 * patch_size**2
-        sizes = channels, ch, ch_mult, num_res_blocks, z_channels
-        self.encoder, self.decoder = Encoder(*sizes), VQDecoder(*sizes)
+        widths, n = [ch * mult for mult in ch_mult], num_res_blocks
+        self.encoder = LevelCoder(channels, z_channels, [ch, *widths], n, "downsample")
+        around = [widths[-1], *reversed(widths)]
+        self.decoder = LevelCoder(z_channels, channels, around, n + 1, "upsample")
         self.quantize = VectorQuantizer(
             codebook_size, codebook_embed_dim, codebook_l2_norm, codebook_show_usage
         )
@@ -116,39 +119,28 @@ class Coder(nn.Module):
         return self.conv_out(F.silu(self.norm_out(h)))
 
 
-class Encoder(Coder):
-    parts = "conv_blocks", "mid"
+class LevelCoder(Coder):
+    """Encoder or decoder: one level a resolution, and layers at the lowest one.
 
-    def __init__(self, channels: int, ch: int, mults: Sequence[int], n: int, z: int) -> None:
+    Args:
+        inward, out: channels.
+        widths: in front of the first level, and behind each.
+        n: residual blocks of a level.
+        resample: "downsample" or "upsample", behind every level but the last.
+    """
+
+    def __init__(self, inward: int, out: int, widths: list[int], n: int, resample: str) -> None:
         super().__init__()
-        self.conv_in = nn.Conv2d(channels, ch, 3, padding=1)
-        self.conv_blocks = nn.ModuleList()
-        width = ch
-        for level, mult in enumerate(mults):
-            last = level == len(mults) - 1
-            resample = None if last else "downsample"
-            self.conv_blocks.append(Level(width, ch * mult, n, last, resample))
-            width = ch * mult
-        self.mid = _middle(width)
-        self.norm_out = _norm(width)
-        self.conv_out = nn.Conv2d(width, z, 3, padding=1)
-
-
-class VQDecoder(Coder):
-    parts = "mid", "conv_blocks"
-
-    def __init__(self, channels: int, ch: int, mults: Sequence[int], n: int, z: int) -> None:
-        super().__init__()
-        width = ch * mults[-1]
-        self.conv_in = nn.Conv2d(z, width, 3, padding=1)
-        self.mid = _middle(width)
-        self.conv_blocks = nn.ModuleList()
-        for level, mult in reversed([*enumerate(mults)]):
-            first, resample = level == len(mults) - 1, "upsample" if level else None
-            self.conv_blocks.append(Level(width, ch * mult, n + 1, first, resample))
-            width = ch * mult
-        self.norm_out = _norm(width)
-        self.conv_out = nn.Conv2d(width, channels, 3, padding=1)
+        down, last = resample == "downsample", len(widths) - 2
+        self.parts = ("conv_blocks", "mid") if down else ("mid", "conv_blocks")
+        self.conv_in = nn.Conv2d(inward, widths[0], 3, padding=1)
+        self.conv_blocks = nn.ModuleList(
+            Level(before, width, n, i == (last if down else 0), resample if i < last else None)
+            for i, (before, width) in enumerate(pairwise(widths))
+        )
+        self.mid = _middle(widths[-1] if down else widths[0])
+        self.norm_out = _norm(widths[-1])
+        self.conv_out = nn.Conv2d(widths[-1], out, 3, padding=1)
 
 
 def _norm(channels: int) -> nn.GroupNorm:
@@ -156,7 +148,7 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 class Level(nn.Module):
-    """One resolution: residual blocks, each followed by attention where asked, then a resampler."""
+    """Layers of one resolution: residual blocks, attention behind each if asked, a resampler."""
 
     def __init__(
         self, in_channels: int, out_channels: int, n: int, attention: bool, resample: str | None

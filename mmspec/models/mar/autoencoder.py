@@ -35,8 +35,7 @@ def decode_latents(vae: Any, latents: Tensor) -> Tensor:
 
 def tokens_of(vae: Any, latents: Tensor) -> Tensor:
     """Latents `[B, C, h, w]` as tokens `[B, h · w, C]` in raster order, of about unit deviation."""
-    scale: float = vae.config.scaling_factor
-    return latents.flatten(2).mT * scale
+    return latents.flatten(2).mT * vae.config.scaling_factor
 
 
 def decode_tokens(vae: Any, tokens: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""One denoising step of MAR's head as a Gaussian law, under guidance and temperature.
+"""Denoising steps of MAR's head as Gaussian laws, under guidance and temperature.
 
 Li et al. 2024, section 3.2 and the authors' sampler: noise is guided, `ε = ε_u + s (ε_c - ε_u)`;
 the variance is that of the conditional row; the temperature scales the deviation of every step.
@@ -87,7 +87,7 @@ class HeadDenoiser:
         self.middle[0] = -torch.inf
 
     def condition(self, z: Tensor, scale: float | Tensor | None = None) -> Tensor:
-        """What the head is told of R tokens, `[R, D]`, a row each.
+        """Condition of the head for R tokens, `[R, D]`, a row each.
 
         Args:
             z: conditions from the backbone `[R, G, E]`; G is 2 under guidance, the conditional row

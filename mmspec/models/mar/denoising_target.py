@@ -52,7 +52,7 @@ class DenoisingTarget:
         self.left = denoiser.steps if left is None else left
 
     def start(self, rows: int) -> None:
-        """There is nothing to prepare."""
+        """Do nothing: no call needs preparation."""
 
     def score(self, context: Context, draft: Draft) -> Scores:
         x = torch.cat([context.last, draft.tokens], dim=1) if draft.nodes else context.last
@@ -69,11 +69,11 @@ class DenoisingTarget:
     def sample_next(
         self, context: Context, draft: Draft, verdict: Verdict, coins: RoundCoins
     ) -> Verdict:
-        """Nothing is drawn again: the rule has drawn what fell."""
+        """Draw nothing: the rule has drawn what fell."""
         return verdict
 
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
-        """There is nothing to keep."""
+        """Do nothing: there is no cache."""
 
 
 class CountedDenoiser:

@@ -28,7 +28,7 @@ GUIDANCE_SCHEDULES: tuple[GuidanceSchedule, ...] = ("linear", "constant")
 
 @dataclass(frozen=True)
 class MarPlan:
-    """How pictures of L tokens are drawn.
+    """Settings of the generation of pictures of L tokens.
 
     Attributes:
         length: tokens L of a picture.
@@ -71,7 +71,7 @@ class MarPlan:
 
     @property
     def guided(self) -> bool:
-        """Whether there are unconditional rows."""
+        """True if there are unconditional rows."""
         return self.guidance_scale != 1
 
     @cached_property
@@ -137,7 +137,7 @@ class HeadPrediction:
 
     @property
     def asked(self) -> tuple[range, Tensor, Tensor, Tensor]:
-        """What any model of the same tokens has to be asked, see `MarBackbone.told`."""
+        """Arguments of `MarBackbone.told`, for any model of the same tokens."""
         return self.iterations, self.read, self.known, self.positions
 
     def noises(self, steps: int) -> Tensor:
@@ -184,8 +184,7 @@ class MarBackbone:
         known, at, asked = (
             x.repeat(groups, *[1] * (x.ndim - 1)) for x in (tokens, positions, wanted)
         )
-        z: Tensor = self.model(known, at, self.buffer, asked)
-        return torch.stack(z.chunk(groups), dim=2)
+        return torch.stack(self.model(known, at, self.buffer, asked).chunk(groups), dim=2)
 
     def denoiser(self, steps: int) -> HeadDenoiser:
         """The head with so many diffusion steps."""
@@ -199,7 +198,7 @@ class MarBackbone:
     def told(
         self, iterations: range, read: Tensor, known: Tensor, wanted: Tensor, steps: int
     ) -> Tensor:
-        """What the head is told `[R, D]` of the tokens `wanted [B, m]` that iterations draw.
+        """Condition of the head `[R, D]` for the tokens `wanted [B, m]` that iterations draw.
 
         One call of the network, which reads the tokens `read [B, n, C]` at `known [B, n]`; the head
         has so many steps.
@@ -216,7 +215,7 @@ class MarBackbone:
     def predictions(
         self, tokens: Tensor, spans: Iterable[int] | None = None
     ) -> Iterator[HeadPrediction]:
-        """What is to be drawn, in turn; its caller puts the draws into `tokens [B, L, C]`.
+        """Yield what is to be drawn, in turn; the caller puts the draws into `tokens [B, L, C]`.
 
         A prediction reads those of the ones before it, when it is asked for.
 

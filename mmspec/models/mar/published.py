@@ -17,13 +17,25 @@ from torch import Tensor
 
 from ...errors import InputError
 from ..loading import cast, load_strict
-from ..weights import read_checkpoint
+from ..weights import WRAPPED, read_tensors
 from .transformer import MarTransformer
 
 HEADS = {768: 12, 1024: 16, 1280: 16}  # of the released models, by width
 SCALE = 0.2325  # brings KL-16's latents to unit deviation
-RESNET = {"nin_shortcut": "conv_shortcut"}
-ATTENTION = {"norm": "group_norm", "q": "to_q", "k": "to_k", "v": "to_v", "proj_out": "to_out.0"}
+# tensor names of latent diffusion's autoencoders as diffusers has them, in this order
+_RENAMED = (
+    (r"\.mid\.block_1\.", ".mid_block.resnets.0."),
+    (r"\.mid\.block_2\.", ".mid_block.resnets.1."),
+    (r"\.mid\.attn_1\.", ".mid_block.attentions.0."),
+    (r"\.(down|up)\.(\d+)\.(down|up)sample\.", r".\1_blocks.\2.\3samplers.0."),
+    (r"\.(down|up)\.(\d+)\.block\.", r".\1_blocks.\2.resnets."),
+    (r"\.(down|up)\.(\d+)\.attn\.", r".\1_blocks.\2.attentions."),
+    (r"(\.resnets\.\d+)\.nin_shortcut\.", r"\1.conv_shortcut."),
+    (r"(\.attentions\.\d+)\.norm\.", r"\1.group_norm."),
+    (r"(\.attentions\.\d+)\.(q|k|v)\.", r"\1.to_\2."),
+    (r"(\.attentions\.\d+)\.proj_out\.", r"\1.to_out.0."),
+    (r"^(encoder|decoder)\.norm_out\.", r"\1.conv_norm_out."),
+)
 
 
 def load_mar(path: str | Path, dtype: torch.dtype = torch.float32) -> MarTransformer:
@@ -32,7 +44,7 @@ def load_mar(path: str | Path, dtype: torch.dtype = torch.float32) -> MarTransfo
     Raises:
         InputError: unreadable, of a width that was not released, or a tensor does not fit.
     """
-    weights = read_checkpoint(path, ("model_ema", "model"))
+    weights = read_tensors(path, ("model_ema", "model"))
     config = _mar_config(weights, path)
     with torch.device("meta"):
         model: MarTransformer = MarTransformer(**config)
@@ -55,10 +67,8 @@ def _mar_config(weights: dict[str, Tensor], path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: no released MAR is {width} wide with {length} tokens")
 
     def depth(blocks: str) -> int:
-        found = {name.split(".")[1] for name in weights if name.startswith(f"{blocks}.")}
-        return len(found)
+        return len(_numbers(weights, rf"{blocks}\.(\d+)\."))
 
-    layers = {name.split(".")[3] for name in weights if name.startswith("diffloss.net.res_blocks.")}
     return {
         "token_dim": channels,
         "grid": round(length**0.5),
@@ -69,7 +79,7 @@ def _mar_config(weights: dict[str, Tensor], path: str | Path) -> dict[str, Any]:
         "decoder_embed_dim": inner,
         "decoder_depth": depth("decoder_blocks"),
         "decoder_num_heads": HEADS[inner],
-        "diffloss_d": len(layers),
+        "diffloss_d": depth(r"diffloss\.net\.res_blocks"),
         "diffloss_w": head,
         "class_num": classes,
     }
@@ -89,7 +99,7 @@ def load_kl(
     Raises:
         InputError: unreadable, or a tensor does not fit.
     """
-    config, weights = as_autoencoder_kl(read_checkpoint(path), path)
+    config, weights = as_autoencoder_kl(read_tensors(path, WRAPPED), path)
     with torch.device("meta"):
         model = AutoencoderKL(**config, scaling_factor=scale)
     return cast(load_strict(model, weights, path), dtype)
@@ -143,25 +153,8 @@ def _numbers(weights: dict[str, Tensor], pattern: str) -> list[int]:
 
 def _kl_name(name: str, levels: int) -> str:
     """A tensor's name in diffusers' layout; one that has no place there is left as it is."""
-    if match := re.fullmatch(r"(encoder|decoder)\.(down|up)\.(\d+)\.(\w+)\.(.+)", name):
-        half, side, number, part, rest = match.groups()
-        level = int(number) if side == "down" else levels - 1 - int(number)
-        start = f"{half}.{side}_blocks.{level}"
-        if part in ("downsample", "upsample"):
-            return f"{start}.{part}rs.0.{rest}"
-        index, _, inner = rest.partition(".")
-        if part == "block":
-            return f"{start}.resnets.{index}.{_part(inner, RESNET)}"
-        return f"{start}.attentions.{index}.{_part(inner, ATTENTION)}"
-    if match := re.fullmatch(r"(encoder|decoder)\.mid\.(block|attn)_(\d)\.(.+)", name):
-        half, part, number, rest = match.groups()
-        index = int(number) - 1
-        if part == "block":
-            return f"{half}.mid_block.resnets.{index}.{_part(rest, RESNET)}"
-        return f"{half}.mid_block.attentions.{index}.{_part(rest, ATTENTION)}"
-    return re.sub(r"^(encoder|decoder)\.norm_out\.", r"\1.conv_norm_out.", name)
-
-
-def _part(rest: str, names: dict[str, str]) -> str:
-    layer, _, tensor = rest.rpartition(".")
-    return f"{names.get(layer, layer)}.{tensor}"
+    # the decoder's levels are counted from the other end
+    name = re.sub(r"\.up\.(\d+)\.", lambda found: f".up.{levels - 1 - int(found[1])}.", name)
+    for pattern, replacement in _RENAMED:
+        name = re.sub(pattern, replacement, name)
+    return name

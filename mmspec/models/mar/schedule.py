@@ -1,4 +1,4 @@
-"""Diffusion schedules: how much noise every timestep has, and the law of one step back.
+"""Diffusion schedules: the noise of every timestep, and the law of a step back.
 
 Ho et al. 2020 for the steps, Nichol and Dhariwal 2021 for the cosine schedule, the learned variance
 (equation 15) and the respacing (section 4), with the constants of their code.
@@ -55,7 +55,7 @@ class DiffusionSchedule:
 
     @classmethod
     def trained(cls, name: NoiseSchedule) -> DiffusionSchedule:
-        """One of the schedules that networks are trained with, of 1,000 timesteps."""
+        """The schedule of 1,000 timesteps that networks are trained with."""
         if name == "linear":
             return cls(torch.linspace(1e-4, 0.02, TRAINED, dtype=torch.float64))
         angles = (torch.arange(TRAINED + 1).double() / TRAINED + 0.008) / 1.008 * math.pi / 2
@@ -79,7 +79,7 @@ class DiffusionSchedule:
         return DiffusionSchedule(1 - kept / before, self.timesteps[chosen])
 
     def noised(self, clean: Tensor, noise: Tensor, t: Tensor) -> Tensor:
-        """What is left of `clean [N, C]` at step `t [N]` with that `noise [N, C]`."""
+        """Noisy tokens at step `t [N]`, of `clean [N, C]` and `noise [N, C]`."""
         kept = self.alphas_bar.to(clean.device)[t, None]
         return kept.sqrt().to(clean) * clean + (1 - kept).sqrt().to(clean) * noise
 
@@ -94,7 +94,7 @@ class DiffusionSchedule:
         return (noisy - share * noise) * shrink
 
     def log_variance(self, between: Tensor, t: Tensor) -> Tensor:
-        """Of the step back at step `t [N]`: `between [N, C]` is -1 for the least, 1 for most."""
+        """Log variance of the step back at `t [N]`; `between [N, C]` is -1: least, to 1: most."""
         # they lie closer together than half precision tells apart
         between = between.to(torch.promote_types(between.dtype, torch.float32))
         low, apart = (x.to(between)[t, None] for x in (self.low, self.high - self.low))

@@ -119,8 +119,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
 
     def classes(self, labels: Tensor) -> Tensor:
         """The buffer `[R, T, D]` of class labels `[R]`."""
-        embedded: Tensor = self.class_emb(labels)
-        return embedded[:, None].expand(-1, self.prefix_length, -1)
+        return self.class_emb(labels)[:, None].expand(-1, self.prefix_length, -1)
 
     def captions(self, features: Tensor) -> Tensor:
         """The buffer `[R, T, D]` of text features `[R, T, caption_dim]`, zero where padded."""
@@ -141,7 +140,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
         return self.decode(self.encode(tokens, positions, buffer), positions, wanted)
 
     def encode(self, tokens: Tensor, positions: Tensor, buffer: Tensor) -> Tensor:
-        """What the encoder makes of the buffer and the known tokens, `[R, T + n, D]`."""
+        """Encode the buffer and the known tokens, `[R, T + n, D]`."""
         start = self.prefix_length
         embedded = self.encoder_pos_embed_learned[0]
         x = torch.cat(
@@ -184,7 +183,7 @@ class MarBlock(nn.Module):
 
 
 class MarAttention(nn.Module):
-    """Every place reads every other."""
+    """Bidirectional attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

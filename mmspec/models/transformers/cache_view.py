@@ -17,7 +17,7 @@ Shape = tuple[int, int, torch.dtype, torch.device]  # heads, width, and of which
 
 
 class CacheView(Cache):
-    """What is stored goes where the next call says, and all in front of `length` is read.
+    """View of a cache: a call stores at the places that it names and reads all before `length`.
 
     Keys and values may differ in width, from each other (multi-head latent attention) and, as the
     number of heads, from layer to layer: the narrower of two is stored with zeros behind it, and
@@ -118,7 +118,7 @@ def _widened(states: Tensor, width: int) -> Tensor:
 
 
 class _Layer(CacheLayerMixin):
-    """For models that look at the layers themselves; none has keys of its own to show."""
+    """Layer for models that look at the cache's layers; it has no keys of its own to show."""
 
     def __init__(self, view: CacheView) -> None:
         super().__init__()

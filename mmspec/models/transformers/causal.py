@@ -23,7 +23,7 @@ CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 
 
 
 def cache_name(model: PreTrainedModel) -> str:
-    """By which of `CACHE_NAMES` the model is given its cache."""
+    """Name, one of `CACHE_NAMES`, of the argument that takes the model's cache."""
     taken = inspect.signature(type(model).forward).parameters
     known = [name for name in CACHE_NAMES if name in taken]
     return known[0] if known else CACHE_NAMES[-1]  # one that names none is older than both
@@ -31,7 +31,7 @@ def cache_name(model: PreTrainedModel) -> str:
 
 @dataclass(frozen=True)
 class Masks:
-    """How a model takes masks: one for all layers, or one for each kind of layers.
+    """Form of a model's masks: one for all layers, or one for each kind of layers.
 
     Attributes:
         window: entries that a layer with a sliding window reads, itself included; None: no window.
@@ -43,7 +43,7 @@ class Masks:
 
     @classmethod
     def stated(cls, config: Any) -> Masks:
-        """As the configuration of a language model has it."""
+        """The form that a language model's configuration states."""
         window = getattr(config, "sliding_window", None)
         kinds = tuple(dict.fromkeys(getattr(config, "layer_types", None) or ()))
         if not kinds:
@@ -53,7 +53,7 @@ class Masks:
         return cls(window, kinds)
 
     def of(self, mask: Tensor, distance: Callable[[], Tensor]) -> Tensor | dict[str, Tensor]:
-        """What the model is given.
+        """The mask, or masks, that the model is given.
 
         Args:
             mask: for full attention `[R or 1, 1, N, length]`, added to the scores.
@@ -118,7 +118,7 @@ class CausalDecoder:
 
     @property
     def body(self) -> PreTrainedModel:
-        """What makes the last hidden states, such as `LlamaModel`."""
+        """The part that makes the last hidden states, such as `LlamaModel`."""
         body = self.model.get_decoder()
         if not isinstance(body, PreTrainedModel):  # an output layer may bear this name
             body = self.model.base_model
@@ -133,7 +133,7 @@ class CausalDecoder:
 
     @contextmanager
     def repacked(self) -> Iterator[None]:
-        """Around a generation: the layers run on packed weights where that is faster."""
+        """Surround a generation: the layers run on packed weights where that is faster."""
         head = self.model.get_output_embeddings()
         parts = [self.body, *([] if head is None else [head])]
         try:
@@ -196,7 +196,7 @@ class CausalDecoder:
         use: list[Tensor | bool] | None = None,
         **inputs: Any,
     ) -> Tensor:
-        """Run N new inputs a row; see `Decoder.forward`. `rotary` holds columns, see `turned`.
+        """Run N new inputs a row, see `LlamaGenDecoder.forward`; `rotary` is columns, see `turned`.
 
         `inputs` are what else the model is to be called with. Hidden states are those after the
         last norm.
@@ -250,7 +250,7 @@ class CausalDecoder:
     def _call(
         self, network: nn.Module, x: Tensor, positions: Tensor, masks: Any, **inputs: Any
     ) -> Any:
-        """What `network` makes of inputs `[R, N, D]`; `masks` are those of `Masks.of`."""
+        """Call `network` with inputs `[R, N, D]`; `masks` are those of `Masks.of`."""
         inputs |= {"inputs_embeds": x, "attention_mask": masks, "position_ids": positions}
         return network(**inputs, **{self._cache_name: self._view}, use_cache=True)
 

@@ -21,7 +21,7 @@ from transformers.models.chameleon import ChameleonVQVAEConfig
 from ...errors import InputError
 from ..llamagen.vq import AttnBlock, Coder, Resample, ResnetBlock
 from ..loading import read_weights
-from ..weights import read_checkpoint
+from ..weights import WRAPPED, read_tensors
 
 ANOLE, LUMINA = "anole", "lumina-mgpt"
 IMAGE_TOKENIZER = "model.vqmodel."
@@ -133,10 +133,7 @@ def read_vqgan(path: Path) -> dict[str, Tensor]:
     Raises:
         InputError: unreadable, or code beside the tensors, which is never run.
     """
-    if path.suffix == ".safetensors":
-        weights = read_weights(path.parent, path.name)
-    else:
-        weights = read_checkpoint(path)
+    weights = read_tensors(path, WRAPPED)
     return {name: value for name, value in weights.items() if not name.startswith(LOSSES)}
 
 
@@ -153,7 +150,7 @@ def _image_tokenizer(folder: Path) -> dict[str, Tensor]:
 
 
 def _heads(name: str, value: Tensor, config: ChameleonConfig) -> int:
-    """How many heads share a tensor's norms, one per shard `[model_parallel_size, head_dim]`.
+    """Number of heads that share a tensor's norms, one a shard `[model_parallel_size, head_dim]`.
 
     0: it holds none, or one per head.
     """

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import InputError
 from ..image_model import VqImageModel
@@ -31,7 +32,7 @@ PATCH = 2  # codes
 
 
 class ChameleonImageModel(VqImageModel):
-    """See `VqImageModel`; the condition is token ids.
+    """Anole or Lumina-mGPT, see `VqImageModel`; the condition is token ids.
 
     The unconditional rows hold what the prompted ones do from the begin-of-image token on; Anole's
     have the begin-of-sequence token in front of it. Anole's authors draw with temperature 0.7 and
@@ -82,11 +83,9 @@ class ChameleonImageModel(VqImageModel):
         elif guided:
             start = [] if self.lumina else [self._id(BEGIN)]
             rows += [start + picture] * len(prompts)
-        length = max(len(row) for row in rows)
-        device = self.network.device
-        ids = torch.tensor([[0] * (length - len(row)) + row for row in rows], device=device)
-        pads = torch.tensor([length - len(row) for row in rows], device=device)
-        return ids, torch.arange(length, device=device) >= pads[:, None]
+        lines = [torch.tensor(row, device=self.network.device) for row in rows]
+        ids = pad_sequence(lines, True, padding_value=-1, padding_side="left")
+        return ids.clamp_min(0), ids >= 0
 
     def decoder(self, placement: Placement | None = None) -> CausalDecoder:
         words = self.network.model.embed_tokens.weight

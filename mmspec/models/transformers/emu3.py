@@ -21,7 +21,7 @@ from .causal import CausalDecoder
 
 
 class Emu3ImageModel(VqImageModel):
-    """See `VqImageModel`; the condition is token ids of the text vocabulary.
+    """Emu3, see `VqImageModel`; the condition is token ids of the text vocabulary.
 
     A prompt ends with the size of the picture in tokens. Unconditional rows are told the negative
     prompt, or no word, and the same size.

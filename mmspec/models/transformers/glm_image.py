@@ -75,8 +75,7 @@ class GlmImageDecoder(PromptedDecoder):
             positions, _ = network.get_rope_index(
                 ids, image_grid_thw=grids, images_per_sample=counts, attention_mask=mask.long()
             )
-            outputs: Tensor = network._cached_decode_position_ids
-            return positions, outputs.permute(1, 0, 2)
+            return positions, network._cached_decode_position_ids.permute(1, 0, 2)
         finally:
             for name, value in before.items():
                 setattr(network, name, value)

@@ -19,7 +19,7 @@ from .causal import CausalDecoder
 
 
 class JanusImageModel(VqImageModel):
-    """See `VqImageModel`; the condition is token ids.
+    """Janus or Janus-Pro, see `VqImageModel`; the condition is token ids.
 
     Unconditional rows are the conditional ones with the pad token in place of every word, the first
     and the last token left: as the models were trained, and as transformers' `generate` has it.
@@ -56,7 +56,7 @@ class JanusImageModel(VqImageModel):
         return ids.to(self.network.device), mask.to(self.network.device)
 
     def _turn(self, prompt: str) -> str:
-        """What a user says, as a conversation that is the model's to answer."""
+        """Put a user's prompt into a conversation that is the model's to answer."""
         said = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
         return self.processor.apply_chat_template(said, add_generation_prompt=True)
 

@@ -1,4 +1,4 @@
-"""Whether a model can be sped up: a trial on a few tokens, beside what it says by itself.
+"""Trial of a model on a few tokens, beside its own forward pass: can it be sped up?
 
 A model is taken if its logits over our cache and masks (padded rows, two branches, a branch kept)
 are those of its own forward pass. Windows are narrowed meanwhile, to be seen at this length.
@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ def probe(decoder: PromptedDecoder) -> None:
     """
     name, stated = type(decoder.model).__name__, decoder.masks
     _check_kinds(decoder)
-    with decoder.generating({}), _at_rest(decoder), _narrowed(decoder.config):
+    with decoder.generating({}), _prepared(decoder):
         try:
             truth = _own(decoder)
             close = max(CLOSE.get(t.dtype, COARSE) for t in (truth[0], decoder.embeddings))
@@ -97,7 +97,7 @@ def _settle(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str 
 
 
 def _trial(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str | None:
-    """What goes wrong over our cache; None: nothing."""
+    """The fault of the model over our cache; None: there is none."""
     try:
         for ours, own, reason in zip(_ours(decoder), truth, REASONS, strict=True):
             if not _deviation(ours, own) <= close:  # nor if it is no number
@@ -119,25 +119,23 @@ def _trial(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str |
 def _ours(decoder: PromptedDecoder) -> Iterator[Tensor]:
     """Logits over our cache, step by step."""
     ids = _ids(decoder)
+    tensor = partial(torch.tensor, device=ids.device)
     width = max(map(len, PROMPTS))
-    text = torch.tensor([[0] * (width - len(p)) + list(p) for p in PROMPTS], device=ids.device)
-    mask = torch.arange(width, device=ids.device) >= width - torch.tensor(
-        [[len(p)] for p in PROMPTS], device=ids.device
-    )
+    text = tensor([[0] * (width - len(p)) + list(p) for p in PROMPTS])
+    mask = tensor([[n >= width - len(p) for n in range(width)] for p in PROMPTS])
     prompt = decoder.prompt(ids[text], mask, limit=4)
     decoder.place(prompt)
     guided = GuidedDecoder(decoder, prompt.embedded, mask, None, lambda logits: logits, 4, 0, 4)
     guided.start(len(PROMPTS))
-    nodes = ids[torch.tensor([[*SIBLINGS, CHILD]] * 2, device=ids.device)]
-    parents = torch.tensor([[-1, -1, 0]] * 2, device=ids.device)
-    draft = Draft(nodes, torch.tensor([3, 3], device=ids.device), OneHot(), parents)
+    nodes, parents = ids[tensor([[*SIBLINGS, CHILD]] * 2)], tensor([[-1, -1, 0]] * 2)
+    draft = Draft(nodes, tensor([3, 3]), OneHot(), parents)
     root = torch.cat([nodes[:, :1], nodes], dim=1)  # the first token is the prompt's last
     logits = guided.extend(root, [-1, -1], draft)
     yield logits[:1, 0]
     yield logits[1:, 0]
     yield logits[:, 1:]
-    guided.keep([-1, -1], torch.tensor([[0, 2]] * 2, device=ids.device))
-    yield guided.extend(ids[torch.tensor([[NEXT]] * 2, device=ids.device)], [2, 2])
+    guided.keep([-1, -1], tensor([[0, 2]] * 2))
+    yield guided.extend(ids[tensor([[NEXT]] * 2)], [2, 2])
 
 
 def _own(decoder: PromptedDecoder, alone: bool = False) -> list[Tensor]:
@@ -155,11 +153,10 @@ def _own(decoder: PromptedDecoder, alone: bool = False) -> list[Tensor]:
     for text in [[line] for line in lines] if alone else [lines]:
         inputs = ids[torch.tensor(text, device=ids.device)]
         out += decoder.model(input_ids=inputs, use_cache=False).logits
-    ends = [len(p) - 1 for p in PROMPTS]
-    rows = list(enumerate(ends))
+    rows = [(n, len(p) - 1) for n, p in enumerate(PROMPTS)]
     nodes = [torch.stack([out[n][e + 1], out[n + 2][e + 1], out[n][e + 2]]) for n, e in rows]
     last = torch.stack([out[n][e + 3] for n, e in rows])
-    return [out[0][None, ends[0]], out[1][None, ends[1]], torch.stack(nodes), last[:, None]]
+    return [*(out[n][None, e] for n, e in rows), torch.stack(nodes), last[:, None]]
 
 
 def _ids(decoder: PromptedDecoder) -> Tensor:
@@ -177,7 +174,7 @@ def _ids(decoder: PromptedDecoder) -> Tensor:
 
 
 def _deviation(ours: Tensor, own: Tensor) -> float:
-    """How far logits lie apart, over how far they spread; all of a law may be shifted alike."""
+    """Distance of logits over their spread; all of a law may be shifted alike."""
     spread = own.double() - own.double().mean(-1, keepdim=True)
     difference = ours.double() - own.double()
     difference = difference - difference.mean(-1, keepdim=True)
@@ -199,29 +196,20 @@ def _check_kinds(decoder: PromptedDecoder) -> None:
 
 
 @contextmanager
-def _narrowed(config: Any) -> Iterator[None]:
-    """Windows are `NARROW` meanwhile."""
-    window = getattr(config, "sliding_window", None)
-    if window is None:
-        yield
-        return
-    config.sliding_window = NARROW
-    try:
-        yield
-    finally:
-        config.sliding_window = window
-
-
-@contextmanager
-def _at_rest(decoder: PromptedDecoder) -> Iterator[None]:
-    """In evaluation mode, without graphs of any kind; then as it was."""
+def _prepared(decoder: PromptedDecoder) -> Iterator[None]:
+    """Evaluation mode, without graphs of any kind and with `NARROW` windows; then as it was."""
     training = [module for module in decoder.model.modules() if module.training]
+    window = getattr(decoder.config, "sliding_window", None)
     decoder.model.eval()
+    if window is not None:
+        decoder.config.sliding_window = NARROW
     try:
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             yield
     finally:
         decoder.forget()
+        if window is not None:
+            decoder.config.sliding_window = window
         for module in training:
             module.training = True
 
@@ -231,6 +219,5 @@ def _refused(name: str, reason: str) -> InputError:
 
 
 def _line(error: BaseException) -> str:
-    """An error in one line that is not too long."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:100]}".removesuffix(": ")

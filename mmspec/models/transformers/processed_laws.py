@@ -100,7 +100,7 @@ class ProcessedLaw:
             self._place = self._seen = None
 
     def _tokens_before(self, context: Context, draft: Draft, vocab_size: int) -> Tensor:
-        """Which ids stand in front of each law, `[B, n, V + 1]`; the last one is none."""
+        """Mask of the ids in front of each law, `[B, n, V + 1]`; the last one is none."""
         place = torch.arange(self.prompt.shape[1], device=self.prompt.device)
         ignored: Tensor | int = 0 if self._ignored is None else self._ignored
         if isinstance(ignored, Tensor):
@@ -123,7 +123,7 @@ class ProcessedLaw:
         return torch.where(self._seen[..., :-1], less, logits)
 
     def _postpone(self, least: int, ends: Tensor, logits: Tensor) -> Tensor:
-        """No end before `least` tokens."""
+        """Forbid an end before `least` tokens."""
         if self._place is None:
             return logits
         ids = torch.arange(logits.shape[-1], device=logits.device)

@@ -12,8 +12,8 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import InputError, reason
 
@@ -164,19 +164,17 @@ def _replaced(
             pairs += [(column, token) for token in own]
         columns.append([column for column, _ in pairs])
         rows.append(ids.new_tensor([token for _, token in pairs]))
-    width = max(map(len, rows))
     out = dict(inputs)
     for name, value in inputs.items():
         if value.shape == ids.shape:  # one a token, such as its kind: letters have the place's
             picked, fill = [v[c] for v, c in zip(value, columns, strict=True)], 0
             if name == "input_ids":
                 picked, fill = rows, tokenizer.pad_token_id or 0
-            out[name] = torch.stack([F.pad(v, (width - len(v), 0), value=fill) for v in picked])
+            out[name] = pad_sequence(picked, True, padding_value=fill, padding_side="left")
     return out
 
 
 def _letters(tokenizer: Any, name: str) -> list[int]:
-    """Ids of a placeholder's name as text."""
     own = tokenizer.convert_tokens_to_ids(name)
     found: list[int] = tokenizer(name, add_special_tokens=False, split_special_tokens=True)[
         "input_ids"
@@ -188,7 +186,6 @@ def _letters(tokenizer: Any, name: str) -> list[int]:
 
 
 def _about(pictures: Sequence[Any]) -> str:
-    """What a question is asked of, for messages."""
     if not pictures:
         return "this text"
     sizes = ", ".join("×".join(map(str, picture.size)) for picture in pictures)

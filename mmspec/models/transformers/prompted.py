@@ -45,7 +45,7 @@ class EncodedPrompt:
     stride: int = 1
 
     def joined(self, other: Self) -> Self:
-        """These rows and then the other's, which have as many outputs to come."""
+        """Append the rows of a prompt that has as many outputs to come."""
         width = max(self.mask.shape[1], other.mask.shape[1])
         both = self.widened(width), other.widened(width)
         return replace(
@@ -66,7 +66,7 @@ class EncodedPrompt:
         )
 
     def repeated(self, times: int) -> Self:
-        """Every row so many times, one copy after the other."""
+        """Repeat every row so many times, one copy after the other."""
         return replace(
             self,
             embedded=self.embedded.repeat_interleave(times, 0),
@@ -125,7 +125,7 @@ class PromptedDecoder(CausalDecoder):
         return int(getattr(head, "out_features", None) or len(head.weight))
 
     def embed(self, ids: Tensor) -> Tensor:
-        """See `CausalDecoder.embed`; what it has no row for reads as its last."""
+        """Inputs of token ids, see `CausalDecoder.embed`; ids beyond the table read as its last."""
         if self.drafts_for is not None and self.drafts_for > len(self.embeddings):
             ids = ids.clamp_max(len(self.embeddings) - 1)
         return super().embed(ids)

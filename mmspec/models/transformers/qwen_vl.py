@@ -30,7 +30,7 @@ class QwenVlDecoder(VlmDecoder):
     _ends_on_picture = False
 
     def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> VisualPrompt:
-        """See `VlmDecoder.prompt`; `inputs` may have `image_grid_thw [pictures, 3]`."""
+        """Embed a prompt; `inputs` may have `image_grid_thw [pictures, 3]`, see the base."""
         grids = inputs.get("image_grid_thw")
         if grids is not None and inputs.get("position_ids") is None:
             self._check_grids(ids, grids)
@@ -87,7 +87,7 @@ class QwenVlDecoder(VlmDecoder):
 
 
 def deep_inputs(prompt: VisualPrompt, columns: Tensor) -> dict[str, Any]:
-    """Which of the inputs at `columns [n]` or `[R, n]` are pictures', and what they are given.
+    """Mask of the pictures among inputs at `columns [n]` or `[R, n]`, and their deep features.
 
     Columns behind the prompt are outputs.
     """

@@ -72,7 +72,7 @@ class Repacked:
 
 
 def _plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether it is a linear layer as torch has it, over a weight of its own that can be packed.
+    """True for a linear layer as torch has it, over a weight of its own that can be packed.
 
     One that is quantized, or computed anew in every call (pruned, normed), is left alone.
     """
@@ -83,7 +83,6 @@ def _plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def _forward(layer: nn.Linear, packed: RowLinear, x: Tensor) -> Tensor:
-    """What the layer makes of `x [..., in]`."""
     bias: Tensor | None = layer.bias
     if x.numel() == layer.in_features:
         return F.linear(x, layer.weight, bias)

@@ -17,11 +17,8 @@ VOCAB, PLACES, WINDOW = 40, 64, 6
 SIZES: tuple[tuple[str, int], ...] = (
     (r"type_vocab_size|image_size|patch_size", 0),  # 0: as it is
     (r"vocab_size(_per_layer_input)?", VOCAB),
-    (
-        r"max_position_embeddings|n_positions|n_ctx|max_seq_len|max_(source|target)_positions",
-        PLACES,
-    ),
-    (r"original_max_position_embeddings|context_length", PLACES),
+    (r"(original_)?max_position_embeddings|n_positions|n_ctx|max_seq_len", PLACES),
+    (r"max_(source|target)_positions|context_length", PLACES),
     (r"(sliding|keep|attention)_window(_size)?|window_size|local_attention\w*", WINDOW),
     (r"attention_chunk_size|index_topk|index_block_size|rel_extent", WINDOW),
     (r"index_topk_blocks", 1),
@@ -38,8 +35,7 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"\w*(num_experts|routed_experts|local_experts)|zero_expert_num|num_centroids", 4),
     (r"n_head|n_heads|\w*attention_heads|num_heads|index_n_heads|linear_num\w*heads", 4),
     (r"heads_per_ngram|n_mamba_heads|mamba_n(um)?_heads|num_query_groups", 4),
-    (r"qk_rope_head_dim|rotary_dim|dim_head|d_head", 8),
-    (r"qk_nope_head_dim", 8),
+    (r"qk_(rope|nope)_head_dim|rotary_dim|dim_head|d_head", 8),
     (r"v_head_dim", 6),
     (r"qk_head_dim", 16),
     (r"\w*head_dim|kv_channels|\w*_d_head|mamba_headdim|attention_head_size", 8),
@@ -122,8 +118,7 @@ def tiny(kind: str, dtype: torch.dtype = torch.float32, **more: Any) -> PreTrain
     network = getattr(transformers, model_classes()[kind])
     if network.config_class is not made:
         config = config.get_text_config(decoder=True)
-    model: PreTrainedModel = network._from_config(config, experts_implementation="eager")
-    return randomized(model, dtype)
+    return randomized(network._from_config(config, experts_implementation="eager"), dtype)
 
 
 @torch.no_grad()

@@ -40,7 +40,7 @@ class VisualPrompt(EncodedPrompt):
     deep: Tensor | None = None
 
     def joined(self, other: Self) -> Self:
-        """See `EncodedPrompt.joined`; the other has no pictures."""
+        """Append the rows of a prompt without pictures; see `EncodedPrompt.joined`."""
         both = super().joined(other)
         width = both.mask.shape[1]
         mine, theirs = self.widened(width), other.widened(width)
@@ -151,7 +151,6 @@ class VlmDecoder(PromptedDecoder):
         return list(pictures.pooler_output), deep
 
     def _encoded(self, about: dict[str, Any]) -> Any:
-        """What the vision tower and the projector make of pictures."""
         try:
             return self.model.base_model.get_image_features(**about, return_dict=True)
         except torch.OutOfMemoryError:
@@ -163,7 +162,6 @@ class VlmDecoder(PromptedDecoder):
             ) from error
 
     def _check_videos(self, inputs: Mapping[str, Any]) -> None:
-        """Raise an `InputError` if there are videos."""
         if any(inputs.get(name) is not None for name in ("pixel_values_videos", "video")):
             refuse(f"videos of {type(self.model).__name__}")
 

@@ -19,14 +19,7 @@ BASE = 10000.0  # of the rotary speeds
 
 
 class WanAttention(nn.Module):
-    """Projections of multi-head attention; queries and keys are normed over the whole width D.
-
-    Args:
-        dim: width D.
-        heads: so many heads.
-        qk_norm: whether queries and keys are normed.
-        eps: of the norms.
-    """
+    """Projections of multi-head attention; `qk_norm` norms queries and keys over the width D."""
 
     def __init__(self, dim: int, heads: int, qk_norm: bool, eps: float) -> None:
         super().__init__()
@@ -47,7 +40,7 @@ class WanAttention(nn.Module):
         return self._split(self.norm_k(self.k(x)), rotary), self._split(self.v(x), None)
 
     def joined(self, found: Tensor) -> Tensor:
-        """What the heads found, `[B, heads, S, head_dim]`, as the layer's output `[B, S, D]`."""
+        """Project the heads' results `[B, heads, S, head_dim]` to outputs `[B, S, D]`."""
         return self.o(found.transpose(1, 2).flatten(2))
 
     def _split(self, x: Tensor, rotary: Tensor | None) -> Tensor:
@@ -146,7 +139,7 @@ class WanBlock(nn.Module):
 
 
 class WanHead(nn.Module):
-    """From the last block to patches of the prediction."""
+    """Output layer, from the last block to patches of the prediction."""
 
     def __init__(self, dim: int, out: int, eps: float) -> None:
         super().__init__()

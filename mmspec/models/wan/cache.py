@@ -89,7 +89,7 @@ class WanCache:
         return torch.cat(found, dim=2)
 
     def _near(self, keys: Tensor, block: int) -> Tensor:
-        """What a block reads, with the sink's keys, which come first, as near as it may be."""
+        """The keys that a block reads; those of the sink come first, moved as near as need be."""
         moved = 0 if self._known is None else self.window.moved(block, self._known)
         if not moved or not self.window.sink:
             return keys
@@ -114,7 +114,7 @@ class WanCache:
         self.blocks = blocks
 
     def snapshot(self) -> dict[str, Tensor]:
-        """All that `restore` needs to go on from here, as tensors of their own."""
+        """The cache's state for `restore`, as tensors of their own."""
         used = min(self._reached, self.slots)
         return {
             "blocks": torch.tensor([self.blocks, self._reached]),

@@ -165,7 +165,7 @@ class WanClips:
         return taken
 
     def snapshot(self, row: int) -> dict[str, Tensor]:
-        """All that `restore` needs to go on with a clip from here, as tensors of their own."""
+        """A clip's state for `restore`, as tensors of their own."""
         waiting = self._pending(row)
         none = torch.zeros(0, *self.shape[1:], dtype=self.dtype)
         made = to_json(self._made_by()).encode()
@@ -199,7 +199,7 @@ class WanClips:
         self._waiting[row] = list(blocks) if len(waiting) else []  # `split` makes one of none
 
     def _made_by(self) -> dict[str, Any]:
-        """What clips that go on from a snapshot must be made by again."""
+        """Settings that a snapshot's clips and those that go on from it must share."""
         window = self._caches[0].window
         weights = hashlib.sha256()
         for name in ("patch_embedding", "head.head"):

@@ -97,9 +97,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
 class RouterStage(nn.Module):
     """A convolution to a new width and a residual one, scaled and shifted by the prompt.
 
-    Args:
-        halve: the resolution; else the first convolution is of single places, as patches, which are
-            wide, are folded already.
+    The first one halves the resolution or, over folded patches, is of single places.
     """
 
     def __init__(self, inner: int, width: int, text_dim: int, halve: bool) -> None:

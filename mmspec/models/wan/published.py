@@ -22,7 +22,7 @@ from ...errors import InputError
 from ...files import read_object
 from ..bounded_init import build_empty
 from ..loading import cast, load_strict, read_weights
-from ..weights import read_checkpoint
+from ..weights import read_tensors
 from .transformer import WanTransformer
 
 HEAD_DIM = 128  # of every released size
@@ -47,7 +47,7 @@ def load_wan(
         told, weights = _folder_config(path), read_weights(path)
     else:
         told = {}
-        weights = read_checkpoint(path, ("generator_ema", "generator"))
+        weights = read_tensors(path, ("generator_ema", "generator"))
         weights = {WRAPPERS.sub("", name): value for name, value in weights.items()}
         weights = {name.removeprefix("model."): value for name, value in weights.items()}
     config = {**_sizes(weights, path), **told, **options}
@@ -67,7 +67,6 @@ def _folder_config(path: Path) -> dict[str, Any]:
 
 
 def _sizes(weights: dict[str, Tensor], path: Path) -> dict[str, Any]:
-    """Sizes that the tensors' shapes tell."""
     try:
         dim, in_dim, *patch = weights["patch_embedding.weight"].shape
         text_dim = weights["text_embedding.0.weight"].shape[1]

@@ -73,7 +73,7 @@ class FewStepSampler:
 
     @property
     def guided(self) -> bool:
-        """Whether there are unconditional rows."""
+        """True if there are unconditional rows."""
         return self.guidance_scale != 1
 
     @property

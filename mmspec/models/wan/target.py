@@ -136,7 +136,7 @@ class VideoTarget:
         verdict.calls, verdict.target_tokens = self.clips.taken()
 
     def snapshot(self, row: int) -> dict[str, Tensor]:
-        """All that `restore` needs to go on with a clip from here, as tensors of their own."""
+        """A clip's state for `restore`, as tensors of their own."""
         state = {f"decoder.{name}": tensor.clone() for name, tensor in self._states[row].items()}
         shown = self._shown[row]
         last = {} if shown is None else {"shown": shown.clone()}

@@ -3,7 +3,7 @@
 Wan team 2025, "Wan: Open and Advanced Large-Scale Video Generative Models" (Wan2.1-T2V); causal
 over blocks of latent frames as CausVid (Yin et al. 2025) and Self-Forcing (Huang et al. 2025) made
 it: frames of a block read each other and the clean blocks before it. The network predicts the
-velocity v = noise − x_0 of flow matching; `wan_sampler` draws with it.
+velocity v = noise − x_0 of flow matching; `sampler` draws with it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
 
     @property
     def layers(self) -> list[WanBlock]:
-        """In order; `blocks` is their published name, blocks elsewhere are those of the clip."""
+        """The layers in order; `blocks` is their published name. Other blocks are of the clip."""
         return [layer for layer in self.blocks if isinstance(layer, WanBlock)]
 
     def init_weights(self) -> None:

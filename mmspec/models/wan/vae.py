@@ -122,7 +122,7 @@ def _moments(vae: Any, latents: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _memory(state: State | None, half: Any) -> list[Tensor | str | None]:
-    """What the layers of an encoder or decoder read and replace: an entry for each."""
+    """State of the layers of an encoder or decoder, which they replace: an entry for each."""
     layers = sum(isinstance(module, WanCausalConv3d) for module in half.modules())
     found = (None if not state else state.get(str(n)) for n in range(layers))
     return [BEGUN if kept is not None and not kept.numel() else kept for kept in found]
@@ -165,7 +165,6 @@ def _normalized(layer: WanRMS_norm, x: Tensor) -> Tensor:
 
 
 def _convolved(layer: nn.Conv3d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The convolution of `x [B, C, T, H, W]`."""
     none = (0, 0, 0)  # `x` is padded already, on one side of time
     return torch.mkldnn_convolution(
         x, weight, bias, none, layer.stride, layer.dilation, layer.groups

@@ -47,13 +47,13 @@ class ContextWindow:
         return limit
 
     def slot(self, block: int) -> int:
-        """Where a cache keeps a block: the same place whenever it is made."""
+        """Place of a block in a cache: the same whenever it is made."""
         if self.blocks is None or block < self.sink:
             return block
         return self.sink + (block - self.sink) % (self.blocks + 1)
 
     def moved(self, block: int, known: int) -> int:
-        """By how many blocks the sink is moved towards a block that reads it.
+        """Number of blocks by which the sink is moved towards a block that reads it.
 
         Of a stream far longer than training, the sink would be farther away than any block was
         there. It keeps the largest distance of a clip of `known` blocks, in front of the window.
@@ -63,7 +63,7 @@ class ContextWindow:
         return max(0, block - max(known - 1, self.sink + self.blocks))
 
     def reads(self, block: Tensor, other: Tensor) -> Tensor:
-        """Whether blocks read others, by their numbers; of itself no block is asked."""
+        """Mask of the blocks that read others, by their numbers; no block is asked of itself."""
         before = other < block
         if self.blocks is None:
             return before

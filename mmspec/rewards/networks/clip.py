@@ -27,7 +27,7 @@ from ...models.bounded_init import bounded_init
 from ...models.embedded import embedded_folder
 from ...models.loading import cast, load_strict
 from ...models.truncation import lost_words, tell_lost
-from ...models.weights import read_checkpoint
+from ...models.weights import WRAPPED, read_tensors
 from ...registry import check_name
 from ..base import Images, batches, check_pairs, distinct, to_pil
 
@@ -119,7 +119,7 @@ class OpenCLIP:
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     def image_features(self, images: Images) -> Tensor:
@@ -212,7 +212,7 @@ def _load(
     name: str, weights: Path, preprocess: Mapping[str, Any]
 ) -> tuple[nn.Module, Callable[[Image.Image], Tensor], Callable[[list[str]], Tensor]]:
     """Model, preprocessing and tokenizer of open_clip's `name`, with weights from a file."""
-    tensors = read_checkpoint(weights)
+    tensors = read_tensors(weights, WRAPPED)
     try:
         # the weights that the library draws are replaced: nobody's random numbers are used up
         given = dict(load_weights=False, pretrained_text=False)
@@ -228,7 +228,6 @@ def _load(
 
 
 def _lost(tokenizer: Any, prompts: list[str], length: int) -> dict[str, str]:
-    """See `lost_words`; of one of open_clip's tokenizers."""
     if isinstance(tokenizer, HFTokenizer):
         return lost_words(tokenizer.tokenizer, [tokenizer.clean_fn(p) for p in prompts], length)
     room = length - 2  # between the marks of beginning and end
@@ -252,7 +251,7 @@ def _load_tokenizer(name: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's warnings that a model made without weights has none."""
+    """Silence the library's warnings that a model made without weights has none."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

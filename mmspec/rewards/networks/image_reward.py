@@ -24,7 +24,7 @@ from ...errors import InputError, reason
 from ...files import read_object
 from ...models.bounded_init import bounded_init
 from ...models.loading import cast, check_tensors, load_component
-from ...models.weights import read_checkpoint
+from ...models.weights import WRAPPED, read_tensors
 
 TEXT_CONFIG = "med_config.json"
 SIDE, PATCH = 224, 16  # pixels
@@ -95,13 +95,12 @@ class ImageRewardNetwork(nn.Module):
         read = self.text(
             ids, attention_mask=mask, encoder_hidden_states=seen, is_decoder=False
         ).last_hidden_state
-        reward: Tensor = self.mlp(read[:, 0])
-        return reward[:, 0]
+        return self.mlp(read[:, 0])[:, 0]
 
 
 def load_network(path: Path) -> ImageRewardNetwork:
     """The networks of `ImageReward.pt` in float32, sized by `med_config.json` beside it."""
-    weights = read_checkpoint(path)
+    weights = read_tensors(path, WRAPPED)
     with torch.device("meta"), bounded_init(weights, path.with_name(TEXT_CONFIG)):
         network = build_network(path.with_name(TEXT_CONFIG))
     ours = network.state_dict()
@@ -140,27 +139,27 @@ def build_network(text_config: Path) -> ImageRewardNetwork:
 
 
 def published_name(name: str) -> str:
-    """What the checkpoint calls a tensor of `ImageRewardNetwork`."""
+    """Name in the checkpoint of a tensor of `ImageRewardNetwork`."""
     for pattern, replacement in _PUBLISHED:
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def unused_tensors(network: ImageRewardNetwork) -> dict[str, Tensor]:
-    """What the checkpoint may hold beside the reward's own tensors, without values.
+    """Tensors that the checkpoint may hold beside the reward's own, without values.
 
     BLIP's two projections of its contrastive loss, frozen in training, and BERT's positions.
     """
     text, width = network.text.config, network.vision.config.hidden_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "blip.text_encoder.embeddings.position_ids": (1, text.max_position_embeddings),
-        "blip.vision_proj.weight": (256, width),
-        "blip.vision_proj.bias": (256,),
-        "blip.text_proj.weight": (256, text.hidden_size),
-        "blip.text_proj.bias": (256,),
-    }
-    kinds = {name: torch.long if name.endswith("_ids") else torch.float32 for name in shapes}
-    return {n: torch.empty(shape, dtype=kinds[n], device="meta") for n, shape in shapes.items()}
+    places = text.max_position_embeddings
+    with torch.device("meta"):
+        return {
+            "blip.text_encoder.embeddings.position_ids": torch.arange(places)[None],
+            "blip.vision_proj.weight": torch.empty(256, width),
+            "blip.vision_proj.bias": torch.empty(256),
+            "blip.text_proj.weight": torch.empty(256, text.hidden_size),
+            "blip.text_proj.bias": torch.empty(256),
+        }
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> Any:

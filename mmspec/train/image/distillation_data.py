@@ -164,8 +164,7 @@ class DistillationRecipe(TaughtRecipe):
         """A batch of the pool, made when it is first asked for."""
         if number not in self._examples:
             self._examples[number] = self.example(*self.scenes(number))
-        found: DistillationExample = self._examples[number]
-        return found
+        return self._examples[number]
 
     @torch.no_grad()
     def example(self, captions: list[str], pixels: Tensor) -> DistillationExample:

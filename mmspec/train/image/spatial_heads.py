@@ -60,8 +60,7 @@ class ImageSpatialRecipe(TaughtRecipe):
 
     def new_model(self) -> SpatialHeads:
         self.decoder, self.row = LlamaGenDecoder(self.teacher), self.teacher.grid
-        heads: SpatialHeads = SpatialHeads(dim=self.teacher.config.dim, **HEADS)
-        return heads
+        return SpatialHeads(dim=self.teacher.config.dim, **HEADS)
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         if batch not in self._examples:
@@ -150,14 +149,13 @@ class ImageSpatialRecipe(TaughtRecipe):
         return F.linear(out, self.output).float()
 
     def _left(self, heads: SpatialHeads, grid: Tensor) -> Tensor:
-        """What the tokens on the left in a grid say, `[B, S, H]`."""
+        """Combine what the tokens on the left in a grid say, `[B, S, H]`."""
         total: Tensor | float = 0.0
         for k in range(heads.config.left):
             shifted = F.pad(grid, (k + 1, 0), value=len(self.decoder.embeddings))[..., : self.row]
             total = total + F.embedding(shifted, heads.table(k, self.decoder.embeddings))
         assert isinstance(total, Tensor)
-        flat: Tensor = total.flatten(1, 2)
-        return flat
+        return total.flatten(1, 2)
 
     @property
     def output(self) -> Tensor:

@@ -248,12 +248,11 @@ class VideoModelRecipe(BaseRecipe):
             if usual.guided:
                 velocity = guided(velocity, usual.guidance_scale)
             x = x + (after - before)[:, :, None, None, None] * velocity
-        led: Tensor = (noisy - x) / (sigmas[0] - sigmas[-1])[:, :, None, None, None]
-        return led
+        return (noisy - x) / (sigmas[0] - sigmas[-1])[:, :, None, None, None]
 
     def _parts(self, rows: int, blocks: int, rng: np.random.Generator, anywhere: float) -> Tensor:
-        """How far back in time blocks are, `[R, K]` in (0, 1]: where the sampler's few steps begin,
-        but for the share `anywhere`.
+        """Draw how far back in time blocks are, `[R, K]` in (0, 1]: where the sampler's few steps
+        begin, but for the share `anywhere`.
         """
         steps = SIZES[self.name]["sample_steps"]
         part, coin = rng.random((2, rows, blocks))
@@ -306,8 +305,7 @@ class VideoModelRecipe(BaseRecipe):
             block = (further if number else first)(draw(0), draw, block)
             pixels, state = decode_block(self.vae, block, state)
             pieces.append(pixels)
-        clips: np.ndarray[Any, Any] = to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()
-        return clips
+        return to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()
 
     def card(self, record: dict[str, Any]) -> dict[str, str]:
         steps = SIZES[self.name]["sample_steps"]
@@ -323,7 +321,7 @@ class VideoModelRecipe(BaseRecipe):
 def block_maker(
     model: WanTransformer, told: Tensor, untold: Tensor, size: tuple[int, int]
 ) -> Callable[[Tensor, Draw, Tensor | None], Tensor]:
-    """What makes the next block of clips, of noise, `draw` and the block before it.
+    """Make a function that draws the next block of clips, of noise, `draw` and the block before it.
 
     Args:
         told, untold: features of the captions and of none, `[R, T, D]` each.

@@ -110,15 +110,7 @@ def draw_examples(
     rng: np.random.Generator,
     step: int,
 ) -> QuestionBatch:
-    """The rows of a training step.
-
-    Args:
-        tokenizer: of questions and answers.
-        size: rows.
-        side: of the pictures, in pixels.
-        places: tokens of a picture.
-        charts: how often a picture is a chart.
-    """
+    """Rows of a training step: `size` pictures of `side` pixels and `places` tokens each."""
     drawn = [sample_example(rng, charts=charts) for _ in range(size)]
     heard = [""] * size
     if rng.random() < HEARD:
@@ -133,13 +125,9 @@ def pack(
     places: int,
     heard: list[str] | None = None,
 ) -> QuestionBatch:
-    """Rows of a picture each `[S, S, 3]` and the exchanges about it.
+    """Rows of a picture each `[S, S, 3]`, of `places` tokens, and the exchanges about it.
 
-    Args:
-        tokenizer: of questions and answers.
-        rows: pictures and exchanges.
-        places: tokens of a picture.
-        heard: a text for each row that stands in front of all its questions.
+    `heard` is a text for each row that stands in front of all its questions.
     """
     before = heard or [""] * len(rows)
     packed = [

@@ -204,12 +204,7 @@ class VlmHeadRecipe(BaseRecipe):
 
 
 def new_head(method: str, target: Any, settings: Mapping[str, str]) -> DraftHead:
-    """A head with first weights.
-
-    Args:
-        method: its name.
-        target: the model that it is for.
-        settings: what its class takes beside `target` and `sizes`, as text.
+    """A head with first weights; `settings` are other arguments of its class, as text.
 
     Raises:
         InputError: its class takes no such setting, or no such value.
@@ -225,10 +220,9 @@ def new_head(method: str, target: Any, settings: Mapping[str, str]) -> DraftHead
         except ValueError as error:
             raise InputError(f"{name} of {method} is a whole number, not {text!r}") from error
     try:
-        head: DraftHead = kind.for_target(target, **made)
+        return kind.for_target(target, **made)
     except (RuntimeError, ValueError) as error:
         raise InputError(f"{method} can't be made: {error}") from error
-    return head
 
 
 def side_of(target: Any) -> int:

@@ -203,7 +203,7 @@ class VlmTargetRecipe(BaseRecipe):
 
 
 def vlm_folder(pipeline: Path, stage: str) -> Path:
-    """Where a stage's model is in a pipeline's folder."""
+    """Folder of a stage's model in a pipeline's folder."""
     return pipeline / FOLDERS[stage]
 
 

@@ -25,7 +25,7 @@ _LOOSE = 0.02  # beyond `NEAR`, for what is said of a share
 
 
 def score_chart(text: str, chart: Chart) -> DescriptionScore:
-    """Every sentence is a claim or several; covered are the parts whose value or share is told."""
+    """Score a chart's description by its claims, and cover parts whose value or share is told."""
     reader = _ChartReader(chart)
     told = [part for part in sentences(text) if part not in PHRASES["ending"]]
     verdicts = [verdict for sentence in told for verdict in reader.read(sentence)]
@@ -33,14 +33,14 @@ def score_chart(text: str, chart: Chart) -> DescriptionScore:
 
 
 class _ChartReader:
-    """What is known of a chart while its description is read."""
+    """State of a reader of a chart's description."""
 
     def __init__(self, chart: Chart) -> None:
         self.chart = chart
         self.told: set[str] = set()
 
     def read(self, sentence: str) -> list[bool]:
-        """Whether each claim of a sentence holds; one that says nothing is false."""
+        """Judge each claim of a sentence; a sentence that says nothing is false."""
         chart, text = self.chart, sentence.lower()
         words = re.findall(r"\w+", text)
         names = SHAPES if chart.form == "line" else tuple(COLORS)

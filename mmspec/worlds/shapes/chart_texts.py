@@ -40,7 +40,7 @@ def name(chart: Chart, label: str) -> str:
 
 
 class _ChartAsker:
-    """One method for every sort of question."""
+    """Asks questions about a chart, one method for every sort."""
 
     def __init__(self, words: Wording, chart: Chart) -> None:
         self.words, self.chart = words, chart
@@ -130,7 +130,7 @@ def describe_chart(rng: np.random.Generator, chart: Chart) -> tuple[str, float]:
 
 
 def _reading(words: Wording, chart: Chart, label: str) -> str:
-    """What a part stands for: its value, or roughly its share."""
+    """Sentence about a part: its value, or roughly its share."""
     one = name(chart, label)
     if chart.form != "pie":
         return words.sentence("{reading}", {"one": one, "value": f"{{value_{chart.value(label)}}}"})

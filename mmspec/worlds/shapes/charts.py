@@ -106,7 +106,7 @@ def render_chart(chart: Chart, resolution: int = 128) -> np.ndarray:
 
 
 def chart_parts(chart: Chart, resolution: int) -> Image.Image:
-    """Which part is where: 8 bit, `i + 1` where value `i` is drawn or its label stands, else 0."""
+    """Map of parts: 8 bit, `i + 1` where value `i` is drawn or its label stands, else 0."""
     parts = Image.new("L", (resolution, resolution))
     draw = ImageDraw.Draw(parts)
     if chart.form == "pie":
@@ -135,7 +135,7 @@ def _half(chart: Chart) -> float:
 
 
 def _wedges(chart: Chart) -> Iterator[tuple[float, float]]:
-    """Where every slice starts and ends, in degrees."""
+    """Start and end of every slice, in degrees."""
     start = chart.turn
     for label in chart.labels:
         end = start + 360 * chart.share(label)
@@ -144,7 +144,7 @@ def _wedges(chart: Chart) -> Iterator[tuple[float, float]]:
 
 
 def _height(value: float) -> float:
-    """Where a value is on the axis, which runs from 0 to 10."""
+    """Height of a value on the axis, which runs from 0 to 10."""
     return _BOTTOM - (_BOTTOM - _TOP) * value / 10
 
 

@@ -42,11 +42,11 @@ class Mention:
     new: bool = False  # "a star", not "the star"
 
     def names(self, item: Item) -> bool:
-        """Whether it can be a name of the item, whatever its size."""
+        """Test whether it can be a name of the item, whatever its size."""
         return item.shape == self.shape and self.color in (None, item.color)
 
     def fits(self, item: Item) -> bool:
-        """Whether all that it says is true of the item."""
+        """Test whether everything that it says is true of the item."""
         return self.names(item) and (self.size is None or facts.size_holds(item, self.size))
 
 
@@ -59,7 +59,7 @@ class Introduction:
     places: list[str]
 
     def verdicts(self, item: Item) -> list[bool]:
-        """That it is there, and what of its sizes and places holds for an item."""
+        """Judge that an item is there, and its sizes and places."""
         sizes = [facts.size_holds(item, size) for size in self.sizes]
         return [True, *sizes, *(facts.place_holds(item, word) for word in self.places)]
 
@@ -99,14 +99,14 @@ def sentences(text: str) -> list[str]:
 
 
 class _Reader:
-    """What is known of a scene while its description is read."""
+    """State of a reader of a scene's description."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene, self.items = scene, scene.items
         self.introduced: list[Introduction] = []
 
     def read(self, sentence: str) -> list[bool]:
-        """Whether each claim of a sentence holds; what it introduces is judged at the end."""
+        """Judge each claim of a sentence; what it introduces is judged at the end."""
         if sentence in _FILLERS:
             return []
         words = _words(sentence)
@@ -115,7 +115,7 @@ class _Reader:
         return verdicts if verdicts or len(self.introduced) > before else [False]
 
     def introductions(self) -> tuple[list[bool], int]:
-        """Whether what was introduced is there, as it was said, and how many objects were.
+        """Judge whether what was introduced is there, as it was said, and count the objects.
 
         Of several objects of one kind each is introduced once, in the order that makes most true.
         """
@@ -178,10 +178,8 @@ class _Reader:
         textures = [
             _TEXTURE_WORDS[word] == ground.texture for word in words if word in _TEXTURE_WORDS
         ]
-        tones = [
-            facts.tone_holds(ground, _TONE_WORDS[word]) for word in words if word in _TONE_WORDS
-        ]
-        return textures + tones
+        tones = [facts.TONES[_TONE_WORDS[word]] for word in words if word in _TONE_WORDS]
+        return textures + [facts.holds(facts.cast(ground), tone) for tone in tones]
 
     def _count(self, words: list[str], number: int) -> bool:
         for word in words:
@@ -202,7 +200,7 @@ class _Reader:
         return [mention.fits(item) for mention, item in zip(named, items, strict=True)]
 
     def _compared(self, place: int, sign: str, mentions: list[tuple[int, Mention]]) -> bool:
-        """Whether some object of the one name stands so to some of the other."""
+        """Test whether some object of the one name stands so to some of the other."""
         before = [mention for at, mention in mentions if at < place]
         after = [mention for at, mention in mentions if at > place]
         if not after:
@@ -212,7 +210,7 @@ class _Reader:
         return any(one.fits(a) and other.fits(b) and _compares(a, sign, b) for a, b in pairs)
 
     def _placed(self, words: list[str], mention: Mention) -> list[bool]:
-        """What is said of an object's size and place; what is new is kept for later."""
+        """Judge what is said of an object's size and place; what is new is kept for later."""
         sizes = [mention.size] if mention.size else []
         sizes += [_SIZE_WORDS[words[-1]]] if words[-1] in _SIZE_WORDS else []
         marks = [word.lower().split("_") for word in words if word.lower() in _PLACES]

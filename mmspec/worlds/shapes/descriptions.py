@@ -39,7 +39,7 @@ class _Description:
         self.kinds = Counter((item.shape, item.color) for item in scene.items)
 
     def sentences(self) -> list[str]:
-        """All of them in order; as many of what else is true as a random length takes."""
+        """List all sentences in order; as many of what else is true as a random length takes."""
         words, items = self.words, self.scene.items
         count = NUMBERS[len(items)] + (" {objects}" if len(items) > 1 else " {object}")
         said = [
@@ -69,7 +69,7 @@ class _Description:
 
     def _thing(self, item: Item) -> str:
         """An item with its colour and, where it is clear, its size; for its first mention."""
-        size = facts.size(item)
+        size = facts.said(item.size, facts.SIZES)
         adjective = "{" + size + "} " if size and self.words.chance(0.7) else ""
         noun = "{" + item.shape + "}"
         if self.words.chance(0.15):
@@ -84,7 +84,7 @@ class _Description:
         return f"the {item.color} {noun}"
 
     def _more(self) -> Iterator[Callable[[], list[str]]]:
-        """What else is true, in a random order; what is absent comes last."""
+        """Further true sentences, in a random order; what is absent comes last."""
         single = [i for i in self.scene.items if self.kinds[i.shape, i.color] == 1]
         say: list[Callable[[], list[str]]] = []
         for item in single:
@@ -105,7 +105,7 @@ class _Description:
             yield partial(self._say, "{absent}", value=value)
 
     def _size(self, item: Item) -> list[str]:
-        size, one = facts.size(item), self._the(item)
+        size, one = facts.said(item.size, facts.SIZES), self._the(item)
         return self._say("{sized}", one=one, size="{" + size + "}") if size else []
 
     def _half(self, item: Item) -> list[str]:
@@ -115,7 +115,7 @@ class _Description:
         return self._say("{half}", one=self._the(item), side=_HALVES[self.words.pick(sides)])
 
     def _row(self, axis: int) -> list[str]:
-        """All items along an axis, if no two of them are about level."""
+        """Sentence with all items along an axis, if no two of them are about level."""
         items = sorted(self.scene.items, key=lambda item: (item.x, item.y)[axis])
         places = [(item.x, item.y)[axis] for item in items]
         name = ("left of", "above")[axis]
@@ -160,7 +160,7 @@ class _Description:
 
 def _background(words: Wording, background: Background) -> list[str]:
     """A sentence about tone and texture, and maybe one about the gradient."""
-    tone = facts.tone(background) or "unnamed"
+    tone = facts.said(facts.cast(background), facts.TONES) or "unnamed"
     known = {"tone": "{" + tone + "}", "texture": "{" + background.texture + "_adjective}"}
     said = [words.sentence("{behind}", known)]
     side = facts.lighter_side(background)

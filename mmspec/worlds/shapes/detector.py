@@ -43,7 +43,7 @@ _NAMES = tuple(COLORS)
 
 @dataclass(frozen=True)
 class Detection:
-    """One object; `box` is `(x0, y0, x1, y1)` in pixels, upper ends exclusive.
+    """Object in a picture; `box` is `(x0, y0, x1, y1)` in pixels, upper ends exclusive.
 
     `confidence` is 1 for an outline that matches its template and 0 for one that matches none.
     """
@@ -60,12 +60,12 @@ class Detection:
 
 
 def detect(picture: Array) -> list[Detection]:
-    """All objects in an RGB picture `[H, W, 3]` (uint8), the most confident first."""
+    """Detect all objects in an RGB picture `[H, W, 3]` (uint8), the most confident first."""
     return read(picture)[0]
 
 
 def read(picture: Array) -> tuple[list[Detection], Array]:
-    """All objects, and the colour of each pixel of the picture brought to a longer side of 128.
+    """Detect all objects, with the colour of each pixel at a longer side of 128.
 
     Returns:
         What `detect` gives; indices into `COLORS` `[h, w]`, int8, -1 for background.
@@ -177,7 +177,7 @@ def _joined(seeds: list[Seed], foreground: Array) -> list[Seed]:
 def _detections(
     pixels: Array, background: Array, foreground: Array, seeds: list[Seed], scale: float
 ) -> list[Detection]:
-    """At most one detection per seed: the pixels nearest to it, weighed by its colour."""
+    """Detect at most one object per seed: the pixels nearest to it, weighed by its colour."""
     from scipy import ndimage
 
     if not seeds:

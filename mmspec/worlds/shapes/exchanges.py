@@ -110,7 +110,7 @@ def normalize(answer: str) -> str:
 
 
 def is_correct(answer: str, truth: str) -> bool:
-    """Whether the two are equal once normalized."""
+    """Test whether the two are equal once normalized."""
     return normalize(answer) == normalize(truth)
 
 
@@ -150,11 +150,11 @@ class HeldOut:
         return made
 
     def is_right(self, answer: str) -> bool:
-        """Whether a short answer is right."""
+        """Test whether a short answer is right."""
         return is_correct(answer, self.answer)
 
     def line(self) -> dict[str, Any]:
-        """What stands in the file."""
+        """Line of the file."""
         return {**vars(self), "seed": list(self.seed)}
 
 

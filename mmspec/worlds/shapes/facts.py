@@ -29,7 +29,7 @@ SIZES: dict[str, Bounds] = {
     "medium": ((0.31, 0.35), (0.28, 0.38)),
     "large": ((0.38, 1.0), (0.35, 1.0)),
 }
-TONES: dict[str, Bounds] = {  # blue less red, in RGB steps
+TONES: dict[str, Bounds] = {  # of a cast
     "cool": ((14.0, 255.0), (7.0, 255.0)),
     "warm": ((-255.0, -14.0), (-255.0, -7.0)),
     "neutral": ((-4.0, 4.0), (-11.0, 11.0)),
@@ -41,7 +41,7 @@ ACROSS = {"right": "left", "left": "right", "bottom": "top", "top": "bottom"}
 
 
 def relation(a: Item, b: Item) -> str | None:
-    """Where `a` clearly stands of `b`; None if that is a matter of taste."""
+    """Relation in which `a` clearly stands to `b`; None if that is a matter of taste."""
     dx, dy = a.x - b.x, a.y - b.y
     if abs(dx) >= _CLEAR * abs(dy):
         return "left of" if dx < 0 else "right of"
@@ -51,35 +51,41 @@ def relation(a: Item, b: Item) -> str | None:
 
 
 def relation_holds(a: Item, name: str, b: Item) -> bool:
-    """Whether `a` can be called `name` of `b`."""
+    """Test whether `a` can be called `name` of `b`."""
     dx, dy = a.x - b.x, a.y - b.y
     along, across = (dx, dy) if name in ("left of", "right of") else (dy, dx)
     toward = -along if name in ("left of", "above") else along
     return toward > 0 and toward >= _LOOSE * abs(across)
 
 
+def said(value: float, words: dict[str, Bounds]) -> str | None:
+    """Word that is clear for a value: a coordinate, a size or a cast; None between two words."""
+    return next((word for word, ((low, high), _) in words.items() if low <= value <= high), None)
+
+
+def holds(value: float, bounds: Bounds) -> bool:
+    """Test whether a word with these bounds can be said of a value."""
+    low, high = bounds[1]
+    return low <= value <= high
+
+
 def place(item: Item) -> tuple[str | None, str | None]:
     """Column and row of the picture that an item clearly stands in, None where it is between."""
-    return _said(item.x, COLUMNS), _said(item.y, ROWS)
+    return said(item.x, COLUMNS), said(item.y, ROWS)
 
 
 def place_holds(item: Item, word: str) -> bool:
-    """Whether an item can be said to stand in a column or row."""
-    return _holds(item.x, COLUMNS[word]) if word in COLUMNS else _holds(item.y, ROWS[word])
-
-
-def size(item: Item) -> str | None:
-    """Size of an item, None where it is between two."""
-    return _said(item.size, SIZES)
+    """Test whether an item can be said to stand in a column or row."""
+    return holds(item.x, COLUMNS[word]) if word in COLUMNS else holds(item.y, ROWS[word])
 
 
 def size_holds(item: Item, word: str) -> bool:
-    """Whether an item can be called of that size."""
-    return _holds(item.size, SIZES[word])
+    """Test whether an item can be called of that size."""
+    return holds(item.size, SIZES[word])
 
 
 def larger(a: Item, b: Item) -> bool | None:
-    """Whether `a` is clearly the larger; None if the two are much alike."""
+    """Test whether `a` is clearly the larger; None if the two are much alike."""
     if max(a.size, b.size) < _APART * min(a.size, b.size):
         return None
     return a.size > b.size
@@ -93,14 +99,9 @@ def extreme(items: tuple[Item, ...], word: str) -> Item | None:
     return ordered[0]
 
 
-def tone(background: Background) -> str | None:
-    """Cast of the background, None where it is between two."""
-    return _said(_cast(background), TONES)
-
-
-def tone_holds(background: Background, word: str) -> bool:
-    """Whether the background can be said to have that cast."""
-    return _holds(_cast(background), TONES[word])
+def cast(background: Background) -> float:
+    """Cast of the background: blue less red, in RGB steps."""
+    return (background.start[2] + background.end[2] - background.start[0] - background.end[0]) / 2
 
 
 def lighter_side(background: Background) -> str | None:
@@ -115,24 +116,11 @@ def lighter_side(background: Background) -> str | None:
 
 
 def lighter_holds(background: Background, side: str) -> bool:
-    """Whether the background can be said to grow lighter towards a side."""
+    """Test whether the background can be said to grow lighter towards a side."""
     return float(_rise(background) @ SIDES[side]) > _GRADED[1]
 
 
-def _said(value: float, words: dict[str, Bounds]) -> str | None:
-    return next((word for word, ((low, high), _) in words.items() if low <= value <= high), None)
-
-
-def _holds(value: float, bounds: Bounds) -> bool:
-    low, high = bounds[1]
-    return low <= value <= high
-
-
-def _cast(background: Background) -> float:
-    return (background.start[2] + background.end[2] - background.start[0] - background.end[0]) / 2
-
-
 def _rise(background: Background) -> np.ndarray:
-    """How much brighter the picture grows from left to right and from top to bottom."""
+    """Rise of the picture's brightness from left to right and from top to bottom."""
     step = (sum(background.end) - sum(background.start)) / 3 / 1.2  # the gradient spans 1.2 sides
     return step * np.array([math.cos(background.direction), math.sin(background.direction)])

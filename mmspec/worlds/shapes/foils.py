@@ -42,7 +42,7 @@ def foil(rng: np.random.Generator, prompt: Prompt, split: Split = "train") -> st
 
 
 def may_hold(prompt: Prompt, scene: Scene) -> bool:
-    """Whether `prompt` is true of `scene`, a statement of place being given the benefit of doubt.
+    """Test whether `prompt` may be true of `scene`; statements of place get the benefit of doubt.
 
     A contrast must not count such a caption as wrong, though it is another picture's.
     """

@@ -29,12 +29,11 @@ def patch_labels(picture: Picture, patches: int, patch: int) -> np.ndarray:
     known = _described(picture)
     covers = np.stack([(blocks == number).mean((1, 3)) for number in range(len(known))], -1)
     covers[..., 0] = _LEAST - 1e-9  # of no part
-    labels: np.ndarray = known[covers.argmax(-1)]
-    return labels
+    return known[covers.argmax(-1)]
 
 
 def _parts(picture: Picture, resolution: int) -> Image.Image:
-    """Which part is where, counted from 1; 8 bit."""
+    """Map of parts, counted from 1; 8 bit."""
     if isinstance(picture, Chart):
         return chart_parts(picture, resolution)
     parts = Image.new("L", (resolution, resolution))

@@ -26,7 +26,7 @@ from .vocabulary import (
 
 @dataclass(frozen=True)
 class Prompt:
-    """One caption and what must be in the picture.
+    """Caption, and what must be in the picture.
 
     `include` and `exclude` follow GenEval's `evaluation_metadata.jsonl`: a list of
     `{"class", "count", "color"?, "position"?: [relation, index of the anchor object]}`. A caption
@@ -44,7 +44,7 @@ class Prompt:
 
 
 def sample_prompt(rng: np.random.Generator, task: Task, split: Split = "train") -> Prompt:
-    """One prompt of `task`; held-out prompts name at least one combination unseen in training.
+    """Sample a prompt of `task`; held-out prompts name at least one combination unseen in training.
 
     `single_object` has no combination to hold out (eight prompts in all), so both splits share it.
     """
@@ -78,7 +78,7 @@ def named(clause: dict[str, Any]) -> str:
 
 
 def names_unseen(include: list[dict[str, Any]]) -> bool:
-    """Whether a prompt names a combination that training never shows."""
+    """Test whether a prompt names a combination that training never shows."""
     for clause in include:
         if "color" in clause and held_out_color(clause["class"], clause["color"]):
             return True
@@ -98,7 +98,7 @@ def _pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
 def _draw_clauses(
     rng: np.random.Generator, task: Task
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What must be in the picture, and what must not."""
+    """Draw what must be in the picture, and what must not."""
     colors = tuple(COLORS)
     a, b = (SHAPES[int(i)] for i in rng.permutation(len(SHAPES))[:2])
     if task == "single_object":

@@ -60,7 +60,7 @@ _TRIES = 12
 
 
 class _Asker:
-    """One method for every kind; it returns None where its random choice makes no question."""
+    """Asks by one method a kind; it returns None where its random choice makes no question."""
 
     def __init__(self, words: Wording, scene: Scene) -> None:
         self.words, self.scene, self.items = words, scene, scene.items
@@ -147,7 +147,7 @@ class _Asker:
         return options[int(self.words.rng.integers(len(options)))](yes)
 
     def _beside(self, item: Item) -> Question | None:
-        """What stands to one side of an item: only if one other does, and clearly."""
+        """Name what stands to one side of an item: only if one other does, and clearly."""
         other, name = self._the(item), self._any(RELATIONS)
         there = [i for i in self.items if i is not item and facts.relation_holds(i, name, item)]
         if other is None or len(there) != 1 or facts.relation(there[0], item) != name:
@@ -215,24 +215,21 @@ class _Asker:
         return options[int(self.words.rng.integers(len(options)))]
 
     def _item(self) -> Item:
-        item: Item = self._any(self.items)
-        return item
+        return self._any(self.items)
 
     def _pair(self) -> tuple[Item, Item]:
         return self._item(), self._item()
 
     def _shape(self, yes: bool) -> str:
         """A shape that the scene has, or one that it has not."""
-        shape: str = self._any([shape for shape in SHAPES if bool(self.shapes[shape]) == yes])
-        return shape
+        return self._any([shape for shape in SHAPES if bool(self.shapes[shape]) == yes])
 
     def _foil_color(self, item: Item) -> str:
         """Another colour; if there is one, another object's half of the time."""
         others = [color for color in self.colors if color != item.color]
         if not others or self.words.rng.random() < 0.5:
             others = [color for color in COLORS if color != item.color]
-        color: str = self._any(others)
-        return color
+        return self._any(others)
 
     def _the(self, item: Item) -> str | None:
         """An item by what tells it from all others; None if nothing does."""

@@ -44,7 +44,7 @@ _SIZES = {1: (0.36, 0.54), 2: (0.30, 0.42), 3: (0.27, 0.35), 4: (0.26, 0.33)}
 
 @dataclass(frozen=True)
 class Item:
-    """One object. Centre `x, y` and bounding side `size` are fractions of the picture's side."""
+    """Object of a scene; centre `x, y` and bounding side `size` in sides of the picture."""
 
     shape: str
     color: str
@@ -199,7 +199,7 @@ def sample_mixed(
 
 
 def shows_unseen(items: tuple[Item, ...]) -> bool:
-    """Whether some colour of a shape, number of a shape or pair of shapes is never trained on."""
+    """Test whether a colour or number of a shape, or a pair of shapes, is never trained on."""
     return _unseen([item.shape for item in items], [item.color for item in items])
 
 

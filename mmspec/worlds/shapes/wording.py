@@ -44,7 +44,7 @@ class Wording:
         self.rng, self.phrases, self.nats = rng, phrases, 0.0
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options, the k-th in proportion to 1 / k."""
+        """Pick one of the options, the k-th in proportion to 1 / k."""
         return options[self._draw(_zipf(len(options)))]
 
     def chance(self, share: float) -> bool:
@@ -70,7 +70,7 @@ class Wording:
         )
 
     def sentence(self, template: str, facts: Mapping[str, str], end: str = ".") -> str:
-        """What the template says, as a sentence."""
+        """Fill the template and make it a sentence."""
         text = re.sub(r"\ba (?=[aeiou])", "an ", self.say(template, facts))
         return text[0].upper() + text[1:] + end
 
@@ -99,7 +99,7 @@ def pieces(text: str) -> list[str]:
 
 
 def words_of(phrases: Phrases) -> set[str]:
-    """Every piece that texts drawn from `phrases` can hold, and a few more."""
+    """Collect the words that texts drawn from `phrases` can hold, and a few more."""
     found = {" an", "An", " An", ".", "?"}
     for option in (option for options in phrases.values() for option in options):
         literal = _SLOT.sub("\0", option).replace("\0", " ")

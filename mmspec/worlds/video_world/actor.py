@@ -40,8 +40,8 @@ class View:
     def of(cls, frame: Array) -> View:
         """The view of a square frame, uint8 `[H, W, 3]`."""
         hits, colors = read(frame)
-        side = len(frame)
-        return cls([_scaled(hit, side) for hit in hits], colors)
+        boxes: list[Any] = [tuple(edge / len(frame) for edge in hit.box) for hit in hits]
+        return cls([replace(h, box=box) for h, box in zip(hits, boxes, strict=True)], colors)
 
     def bodies(self, roles: Sequence[Role]) -> Bodies | None:
         """The pieces of two roles that may overlap, if now they touch."""
@@ -90,7 +90,7 @@ class Actor:
         self.paths, self.jumps = np.stack(paths), np.stack(jumps)
 
     def motion(self, hidden: Array) -> Array:
-        """Whether each object moves as it should, `[count, T]`, 0 or 1; one that is gone does not.
+        """Judge whether each object moves as it should, `[count, T]`: 1, or 0, also if it is gone.
 
         Args:
             hidden: where another object is in front of it, `[T]` bool.
@@ -102,7 +102,7 @@ class Actor:
         return (np.stack(rows) & lately).astype(float)
 
     def apart(self, other: Actor) -> Array:
-        """From its first object to that of another, `[T, 2]`, the shorter way round the picture."""
+        """Way from its first object to another's, `[T, 2]`, the shorter one round the picture."""
         offset = other.paths[0] - self.paths[0]
         for role in (self.role, other.role):
             if role.wraps:
@@ -202,8 +202,3 @@ def _window(frames: int, length: int) -> tuple[Array, Array]:
     """First and last frame of the window that ends in each frame; the first ones share theirs."""
     times = np.arange(frames)
     return np.maximum(times - length, 0), np.minimum(np.maximum(times, length), frames - 1)
-
-
-def _scaled(hit: Detection, side: int) -> Detection:
-    x0, y0, x1, y1 = hit.box
-    return replace(hit, box=(x0 / side, y0 / side, x1 / side, y1 / side))

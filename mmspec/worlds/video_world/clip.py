@@ -82,7 +82,7 @@ class Clip:
     background: Background
 
     def items(self, frame: int) -> tuple[Item, ...]:
-        """Every object in a frame, those in front last."""
+        """Objects in a frame, those in front last."""
         return tuple(mover.at(frame) for mover in self.movers)
 
 
@@ -127,7 +127,7 @@ class HeldOutClip:
     prompt: ClipPrompt
 
     def line(self) -> dict[str, Any]:
-        """What stands in the file."""
+        """Line of the file."""
         return {"id": self.id, "seed": list(self.seed), **self.prompt.metadata()}
 
 
@@ -171,7 +171,7 @@ def render_clip(clip: Clip, frames: int | range, resolution: int = 64) -> np.nda
 def _mover(
     rng: np.random.Generator, clause: dict[str, Any], centre: np.ndarray, size: float
 ) -> Mover:
-    """One object of a clause at its place in frame 0, at a speed of its own."""
+    """Draw one object of a clause at its place in frame 0, at a speed of its own."""
     shape, motion = clause["class"], clause["motion"]
     item = draw_item(rng, shape, clause["color"], centre, size, "held_out")
     speed, bounces = rng.uniform(*_SPEEDS), motion in BOUNCES

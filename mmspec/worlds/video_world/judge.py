@@ -121,7 +121,7 @@ def _attributes(
 
 
 def _hidden(actor: Actor, actors: Sequence[Actor]) -> Array:
-    """Where an object that is not seen should now be where another one is, `[T]` bool."""
+    """Mark frames where an object that is not seen should be behind another one, `[T]` bool."""
     found = np.zeros(len(actor.seen), bool)
     for front in actors:
         if front is actor or not actor.role.overlaps:
@@ -132,7 +132,7 @@ def _hidden(actor: Actor, actors: Sequence[Actor]) -> Array:
 
 
 def _order(actors: Sequence[Actor], views: Sequence[View], prompt: ClipPrompt) -> Array:
-    """Whether two objects pass the stated way, `[T]`, NaN where none pass or it can't be seen."""
+    """Judge whether two objects pass as stated, `[T]`, NaN where none do or it can't be seen."""
     mover = actors[-1]
     order = np.full(len(views), np.nan)
     relation, anchor = prompt.include[-1].get("passes", ("", 0))

@@ -43,7 +43,7 @@ def pieces(colors: Array, name: str) -> list[Box]:
 
 
 def touch(some: Sequence[Box], others: Sequence[Box]) -> bool:
-    """Whether a box of the one list touches one of the other."""
+    """Test whether a box of the one list touches one of the other."""
     return any(
         all(a[k] < b[k + 2] + _NEAR and b[k] < a[k + 2] + _NEAR for k in (0, 1))
         for a in some
@@ -54,7 +54,7 @@ def touch(some: Sequence[Box], others: Sequence[Box]) -> bool:
 def in_front(
     colors: Array, front: tuple[str, str, Array, Array], back: tuple[str, str, Array, Array]
 ) -> float:
-    """Whether one object is seen where it overlaps with another: 1 or 0, NaN if they hardly do.
+    """Judge whether an object is seen where it overlaps with another: 1, 0; NaN if they hardly do.
 
     Args:
         colors: the map, `[h, w]`.
@@ -74,7 +74,7 @@ def in_front(
 
 
 def _mask(shape: str, centre: Array, extent: Array, size: tuple[int, ...]) -> Array:
-    """Where an object is, bool `[h, w]`."""
+    """Mask of an object, bool `[h, w]`."""
     height, width = size
     scale = np.array([width, height])
     picture = Image.new("L", (width, height))

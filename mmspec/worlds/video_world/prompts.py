@@ -41,7 +41,7 @@ _LEEWAY = 6  # frames by which a colour may turn too early or too late: half a b
 
 @dataclass(frozen=True)
 class ClipPrompt:
-    """One caption and what must be in the clip.
+    """Caption, and what must be in the clip.
 
     `include` has GenEval's clauses (`class`, `count`, `color`) with more fields: `motion`, a word
     of `DIRECTIONS` or of `BOUNCES`; `turns`, the colour from the frame `cue` on; `passes`, a
@@ -58,7 +58,7 @@ class ClipPrompt:
 
 
 def sample_prompt(rng: np.random.Generator, kind: Kind, split: Split = "train") -> ClipPrompt:
-    """One prompt of a kind; a held-out one names at least one combination unseen in training."""
+    """Sample a prompt of a kind; a held-out one names a combination unseen in training."""
     while True:
         include = _draw(rng, kind)
         if unseen(include) == (split == "held_out"):
@@ -89,7 +89,7 @@ def mirrored(prompt: ClipPrompt) -> ClipPrompt:
 
 
 def unseen(include: list[dict[str, Any]]) -> bool:
-    """Whether a prompt names a combination that training never shows.
+    """Test whether a prompt names a combination that training never shows.
 
     They are those of the shapes world, for the colour before and after it turns, and those of
     `held_out_pass`.
@@ -129,12 +129,12 @@ class Role:
 
     @property
     def sign(self) -> int:
-        """Whether it moves up or down its axis; 0 for what stands or bounces."""
+        """Sign of its motion along its axis; 0 for what stands or bounces."""
         return sum(DIRECTIONS.get(self.motion, ()))
 
     @property
     def wraps(self) -> bool:
-        """Whether it leaves at an edge and comes back at the opposite one."""
+        """True if it leaves at an edge and comes back at the opposite one."""
         return self.motion in MOVES
 
     def colors(self, frame: int) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ _SAME_LANE = 0.12  # between two pieces of one object, across its motion
 
 @dataclass(frozen=True)
 class Sighting:
-    """One object in one frame, in sides of the picture.
+    """Object in one frame, in sides of the picture.
 
     Attributes:
         centre: `[2]`, as well as can be told.
@@ -42,13 +42,13 @@ class Sighting:
 
 
 def is_whole(hit: Detection, role: Role, frame: int) -> bool:
-    """Whether a detection is an object of the role in full view."""
+    """Test whether a detection is an object of the role in full view."""
     fits = hit.shape == role.shape and hit.color in role.colors(frame)
     return fits and hit.confidence > SURE and not _crosses(hit.box, role)
 
 
 def is_piece(hit: Detection, role: Role, frame: int, extent: Array) -> bool:
-    """Whether a detection may be what is in the picture of an object that crosses its edge.
+    """Test whether a detection may be what is in view of an object that crosses the edge.
 
     Args:
         extent: of a whole object, `[2]`, NaN if none was ever seen; no piece is larger.
@@ -90,7 +90,7 @@ def partial(
 
 
 def _crosses(box: Box, role: Role) -> bool:
-    """Whether an object in the box may be half way out of the picture."""
+    """Test whether an object in the box may be half way out of the picture."""
     if not role.wraps or role.axis is None:
         return False
     return box[role.axis] < _EDGE or box[role.axis + 2] > 1 - _EDGE
@@ -103,7 +103,7 @@ def _across(box: Box, role: Role) -> float:
 
 
 def _joined(boxes: Sequence[Box], role: Role) -> Array:
-    """One box `[corner, axis]` about all; it goes beyond 1 if there are pieces at both edges."""
+    """Join pieces to one box `[corner, axis]`, beyond 1 if there are pieces at both edges."""
     corners = np.array(boxes).reshape(-1, 2, 2)  # [piece, corner, axis]
     if role.wraps:
         along = corners[:, :, role.axis]
@@ -113,7 +113,7 @@ def _joined(boxes: Sequence[Box], role: Role) -> Array:
 
 
 def _located(box: Array, role: Role, extent: Array, covers: Sequence[Box]) -> Sighting:
-    """Where an object is of which the box `[corner, axis]` holds what is in view."""
+    """Locate an object of which the box `[corner, axis]` holds what is in view."""
     centre, known = box.mean(0), np.full(2, np.nan)
     axis, full = role.axis, np.abs(box[1] - box[0] - extent) < _EDGE
     if axis is None:

@@ -116,7 +116,7 @@ def test_bad_entries(write, change, message):
 def test_bad_files(write, tmp_path):
     with pytest.raises(InputError, match=r"captions\.json, line 2: not JSON"):
         read_captions(write('{"images": [],\n"annotations": ['))
-    with pytest.raises(InputError, match="expected a JSON object"):
+    with pytest.raises(InputError, match="expected an object"):
         read_captions(write([1]))
     with pytest.raises(InputError, match=r"can't read .*absent"):
         read_captions(tmp_path / "absent.json")

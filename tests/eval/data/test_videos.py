@@ -37,7 +37,7 @@ def test_without_an_encoder_the_package_is_named(monkeypatch):
 
 
 def test_a_video_is_read_back(tmp_path):
-    """As many frames as were written, at their own size, which need only be even, and pace."""
+    """Frames have the number, the (even) size and the pace that were written."""
     shades = torch.arange(0, 240, 20, dtype=torch.uint8)
     frames = shades[:, None, None, None].expand(-1, 3, 20, 36)
     path = tmp_path / "a.mp4"

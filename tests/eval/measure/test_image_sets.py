@@ -1,4 +1,4 @@
-"""All metrics over folders: figures are those of the metrics themselves, and lacks are named."""
+"""Metrics over folders: figures are those of the metrics themselves, and lacks are named."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def colours(folder):
 
 
 def test_distances_share_features(sets, registry, weights):
-    """One pass for both, whatever the batches; figures from NumPy's statistics, to 1e-9."""
+    """Distances share one pass, whatever the batches; NumPy's statistics agree to 1e-9."""
     made, real = sets
     path, told = weights["inception-v3"], []
     result = score_folders(

@@ -86,7 +86,7 @@ def theirs_mean(values) -> float:
 
 
 def test_few_samples_have_no_interval():
-    """One sample a task: every resample is the sample itself, which proves nothing."""
+    """A task with one sample has no interval: each resample is the sample itself."""
     few = lines_of("sjd", [1.0] * 6)
     found = compare_scores("geneval", few, lines_of("plain", [0.0] * 6), 0.02)
     assert (found.value, found.difference_to_plain) == pytest.approx((1.0, 1.0))

@@ -1,4 +1,4 @@
-"""What a run's lines say of routed blocks: shares of plain's, seconds by part, comparisons."""
+"""Measures of routed blocks: shares of plain's, seconds by part, comparisons."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TAGS = ("colors", "counting")
 
 @dataclass
 class Run:
-    """What a folder is made of: per method, scores by index and seconds by index."""
+    """Content of a run's folder: per method, scores by index and seconds by index."""
 
     geneval: dict[str, dict[int, float]]
     clip: dict[str, dict[int, float]] = field(default_factory=dict)

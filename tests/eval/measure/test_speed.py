@@ -145,7 +145,7 @@ def test_call_seconds(monkeypatch):
 
 
 def sample(rounds, decode, around, **stats) -> Sample:
-    """One sample whose loop took `decode` seconds and whose call took `around` more."""
+    """Sample whose loop took `decode` seconds and whose call took `around` more."""
     seconds = {"encode": around / 2, "prefill": around / 2, "draft": 0.0, "verify": 0.0}
     seconds |= {"target": decode * 0.75, "update": decode * 0.25}
     counters = SpecStats("sjd", "exact", rounds=rounds, seconds=seconds, **stats)
@@ -219,7 +219,7 @@ def test_rows_by_hand():
 
 
 def test_the_slowest_twentieth():
-    """Of 21 calls of 2 to 22 s the twentieth, of 21 s, is above 95 % of the others."""
+    """The twentieth of 21 calls of 2 to 22 s takes 21 s, more than 95 % of the others."""
     plain = [plain_sample(1.0) for _ in range(21)]
     for i, one in enumerate(plain):
         one.seconds = 2.0 + i

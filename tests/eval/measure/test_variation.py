@@ -54,7 +54,7 @@ class Relaxed(TokenRule):
 
 
 def test_local_rules():
-    """Every node is judged by itself: several are noted in a round, none that nobody scored."""
+    """Nodes are judged by themselves: several are noted in a round, none that nobody scored."""
     exact = LocalRule(8, 1.0, criterion="ratio", radius=1)
     assert variation(exact, laws(1)) < 1e-12
     assert variation(LocalRule(8, 0.0), laws(1)) > 0.01  # all stands: the law is the drafter's

@@ -9,13 +9,13 @@ import pytest
 
 from mmspec.errors import InputError
 from mmspec.eval.data.answers import read_predictions, read_questions
-from mmspec.eval.data.questions import PictureQuestion, Prediction
+from mmspec.eval.data.questions import BenchmarkQuestion, Prediction
 from mmspec.eval.measure.vqa import score_answers
 from mmspec.eval.metrics.registry import metrics_for
 
 
-def asked(key: str, *answers: str, **more) -> PictureQuestion:
-    return PictureQuestion(key, "?", answers=answers, where=f"q.jsonl, line {key}", **more)
+def asked(key: str, *answers: str, **more) -> BenchmarkQuestion:
+    return BenchmarkQuestion(key, "?", answers=answers, where=f"q.jsonl, line {key}", **more)
 
 
 def test_each_benchmark_has_its_metric():

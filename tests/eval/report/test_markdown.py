@@ -23,7 +23,7 @@ def table(text: str, caption: str) -> dict[str, dict[str, str]]:
 
 
 def numbers(cell: str) -> list[float]:
-    """Every number of a cell, true minus signs and thousands read."""
+    """Numbers of a cell, true minus signs and thousands read."""
     found = re.findall(r"[−+]?\d[\d,]*\.?\d*", re.sub(r"(?<=\d)–(?=\d)", " ", cell))
     return [float(text.replace("−", "-").replace(",", "")) for text in found]
 

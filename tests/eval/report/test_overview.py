@@ -143,7 +143,7 @@ def test_a_siblings_calls_stand_beside_the_targets(tmp_path):
 
 
 def test_a_drafters_head_calls_stand_beside_the_targets(tmp_path):
-    """Of continuous tokens: fewer calls of the target are no fewer in sequence."""
+    """Fewer calls of the target of continuous tokens are no fewer in sequence."""
     report = made()
     report.methods["plain"].head_calls_per_sample = 6400.0
     for name, calls, drafted in (("bold", 800.0, 6336.0), ("alone", 0.0, 6400.0)):

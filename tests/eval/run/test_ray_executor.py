@@ -74,7 +74,7 @@ class Watched(dict):
         return [line.split()[1] for line in self._lines()]
 
     def processes(self) -> set[str]:
-        """All that ever looked."""
+        """Processes that ever looked."""
         return {line.split()[0] for line in self._lines()}
 
     def _lines(self) -> list[str]:
@@ -83,7 +83,7 @@ class Watched(dict):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """One cluster for the tests; its processes know this module's classes."""
+    """Cluster for the tests; its processes know this module's classes."""
     here = sys.modules[__name__]
     ray.cloudpickle.register_pickle_by_value(here)
     connect(None, workers=5)
@@ -125,7 +125,7 @@ def mortal(cluster, job, tmp_path_factory) -> Iterator[RayExecutor]:
 
 @pytest.fixture(scope="module")
 def here(job) -> dict[Unit, Outcome]:
-    """What units give in this process."""
+    """Outcomes of units in this process."""
     units = [Unit("target", 0, 3), *(Unit("variation", method=m) for m in ("draft", "sjd"))]
     return by_unit(LocalExecutor(job).run([*units, *QUALITY]))
 
@@ -212,7 +212,7 @@ def test_a_killed_worker_is_replaced_and_its_unit_done_again(mortal, here, tmp_p
 
 
 def test_a_worker_that_raises_is_heard_here(job, mortal):
-    """What it raises is what is raised in this process, and it goes on to work."""
+    """Errors of a worker are raised in this process, and the worker goes on to work."""
     unit = Unit("quality", 0, 1, "wrong")  # the greedy rule has no use for temperature 1
     with pytest.raises(InputError) as local:
         list(LocalExecutor(replace(job, configs={"wrong": SpecConfig(rule="greedy")})).run([unit]))
@@ -245,7 +245,7 @@ def test_another_version_is_refused(cluster, job, monkeypatch):
 
 
 class Unimportable:
-    """What is of a package that a node lacks."""
+    """Object of a package that a node lacks."""
 
     def __reduce__(self) -> Any:
         return importlib.import_module, ("no_such_package",)

@@ -24,7 +24,7 @@ from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
 from mmspec.eval.sweeps import parse_methods
 from mmspec.eval.variants import SHIFT
-from mmspec.methods import presets
+from mmspec.methods import registry
 from mmspec.methods.resolved import resolve
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -183,9 +183,10 @@ def test_other_settings_are_refused(job, finished):
 
 
 def test_other_defaults_are_other_settings(job, finished, monkeypatch):
-    """Of a knob that nobody set."""
-    draft = presets()["draft"]
-    monkeypatch.setitem(presets(), "draft", replace(draft, settings={"num_draft_tokens": 5}))
+    """Another default of a knob that nobody set makes other settings."""
+    changed = dict(registry.presets())
+    changed["draft"] = replace(changed["draft"], settings={"num_draft_tokens": 5})
+    monkeypatch.setattr(registry, "presets", lambda: changed)
     resolve.cache_clear()
     try:
         with pytest.raises(InputError, match=r"other settings \(methods differ\)"):

@@ -111,7 +111,7 @@ def test_lines_are_json(written):
 
 
 def edited(path, change) -> str:
-    """What is said of a file of samples whose lines were changed, by its writer and its reader."""
+    """Errors of a file of samples whose lines were changed, by its writer and its reader."""
     lines = path.read_bytes().split(b"\n")
     change(lines)
     path.write_bytes(b"\n".join(lines))
@@ -150,7 +150,7 @@ def test_a_line_that_is_lost_or_doubled_is_named(written, change, told):
 
 
 def test_a_unit_without_its_lines_is_done_again(written):
-    """As the message says."""
+    """A unit that lacks its lines is done again, as the message says."""
     lines = [line for line in written.read_bytes().split(b"\n") if b'"u1"' not in line]
     written.write_bytes(b"\n".join(lines))
     log = SampleLog(written)
@@ -193,7 +193,7 @@ def test_a_log_tells_when_and_how_long(tmp_path):
 
 
 def test_numbers_that_are_none_are_null(tmp_path):
-    """What a run that goes on reads is what the run that wrote it had."""
+    """Numbers of a run that goes on are those that were written."""
     log = SampleLog(tmp_path / "samples.jsonl")
     log.add("a", [{"kind": "quality", "scores": {"reward": float("nan")}, "at": (1, 2)}])
     assert log.lines == SampleLog(log.path).lines
@@ -210,7 +210,7 @@ def test_a_folder_in_the_place_of_the_file(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000])
 def test_settings_that_are_none(tmp_path, text):
-    """Those of a run that has samples; where it has none yet they are written anew."""
+    """Broken settings are an error in a run with samples; without samples they are written anew."""
     outcome = Outcome(Unit("quality"), [{"kind": "quality"}])
     with RunFolder(tmp_path, {"seed": 0}) as folder:
         folder.add(outcome)

@@ -92,7 +92,7 @@ def test_sizes_are_read_from_the_tensors(size, tmp_path, monkeypatch):
     config, _ = SIZES[size]
     layout = wan_layout(config["dim"], config["ffn_dim"], config["num_layers"])
     weights = {f"model.{name}": torch.empty(s, device="meta") for name, s in layout.items()}
-    monkeypatch.setattr("mmspec.models.wan.published.read_checkpoint", lambda *_: weights)
+    monkeypatch.setattr("mmspec.models.wan.published.read_tensors", lambda *_: weights)
     monkeypatch.setattr("mmspec.models.wan.published.cast", lambda model, dtype: model)
     model = load_wan(tmp_path / "model.pt", window=6, sink=1)
     for name, value in {**SHARED, **config, "text_dim": 4096, "window": 6, "sink": 1}.items():

@@ -1,4 +1,4 @@
-"""What the rules on normal laws share; all of them have diagonal covariances."""
+"""Helpers that the rules on normal laws share; all of them have diagonal covariances."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log_ratio(p: Gaussian, q: Gaussian, x: Tensor) -> Tensor:
 
 
 def law_at(law: Gaussian, index: Tensor) -> Gaussian:
-    """Of every row's laws `[B, K, C]` the one at `index [B]`, in float64 `[B, C]`."""
+    """Gather the law at `index [B]` of every row's laws `[B, K, C]`, in float64 `[B, C]`."""
     return Gaussian(pick(law.mean, index).double(), pick(law.std, index).double())
 
 

@@ -24,7 +24,7 @@ class GaussianBlockRule:
     contract: Contract = "exact"
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
+        """Judge chains with `Gaussian` laws."""
         if not draft.nodes:
             return plain_verdict(draft, scores, coins)
         p, q = normal_laws(draft, scores, "gaussian-block")

@@ -28,7 +28,7 @@ _APART = 1 << 20  # normal numbers of different attempts are so far apart
 
 @dataclass
 class Gains:
-    """The way from q to p in coordinates where q is N(0, I) and p is N(δ, diag a²).
+    """Map from q to p in coordinates where q is N(0, I) and p is N(δ, diag a²).
 
     First the mean moves, to h = N(δ, I): [r h − q]+ is a law along e = δ/‖δ‖ and plain normal
     across. Then the deviations, one coordinate after the other: that of c grows or shrinks from 1
@@ -54,7 +54,7 @@ class Gains:
 
     @classmethod
     def between(cls, p: Gaussian, q: Gaussian, weight: Tensor) -> Gains:
-        """The way from `q` to `p`, both `[B, K, C]` in float64; their deviations are positive."""
+        """Map from `q` to `p`, both `[B, K, C]` in float64; their deviations are positive."""
         shift, stretch = (p.mean - q.mean) / q.std, (p.std / q.std).log()
         distance = shift.norm(dim=-1, keepdim=True).clamp_min(1e-300)
         r = weight[..., None]
@@ -100,7 +100,7 @@ class Gains:
         return torch.where(gained > 0, (wanted / gained).clamp(0, 1), 1.0)
 
     def _shifted(self, share: Tensor) -> Tensor:
-        """Where the share `[B, K, 1]` of [r h − q]+ lies further along e.
+        """Find the place along e beyond which the share `[B, K, 1]` of [r h − q]+ lies.
 
         The density is log-concave, so that Newton's steps on the log of the share come down to the
         place from above and never pass it.
@@ -188,8 +188,7 @@ def _density(x: Tensor) -> Tensor:
 
 def _upper(x: Tensor) -> Tensor:
     """The mass of a standard normal law above x."""
-    mass: Tensor = torch.special.erfc(x / math.sqrt(2)) / 2
-    return mass
+    return torch.special.erfc(x / math.sqrt(2)) / 2
 
 
 def _beyond(place: Tensor, r: Tensor, d: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class GammaMaximalRule:
     contract: Contract = "exact"
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
+        """Judge chains with `Gaussian` laws."""
         if not draft.nodes:
             return plain_verdict(draft, scores, coins)
         p, q = normal_laws(draft, scores, "gamma-maximal")

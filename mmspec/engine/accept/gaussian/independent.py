@@ -39,7 +39,7 @@ class IndependentRule:
         self.softening = softening
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
+        """Judge chains with `Gaussian` laws."""
         if not draft.nodes:
             own = own_draw(law_at(scores.gaussian, draft.lengths), coins)[:, None]
             own = own.to(draft.tokens)

@@ -31,7 +31,7 @@ class ReflectionRule:
     contract: Contract = "exact"
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """See `AcceptanceRule.verify`; takes chains with `Gaussian` laws."""
+        """Judge chains with `Gaussian` laws."""
         if not draft.nodes:
             return plain_verdict(draft, scores, coins)
         p, q = normal_laws(draft, scores, "reflection")
@@ -105,8 +105,7 @@ class Mirror:
     def _turned(self, xi: Tensor) -> Tensor:
         """Deviations `[B, C]` or `[B, n, C]`, their part along e the other way round."""
         e = self.e if xi.ndim == 2 else self.e[:, None]
-        turned: Tensor = xi - 2 * (e * xi).sum(-1, keepdim=True) * e
-        return turned
+        return xi - 2 * (e * xi).sum(-1, keepdim=True) * e
 
     def _shares(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """f / p and g / p `[B, n]` at `y [B, n, C]`, the mirror image of `x [B, n, C]`."""
@@ -115,7 +114,7 @@ class Mirror:
 
 
 def _short(log_share: Tensor) -> Tensor:
-    """What a share lacks of one, 0 at least."""
+    """Subtract a share from one; 0 at least."""
     return -torch.expm1(log_share).clamp_max(0)
 
 

@@ -106,7 +106,6 @@ class LanternRule(SiblingRule):
         self.neighbours, self.delta = checked(neighbours), delta
 
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
-        """p̃(x)."""
         return pool(p, x, self.neighbours, self.delta).credit
 
     def left(self, p: Tensor, q: Tensor, x: Tensor) -> Tensor:
@@ -151,5 +150,4 @@ class LanternPlusPlusRule(SiblingRule):
         self.neighbours, self.lam = checked(neighbours), lam
 
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
-        """p̃(x)."""
         return pool(p, x, self.neighbours, (self.lam - 1) * p.gather(2, x).double()).credit

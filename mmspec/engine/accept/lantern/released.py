@@ -61,7 +61,6 @@ class ReleasedLanternRule(SiblingRule):
         self.near, self.emptied = checked(neighbours)[:, :k], neighbours[:, : k + 1]
 
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
-        """p̃(x)."""
         return pool(p, x, self.near, self._bound(p, x), impossible=True).credit
 
     def left(self, p: Tensor, q: Tensor, x: Tensor) -> Tensor:

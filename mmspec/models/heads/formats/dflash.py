@@ -120,7 +120,7 @@ def made(
 def _correction(
     files: HeadFiles, settings: Mapping[str, Any], width: int, anchored: bool
 ) -> Correction | None:
-    """What corrects the logits, by the tensors that there are."""
+    """Correction of the logits, by the tensors that there are."""
     if "prefix_gru.weight_hh_l0" in files.tensors:
         state = files.shape("prefix_gru.weight_hh_l0")[1]
         inner = files.shape("embed_proj.0.weight")[0]

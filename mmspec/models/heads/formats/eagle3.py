@@ -100,7 +100,7 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
 
 
 def _conventions(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What `norm_output` means by the class that wrote the configuration."""
+    """Meaning of `norm_output` by the class that wrote the configuration."""
     if "norm_output" not in config:
         return {}
     given = bool(config["norm_output"])

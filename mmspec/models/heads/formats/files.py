@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ....errors import InputError
 from ....files import read_object
 from ...loading import check_tensors, weight_files
-from ...weights import check_regular, read_checkpoint
+from ...weights import check_regular, read_tensors
 
 SAFETENSORS = ("model.safetensors", "medusa_lm_head.safetensors", "hydra_lm_head.safetensors")
 PICKLES = ("pytorch_model.bin", "medusa_lm_head.pt", "hydra_lm_head.pt", "model.bin")
@@ -21,7 +21,7 @@ PICKLES = ("pytorch_model.bin", "medusa_lm_head.pt", "hydra_lm_head.pt", "model.
 
 @dataclass
 class HeadFiles:
-    """What a folder holds.
+    """Configuration and tensors of a folder.
 
     Attributes:
         folder: for messages.
@@ -48,7 +48,7 @@ class HeadFiles:
         tensors: dict[str, Tensor] = {}
         for path in paths:
             check_regular(path)
-            tensors.update(read_checkpoint(path))
+            tensors.update(read_tensors(path))
         if not tensors:
             raise InputError(f"{folder} has a config.json, and no tensors in {paths[0].name}")
         return cls(folder, config, tensors, [path.name for path in paths])

@@ -81,11 +81,11 @@ class PublishedDecoder:
         return StaticCache(len(self.layers), rows, kv, slots, dim, weight.dtype, weight.device)
 
     def fuse(self, states: Tensor) -> Tensor:
-        """What is kept of the target's hidden states `[…, A · Ht]`, `[…, dim]`."""
+        """Part `[…, dim]` of the target's hidden states `[…, A · Ht]` that is kept."""
         return states
 
     def states(self, hidden: Tensor) -> Tensor:
-        """What its own calls leave behind: the hidden states themselves."""
+        """Hidden states that its own calls leave behind: the last ones."""
         return hidden
 
     def forward(
@@ -137,7 +137,6 @@ class PublishedEagleDecoder(PublishedDecoder):
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
-        """See `TokenHeadDecoder.view`."""
         place = places(mask)
         own = mask & (place > 0) & self._kept_of(prefix, mask, images)
         own[:, -1] = True  # drafts begin there
@@ -170,11 +169,9 @@ class PublishedEagleDecoder(PublishedDecoder):
         return []
 
     def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        """See `TokenHeadDecoder.read`."""
         return self.joined(pick(prefix, self._index), pick(before, self._index))
 
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        """See `TokenHeadDecoder.joined`."""
         assert isinstance(self.network, EagleNetwork)
         return self.network.joined(embedded, features)
 
@@ -311,7 +308,7 @@ class PublishedPathDecoder(PublishedDecoder):
 
     @property
     def most(self) -> int:
-        """How many heads there are."""
+        """Number of heads."""
         return self.network.count
 
     def ahead(self, before: Tensor, path: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ class DFlashNetwork(nn.Module):
 
     @property
     def correction(self) -> Correction | None:
-        """See the arguments."""
+        """Correction of the logits; None: there is none."""
         return self._correction[0]
 
     @property

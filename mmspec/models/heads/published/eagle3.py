@@ -85,7 +85,7 @@ class Eagle3Network(nn.Module):
     def forward(
         self, embedded: Tensor, hidden: Tensor, turns: tuple[Tensor, Tensor], attend: Attend
     ) -> Tensor:
-        """What the next step takes in `[R, N, H]`, of embeddings and hidden states `[R, N, H]`."""
+        """Inputs of the next step `[R, N, H]`, of embeddings and hidden states `[R, N, H]`."""
         first, *others = self.layers
         h = first(embedded, hidden, turns, attend, 0)
         for number, layer in enumerate(others, start=1):
@@ -94,7 +94,7 @@ class Eagle3Network(nn.Module):
         return out
 
     def before_output(self, hidden: Tensor) -> Tensor:
-        """What the output layer reads of what `forward` gave."""
+        """Inputs of the output layer, of the states that `forward` gave."""
         if self.feed_normed or not self.norm_logits:
             return hidden
         out: Tensor = self.norm(hidden)

@@ -46,7 +46,7 @@ class HydraNetwork(nn.Module):
 
     @property
     def count(self) -> int:
-        """How many heads there are."""
+        """Number of heads."""
         return len(self.hydra_mlp)
 
     def forward(self, hidden: Tensor, path: Tensor) -> Tensor:

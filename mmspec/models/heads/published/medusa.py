@@ -44,7 +44,7 @@ class MedusaNetwork(nn.ModuleList):
 
     @property
     def count(self) -> int:
-        """How many heads there are."""
+        """Number of heads."""
         return len(self)
 
     def head(self, number: int) -> nn.Module:

@@ -16,7 +16,7 @@ NEW = 10
 
 @torch.no_grad()
 def by_hand(pipe, picture, question, answer) -> list[float]:
-    """One forward pass of the whole text for every token, nothing kept in between."""
+    """Entropy by a forward pass of the whole text for each token, nothing kept in between."""
     found = []
     for place in range(len(answer)):
         given = inputs_of(pipe, picture, question)
