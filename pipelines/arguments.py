@@ -1,6 +1,6 @@
-"""Arguments of users' calls: of the kinds that signatures say, or refused in one line.
+"""Check the arguments of users' calls against signatures; an error is one line.
 
-What is checked is read off the annotations, so that there is no second list to keep.
+The annotations say what is allowed, so that there is no second list to keep.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAIN: dict[Any, tuple[type, str, str]] = {  # what fits, one of it, several
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function, or a method, refuse by an `InputError` what its annotations do not allow.
+    """Decorate a function or method: arguments that its annotations forbid raise an `InputError`.
 
     A pipeline says in `instead` what to do in place of arguments that others have.
     """
@@ -73,14 +73,13 @@ def check_value(name: str, value: Any, hint: Any) -> None:
 
 
 def is_chat(value: Any) -> bool:
-    """Whether a value is a conversation: chat messages, as transformers' pipelines take them."""
+    """True for a conversation: chat messages, as transformers' pipelines take them."""
     messages = isinstance(value, list | tuple) and value
     return bool(messages) and all(isinstance(one, Mapping) and "role" in one for one in value)
 
 
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of the parameters."""
     named = {
         name
         for name, parameter in inspect.signature(function).parameters.items()
@@ -113,7 +112,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any, several: bool = False) -> str:
-    """What a kind is called, one of it or several."""
+    """Name a type in the singular or the plural."""
     kind, parts = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
         *front, last = dict.fromkeys(_words(part, several) for part in parts)

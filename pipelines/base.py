@@ -1,4 +1,4 @@
-"""What every speculative pipeline shares: strict loading, switching speculation, row seeds."""
+"""Base of every speculative pipeline: strict loading, switching speculation, row seeds."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class SpeculativePipeline(DiffusionPipeline):
         self.speculation = config
 
     def disable_speculation(self) -> None:
-        """Back to plain decoding."""
+        """Return to plain decoding."""
         self.speculation = PLAIN
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
@@ -235,7 +235,6 @@ class SpeculativePipeline(DiffusionPipeline):
     enable_group_offload = _no_offload
 
     def _able(self, method: str) -> bool:
-        """Whether a method can run here."""
         try:
             self.check_speculation(SpecConfig(method))
         except InputError:
@@ -243,7 +242,7 @@ class SpeculativePipeline(DiffusionPipeline):
         return True
 
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
-        """The configuration as it works here; an `InputError` if it can't run."""
+        """Resolve a configuration for this pipeline; an `InputError` if it can't run."""
         resolved = config.resolve(self.modality)
         for part in self._needed(resolved):
             if self.components.get(part) is None:
@@ -275,10 +274,10 @@ class SpeculativePipeline(DiffusionPipeline):
         return self.interrupt
 
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
-        """Look at all the arguments of a call by name, see `check_call`."""
+        """Check the arguments of a call by name; hook of `check_call` for subclasses."""
 
     def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:
-        """What `build` makes of a network and of what is `beside` it, kept until one changes."""
+        """Result of `build`, kept until the network's weights or what is `beside` it change."""
         weights = [
             (p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters()
         ]
@@ -303,7 +302,7 @@ def owned(x: Tensor) -> Tensor:
 
 
 def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: int) -> list[int]:
-    """One seed per row: from one generator in turn, or the first number of each of a list.
+    """Draw a seed per row: from one generator in turn, or the first number of each of a list.
 
     Raises:
         InputError: a list of another length than the rows.

@@ -1,4 +1,4 @@
-"""What calls cost on this machine, measured when first asked for, and what generations learn."""
+"""Seconds of network calls on this machine, measured on first use; experience of generations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Costs:
         drafter: GuidedDecoder | None,
         stride: int = 1,
     ) -> Experience:
-        """One for all generations of a configuration; its seconds are measured here for a start."""
+        """Experience that a configuration's generations share; it starts with measured seconds."""
         drafters = self._experience.setdefault(target.decoder, WeakKeyDictionary())
         known = drafters.setdefault((drafter or target).decoder, {})
         key = (config, len(target.prefix))

@@ -1,4 +1,4 @@
-"""What `from_pretrained` is asked for, in Diffusers' words."""
+"""Arguments of `from_pretrained` and `to`, in Diffusers' words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Loading:
-    """What a pipeline is loaded with.
+    """Options for loading a pipeline.
 
     Attributes:
         dtype: of the weights.
@@ -70,7 +70,7 @@ class Loading:
         Args:
             options: its further arguments.
             components, optional: names of those that the pipeline has, and may lack.
-            spreads: whether it can be spread over devices.
+            spreads: it can be spread over devices.
         """
         components, optional = [*components], [*optional]
         for name, value in options.items():
@@ -115,7 +115,7 @@ class Loading:
 def destination(
     device: Any = None, dtype: Any = None, silence_dtype_warnings: bool = False
 ) -> tuple[Any, torch.dtype | None]:
-    """Where `to(device, dtype)`, `to(device)` or `to(dtype)` puts a pipeline; None: as it is."""
+    """Device and dtype in `to(device, dtype)`, `to(device)` or `to(dtype)`; None: as it is."""
     if isinstance(device, torch.dtype) and dtype is None:
         device, dtype = None, device
     if device is not None:
@@ -147,7 +147,7 @@ def _dtype(dtype: torch.dtype | str | None, torch_dtype: torch.dtype | str | Non
 
 
 def _placed(device_map: Any, spreads: bool) -> tuple[Device | None, Any]:
-    """One device for everything, or a map."""
+    """Split a device map into one device for everything, or a map of several."""
     if isinstance(device_map, Mapping) and not spreads and [*device_map] == [""]:
         device_map = device_map[""]
     if device_map is None or (spreads and (device_map == AUTO or isinstance(device_map, Mapping))):

@@ -1,4 +1,4 @@
-"""Where models are, and which methods their folders can run; nothing is loaded.
+"""Find the folders of models and the methods that they can run; nothing is loaded.
 
 A pipeline that is loaded knows better (`check_speculation`); this is for lists and defaults.
 """
@@ -19,7 +19,7 @@ _EMBEDDED = "embedded-"  # begins the names of models that ship
 
 
 def components_in(folder: Path, modality: Modality) -> set[str]:
-    """Names of the components, as `ResolvedConfig.needs` has them."""
+    """Names of a folder's components, as in `ResolvedConfig.needs`."""
     if modality == "vlm":
         heads = {f"heads/{home.parent.name}" for home in folder.glob("heads/*/config.json")}
         parts = {name for name in ("drafter", "experts") if (folder / name).is_dir()}
@@ -43,9 +43,9 @@ def first_method(folder: Path, modality: Modality) -> str:
 
 
 def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
-    """Of the methods that are meant to be a modality's default, the first that is `able` to run.
+    """First of a modality's default methods that is `able` to run.
 
-    Of none the first of all: whoever runs it is told what it lacks.
+    If none is, the first of all: whoever runs it is told what it lacks.
     """
     return next(filter(able, PIPELINES[modality].first), PIPELINES[modality].first[0])
 

@@ -1,4 +1,4 @@
-"""What a pipeline tells its user about the speculation it did, once a method."""
+"""Warnings of a pipeline about speculation that does not pay, once a method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _timed_apart: ContextVar[bool] = ContextVar("timed_apart", default=False)
 
 @contextmanager
 def timed_apart() -> Iterator[None]:
-    """While the block runs no estimate is told of what plain decoding would take.
+    """Suppress estimates of what plain decoding would take, while the block runs.
 
     For comparisons, which time it, and whose tables an estimate could contradict; and for the first
     calls of a process, which are slow whatever they do.

@@ -1,4 +1,4 @@
-"""What users ask pipelines of pictures for, checked."""
+"""Check the prompts, classes and sampling settings of a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Labels = int | Sequence[int] | Tensor | np.ndarray[Any, Any]  # classes
 
 
 def captions_of(prompt: str | Sequence[str]) -> list[str]:
-    """What to draw, one caption or several, of which none is empty."""
+    """List of captions from one or several; an `InputError` if one is empty."""
     captions = (
         [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else [*prompt]
     )
@@ -28,7 +28,7 @@ def captions_of(prompt: str | Sequence[str]) -> list[str]:
 
 
 def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -> list[int]:
-    """What a model of `count` classes is told: labels, or their numbers written as prompts."""
+    """Class labels for a model of `count` classes, from labels or numbers written as prompts."""
     told = f"this model is told classes, numbers from 0 to {count - 1}"
     if (prompt is None) == (labels is None):
         raise InputError(f"{told}: give class_labels, or numbers as prompt")
@@ -46,7 +46,7 @@ def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -
 
 
 def told(prompt: Any, labels: Labels | None, count: int | None) -> list[str] | list[int]:
-    """What every picture is to show: classes of a model of `count` classes; None: captions."""
+    """Conditions of the pictures: class labels for a model of `count` classes; None: captions."""
     if count is not None:
         return classes(prompt, labels, count)
     if labels is not None or prompt is None:

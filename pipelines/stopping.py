@@ -1,4 +1,4 @@
-"""When a generation ends: at a length, at tokens, at strings of its text, by the clock."""
+"""Stopping criteria: a length, end tokens, stop strings, the clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StopText(StoppingCriteria):
 
 @dataclass(frozen=True)
 class Stops:
-    """When rows end: total length, tokens and strings that end a row, and the clock."""
+    """Stopping criteria of a call: total length, end tokens, deadline, stop strings."""
 
     length: int
     eos: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Stops:
 
     @classmethod
     def of(cls, criteria: Sequence[Any]) -> Stops:
-        """Those of transformers' stopping criteria, of which one must bound the length."""
+        """Read transformers' stopping criteria, of which one must bound the length."""
         lengths, eos, until, text = [], [], math.inf, None
         for one in criteria:
             if type(one) is MaxLengthCriteria:
@@ -82,7 +82,6 @@ class StopStrings:
         self.prompt: list[list[int]] = prompt[:, -self.width :].tolist()
 
     def __call__(self, context: Context, emitted: Tensor) -> Tensor:
-        """See `Engine.stop`."""
         ends = []
         for row, tokens in enumerate(emitted.tolist()):
             done = context.base[row]
@@ -100,7 +99,7 @@ class StopStrings:
         return len(tokens) + 1
 
     def _ends(self, known: int, tokens: list[int]) -> bool:
-        """Whether a string ends behind the first `known` characters of a text."""
+        """True if a stop string ends behind the first `known` characters of a text."""
         text = self._text(tokens)
         return any(text.find(s, max(0, known - len(s) + 1)) >= 0 for s in self.stop.strings)
 

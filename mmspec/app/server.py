@@ -26,7 +26,7 @@ def served(
     device: str = "cpu",
     limits: Limits | None = None,
 ) -> Iterator[str]:
-    """The demo while the block runs; gives its address.
+    """Serve the demo while the block runs; gives its address.
 
     Args:
         models: folders to offer beside the embedded models, by modality.

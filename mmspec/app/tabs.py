@@ -1,4 +1,4 @@
-"""What the page asks for in every modality."""
+"""Tabs of the page: prompts, settings and examples of every modality."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ..methods import Modality, serving
 from ..registry import resolve
 from ..worlds.shapes.vocabulary import COLORS, PLURALS
-from .generation_view import GenerationView, Wish
+from .generation_view import GenerationRequest, GenerationView
 from .limits import checked_number
 
 # plain is the other side, and a verdict has none: it asks several models
@@ -34,7 +34,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Tab:
-    """One modality.
+    """Tab of one modality.
 
     Attributes:
         asks: what the prompt is called.
@@ -42,7 +42,7 @@ class Tab:
             well, plainly and speculatively, over many seeds.
         knows: what the embedded model was taught, and nothing else, in a sentence.
         settings: beside seed and method.
-        pictured: whether a prompt is about an uploaded picture.
+        pictured: a prompt is about an uploaded picture.
         view: the class of its views, whose module imports models.
         legend: what the two colours mean.
     """
@@ -61,8 +61,8 @@ class Tab:
     def methods(self) -> list[str]:
         return [name for name in serving(self.modality) if name not in _APART]
 
-    def make(self, pipe: Any, wish: Wish) -> GenerationView:
-        made: GenerationView = resolve(f"mmspec.app.views:{self.view}")(pipe, wish)
+    def make(self, pipe: Any, request: GenerationRequest) -> GenerationView:
+        made: GenerationView = resolve(f"mmspec.app.views:{self.view}")(pipe, request)
         return made
 
 

@@ -107,7 +107,7 @@ def _options() -> _Listed:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    """What there is to say of a method, as JSON has it."""
+    """Facts about a method, as JSON has them."""
     method, config = presets()[name], SpecConfig(name)
     summary = method.summary
     for modality, other in method.of.items():

@@ -98,7 +98,7 @@ def execute(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+    """Parser of the commands and their options."""
     parser = Parser(
         prog="mmspec",
         description="Speculative decoding of vision-language models and of image and video "

@@ -1,4 +1,4 @@
-"""What the commands share: options, the pipeline that they name, folders, lists."""
+"""Shared parts of the commands: options, the pipeline that they name, folders, lists."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def add_background(parser: Any) -> None:
 
 
 def draws(model: str | None) -> str:
-    """Which pipeline of pictures a model is of: "image" or "continuous"."""
+    """Pipeline of pictures that a model belongs to: "image" or "continuous"."""
     from ..pipelines.continuous.pipeline import ContinuousImagePipeline
     from ..pipelines.image.pipeline import ImagePipeline
     from ..pipelines.model_folders import locate
@@ -141,7 +141,7 @@ def open_pipeline(args: argparse.Namespace, kind: Modality = "image") -> Any:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Before a model is loaded: its device is there, and libraries show no bars of their own."""
+    """Prepare to load a model: check its device, and hide the libraries' own progress bars."""
     say("loading the model")
     from transformers.utils import logging
 

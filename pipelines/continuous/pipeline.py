@@ -95,7 +95,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
 
     @property
     def captioned(self) -> bool:
-        """Whether the target is told captions; else classes."""
+        """True if the target is told captions, False if classes."""
         return bool(self.transformer.config.condition == "caption")
 
     @property
@@ -144,7 +144,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
             temperature: of the diffusion head; it scales the noise of every step.
             diffusion_steps: of the head; a pair (first, last), such as (50, 5), shrinks from the
                 first iteration to the last (DiSA).
-            learned_variance: whether the head says how much noise a step adds, as published; else
+            learned_variance: True: the head says how much noise a step adds, as published; False:
                 it is the least that the schedule allows.
             num_images_per_prompt: pictures per caption or class.
             generator: one for all pictures, or a list with one each; the same seed gives the same
@@ -208,7 +208,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         check_plan(config, self._plan(*(given[name] for name in _PLANNED)))
 
     def _plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
-        """How pictures are drawn; its arguments are `_PLANNED`."""
+        """Drawing plan of a call; the arguments are `_PLANNED`."""
         length = self.transformer.length
         return MarPlan(length, length if num_iterations is None else num_iterations, *how)
 

@@ -92,7 +92,7 @@ class ContinuousSpeculation:
         return tokens
 
     def _plainly(self, prediction: HeadPrediction) -> Tensor:
-        """All steps one after the other, without the loop, which would draft and judge nothing."""
+        """Denoise step by step without the loop, which would draft and judge nothing."""
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
         small = self.config.drafter_only
         self.drafted = torch.full((tokens,), float(small))
@@ -152,7 +152,7 @@ class ContinuousSpeculation:
         return context.tokens[:, limit - 1]
 
     def _alone(self, known: int) -> bool:
-        """Whether the target draws without drafts, where so many tokens are known."""
+        """True if the target draws without drafts, where so many tokens are known."""
         prefilled = self.config.rule.independent and known < PREFILLED * self.plan.length
         return not self.config.drafts or self.stats.fault is not None or prefilled
 

@@ -91,12 +91,11 @@ class ImagePipeline(TokenImagePipeline):
 
     @classmethod
     def openers(cls) -> tuple[type[SpeculativePipeline], ...]:
-        """Also opens the families of transformers that `models.image_model.FAMILIES` lists."""
         return cls, TransformersImagePipeline
 
     @property
     def captioned(self) -> bool:
-        """Whether the target is told captions; else classes."""
+        """True if the target is told captions, False if classes."""
         return bool(self.transformer.config.model_type == "t2i")
 
     @property

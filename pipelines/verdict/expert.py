@@ -115,7 +115,7 @@ class TransformersExpert:
 
 
 def continued(prompt: dict[str, Any], tokens: Tensor, real: Tensor) -> dict[str, Any]:
-    """One row a continuation: inputs of the prompt `[1, T]` and `tokens [A, L]`, right-padded."""
+    """Inputs with a row per continuation: the prompt `[1, T]` and `tokens [A, L]`, right-padded."""
     rows, width = tokens.shape
     shape = prompt["input_ids"].shape
     made: dict[str, Any] = {}

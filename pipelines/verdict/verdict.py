@@ -33,7 +33,7 @@ class VerdictJudge(Protocol):
 
 
 class Expert(VerdictJudge, Protocol):
-    """Also judges others' answers and says how it comes to its own."""
+    """A judge that also scores others' answers and gives its own reasoning."""
 
     def nll(self, images: Any, question: str, answers: Sequence[str]) -> list[float]:
         """Mean negative log-likelihood per token of each answer, in nats."""
@@ -44,7 +44,7 @@ class Expert(VerdictJudge, Protocol):
 
 @dataclass
 class Cost:
-    """What somebody was asked for: calls, tokens generated or scored, seconds of wall-clock."""
+    """Cost of a model: calls, tokens generated or scored, seconds of wall-clock."""
 
     calls: int = 0
     tokens: int = 0
@@ -53,7 +53,7 @@ class Cost:
 
 @dataclass
 class Opinion:
-    """What one expert had to say.
+    """Answer of one expert.
 
     Attributes:
         name: of the expert.
@@ -93,13 +93,13 @@ class VerdictOutput:
 
     @property
     def total(self) -> Cost:
-        """What experts and verdict took together."""
+        """Cost of experts and verdict together."""
         costs = [self.cost, *(opinion.cost for opinion in self.opinions)]
         return Cost(*map(sum, zip(*map(astuple, costs), strict=True)))
 
 
 class VerdictError(RuntimeError):
-    """No expert was left; says why of each."""
+    """Error when no expert is left; the message says why for each."""
 
 
 def consensus_scores(nll: Sequence[Sequence[float]]) -> list[float]:
@@ -186,7 +186,7 @@ class SpeculativeVerdict:
         return VerdictOutput(text, opinions, [witness.opinion.name for witness in chosen], cost)
 
     def _ranked(self, witnesses: list[_Witness]) -> list[_Witness]:
-        """By rising score, equal ones as they were given; without those that can't judge."""
+        """Sort by rising score, ties in the given order; those that can't judge are left out."""
         if len(witnesses) < 2:
             return witnesses
         answers = list(dict.fromkeys(str(w.opinion.answer) for w in witnesses))
@@ -200,7 +200,7 @@ class SpeculativeVerdict:
 
 
 class _Witness:
-    """One expert before one question."""
+    """An expert at work on a question."""
 
     def __init__(self, expert: Expert, images: Any, question: str) -> None:
         self.expert, self.asked = expert, (images, question)
@@ -230,7 +230,7 @@ class _Witness:
         return self.heard
 
     def _ask(self, ask: Callable[[], Any], wrong: Callable[[Any], str] = lambda _: "") -> Any:
-        """What the expert says; None: it is left out, and the opinion says why."""
+        """Ask the expert; None: it is left out, and the opinion says why."""
         try:
             said = metered(self.opinion.cost, self.expert, ask)
             self.opinion.error = wrong(said) or None

@@ -1,4 +1,4 @@
-"""Components of a video pipeline: whether they fit, what they are told, steps and sizes."""
+"""Components of a video pipeline: checks, text features, samplers and sizes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def target_sampler(
     shift: float | None,
     guidance_scale: float | None,
 ) -> FewStepSampler:
-    """From noise to the target's blocks; the further arguments are those of a call."""
+    """Sampler of the target's blocks; the further arguments are those of a call."""
     made_for, usual = transformer.config, FewStepSampler.usual(transformer)
     shift = usual.shift if shift is None else shift
     guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
@@ -106,7 +106,7 @@ def target_sampler(
 def drafter_sampler(
     drafter: WanTransformer, sampler: FewStepSampler, config: ResolvedConfig
 ) -> FewStepSampler:
-    """From noise to the drafter's blocks: under the guidance and in as many steps as it was made
+    """Sampler of the drafter's blocks: under the guidance and in as many steps as it was made
     for, or as `draft_steps` says, and in no more than the target's.
     """
     asked = config.of(StepsOptions).draft_steps

@@ -1,4 +1,4 @@
-"""How many drafts have to stand for a target speed-up, by what blocks are seen to take."""
+"""Share of drafts to accept for a target speed-up, from the seconds that blocks take."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Pace:
 
     @property
     def speedup(self) -> float | None:
-        """What was reached until now; None: the target made no block, or nothing took time."""
+        """Speed-up until now; None: the target made no block, or nothing took time."""
         plain = self.plain
         return None if plain is None or not self._spent else plain / self.spent
 

@@ -209,8 +209,8 @@ class VideoPipeline(SpeculativePipeline):
             raise Interrupted
 
     def snapshot(self) -> Snapshot:
-        """What `resume` needs to go on with the clips of the last call, or of the one that a
-        callback interrupts: tensors by name, for a safetensors file too.
+        """State that `resume` needs to go on with the clips of the last call, or of the one that
+        a callback interrupts: tensors by name, for a safetensors file too.
 
         Raises:
             InputError: there are none.
@@ -300,7 +300,7 @@ class VideoPipeline(SpeculativePipeline):
         return cls(load_wan(transformer, dtype, **options), **found, drafter=small)
 
     def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
-        """All but the router: a reward of the user's takes its place (`check_speculation`)."""
+        """Leave out the router: a user's reward may replace it (`check_speculation`)."""
         return tuple(part for part in super()._needed(config) if part != "router")
 
     def _reward(self, config: ResolvedConfig) -> Reward | BlockReward:

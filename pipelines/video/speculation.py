@@ -1,4 +1,4 @@
-"""Clips at work: the engine of a configuration, block by block, and how to go on later."""
+"""Run of a video call: the engine of a configuration, block by block, and its snapshots."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OutputType = Literal["pil", "np", "pt", "latent", "none"]
 
 
 def judged(config: ResolvedConfig) -> bool:
-    """Whether a configuration asks a reward."""
+    """True if a configuration asks a reward."""
     return config.drafts and config.rule.rewarded
 
 
@@ -84,7 +84,7 @@ class VideoRun:
 
     @property
     def blocks(self) -> int:
-        """Of every clip so far."""
+        """Blocks of every clip so far."""
         return self.target.clips.blocks(0)
 
     @property
@@ -169,7 +169,7 @@ class VideoRun:
             yield VideoBlock(row, self.blocks - 1, frames, maker, rewards, latents)
 
     def snapshot(self) -> Snapshot:
-        """All that `restore` needs, as tensors of their own that a safetensors file can hold."""
+        """State for `restore`, as tensors of their own that a safetensors file can hold."""
         if not self._whole:
             raise InputError("the last call broke off within a block: its clips can't go on")
         found = {"seeds": torch.tensor(self.seeds), "blocks": torch.tensor([self.blocks])}
@@ -229,7 +229,7 @@ def begun(
 
 
 class ShownFrames:
-    """What a call returns of its clips' frames in the form `output_type`, see `VideoOutput`.
+    """Frames that a call returns, in the form `output_type`, see `VideoOutput`.
 
     `pictures` makes it of pixels `[T, 3, H, W]` in [0, 1], see `SpeculativePipeline.pictures`.
     """
@@ -248,7 +248,7 @@ class ShownFrames:
             self._kept[block.row].append(self.pictures(pixels, self.output_type))
 
     def frames(self) -> Any:
-        """All clips, see `VideoOutput.frames`; lists of nothing as long as there is no block."""
+        """Frames of the clips, see `VideoOutput.frames`; empty lists before the first block."""
         if self.output_type == "none":
             return None
         if self.output_type == "pil" or not any(self._kept):

@@ -16,7 +16,7 @@ from ...engine.stats import SpecStats
 
 @dataclass
 class VideoStats(SpecStats):
-    """What a batch of clips took.
+    """Counters of a batch of clips.
 
     A call is a forward pass of the target: a block takes one a step, and blocks that wait too long
     to be written to its cache one more.
@@ -56,7 +56,7 @@ class VideoStats(SpecStats):
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Adds the time of its block to `parts[name]`; a draft that is made ahead goes on."""
+        """Add the time of its block to `parts[name]`; a draft that is made ahead goes on."""
         started = time.perf_counter()
         yield
         wait(self._device)
@@ -81,7 +81,7 @@ class VideoStats(SpecStats):
         return {"encode": self.seconds.get("encode", 0.0), **self.parts}
 
     def decode_seconds(self, whole: float) -> float:
-        """All of a call: blocks are seen as they are made."""
+        """Seconds of a whole call, as blocks are shown while they are made."""
         return whole
 
     def of_sample(self, row: int) -> dict[str, Any]:

@@ -157,7 +157,7 @@ class SpeculativeGeneration:
         drafter_inputs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
-        """See transformers' `GenerationMixin.generate`; the seldom arguments by name.
+        """Generate as transformers' `GenerationMixin.generate` does; most arguments go by name.
 
         Args:
             drafter_inputs: what the draft model reads in place of the model's inputs:
@@ -226,7 +226,7 @@ class SpeculativeGeneration:
         generation_config: GenerationConfig,
         **inputs: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
-        """The loop over tokens, of what transformers has prepared."""
+        """Run the loop over tokens on what transformers has prepared."""
         self.target.refresh()
         self.drafting.refresh()
         device = self.target.embeddings.device

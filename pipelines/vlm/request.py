@@ -1,4 +1,4 @@
-"""What one call of transformers' `generate` asks for, in the engine's terms."""
+"""Request of one call of transformers' `generate`, in the engine's terms."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _refitted(law: Callable[[Tensor], Tensor], size: int, logits: Tensor) -> Ten
 
 
 def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """What there is of `inputs` for a prompt, on the device."""
+    """Inputs that belong to a prompt, on the device."""
     return {
         name: value.to(device) if isinstance(value, Tensor) else value
         for name, value in inputs.items()

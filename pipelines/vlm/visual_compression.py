@@ -128,7 +128,7 @@ class PictureShortener:
         )
 
     def _compressed(self, prompt: VisualPrompt, inputs: Mapping[str, Any]) -> list[Compressed]:
-        """What is left of every picture, one row each."""
+        """Compress every picture, one row each."""
         found = [(row, *span) for row, images in enumerate(prompt.images) for span in images]
         grids = self._grids(inputs, found)
         attention = _text_attention(self.decoder, prompt) if self.name == "fastv" else None
@@ -144,7 +144,7 @@ class PictureShortener:
         return made
 
     def _keep(self, columns: int, grid: tuple[int, int] | None) -> int | None:
-        """How many columns stay of a picture; of a pooled one so many as fill a grid."""
+        """Number of a picture's columns that stay; of a pooled one a full grid."""
         if self.share is None:
             return None
         if self.name == "pool":
