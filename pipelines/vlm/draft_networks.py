@@ -142,7 +142,7 @@ class Drafting:
     def own(
         self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """Inputs of the draft model: its own, or the ones given to a target whose pictures it sees."""
+        """Inputs of the draft model: its own, or of one that sees those given to the target."""
         if drafter_inputs is not None and self.drafter is None:
             raise InputError("there are drafter_inputs, and no draft model")
         sees = self.drafter is not None and self.drafter.sees
