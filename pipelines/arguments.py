@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from torch import Tensor
 
@@ -54,16 +54,16 @@ def check_arguments(
     function: Callable[..., Any], given: Mapping[str, Any], owner: Any = None
 ) -> None:
     """Raise an `InputError` unless a function, or method of `owner`, takes what's given by name."""
-    signature, hints = inspect.signature(function), _hints(function)
-    free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    parameters = inspect.signature(function, eval_str=True).parameters
+    free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name, value in given.items():
-        if not free and name not in signature.parameters:
+        if name in parameters:
+            check_value(name, value, parameters[name].annotation)
+        elif not free:
             instead = getattr(owner, "instead", {}).get(name)
             if instead is not None:
                 raise InputError(f"{type(owner).__name__} takes no {name}: {instead}")
-            check_name("argument", name, (n for n in signature.parameters if n != "self"))
-        if name in hints:
-            check_value(name, value, hints[name])
+            check_name("argument", name, (n for n in parameters if n != "self"))
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:
@@ -76,16 +76,6 @@ def is_chat(value: Any) -> bool:
     """True for a conversation: chat messages, as transformers' pipelines take them."""
     messages = isinstance(value, list | tuple) and value
     return bool(messages) and all(isinstance(one, Mapping) and "role" in one for one in value)
-
-
-@cache
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    named = {
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    }
-    return {name: hint for name, hint in get_type_hints(function).items() if name in named}
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -108,7 +98,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is Callable:
         return callable(value)
     kind = kind or hint
-    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+    unknown = kind in (Any, inspect.Parameter.empty) or not isinstance(kind, type)
+    return unknown or isinstance(value, kind)
 
 
 def _words(hint: Any, several: bool = False) -> str:

@@ -119,10 +119,7 @@ class GenerationView(ABC):
         if stats is None:
             return []
         of = f" of {self.total}" if self.total else ""
-        rows = [
-            (self.unit, f"{len(self.made)}{of}"),
-            ("seconds", f"{stats.loop_seconds:.2f}"),
-        ]
+        rows = [(self.unit, f"{len(self.made)}{of}"), ("seconds", f"{stats.loop_seconds:.2f}")]
         if sibling := stats.per_sample(shared=True).get("sibling_calls_per_sample"):
             rows.append(("calls of the sibling", f"{sibling * stats.samples:.0f}"))
         if sum(stats.calls):

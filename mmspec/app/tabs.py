@@ -109,11 +109,7 @@ TABS = (
         "continuous",
         "Continuous image",
         "Prompt",
-        (
-            "a photo of a blue square",
-            "a photo of a purple triangle",
-            "a photo of a red circle",
-        ),
+        ("a photo of a blue square", "a photo of a purple triangle", "a photo of a red circle"),
         (
             Setting("diffusion_steps", "Denoising steps a token", 100, 2, 250, 1),
             Setting("temperature", "Temperature", 1.0, 0.05, 2, 0.05),
@@ -127,11 +123,7 @@ TABS = (
         "video",
         "Video",
         "Prompt",
-        (
-            "a red circle moves down",
-            "a purple triangle stands still",
-            "a green star moves up",
-        ),
+        ("a red circle moves down", "a purple triangle stands still", "a green star moves up"),
         (
             Setting("blocks", "Length in blocks of frames", 12, 1, 40, 1),
             Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),

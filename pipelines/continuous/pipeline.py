@@ -21,14 +21,7 @@ from ...models.mar.published import load_kl, load_mar
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
 from ..arguments import checked
-from ..base import (
-    OnStep,
-    SpeculativePipeline,
-    check_captioned,
-    check_same,
-    owned,
-    row_seeds,
-)
+from ..base import OnStep, SpeculativePipeline, check_captioned, check_same, owned, row_seeds
 from ..costs import Costs
 from ..output import ContinuousOutput
 from ..prompts import Labels, check_between, check_tensor_inputs, negatives, told
@@ -65,7 +58,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
     without: ClassVar[str] = "gamma-maximal"
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "give num_iterations, the backbone's calls, or diffusion_steps, the "
-        "head's",
+        "head's"
     }
 
     def __init__(

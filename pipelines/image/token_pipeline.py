@@ -72,7 +72,7 @@ class TokenImagePipeline(SpeculativePipeline):
 
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "a picture of tokens takes as many calls as its method needs; leave "
-        "it out",
+        "it out"
     }
 
     def __init__(self, declared: Mapping[str, Any]) -> None:

@@ -208,9 +208,7 @@ class VideoRun:
 
 
 def begun(
-    rows: int,
-    generator: torch.Generator | list[torch.Generator] | None,
-    resume: Snapshot | None,
+    rows: int, generator: torch.Generator | list[torch.Generator] | None, resume: Snapshot | None
 ) -> tuple[list[int], int]:
     """Seeds of the clips, and the blocks that each has already."""
     if resume is None:

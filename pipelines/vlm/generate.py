@@ -232,14 +232,7 @@ class SpeculativeGeneration:
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
         request = Request(
-            input_ids,
-            logits_processor,
-            stops,
-            generation_config,
-            inputs,
-            device,
-            given,
-            own,
+            input_ids, logits_processor, stops, generation_config, inputs, device, given, own
         )
         stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
