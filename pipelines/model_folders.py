@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..files import read_object
 from ..methods import PIPELINES, Modality, SpecConfig, serving
-from ..models.embedded import readable
+from ..models.embedded import MODELS, readable
 from ..registry import resolve
 from .loading import Loading
 
@@ -52,14 +52,11 @@ def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
 
 def embedded_name(modality: Modality) -> str:
     """The name of a modality's embedded model among those that ship."""
-    name: str = resolve(PIPELINES[modality].reference).embedded
-    return name
+    return resolve(PIPELINES[modality].reference).embedded
 
 
 def shipped() -> dict[str, Path]:
     """The folders of the pipelines that ship with the package, by the name that `locate` takes."""
-    from ..models.embedded import MODELS
-
     index = ("model_index.json", "config.json")
     folders = sorted(path for path in MODELS.iterdir() if any((path / n).exists() for n in index))
     return {_EMBEDDED + folder.name: folder for folder in folders}
@@ -76,7 +73,13 @@ def locate(path: str | Path | None, embedded: str, loading: Loading | None = Non
     if path is None and not embedded:
         raise InputError("no model of this pipeline is embedded; name a folder")
     if path is None or str(path).startswith(_EMBEDDED):
-        folder = _shipped(str(path or _EMBEDDED + embedded))
+        name, there = str(path or _EMBEDDED + embedded), shipped()
+        if name not in there:
+            known = ", ".join(there) or "none"
+            raise InputError(
+                f"no model {name} ships with this version (there are {known}); name a folder"
+            )
+        folder = readable(there[name])
     elif (folder := Path(path)).exists():
         if "revision" in loading.hub:
             raise InputError(f"{folder} is a folder, which has no revisions; leave revision out")
@@ -91,13 +94,3 @@ def locate(path: str | Path | None, embedded: str, loading: Loading | None = Non
     if not (folder / loading.subfolder).is_dir():
         raise InputError(f"{folder} has no subfolder {loading.subfolder!r}")
     return folder / loading.subfolder
-
-
-def _shipped(name: str) -> Path:
-    there = shipped()
-    if name not in there:
-        known = ", ".join(there) or "none"
-        raise InputError(
-            f"no model {name} ships with this version (there are {known}); name a folder"
-        )
-    return readable(there[name])

@@ -104,7 +104,6 @@ class StopStrings:
         return any(text.find(s, max(0, known - len(s) + 1)) >= 0 for s in self.stop.strings)
 
     def _text(self, tokens: list[int]) -> str:
-        text: str = self.stop.tokenizer.decode(
+        return self.stop.tokenizer.decode(
             tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
-        return text

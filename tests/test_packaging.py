@@ -72,7 +72,8 @@ from mmspec.cli.main import main
 assert main(["generate", "a photo of a red circle", "-n", "1", "--compare"]) == 0
 assert main(["ask", "out/scd-0.png", "What is it?", "--compare"]) == 0
 vectors = ["--pipeline", "continuous", "-n", "1", "-o", "out/continuous"]
-assert main(["generate", "a photo of a red circle", *vectors]) == 0
+short = ["--iterations", "4", "--diffusion-steps", "8"]  # all of them take minutes on one core
+assert main(["generate", "a photo of a red circle", *vectors, *short]) == 0
 assert main(["video", "a red circle moves right", "--blocks", "2", "--compare", "-o", "out"]) == 0
 assert main(["ls", "methods"]) == 0
 assert main(["eval", "run", "--suite", "geneval-shapes", "--limit", "1", "-o", "report"]) == 2

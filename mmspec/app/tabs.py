@@ -62,8 +62,7 @@ class Tab:
         return [name for name in serving(self.modality) if name not in _APART]
 
     def make(self, pipe: Any, request: GenerationRequest) -> GenerationView:
-        made: GenerationView = resolve(f"mmspec.app.views:{self.view}")(pipe, request)
-        return made
+        return resolve(f"mmspec.app.views:{self.view}")(pipe, request)
 
 
 _SHAPES = f"{', '.join(PLURALS.values())}, in {', '.join(COLORS)}"

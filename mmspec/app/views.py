@@ -141,10 +141,9 @@ class VlmView(GenerationView):
         return [piece for piece in found if piece[0]]
 
     def _text(self, tokens: list[int]) -> str:
-        text: str = self.tokenizer.decode(
+        return self.tokenizer.decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return text
 
 
 class VideoView(GenerationView):

@@ -12,7 +12,7 @@ from .. import __version__
 from ..devices import check_device
 from ..errors import InputError, absent, reason
 from ..files import to_json
-from ..methods import PIPELINES, Modality, SpecConfig, serving
+from ..methods import PIPELINES, Modality, serving
 from ..models.truncation import gathered
 from ..progress import showing
 from . import ask as cli_ask
@@ -212,8 +212,7 @@ def _generate(args: argparse.Namespace) -> int:
     out = options.folder(args.out)
     pipe, call = (_of_vectors if args.pipeline == "continuous" else _of_ids)(args)
     call |= {"temperature": args.temperature, "height": args.size}
-    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
-    methods[args.method] = config
+    methods = options.methods_of(args, args.method, config)
     pipe.set_progress_bar_config(disable=None, leave=False)
     record = compare(Showcase(pipe, methods, args.prompt, count, args.seed, call), out)
     if args.json:

@@ -93,6 +93,11 @@ def add_runs(parser: argparse.ArgumentParser, makes: str, what: str, paired: int
     parser.add_argument("--json", action="store_true", help="print what was measured, not a table")
 
 
+def methods_of(args: argparse.Namespace, name: str, config: SpecConfig) -> dict[str, SpecConfig]:
+    """Methods that a command runs, by name; with --compare plain decoding is the first."""
+    return ({"plain": SpecConfig("plain")} if args.compare else {}) | {name: config}
+
+
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     """The options that `open_pipeline` reads; with `several`, a list of models."""
     text = "folder, hub id, or a name of `mmspec ls models` (default: the embedded one of its kind)"

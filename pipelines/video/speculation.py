@@ -201,10 +201,10 @@ class VideoRun:
             setattr(self.rule, name, None if memory is None else memory.to(self.device))
 
     def _parts(self) -> Sequence[tuple[str, VideoTarget | WanClips]]:
-        parts: list[tuple[str, VideoTarget | WanClips]] = [("target", self.target)]
-        if self.small is not None and self.stats.fault is None:  # else it knows the clips no more
-            parts.append(("drafter", self.small))
-        return parts
+        target = ("target", self.target)
+        if self.small is None or self.stats.fault is not None:  # then it knows the clips no more
+            return [target]
+        return [target, ("drafter", self.small)]
 
 
 def begun(
@@ -226,32 +226,13 @@ def begun(
     return seeds, int(done)
 
 
-class ShownFrames:
-    """Frames that a call returns, in the form `output_type`, see `VideoOutput`.
-
-    `pictures` makes it of pixels `[T, 3, H, W]` in [0, 1], see `SpeculativePipeline.pictures`.
-    """
-
-    def __init__(
-        self, output_type: OutputType, rows: int, pictures: Callable[[Tensor, str], Any]
-    ) -> None:
-        self.output_type, self.pictures = output_type, pictures
-        self._kept: list[list[Any]] = [[] for _ in range(rows)]
-
-    def add(self, block: VideoBlock) -> None:
-        if self.output_type == "latent":
-            self._kept[block.row].append(block.latents)
-        elif self.output_type != "none":
-            pixels = block.frames.float() / 2 + 0.5
-            self._kept[block.row].append(self.pictures(pixels, self.output_type))
-
-    def frames(self) -> Any:
-        """Frames of the clips, see `VideoOutput.frames`; empty lists before the first block."""
-        if self.output_type == "none":
-            return None
-        if self.output_type == "pil" or not any(self._kept):
-            return [[frame for block in clip for frame in block] for clip in self._kept]
-        if self.output_type == "np":
-            return np.stack([np.concatenate(clip) for clip in self._kept])
-        with torch.inference_mode(False):
-            return torch.stack([torch.cat(clip) for clip in self._kept])
+def joined(clips: list[list[Any]], output_type: OutputType) -> Any:
+    """Frames of clips given block by block, see `VideoOutput`; empty lists before the first."""
+    if output_type == "none":
+        return None
+    if output_type == "pil" or not any(clips):
+        return [[frame for block in clip for frame in block] for clip in clips]
+    if output_type == "np":
+        return np.stack([np.concatenate(clip) for clip in clips])
+    with torch.inference_mode(False):
+        return torch.stack([torch.cat(clip) for clip in clips])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, fields
 from typing import Any
 
 import torch
@@ -88,18 +88,7 @@ class VideoStats(SpecStats):
         return {**super().of_sample(row), "made_by": self.made_by[row]}
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            **super().as_dict(),
-            "parts": self.parts,
-            "drafted_share": self.drafted_share,
-            "made_by": self.made_by,
-            "rewards": [[_numbers(block) for block in clip] for clip in self.rewards],
-            "unjudged": self.unjudged,
-            "reason": self.reason,
-            "wasted": self.wasted,
-        }
-
-
-def _numbers(rewards: list[float]) -> list[float | None]:
-    """JSON has no NaN."""
-    return [None if reward != reward else reward for reward in rewards]
+        own = {f.name: getattr(self, f.name) for f in fields(self)[len(fields(SpecStats)) :]}
+        rewards = [[[None if r != r else r for r in block] for block in c] for c in self.rewards]
+        own |= {"drafted_share": self.drafted_share, "rewards": rewards}  # JSON has no NaN
+        return {**super().as_dict(), **own}

@@ -55,12 +55,8 @@ class PictureShortener:
         kind = decoder.model.config.model_type
         if not isinstance(decoder, VlmDecoder):
             raise InputError(f"compressor {name!r} shortens pictures, and {kind} sees none")
-        self.decoder, self.name, self.share, self.method = (
-            decoder,
-            name,
-            share,
-            COMPRESSORS.get(name),
-        )
+        self.decoder, self.name, self.share = decoder, name, share
+        self.method = COMPRESSORS.get(name)
         if share is None and not self.method.adaptive:
             raise InputError(
                 f"compressor {name!r} doesn't choose how many tokens stay; give a share"
@@ -161,12 +157,9 @@ class PictureShortener:
         if grids is None:
             return [None] * len(found)
         merge = self.decoder.model.config.vision_config.spatial_merge_size
-        sizes: list[tuple[int, int] | None] = [
-            (down // merge, across // merge) for _, down, across in grids.tolist()
-        ]
-        if len(sizes) != len(found):
-            raise InputError(f"{len(sizes)} grids for {len(found)} pictures; copy no rows")
-        return sizes
+        if len(grids) != len(found):
+            raise InputError(f"{len(grids)} grids for {len(found)} pictures; copy no rows")
+        return [(down // merge, across // merge) for _, down, across in grids.tolist()]
 
     def _seen(self, picture: int, pictures: int, columns: int) -> dict[str, Tensor]:
         """Attention and keys of a picture, as the compressor wants them."""
@@ -207,9 +200,7 @@ def _text_attention(decoder: VlmDecoder, prompt: VisualPrompt) -> Tensor:
     width = prompt.mask.shape[1]
     place = torch.arange(width, device=prompt.mask.device)
     seen = (place <= place[:, None]) & (prompt.mask[:, None] | (place == place[:, None]))
-    inputs: dict[str, Any] = {}
-    if prompt.deep is not None:
-        inputs = deep_inputs(prompt, place)
+    inputs = {} if prompt.deep is None else deep_inputs(prompt, place)
     weights: list[Tensor] = []
     blocks = decoder.blocks()
     layer: Any = blocks[LAYER]
