@@ -33,7 +33,7 @@ Make = Callable[[Any, GenerationRequest], GenerationView]
 
 
 class Comparison:
-    """Runs a request by its method, then plainly; its job gets the states and may stop it.
+    """Two runs of a request, by its method and then plainly; the job gets states and may stop it.
 
     One after the other, since two at once would slow each other down; each is shown in its panel
     while it goes. Seconds are those of the loop, which does not know that somebody watches: drawing
@@ -59,7 +59,7 @@ class Comparison:
         self._shown = self._took = 0.0
 
     def run(self) -> None:
-        """Both runs, and the result."""
+        """Run both, and tell the result."""
         pipe = self.model.pipe
         before = pipe.speculation
 

@@ -54,8 +54,8 @@ class Folders:
 
 @contextmanager
 def told_as(text: str, path: Path | None) -> Iterator[None]:
-    """Errors name what a visitor typed or chose in place of the path that it stands for, or of its
-    unpacked copy."""
+    """Rewrite errors: they name what a visitor typed or chose, not the path that it stands for or
+    its unpacked copy."""
     try:
         yield
     except InputError as error:

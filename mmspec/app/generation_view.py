@@ -101,7 +101,7 @@ class GenerationView(ABC):
         """HTML of the output so far."""
 
     def drafted(self, state: dict[str, Any]) -> list[float]:
-        """By how much the token ids that the last round emitted are the drafter's."""
+        """Drafter's share of each token id that the last round emitted, 0 or 1."""
         alone = self.pipe.speculation.resolve(self.pipe.modality).drafter_only
         rows: list[list[bool]] = state["context"].drafted()
         return [float(alone or stood) for stood in rows[0]]

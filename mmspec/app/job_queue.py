@@ -49,7 +49,7 @@ class QueuedJob(Generic[State]):
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
-        """While the block runs, whoever asks the job to stop calls this as well."""
+        """Call `stop`, too, if the job is asked to stop while the block runs."""
         with self._lock:
             self._stop = stop
         try:

@@ -140,7 +140,7 @@ def _held(folder: Path) -> int:
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """Receives a body of `most` bytes, whatever its header says, and raises after them."""
+    """Receive a body of `most` bytes, whatever its header says, and raise after them."""
     left = most
 
     async def bounded() -> Message:
@@ -155,7 +155,7 @@ def _bounded(receive: Receive, most: int) -> Receive:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Receives a body that was read, and then what comes after it."""
+    """Receive a body that was read, and then what comes after it."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:

@@ -1,4 +1,4 @@
-"""Serves the page: from this machine alone, nothing but the page, and nothing from the network."""
+"""Server of the page: from this machine alone, nothing but the page, nothing from the network."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _TRAINED: tuple[tuple[str, Callable[[str], Any], str], ...] = (
 
 
 class Help(argparse.HelpFormatter):
-    """Says an option's default where its own text does not."""
+    """Help texts that show an option's default where the text itself does not."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
@@ -52,7 +52,7 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors as one line, exit code 2; defaults in every help."""
+    """Parser whose errors are one line with exit code 2, and whose help shows defaults."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": Help, **options})

@@ -26,7 +26,7 @@ PREFILLED = 0.05  # share of the tokens that the target draws alone before draft
 
 @dataclass
 class ContinuousSpeculation:
-    """Draws the tokens of predictions as a configuration says.
+    """Speculation over the denoising steps of predictions, by a configuration.
 
     Attributes:
         groups: rows of the target's head a token.
@@ -111,7 +111,7 @@ class ContinuousSpeculation:
         return drawn
 
     def _aligned(self, prediction: HeadPrediction) -> Tensor:
-        """Both models walk to the last noisy step with shared noises; the loop has what is left."""
+        """Walk both models to the last noisy step with shared noises; the loop does the rest."""
         assert self.small is not None
         target = CountedDenoiser(prediction.denoiser)
         noise = _wide(prediction, target.steps - 1)

@@ -18,7 +18,7 @@ from ..arguments import check_value, checked
 
 
 class VerdictJudge(Protocol):
-    """Answers questions about images.
+    """A model that answers questions about images.
 
     Attributes:
         name: what reports call it.
@@ -126,7 +126,7 @@ def verdict_prompt(question: str, opinions: Sequence[Opinion]) -> str:
 
 
 class SpeculativeVerdict:
-    """Puts a question to experts, lets consensus choose among them, and gives the verdict.
+    """Speculative Verdict: experts answer, consensus chooses among them, and a judge decides.
 
     An expert that raises, or gives an empty answer or no finite likelihood, is left out, which the
     output says; the next one by score takes its place.

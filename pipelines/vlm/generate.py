@@ -111,7 +111,7 @@ def disable_speculation(model: PreTrainedModel) -> None:
 
 
 class SpeculativeGeneration:
-    """Takes the place of a model's `generate`; its arguments are those of `enable_speculation`.
+    """Replacement of a model's `generate`; its arguments are those of `enable_speculation`.
 
     transformers prepares everything and calls `_decode` for its own loop over tokens (what it calls
     a custom `generate`), so that arguments mean what they always do.

@@ -128,8 +128,8 @@ class Request:
 
 
 class TokenStream:
-    """Gives a streamer of transformers, which has been given the prompt, the output: a column as
-    soon as every row has it, `pad` behind a row's end.
+    """Stream of the output to a streamer of transformers, which has the prompt already: a column
+    as soon as every row has it, `pad` behind a row's end.
     """
 
     def __init__(self, streamer: Any, pad: int) -> None:

@@ -37,7 +37,7 @@ _TOWERS = {
 
 
 class PictureShortener:
-    """Makes the pictures in a model's prompts shorter, each by itself.
+    """Compressor of the pictures in a model's prompts, each by itself.
 
     What stays keeps its column's position, and what belongs to it in deeper layers.
 
