@@ -113,11 +113,9 @@ class SpeculativePipeline(DiffusionPipeline):
                 be followed.
         """
         openers, asked = cls.openers(), (dtype, device_map, options)
-        names = [name for kind in openers for name in kind.component_classes()]
-        folder = locate(path, cls.embedded, Loading.of(*asked, names, names, cls.spreads))
+        folder = locate(path, cls.embedded, Loading.of(*asked, openers))
         kind = next((kind for kind in openers if (folder / kind.index).exists()), cls)
-        may_lack = kind._optional_components
-        loading = Loading.of(*asked, kind.component_classes(), may_lack, kind.spreads)
+        loading = Loading.of(*asked, [kind])
         kind._check_folder(folder)
         pipe = kind(**kind.load_parts(folder, loading), **loading.parts)
         if loading.device_map is not None:

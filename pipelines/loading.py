@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,18 +61,11 @@ class Loading:
         dtype: torch.dtype | str | None,
         device_map: DeviceMap,
         options: Mapping[str, Any],
-        components: Iterable[str],
-        optional: Iterable[str],
-        spreads: bool = False,
+        pipelines: Sequence[Any],
     ) -> Loading:
-        """The arguments of a call of `SpeculativePipeline.from_pretrained`.
-
-        Args:
-            options: its further arguments.
-            components, optional: names of those that the pipeline has, and may lack.
-            spreads: it can be spread over devices.
-        """
-        components, optional = [*components], [*optional]
+        """The arguments of a call of `from_pretrained` that opens folders of these pipelines."""
+        components = [name for kind in pipelines for name in kind.component_classes()]
+        optional = [name for kind in pipelines for name in kind._optional_components]
         for name, value in options.items():
             check_name("argument", name, ["path", "dtype", "device_map", *_KINDS, *components])
             if name in _KINDS:
@@ -85,7 +78,7 @@ class Loading:
                 raise InputError(f"a pipeline can't do without its {name}; leave out {name}=None")
         if options.get("use_safetensors") is False:
             raise InputError("weights are read from safetensors alone; leave use_safetensors out")
-        device, spread = _placed(device_map, spreads)
+        device, spread = _placed(device_map, any(kind.spreads for kind in pipelines))
         return cls(
             _dtype(dtype, options.get("torch_dtype")),
             spread,

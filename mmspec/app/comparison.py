@@ -99,7 +99,13 @@ class Comparison:
         def on_round() -> bool:
             if not (stops := self._stops()) and self._due():
                 self._show(place, view)
-                self._tell(self._progress(place))
+                told = (
+                    f"{self.request.name} is at work; plain decoding follows, with the same seed."
+                )
+                if place == "plain":
+                    so_far = f"{self._ratio()} (an estimate; {HERE})"
+                    told = f"Plain decoding is at work. So far: {so_far}."
+                self._tell(told)
             return stops
 
         view.run(on_round)
@@ -122,11 +128,6 @@ class Comparison:
         headline = markup.message(text) + markup.message(self._unknown)
         self.state = replace(self.state, headline=headline)
         self.job.tell(self.state)
-
-    def _progress(self, place: str) -> str:
-        if place == "speculative":
-            return f"{self.request.name} is at work; plain decoding follows, with the same seed."
-        return f"Plain decoding is at work. So far: {self._ratio()} (an estimate; {HERE})."
 
     def _result(self) -> str:
         ratio = self._ratio()

@@ -235,14 +235,10 @@ class TokenImagePipeline(SpeculativePipeline):
     ) -> Engine:
         grid, warp = drawing.grid, drawing.warp
         size = config.draft_size(grid.stride)
-
-        def guided(network: nn.Module) -> GuidedDecoder:
-            return self._guided(network, drawing, size.most_read)
-
-        target = guided(network)
+        target = self._guided(network, drawing, size.most_read)
         model: GuidedDecoder | None = None
         if "drafter" in config.needs:
-            model = guided(self.drafter)
+            model = self._guided(self.drafter, drawing, size.most_read)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
         family = self.image_model(network)
