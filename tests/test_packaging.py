@@ -265,7 +265,8 @@ def test_the_editable_install_works(built, tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     target = tmp_path / "installed"
     install(wheel, target)
-    # -S: no site-packages, where an editable install of this very project would come first
+    # -S: no site-packages, where an editable install of this very project would come first;
+    # -I: no PYTHONPATH, which would, too
     code = f"""
 import site
 site.addsitedir({str(target)!r})
@@ -273,7 +274,7 @@ from importlib.util import find_spec
 for package in {["mmspec", *LINKED]}:
     print(find_spec(package).submodule_search_locations[0])
 """
-    found = call("-S", "-c", code, cwd=tmp_path).split()
+    found = call("-I", "-S", "-c", code, cwd=tmp_path).split()
     expected = [built.copy / LINKED.get(package, package) for package in ["mmspec", *LINKED]]
     assert [Path(path).resolve() for path in found] == [path.resolve() for path in expected]
 
