@@ -27,11 +27,15 @@ def captions_of(prompt: str | Sequence[str]) -> list[str]:
     return captions
 
 
-def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -> list[int]:
-    """Class labels for a model of `count` classes, from labels or numbers written as prompts."""
-    told = f"this model is told classes, numbers from 0 to {count - 1}"
+def told(prompt: Any, labels: Labels | None, count: int | None) -> list[str] | list[int]:
+    """Captions of the pictures; for a model of `count` classes labels, or their numbers as text."""
+    if count is None:
+        if labels is not None or prompt is None:
+            raise InputError("this model is told captions: give prompt, not class_labels")
+        return captions_of(prompt)
+    wanted = f"this model is told classes, numbers from 0 to {count - 1}"
     if (prompt is None) == (labels is None):
-        raise InputError(f"{told}: give class_labels, or numbers as prompt")
+        raise InputError(f"{wanted}: give class_labels, or numbers as prompt")
     said: Any = prompt if labels is None else labels
     found: list[int] = []
     try:
@@ -39,19 +43,10 @@ def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -
         for one in [said] if alone else said:
             found.append(int(one) if isinstance(one, str) else operator.index(one))
     except (TypeError, ValueError) as error:
-        raise InputError(f"{told}, not {said!r}") from error
+        raise InputError(f"{wanted}, not {said!r}") from error
     if not found or not all(0 <= label < count for label in found):
-        raise InputError(f"{told}, not {said!r}")
+        raise InputError(f"{wanted}, not {said!r}")
     return found
-
-
-def told(prompt: Any, labels: Labels | None, count: int | None) -> list[str] | list[int]:
-    """Conditions of the pictures: class labels for a model of `count` classes; None: captions."""
-    if count is not None:
-        return classes(prompt, labels, count)
-    if labels is not None or prompt is None:
-        raise InputError("this model is told captions: give prompt, not class_labels")
-    return captions_of(prompt)
 
 
 def check_between(name: str, value: float, low: float, high: float) -> None:

@@ -132,7 +132,13 @@ class Page:
                 gr.Button(example, size="sm").click(None, None, inputs["prompt"], js=put, **QUIET)
         hint = gr.HTML(self._hint(tab, self.cache.names(tab.modality)[0]), elem_classes="mm-hints")
         if tab.pictured:
-            inputs["picture"] = self._picture()
+            with gr.Row():
+                inputs["picture"] = upload = gr.File(
+                    label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
+                )
+                shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
+            held = {**QUIET, "queue": True}  # a picture to be shown takes memory
+            upload.change(self._thumbnail, upload, shown, **held)
         names = self.cache.names(tab.modality)
         with gr.Accordion("Model, seed and sampling", open=False):
             with gr.Row():
@@ -155,17 +161,6 @@ class Page:
         """Hint on what the embedded model knows, if that is the one."""
         own = not typed.strip() and self.cache.embedded(tab.modality, model)
         return markup.hint(tab.knows) if own else ""
-
-    def _picture(self) -> Any:
-        """A field for an upload; beside it the picture that is asked about."""
-        with gr.Row():
-            upload = gr.File(
-                label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
-            )
-            shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
-        held = {**QUIET, "queue": True}  # a picture to be shown takes memory
-        upload.change(self._thumbnail, upload, shown, **held)
-        return upload
 
     def _thumbnail(self, path: Any) -> str:
         def make() -> str:

@@ -267,17 +267,15 @@ class ContinuousImagePipeline(SpeculativePipeline):
         """
         if negative is not None and not self.captioned:
             raise InputError("this model is told classes: it has no negative_prompt")
-        features: list[Tensor | None] = [self._embedded(shown)]
-        if guided:
-            unwanted = negatives(negative, shown)
-            features.append(None if unwanted is None else self._embedded(unwanted))
-        return features
 
-    def _embedded(self, shown: Any) -> Tensor:
-        if not self.captioned:
-            return torch.tensor(shown, device=self.device)
-        length = self.transformer.prefix_length
-        return encode_captions(self.tokenizer, self.text_encoder, shown, length)[0]
+        def embedded(told: Any) -> Tensor | None:
+            if told is None or not self.captioned:
+                return None if told is None else torch.tensor(told, device=self.device)
+            length = self.transformer.prefix_length
+            return encode_captions(self.tokenizer, self.text_encoder, told, length)[0]
+
+        unwanted = [embedded(negatives(negative, shown))] if guided else []
+        return [embedded(shown), *unwanted]
 
     @classmethod
     def from_mar(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -80,14 +80,13 @@ class PictureShortener:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Look at the vision tower as it runs in here."""
-        if self._tower is None:
+        watched: Any = nullcontext()
+        if self._tower is not None:
+            packed = isinstance(self.decoder, QwenVlDecoder)
+            layer = self.method.layer
+            watched = watch_packed(self._tower) if packed else watch(self._tower, layer)
+        with watched as self._cues:
             yield
-        elif isinstance(self.decoder, QwenVlDecoder):
-            with watch_packed(self._tower) as self._cues:
-                yield
-        else:
-            with watch(self._tower, self.method.layer) as self._cues:
-                yield
 
     def __call__(self, prompt: EncodedPrompt, inputs: Mapping[str, Any]) -> EncodedPrompt:
         """The prompt, made of a processor's `inputs`, with fewer columns."""
