@@ -322,6 +322,12 @@ def check_same(name: str, network: Any, target: Any, fields: Iterable[str]) -> N
             raise InputError(f"the {name}'s {field} ({own}) is not the target's ({wanted})")
 
 
+def check_channels(whose: str, found: int, wanted: int) -> None:
+    """Raise an `InputError` unless another part makes as many channels as the target reads."""
+    if found != wanted:
+        raise InputError(f"{whose} have {found} channels, the target reads {wanted}")
+
+
 def check_captioned(text_encoder: Any, tokenizer: Any) -> None:
     """Raise an `InputError` unless there is all that a target needs which is told captions."""
     if text_encoder is None or tokenizer is None:

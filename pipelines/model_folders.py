@@ -65,9 +65,7 @@ def shipped() -> dict[str, Path]:
 def locate(path: str | Path | None, embedded: str, loading: Loading | None = None) -> Path:
     """The folder of an embedded model ("embedded-image"), a local one, or a downloaded repository.
 
-    Args:
-        embedded: the name of the model that None stands for.
-        loading: which part of it, and how it is downloaded.
+    None stands for the model `embedded`; `loading` names a subfolder, and how to download.
     """
     loading = loading or Loading()
     if path is None and not embedded:

@@ -35,11 +35,9 @@ class Notices:
         self._told: set[str] = set()
 
     def check(self, stats: SpecStats, plain: float, spent: float | None = None) -> None:
-        """Say so when speculation took longer than plain decoding would have, or was given up.
+        """Warn if speculation took longer than plain decoding would have, or was given up.
 
-        Args:
-            plain: seconds that plain decoding takes for as much.
-            spent: seconds that this took; None: those of the loop.
+        Plain decoding takes `plain` seconds, and this took `spent`; None: those of the loop.
         """
         if stats.fault is not None or stats.method in self._told:
             return

@@ -68,11 +68,7 @@ class StopStrings:
 
     A string may begin in the prompt and end within a token, which then stays whole, as in
     transformers' `StopStringCriteria`. That one reads a vocabulary and needs one which can spell
-    everything; decoded text any tokenizer has.
-
-    Args:
-        stop: the strings.
-        prompt: ids `[B, T]`.
+    everything; decoded text any tokenizer has. The prompt is ids `[B, T]`.
     """
 
     def __init__(self, stop: StopText, prompt: Tensor) -> None:

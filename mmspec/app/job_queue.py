@@ -85,9 +85,7 @@ class JobQueue(Generic[State]):
     def check(self, queue: Any, request: Any, itself: bool = False) -> None:
         """Refuse a visitor who has a run already, or whose host has too many.
 
-        Args:
-            queue: Gradio's, which tells nobody who is in it: these are its own lists.
-            itself: the request is in it, too.
+        `itself`: the request is in Gradio's queue, too, whose own lists are read here.
         """
         visitor, host = visitor_of(request)
         waiting = queue.event_queue_per_concurrency_id.get(RUNS)

@@ -21,7 +21,15 @@ from ...models.mar.published import load_kl, load_mar
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
 from ..arguments import checked
-from ..base import OnStep, SpeculativePipeline, check_captioned, check_same, owned, row_seeds
+from ..base import (
+    OnStep,
+    SpeculativePipeline,
+    check_captioned,
+    check_channels,
+    check_same,
+    owned,
+    row_seeds,
+)
 from ..costs import Costs
 from ..output import ContinuousOutput
 from ..prompts import Labels, check_between, check_tensor_inputs, negatives, told
@@ -71,19 +79,12 @@ class ContinuousImagePipeline(SpeculativePipeline):
     ) -> None:
         super().__init__(locals())
         self._costs = Costs()
-        if transformer.config.token_dim != vae.config.latent_channels:
-            raise InputError(
-                f"the autoencoder's latents have {vae.config.latent_channels} channels, the "
-                f"target's tokens {transformer.config.token_dim}"
-            )
+        config, wide = transformer.config, vae.config.latent_channels
+        check_channels("the autoencoder's latents", wide, config.token_dim)
         if self.captioned:
             check_captioned(text_encoder, tokenizer)
-        wide = transformer.config.caption_dim
-        if self.captioned and text_encoder and text_encoder.config.d_model != wide:
-            raise InputError(
-                f"the text encoder's features have {text_encoder.config.d_model} channels, the "
-                f"target reads {wide}"
-            )
+            wide = text_encoder.config.d_model
+            check_channels("the text encoder's features", wide, config.caption_dim)
         check_same("drafter", drafter, transformer, _SAME)
 
     @property

@@ -29,7 +29,7 @@ from ...rewards.frames import FrameJudge
 from ...rewards.registry import REWARDS, check_threshold, load_reward, reward_names
 from ...rewards.router import RouterReward
 from ..arguments import checked
-from ..base import OnStep, SpeculativePipeline, check_same, owned
+from ..base import OnStep, SpeculativePipeline, check_channels, check_same, owned
 from ..output import VideoBlock, VideoOutput
 from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
 from . import components
@@ -78,13 +78,9 @@ class VideoPipeline(SpeculativePipeline):
         router: FrameRouter | None = None,
     ) -> None:
         super().__init__(locals())
-        config = transformer.config
-        for whose, found, wanted in (
-            ("the autoencoder's latents have", vae.config.z_dim, config.in_dim),
-            ("the text encoder's features have", text_encoder.config.d_model, config.text_dim),
-        ):
-            if found != wanted:
-                raise InputError(f"{whose} {found} channels, the target reads {wanted}")
+        config, wide = transformer.config, text_encoder.config.d_model
+        check_channels("the autoencoder's latents", vae.config.z_dim, config.in_dim)
+        check_channels("the text encoder's features", wide, config.text_dim)
         check_same("drafter", drafter, transformer, _SAME)
         if router is not None and router.config.vocab_size < len(tokenizer):
             known = router.config.vocab_size
