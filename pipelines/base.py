@@ -37,6 +37,7 @@ class SpeculativePipeline(DiffusionPipeline):
     it those components lie that have no folder of their name. `strangers` says, by class, what to
     do with folders of another pipeline, and `instead`, by name, what to do in place of arguments
     that other pipelines take. `spreads`: a device map may give its layers devices of their own.
+    `replaceable` components are not checked here: users may give something else for them.
     `on_engine` is given the engine of every generation before it runs, for measurements. A callback
     sets `interrupt` to True: generation stops at the end of the round, or sooner.
     """
@@ -48,6 +49,7 @@ class SpeculativePipeline(DiffusionPipeline):
     homes: ClassVar[dict[str, str]] = {}
     strangers: ClassVar[dict[str, str]] = {}
     spreads: ClassVar[bool] = False
+    replaceable: ClassVar[tuple[str, ...]] = ()
     instead: ClassVar[dict[str, str]] = {
         "prompt_embeds": "the text is encoded here; give prompt",
         "negative_prompt_embeds": "the text is encoded here; give negative_prompt",
@@ -242,17 +244,13 @@ class SpeculativePipeline(DiffusionPipeline):
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
         """Resolve a configuration for this pipeline; an `InputError` if it can't run."""
         resolved = config.resolve(self.modality)
-        for part in self._needed(resolved):
-            if self.components.get(part) is None:
+        for part in resolved.needs:
+            if self.components.get(part) is None and part not in self.replaceable:
                 raise InputError(
                     f"method {config.method!r} needs the component {part!r} and this pipeline has "
                     f"none; load one or use {self.without!r}"
                 )
         return resolved
-
-    def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
-        """The components without which `config` can't run here."""
-        return config.needs
 
     def check_call(self, config: SpecConfig, **call: Any) -> None:
         """Raise an `InputError` if a call with these arguments can't be made by `config`.

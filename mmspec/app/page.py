@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -240,7 +240,14 @@ class Page:
         jobs: list[QueuedJob[State]] = []
 
         def start() -> None:
-            work = self._work(tab, *self._checked(tab, given, request))
+            wanted, called, folder = self._checked(tab, given, request)
+
+            def work(job: QueuedJob[State]) -> None:
+                job.tell(State(markup.message("Loading the model …")))
+                with told_as(called, folder or shipped().get(called)):
+                    model = self.cache.load(tab.modality, folder)
+                Comparison(tab.make, model, wanted, job, self.limits.seconds).run()
+
             jobs.append(self.jobs.start(_owner(tab, request), work))
 
         if why := refused(start):
@@ -289,17 +296,6 @@ class Page:
         folder = self.cache.folder(tab.modality, model)
         wanted = GenerationRequest(prompt, config, name, seed, call, picture)
         return (wanted, path, self.folders.find(path, request)) if path else (wanted, model, folder)
-
-    def _work(
-        self, tab: Tab, wanted: GenerationRequest, called: str, folder: Path | None
-    ) -> Callable[[QueuedJob[State]], None]:
-        def work(job: QueuedJob[State]) -> None:
-            job.tell(State(markup.message("Loading the model …")))
-            with told_as(called, folder or shipped().get(called)):
-                model = self.cache.load(tab.modality, folder)
-            Comparison(tab.make, model, wanted, job, self.limits.seconds).run()
-
-        return work
 
 
 def _only(headline: Any) -> Any:

@@ -66,6 +66,7 @@ class VideoPipeline(SpeculativePipeline):
         "WanPipeline": "its frames all read each other, and block video needs a block-causal "
         "model: VideoPipeline.from_wan takes one, such as Self-Forcing's, and this folder as parts"
     }
+    replaceable: ClassVar = ("router",)  # by a reward of the user's
     reward: Reward | BlockReward | None = None
 
     def __init__(
@@ -315,10 +316,6 @@ class VideoPipeline(SpeculativePipeline):
             found[name] = load_component(kind, home / name, dtype)
         small = None if drafter is None else load_wan(drafter, dtype, **options)
         return cls(load_wan(transformer, dtype, **options), **found, drafter=small)
-
-    def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
-        """Leave out the router: a user's reward may replace it (`check_speculation`)."""
-        return tuple(part for part in super()._needed(config) if part != "router")
 
     def _reward(self, config: ResolvedConfig) -> Reward | BlockReward:
         if self.reward is not None:
