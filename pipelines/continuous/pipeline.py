@@ -83,7 +83,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         check_channels("the autoencoder's latents", wide, config.token_dim)
         if self.captioned:
             check_captioned(text_encoder, tokenizer)
-            wide = text_encoder.config.d_model
+            wide = self.text_encoder.config.d_model
             check_channels("the text encoder's features", wide, config.caption_dim)
         check_same("drafter", drafter, transformer, _SAME)
 

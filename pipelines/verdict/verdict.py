@@ -182,7 +182,7 @@ class SpeculativeVerdict:
             raise VerdictError(f"no expert is left to base a verdict on ({errors})")
         cost = Cost()
         final = self.prompt(question, chosen)
-        text = _metered(cost, self.judge, self.judge.answer, images, final)
+        text = metered(cost, self.judge, self.judge.answer, images, final)
         return VerdictOutput(text, opinions, [opinion.name for opinion in chosen], cost)
 
     def _ranked(
@@ -217,7 +217,7 @@ def _ask(
 ) -> Any:
     """Ask an expert; None: it failed, or said what is `wrong`, and the opinion says why."""
     try:
-        said = _metered(opinion.cost, expert, ask, *about)
+        said = metered(opinion.cost, expert, ask, *about)
         opinion.error = wrong(said) or None
     except Exception as error:  # whatever is wrong with one expert, the others can go on
         opinion.error = f"{type(error).__name__}: {error}"
@@ -228,7 +228,7 @@ def _silent(text: str | None) -> str:
     return "" if (text or "").strip() else "gave no answer"
 
 
-def _metered(cost: Cost, who: VerdictJudge, ask: Callable[..., Any], *about: Any) -> Any:
+def metered(cost: Cost, who: VerdictJudge, ask: Callable[..., Any], *about: Any) -> Any:
     """Ask, and add what it takes to `cost`, also if it fails."""
     tokens, clock = who.tokens, time.perf_counter()
     try:
