@@ -76,7 +76,8 @@ short = ["--iterations", "4", "--diffusion-steps", "8"]  # all of them take minu
 assert main(["generate", "a photo of a red circle", *vectors, *short]) == 0
 assert main(["video", "a red circle moves right", "--blocks", "2", "--compare", "-o", "out"]) == 0
 assert main(["ls", "methods"]) == 0
-assert main(["eval", "run", "--suite", "geneval-shapes", "--limit", "1", "-o", "report"]) == 2
+suite = ["--suite", "geneval-shapes", "--methods", "plain", "--limit", "1", "-o", "report"]
+assert main(["eval", "run", *suite]) == 2
 """
 
 
