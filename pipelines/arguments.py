@@ -1,6 +1,6 @@
-"""Arguments of users' calls: of the kinds that signatures say, or refused in one line.
+"""Check the arguments of users' calls against signatures; an error is one line.
 
-What is checked is read off the annotations, so that there is no second list to keep.
+The annotations say what is allowed, so that there is no second list to keep.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from torch import Tensor
 
@@ -31,7 +31,7 @@ _PLAIN: dict[Any, tuple[type, str, str]] = {  # what fits, one of it, several
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function, or a method, refuse by an `InputError` what its annotations do not allow.
+    """Decorate a function or method: arguments that its annotations forbid raise an `InputError`.
 
     A pipeline says in `instead` what to do in place of arguments that others have.
     """
@@ -54,16 +54,16 @@ def check_arguments(
     function: Callable[..., Any], given: Mapping[str, Any], owner: Any = None
 ) -> None:
     """Raise an `InputError` unless a function, or method of `owner`, takes what's given by name."""
-    signature, hints = inspect.signature(function), _hints(function)
-    free = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    parameters = inspect.signature(function, eval_str=True).parameters
+    free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name, value in given.items():
-        if not free and name not in signature.parameters:
+        if name in parameters:
+            check_value(name, value, parameters[name].annotation)
+        elif not free:
             instead = getattr(owner, "instead", {}).get(name)
             if instead is not None:
                 raise InputError(f"{type(owner).__name__} takes no {name}: {instead}")
-            check_name("argument", name, (n for n in signature.parameters if n != "self"))
-        if name in hints:
-            check_value(name, value, hints[name])
+            check_name("argument", name, (n for n in parameters if n != "self"))
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:
@@ -73,20 +73,9 @@ def check_value(name: str, value: Any, hint: Any) -> None:
 
 
 def is_chat(value: Any) -> bool:
-    """Whether a value is a conversation: chat messages, as transformers' pipelines take them."""
+    """True for a conversation: chat messages, as transformers' pipelines take them."""
     messages = isinstance(value, list | tuple) and value
     return bool(messages) and all(isinstance(one, Mapping) and "role" in one for one in value)
-
-
-@cache
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of the parameters."""
-    named = {
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    }
-    return {name: hint for name, hint in get_type_hints(function).items() if name in named}
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -109,11 +98,12 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is Callable:
         return callable(value)
     kind = kind or hint
-    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+    unknown = kind in (Any, inspect.Parameter.empty) or not isinstance(kind, type)
+    return unknown or isinstance(value, kind)
 
 
 def _words(hint: Any, several: bool = False) -> str:
-    """What a kind is called, one of it or several."""
+    """Name a type in the singular or the plural."""
     kind, parts = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
         *front, last = dict.fromkeys(_words(part, several) for part in parts)

@@ -1,4 +1,4 @@
-"""What every speculative pipeline shares: strict loading, switching speculation, row seeds."""
+"""Base of every speculative pipeline: strict loading, switching speculation, row seeds."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class SpeculativePipeline(DiffusionPipeline):
     it those components lie that have no folder of their name. `strangers` says, by class, what to
     do with folders of another pipeline, and `instead`, by name, what to do in place of arguments
     that other pipelines take. `spreads`: a device map may give its layers devices of their own.
+    `replaceable` components are not checked here: users may give something else for them.
     `on_engine` is given the engine of every generation before it runs, for measurements. A callback
     sets `interrupt` to True: generation stops at the end of the round, or sooner.
     """
@@ -48,6 +49,7 @@ class SpeculativePipeline(DiffusionPipeline):
     homes: ClassVar[dict[str, str]] = {}
     strangers: ClassVar[dict[str, str]] = {}
     spreads: ClassVar[bool] = False
+    replaceable: ClassVar[tuple[str, ...]] = ()
     instead: ClassVar[dict[str, str]] = {
         "prompt_embeds": "the text is encoded here; give prompt",
         "negative_prompt_embeds": "the text is encoded here; give negative_prompt",
@@ -113,11 +115,9 @@ class SpeculativePipeline(DiffusionPipeline):
                 be followed.
         """
         openers, asked = cls.openers(), (dtype, device_map, options)
-        names = [name for kind in openers for name in kind.component_classes()]
-        folder = locate(path, cls.embedded, Loading.of(*asked, names, names, cls.spreads))
+        folder = locate(path, cls.embedded, Loading.of(*asked, openers))
         kind = next((kind for kind in openers if (folder / kind.index).exists()), cls)
-        may_lack = kind._optional_components
-        loading = Loading.of(*asked, kind.component_classes(), may_lack, kind.spreads)
+        loading = Loading.of(*asked, [kind])
         kind._check_folder(folder)
         pipe = kind(**kind.load_parts(folder, loading), **loading.parts)
         if loading.device_map is not None:
@@ -203,7 +203,7 @@ class SpeculativePipeline(DiffusionPipeline):
         self.speculation = config
 
     def disable_speculation(self) -> None:
-        """Back to plain decoding."""
+        """Return to plain decoding."""
         self.speculation = PLAIN
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
@@ -235,7 +235,6 @@ class SpeculativePipeline(DiffusionPipeline):
     enable_group_offload = _no_offload
 
     def _able(self, method: str) -> bool:
-        """Whether a method can run here."""
         try:
             self.check_speculation(SpecConfig(method))
         except InputError:
@@ -243,19 +242,15 @@ class SpeculativePipeline(DiffusionPipeline):
         return True
 
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
-        """The configuration as it works here; an `InputError` if it can't run."""
+        """Resolve a configuration for this pipeline; an `InputError` if it can't run."""
         resolved = config.resolve(self.modality)
-        for part in self._needed(resolved):
-            if self.components.get(part) is None:
+        for part in resolved.needs:
+            if self.components.get(part) is None and part not in self.replaceable:
                 raise InputError(
                     f"method {config.method!r} needs the component {part!r} and this pipeline has "
                     f"none; load one or use {self.without!r}"
                 )
         return resolved
-
-    def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
-        """The components without which `config` can't run here."""
-        return config.needs
 
     def check_call(self, config: SpecConfig, **call: Any) -> None:
         """Raise an `InputError` if a call with these arguments can't be made by `config`.
@@ -275,10 +270,10 @@ class SpeculativePipeline(DiffusionPipeline):
         return self.interrupt
 
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
-        """Look at all the arguments of a call by name, see `check_call`."""
+        """Check the arguments of a call by name; hook of `check_call` for subclasses."""
 
     def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:
-        """What `build` makes of a network and of what is `beside` it, kept until one changes."""
+        """Result of `build`, kept until the network's weights or what is `beside` it change."""
         weights = [
             (p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters()
         ]
@@ -303,7 +298,7 @@ def owned(x: Tensor) -> Tensor:
 
 
 def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: int) -> list[int]:
-    """One seed per row: from one generator in turn, or the first number of each of a list.
+    """Draw a seed per row: from one generator in turn, or the first number of each of a list.
 
     Raises:
         InputError: a list of another length than the rows.
@@ -323,6 +318,12 @@ def check_same(name: str, network: Any, target: Any, fields: Iterable[str]) -> N
         own, wanted = network.config[field], target.config[field]
         if own != wanted:
             raise InputError(f"the {name}'s {field} ({own}) is not the target's ({wanted})")
+
+
+def check_channels(whose: str, found: int, wanted: int) -> None:
+    """Raise an `InputError` unless another part makes as many channels as the target reads."""
+    if found != wanted:
+        raise InputError(f"{whose} have {found} channels, the target reads {wanted}")
 
 
 def check_captioned(text_encoder: Any, tokenizer: Any) -> None:

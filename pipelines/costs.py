@@ -1,4 +1,4 @@
-"""What calls cost on this machine, measured when first asked for, and what generations learn."""
+"""Seconds of network calls on this machine, measured on first use; experience of generations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..engine.length.goodput import Experience
 from ..methods import ResolvedConfig
-from ..methods.draft_size import DraftSize
 from ..models.guided import GuidedDecoder
 from ..models.mar.denoiser import HeadDenoiser
 from ..models.mar.iterations import MarPlan
@@ -49,31 +48,21 @@ class Costs:
         drafter: GuidedDecoder | None,
         stride: int = 1,
     ) -> Experience:
-        """One for all generations of a configuration; its seconds are measured here for a start."""
+        """Experience that a configuration's generations share; it starts with measured seconds."""
         drafters = self._experience.setdefault(target.decoder, WeakKeyDictionary())
         known = drafters.setdefault((drafter or target).decoder, {})
         key = (config, len(target.prefix))
         if key not in known:
-            size = config.draft_size(stride)
-            depths = range(size.deepest + 1)
-            rounds = [self._round(config, size, target, drafter, depth) for depth in depths]
+            size, rounds = config.draft_size(stride), []
+            for depth in range(size.deepest + 1):
+                seconds = self.call(target, size.nodes(depth) + 1)
+                if config.own_layers:
+                    seconds += depth * self.call(target) / 2  # half the layers, for a start
+                elif drafter is not None:
+                    seconds += sum(self.call(drafter, n) for n in size.draft_calls(depth))
+                rounds.append(seconds)
             known[key] = Experience(rounds)
         return known[key]
-
-    def _round(
-        self,
-        config: ResolvedConfig,
-        size: DraftSize,
-        target: GuidedDecoder,
-        drafter: GuidedDecoder | None,
-        depth: int,
-    ) -> float:
-        seconds = self.call(target, size.nodes(depth) + 1)
-        if config.own_layers:
-            return seconds + depth * self.call(target) / 2  # half the layers, for a start
-        if drafter is None:
-            return seconds
-        return seconds + sum(self.call(drafter, tokens) for tokens in size.draft_calls(depth))
 
     def _measured(self, model: GuidedDecoder, tokens: int) -> float:
         key = (len(model.prefix), tokens)

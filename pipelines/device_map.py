@@ -52,7 +52,7 @@ def spread(pipe: Any, device_map: str | Mapping[str, Device]) -> None:
 
 
 def placement(pipe: Any, network: LlamaGenTransformer) -> Placement | None:
-    """Where a network of a pipeline runs; None: the pipeline has no device map."""
+    """Devices of a network's layers; None: the pipeline has no device map."""
     found = pipe.hf_device_map
     if found is None:
         return None

@@ -1,8 +1,8 @@
-"""What `from_pretrained` is asked for, in Diffusers' words."""
+"""Arguments of `from_pretrained` and `to`, in Diffusers' words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Loading:
-    """What a pipeline is loaded with.
+    """Options for loading a pipeline.
 
     Attributes:
         dtype: of the weights.
@@ -61,18 +61,11 @@ class Loading:
         dtype: torch.dtype | str | None,
         device_map: DeviceMap,
         options: Mapping[str, Any],
-        components: Iterable[str],
-        optional: Iterable[str],
-        spreads: bool = False,
+        pipelines: Sequence[Any],
     ) -> Loading:
-        """The arguments of a call of `SpeculativePipeline.from_pretrained`.
-
-        Args:
-            options: its further arguments.
-            components, optional: names of those that the pipeline has, and may lack.
-            spreads: whether it can be spread over devices.
-        """
-        components, optional = [*components], [*optional]
+        """The arguments of a call of `from_pretrained` that opens folders of these pipelines."""
+        components = [name for kind in pipelines for name in kind.component_classes()]
+        optional = [name for kind in pipelines for name in kind._optional_components]
         for name, value in options.items():
             check_name("argument", name, ["path", "dtype", "device_map", *_KINDS, *components])
             if name in _KINDS:
@@ -85,7 +78,7 @@ class Loading:
                 raise InputError(f"a pipeline can't do without its {name}; leave out {name}=None")
         if options.get("use_safetensors") is False:
             raise InputError("weights are read from safetensors alone; leave use_safetensors out")
-        device, spread = _placed(device_map, spreads)
+        device, spread = _placed(device_map, any(kind.spreads for kind in pipelines))
         return cls(
             _dtype(dtype, options.get("torch_dtype")),
             spread,
@@ -115,7 +108,7 @@ class Loading:
 def destination(
     device: Any = None, dtype: Any = None, silence_dtype_warnings: bool = False
 ) -> tuple[Any, torch.dtype | None]:
-    """Where `to(device, dtype)`, `to(device)` or `to(dtype)` puts a pipeline; None: as it is."""
+    """Device and dtype in `to(device, dtype)`, `to(device)` or `to(dtype)`; None: as it is."""
     if isinstance(device, torch.dtype) and dtype is None:
         device, dtype = None, device
     if device is not None:
@@ -147,7 +140,7 @@ def _dtype(dtype: torch.dtype | str | None, torch_dtype: torch.dtype | str | Non
 
 
 def _placed(device_map: Any, spreads: bool) -> tuple[Device | None, Any]:
-    """One device for everything, or a map."""
+    """Split a device map into one device for everything, or a map of several."""
     if isinstance(device_map, Mapping) and not spreads and [*device_map] == [""]:
         device_map = device_map[""]
     if device_map is None or (spreads and (device_map == AUTO or isinstance(device_map, Mapping))):

@@ -1,4 +1,4 @@
-"""Where models are, and which methods their folders can run; nothing is loaded.
+"""Find the folders of models and the methods that they can run; nothing is loaded.
 
 A pipeline that is loaded knows better (`check_speculation`); this is for lists and defaults.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..files import read_object
 from ..methods import PIPELINES, Modality, SpecConfig, serving
-from ..models.embedded import readable
+from ..models.embedded import MODELS, readable
 from ..registry import resolve
 from .loading import Loading
 
@@ -19,7 +19,7 @@ _EMBEDDED = "embedded-"  # begins the names of models that ship
 
 
 def components_in(folder: Path, modality: Modality) -> set[str]:
-    """Names of the components, as `ResolvedConfig.needs` has them."""
+    """Names of a folder's components, as in `ResolvedConfig.needs`."""
     if modality == "vlm":
         heads = {f"heads/{home.parent.name}" for home in folder.glob("heads/*/config.json")}
         parts = {name for name in ("drafter", "experts") if (folder / name).is_dir()}
@@ -43,23 +43,20 @@ def first_method(folder: Path, modality: Modality) -> str:
 
 
 def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
-    """Of the methods that are meant to be a modality's default, the first that is `able` to run.
+    """First of a modality's default methods that is `able` to run.
 
-    Of none the first of all: whoever runs it is told what it lacks.
+    If none is, the first of all: whoever runs it is told what it lacks.
     """
     return next(filter(able, PIPELINES[modality].first), PIPELINES[modality].first[0])
 
 
 def embedded_name(modality: Modality) -> str:
     """The name of a modality's embedded model among those that ship."""
-    name: str = resolve(PIPELINES[modality].reference).embedded
-    return name
+    return resolve(PIPELINES[modality].reference).embedded
 
 
 def shipped() -> dict[str, Path]:
     """The folders of the pipelines that ship with the package, by the name that `locate` takes."""
-    from ..models.embedded import MODELS
-
     index = ("model_index.json", "config.json")
     folders = sorted(path for path in MODELS.iterdir() if any((path / n).exists() for n in index))
     return {_EMBEDDED + folder.name: folder for folder in folders}
@@ -68,15 +65,19 @@ def shipped() -> dict[str, Path]:
 def locate(path: str | Path | None, embedded: str, loading: Loading | None = None) -> Path:
     """The folder of an embedded model ("embedded-image"), a local one, or a downloaded repository.
 
-    Args:
-        embedded: the name of the model that None stands for.
-        loading: which part of it, and how it is downloaded.
+    None stands for the model `embedded`; `loading` names a subfolder, and how to download.
     """
     loading = loading or Loading()
     if path is None and not embedded:
         raise InputError("no model of this pipeline is embedded; name a folder")
     if path is None or str(path).startswith(_EMBEDDED):
-        folder = _shipped(str(path or _EMBEDDED + embedded))
+        name, there = str(path or _EMBEDDED + embedded), shipped()
+        if name not in there:
+            known = ", ".join(there) or "none"
+            raise InputError(
+                f"no model {name} ships with this version (there are {known}); name a folder"
+            )
+        folder = readable(there[name])
     elif (folder := Path(path)).exists():
         if "revision" in loading.hub:
             raise InputError(f"{folder} is a folder, which has no revisions; leave revision out")
@@ -91,13 +92,3 @@ def locate(path: str | Path | None, embedded: str, loading: Loading | None = Non
     if not (folder / loading.subfolder).is_dir():
         raise InputError(f"{folder} has no subfolder {loading.subfolder!r}")
     return folder / loading.subfolder
-
-
-def _shipped(name: str) -> Path:
-    there = shipped()
-    if name not in there:
-        known = ", ".join(there) or "none"
-        raise InputError(
-            f"no model {name} ships with this version (there are {known}); name a folder"
-        )
-    return readable(there[name])

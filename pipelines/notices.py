@@ -1,4 +1,4 @@
-"""What a pipeline tells its user about the speculation it did, once a method."""
+"""Warnings of a pipeline about speculation that does not pay, once a method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _timed_apart: ContextVar[bool] = ContextVar("timed_apart", default=False)
 
 @contextmanager
 def timed_apart() -> Iterator[None]:
-    """While the block runs no estimate is told of what plain decoding would take.
+    """Suppress estimates of what plain decoding would take, while the block runs.
 
     For comparisons, which time it, and whose tables an estimate could contradict; and for the first
     calls of a process, which are slow whatever they do.
@@ -35,11 +35,9 @@ class Notices:
         self._told: set[str] = set()
 
     def check(self, stats: SpecStats, plain: float, spent: float | None = None) -> None:
-        """Say so when speculation took longer than plain decoding would have, or was given up.
+        """Warn if speculation took longer than plain decoding would have, or was given up.
 
-        Args:
-            plain: seconds that plain decoding takes for as much.
-            spent: seconds that this took; None: those of the loop.
+        Plain decoding takes `plain` seconds, and this took `spent`; None: those of the loop.
         """
         if stats.fault is not None or stats.method in self._told:
             return

@@ -1,4 +1,4 @@
-"""What the pipelines return, and counters of token ids; others lie beside their pipeline."""
+"""Outputs of the pipelines, and counters of token ids; other counters lie beside their pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .video.stats import VideoStats
 
 @dataclass
 class ImageStats(SpecStats):
-    """What a batch of pictures took.
+    """Counters of a batch of pictures.
 
     Attributes:
         sibling_calls: calls of a smaller model that drew a small picture first, per row; empty:
@@ -37,7 +37,7 @@ class ImageStats(SpecStats):
 
 @dataclass
 class VlmStats(SpecStats):
-    """What a batch of answers took.
+    """Counters of a batch of answers.
 
     Attributes:
         visual_tokens: columns of pictures in the target's prompt, per row.
@@ -104,7 +104,7 @@ class ContinuousOutput(BaseOutput):
 
 @dataclass
 class VideoBlock:
-    """A block of a clip, as soon as it stands.
+    """A finished block of a clip.
 
     Attributes:
         row: its clip.

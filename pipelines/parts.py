@@ -1,4 +1,4 @@
-"""What a pipeline of tokens offers to the parts of a method, and what it learns of their work."""
+"""Connect a pipeline of tokens to the parts of a method."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def token_offers(
     grid: TokenGrid,
     **more: Callable[[], Any],
 ) -> Offers:
-    """What there is for drafters, rules and length policies of token ids.
+    """Offers for drafters, rules and length policies of token ids.
 
     Args:
         target: the network that is to be sped up; some drafters run a part of it.
@@ -59,7 +59,7 @@ def token_offers(
 def nearest_codes(
     codebook: Callable[[], Tensor | None], near: Neighbours | None = None
 ) -> Callable[[int], Tensor]:
-    """The table of every code's nearest codes `[V, k]`, of a count k.
+    """Function from a count k to the table of every code's nearest codes `[V, k]`.
 
     `codebook` gives the vectors of the codes `[V, C]`, or None, and `near` holds the table.
     """

@@ -1,4 +1,4 @@
-"""What users ask pipelines of pictures for, checked."""
+"""Check the prompts, classes and sampling settings of a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Labels = int | Sequence[int] | Tensor | np.ndarray[Any, Any]  # classes
 
 
 def captions_of(prompt: str | Sequence[str]) -> list[str]:
-    """What to draw, one caption or several, of which none is empty."""
+    """List of captions from one or several; an `InputError` if one is empty."""
     captions = (
         [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else [*prompt]
     )
@@ -27,11 +27,15 @@ def captions_of(prompt: str | Sequence[str]) -> list[str]:
     return captions
 
 
-def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -> list[int]:
-    """What a model of `count` classes is told: labels, or their numbers written as prompts."""
-    told = f"this model is told classes, numbers from 0 to {count - 1}"
+def told(prompt: Any, labels: Labels | None, count: int | None) -> list[str] | list[int]:
+    """Captions of the pictures; for a model of `count` classes labels, or their numbers as text."""
+    if count is None:
+        if labels is not None or prompt is None:
+            raise InputError("this model is told captions: give prompt, not class_labels")
+        return captions_of(prompt)
+    wanted = f"this model is told classes, numbers from 0 to {count - 1}"
     if (prompt is None) == (labels is None):
-        raise InputError(f"{told}: give class_labels, or numbers as prompt")
+        raise InputError(f"{wanted}: give class_labels, or numbers as prompt")
     said: Any = prompt if labels is None else labels
     found: list[int] = []
     try:
@@ -39,19 +43,10 @@ def classes(prompt: str | list[str] | None, labels: Labels | None, count: int) -
         for one in [said] if alone else said:
             found.append(int(one) if isinstance(one, str) else operator.index(one))
     except (TypeError, ValueError) as error:
-        raise InputError(f"{told}, not {said!r}") from error
+        raise InputError(f"{wanted}, not {said!r}") from error
     if not found or not all(0 <= label < count for label in found):
-        raise InputError(f"{told}, not {said!r}")
+        raise InputError(f"{wanted}, not {said!r}")
     return found
-
-
-def told(prompt: Any, labels: Labels | None, count: int | None) -> list[str] | list[int]:
-    """What every picture is to show: classes of a model of `count` classes; None: captions."""
-    if count is not None:
-        return classes(prompt, labels, count)
-    if labels is not None or prompt is None:
-        raise InputError("this model is told captions: give prompt, not class_labels")
-    return captions_of(prompt)
 
 
 def check_between(name: str, value: float, low: float, high: float) -> None:

@@ -1,4 +1,4 @@
-"""When a generation ends: at a length, at tokens, at strings of its text, by the clock."""
+"""Stopping criteria: a length, end tokens, stop strings, the clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StopText(StoppingCriteria):
 
 @dataclass(frozen=True)
 class Stops:
-    """When rows end: total length, tokens and strings that end a row, and the clock."""
+    """Stopping criteria of a call: total length, end tokens, deadline, stop strings."""
 
     length: int
     eos: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Stops:
 
     @classmethod
     def of(cls, criteria: Sequence[Any]) -> Stops:
-        """Those of transformers' stopping criteria, of which one must bound the length."""
+        """Read transformers' stopping criteria, of which one must bound the length."""
         lengths, eos, until, text = [], [], math.inf, None
         for one in criteria:
             if type(one) is MaxLengthCriteria:
@@ -68,11 +68,7 @@ class StopStrings:
 
     A string may begin in the prompt and end within a token, which then stays whole, as in
     transformers' `StopStringCriteria`. That one reads a vocabulary and needs one which can spell
-    everything; decoded text any tokenizer has.
-
-    Args:
-        stop: the strings.
-        prompt: ids `[B, T]`.
+    everything; decoded text any tokenizer has. The prompt is ids `[B, T]`.
     """
 
     def __init__(self, stop: StopText, prompt: Tensor) -> None:
@@ -82,7 +78,6 @@ class StopStrings:
         self.prompt: list[list[int]] = prompt[:, -self.width :].tolist()
 
     def __call__(self, context: Context, emitted: Tensor) -> Tensor:
-        """See `Engine.stop`."""
         ends = []
         for row, tokens in enumerate(emitted.tolist()):
             done = context.base[row]
@@ -100,12 +95,11 @@ class StopStrings:
         return len(tokens) + 1
 
     def _ends(self, known: int, tokens: list[int]) -> bool:
-        """Whether a string ends behind the first `known` characters of a text."""
+        """True if a stop string ends behind the first `known` characters of a text."""
         text = self._text(tokens)
         return any(text.find(s, max(0, known - len(s) + 1)) >= 0 for s in self.stop.strings)
 
     def _text(self, tokens: list[int]) -> str:
-        text: str = self.stop.tokenizer.decode(
+        return self.stop.tokenizer.decode(
             tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
-        return text

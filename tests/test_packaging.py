@@ -72,10 +72,12 @@ from mmspec.cli.main import main
 assert main(["generate", "a photo of a red circle", "-n", "1", "--compare"]) == 0
 assert main(["ask", "out/scd-0.png", "What is it?", "--compare"]) == 0
 vectors = ["--pipeline", "continuous", "-n", "1", "-o", "out/continuous"]
-assert main(["generate", "a photo of a red circle", *vectors]) == 0
+short = ["--iterations", "4", "--diffusion-steps", "8"]  # all of them take minutes on one core
+assert main(["generate", "a photo of a red circle", *vectors, *short]) == 0
 assert main(["video", "a red circle moves right", "--blocks", "2", "--compare", "-o", "out"]) == 0
 assert main(["ls", "methods"]) == 0
-assert main(["eval", "run", "--suite", "geneval-shapes", "--limit", "1", "-o", "report"]) == 2
+suite = ["--suite", "geneval-shapes", "--methods", "plain", "--limit", "1", "-o", "report"]
+assert main(["eval", "run", *suite]) == 2
 """
 
 
@@ -264,7 +266,8 @@ def test_the_editable_install_works(built, tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     target = tmp_path / "installed"
     install(wheel, target)
-    # -S: no site-packages, where an editable install of this very project would come first
+    # -S: no site-packages, where an editable install of this very project would come first;
+    # -I: no PYTHONPATH, which would, too
     code = f"""
 import site
 site.addsitedir({str(target)!r})
@@ -272,7 +275,7 @@ from importlib.util import find_spec
 for package in {["mmspec", *LINKED]}:
     print(find_spec(package).submodule_search_locations[0])
 """
-    found = call("-S", "-c", code, cwd=tmp_path).split()
+    found = call("-I", "-S", "-c", code, cwd=tmp_path).split()
     expected = [built.copy / LINKED.get(package, package) for package in ["mmspec", *LINKED]]
     assert [Path(path).resolve() for path in found] == [path.resolve() for path in expected]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...pipelines.continuous.pipeline import ContinuousImagePipeline
-from ...pipelines.prompts import classes
+from ...pipelines.prompts import told
 from ..metrics.features import SetDistance
 from ..run.job import Job
 from .drawing import DrawingBench, DrawingModality
@@ -28,5 +28,5 @@ class ContinuousModality(DrawingModality):
                     f"this model is told classes, and {asked} needs captions; use a suite of "
                     "speed, or of distances between sets, such as continuous-classes"
                 )
-            classes([item.prompt for item in job.prompts], None, pipe.transformer.config.class_num)
+            told([item.prompt for item in job.prompts], None, pipe.class_count)
         super().check_rows(job, pipe)

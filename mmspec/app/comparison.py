@@ -1,4 +1,4 @@
-"""The same wish speculatively and then plainly, on one model, with an honest comparison."""
+"""Run a request speculatively and then plainly, on one model, and compare the two."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ..methods import SpecConfig
 from ..pipelines.base import PLAIN
 from . import markup, method_text
-from .generation_view import GenerationView, Wish
+from .generation_view import GenerationRequest, GenerationView
 from .job_queue import QueuedJob
 from .model_cache import Model
 
@@ -22,18 +22,18 @@ HERE = "one prompt on this machine"
 
 @dataclass(frozen=True)
 class State:
-    """What the page shows of a run, as HTML."""
+    """HTML that the page shows of a run."""
 
     headline: str = ""
     speculative: str = ""
     plain: str = ""
 
 
-Make = Callable[[Any, Wish], GenerationView]
+Make = Callable[[Any, GenerationRequest], GenerationView]
 
 
 class Comparison:
-    """Runs a wish by its method, then plainly; its job is told the states and may stop it anytime.
+    """Two runs of a request, by its method and then plainly; the job gets states and may stop it.
 
     One after the other, since two at once would slow each other down; each is shown in its panel
     while it goes. Seconds are those of the loop, which does not know that somebody watches: drawing
@@ -42,9 +42,14 @@ class Comparison:
     """
 
     def __init__(
-        self, make: Make, model: Model, wish: Wish, job: QueuedJob[State], seconds: float
+        self,
+        make: Make,
+        model: Model,
+        request: GenerationRequest,
+        job: QueuedJob[State],
+        seconds: float,
     ) -> None:
-        self.make, self.model, self.wish, self.job = make, model, wish, job
+        self.make, self.model, self.request, self.job = make, model, request, job
         self.seconds = seconds
         self._until = time.monotonic() + seconds
         self._late = False  # it stopped for that
@@ -54,7 +59,7 @@ class Comparison:
         self._shown = self._took = 0.0
 
     def run(self) -> None:
-        """Both runs, and the result."""
+        """Run both, and tell the result."""
         pipe = self.model.pipe
         before = pipe.speculation
 
@@ -63,7 +68,7 @@ class Comparison:
 
         try:
             with self.job.stopped_by(interrupt):
-                for place, config in (("speculative", self.wish.config), ("plain", PLAIN)):
+                for place, config in (("speculative", self.request.config), ("plain", PLAIN)):
                     pipe.enable_speculation(config)
                     if not self._stops():
                         self._warm(config)
@@ -78,23 +83,29 @@ class Comparison:
         return self.job.cancelled or self._late
 
     def _warm(self, config: SpecConfig) -> None:
-        kind = config, tuple(sorted(self.wish.call.items()))
+        kind = config, tuple(sorted(self.request.call.items()))
         if kind not in self.model.warm:
             self._tell("Warming up …")
-            view = self.make(self.model.pipe, self.wish)
+            view = self.make(self.model.pipe, self.request)
             rounds = count(1)
             view.run(lambda: self._stops() or next(rounds) >= view.first_rounds)
             if not self._stops():
                 self.model.warm.add(kind)
 
     def _run(self, place: str) -> None:
-        view = self.views[place] = self.make(self.model.pipe, self.wish)
+        view = self.views[place] = self.make(self.model.pipe, self.request)
         self._unknown = method_text.unknown(view.unknown)
 
         def on_round() -> bool:
             if not (stops := self._stops()) and self._due():
                 self._show(place, view)
-                self._tell(self._progress(place))
+                told = (
+                    f"{self.request.name} is at work; plain decoding follows, with the same seed."
+                )
+                if place == "plain":
+                    so_far = f"{self._ratio()} (an estimate; {HERE})"
+                    told = f"Plain decoding is at work. So far: {so_far}."
+                self._tell(told)
             return stops
 
         view.run(on_round)
@@ -107,7 +118,7 @@ class Comparison:
         begun = time.monotonic()
         title, note = "plain", "the baseline"
         if place == "speculative":
-            title, note = self.wish.name, "" if view.stats is None else view.stats.contract
+            title, note = self.request.name, "" if view.stats is None else view.stats.contract
         html = markup.panel(title, note, view.html(), markup.meters(view.meters()))
         self.state = replace(self.state, **{place: html})
         self._shown = time.monotonic()
@@ -118,21 +129,16 @@ class Comparison:
         self.state = replace(self.state, headline=headline)
         self.job.tell(self.state)
 
-    def _progress(self, place: str) -> str:
-        if place == "speculative":
-            return f"{self.wish.name} is at work; plain decoding follows, with the same seed."
-        return f"Plain decoding is at work. So far: {self._ratio()} (an estimate; {HERE})."
-
     def _result(self) -> str:
         ratio = self._ratio()
         if self.job.cancelled or self._late:
             why = "" if self.job.cancelled else f": a run has at most {self.seconds:,g} seconds"
             told = f" Of what ran: {ratio} (an estimate; {HERE})." if ratio else ""
             return f"Stopped{why}.{told}"
-        return f"Done: {self.wish.name} is {ratio} ({HERE}; a report says more)."
+        return f"Done: {self.request.name} is {ratio} ({HERE}; a report says more)."
 
     def _ratio(self) -> str:
-        """How fast speculation is; seconds by unit, for answers may differ in length."""
+        """Speed-up in words; from seconds per unit, for answers may differ in length."""
         pair = [self.views[p].seconds_per_unit for p in ("speculative", "plain") if p in self.views]
         if len(pair) < 2 or pair[0] is None or pair[1] is None:
             return ""

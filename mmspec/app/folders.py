@@ -1,4 +1,4 @@
-"""Which folders and files of this machine a visitor may name."""
+"""Paths of this machine that a visitor may name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Folders:
 
     @property
     def offered(self) -> bool:
-        """Whether the page has a field for paths."""
+        """True if the page has a field for paths."""
         return self.root is not None or self.anywhere
 
     def find(self, text: str, request: Any = None) -> Path:
@@ -54,8 +54,8 @@ class Folders:
 
 @contextmanager
 def told_as(text: str, path: Path | None) -> Iterator[None]:
-    """Errors name what a visitor typed or chose in place of the path that it stands for, or of its
-    unpacked copy."""
+    """Rewrite errors: they name what a visitor typed or chose, not the path that it stands for or
+    its unpacked copy."""
     try:
         yield
     except InputError as error:
@@ -66,7 +66,7 @@ def told_as(text: str, path: Path | None) -> Iterator[None]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is that of this machine for itself alone."""
+    """True if a host's name or address is a loopback one."""
     if host == "localhost":
         return True
     try:

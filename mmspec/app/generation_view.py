@@ -1,4 +1,4 @@
-"""One generation of a pipeline, seen while it goes on: what every modality's has in common."""
+"""Base of the live views of a generation, for all modalities."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..models.text_encoder import unknown_words
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a visitor asked for, checked.
+class GenerationRequest:
+    """Checked request of a visitor.
 
     Attributes:
         prompt: caption or question.
@@ -44,14 +44,14 @@ class GenerationView(ABC):
         made: of every unit so far, by how much it is the drafter's.
         total: units in the end; fewer where the model may stop by itself.
         stats: those so far; None before the first round.
-        over: whether there is nothing to come.
+        over: there is nothing to come.
     """
 
     unit: ClassVar[str] = "tokens"
     each: ClassVar[str] = "tokens per call of the target"
 
-    def __init__(self, pipe: Any, wish: Wish) -> None:
-        self.pipe, self.wish = pipe, wish
+    def __init__(self, pipe: Any, request: GenerationRequest) -> None:
+        self.pipe, self.request = pipe, request
         self.made: list[float] = []
         self.total = 0
         self.stats: SpecStats | None = None
@@ -59,13 +59,13 @@ class GenerationView(ABC):
 
     @property
     def tokenizer(self) -> Any:
-        """Of the prompt; None: it is told no words."""
+        """Tokenizer of the prompt; None: the model is told no words."""
         return self.pipe.tokenizer
 
     @property
     def unknown(self) -> list[str]:
         """Words of the prompt that the model can't know."""
-        return unknown_words(self.tokenizer, self.wish.prompt) if self.tokenizer else []
+        return unknown_words(self.tokenizer, self.request.prompt) if self.tokenizer else []
 
     @property
     def first_rounds(self) -> int:
@@ -82,9 +82,9 @@ class GenerationView(ABC):
                 pipe.interrupt = True
 
         out = self.generate(
-            generator=torch.Generator().manual_seed(self.wish.seed),
+            generator=torch.Generator().manual_seed(self.request.seed),
             callback_on_step_end=told,
-            **self.wish.call,
+            **self.request.call,
         )
         self.stats, self.over = out.stats, True
 
@@ -98,10 +98,10 @@ class GenerationView(ABC):
 
     @abstractmethod
     def html(self) -> str:
-        """What there is so far, as HTML."""
+        """HTML of the output so far."""
 
     def drafted(self, state: dict[str, Any]) -> list[float]:
-        """By how much the token ids that the last round emitted are the drafter's."""
+        """Drafter's share of each token id that the last round emitted, 0 or 1."""
         alone = self.pipe.speculation.resolve(self.pipe.modality).drafter_only
         rows: list[list[bool]] = state["context"].drafted()
         return [float(alone or stood) for stood in rows[0]]
@@ -119,10 +119,7 @@ class GenerationView(ABC):
         if stats is None:
             return []
         of = f" of {self.total}" if self.total else ""
-        rows = [
-            (self.unit, f"{len(self.made)}{of}"),
-            ("seconds", f"{stats.loop_seconds:.2f}"),
-        ]
+        rows = [(self.unit, f"{len(self.made)}{of}"), ("seconds", f"{stats.loop_seconds:.2f}")]
         if sibling := stats.per_sample(shared=True).get("sibling_calls_per_sample"):
             rows.append(("calls of the sibling", f"{sibling * stats.samples:.0f}"))
         if sum(stats.calls):
@@ -135,5 +132,5 @@ class GenerationView(ABC):
         return rows
 
     def calls(self, stats: SpecStats) -> tuple[str, str]:
-        """What the target's calls are called, and a figure for them."""
+        """Name and figure for the target's calls."""
         return self.each, f"{stats.mean_acceptance_length:.2f}"

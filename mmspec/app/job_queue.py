@@ -1,4 +1,4 @@
-"""What Gradio's queue leaves open: each visitor's share of it, and runs that end when asked.
+"""Job queue beside Gradio's: a limit for each visitor, and runs that end when asked.
 
 Gradio keeps the runs in order, one at a time, shows each its place, and takes no more than there is
 room for (`concurrency_id`, `concurrency_limit`, `max_size`). It has no limits by visitor, and it
@@ -49,7 +49,7 @@ class QueuedJob(Generic[State]):
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
-        """While the block runs, whoever asks the job to stop calls this as well."""
+        """Call `stop`, too, if the job is asked to stop while the block runs."""
         with self._lock:
             self._stop = stop
         try:
@@ -85,9 +85,7 @@ class JobQueue(Generic[State]):
     def check(self, queue: Any, request: Any, itself: bool = False) -> None:
         """Refuse a visitor who has a run already, or whose host has too many.
 
-        Args:
-            queue: Gradio's, which tells nobody who is in it: these are its own lists.
-            itself: whether the request is in it, too.
+        `itself`: the request is in Gradio's queue, too, whose own lists are read here.
         """
         visitor, host = visitor_of(request)
         waiting = queue.event_queue_per_concurrency_id.get(RUNS)
@@ -127,7 +125,7 @@ class JobQueue(Generic[State]):
 
 
 def visitor_of(request: Any) -> tuple[str, str | None]:
-    """Who asks, and the host of one who is not at this machine; None: at it or behind its proxy."""
+    """Visitor of a request, and the host if that is remote; None: here or behind a proxy here."""
     if not request.session_hash:
         raise InputError("this request belongs to no page; open the demo in a browser")
     return str(request.session_hash), _host(request)

@@ -1,4 +1,4 @@
-"""What visitors of the demo may ask for: bad input is refused in one line, before any work."""
+"""Limits on requests of the demo: bad input is refused in one line, before any work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BROKEN = "something went wrong on the server; its log says what"
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one visitor's request, and of all visitors together.
+    """Limits of one visitor's request, and of all visitors together.
 
     Attributes:
         upload_bytes: of a picture or a report.

@@ -40,7 +40,7 @@ def figure(*parts: str, caption: str = "") -> str:
 
 
 def mosaic(colours: Sequence[str], columns: int, alt: str) -> str:
-    """One cell a token, row by row."""
+    """Picture with a cell per token, row by row."""
     cells = Image.new("RGB", (columns, len(colours) // columns))
     cells.putdata([ImageColor.getrgb(colour) for colour in colours])
     return picture(cells, alt, "mm-mosaic")
@@ -64,7 +64,7 @@ def spans(pieces: Iterable[tuple[str, bool]]) -> str:
 
 
 def legend(drafter: str, target: str) -> str:
-    """What the two colours mean."""
+    """Legend of the two colours."""
     return (
         '<div class="mm-legend">'
         f'<span class="mm-key" style="background:{COLOURS["drafter"]}"></span>{escape(drafter)} '
@@ -79,7 +79,7 @@ def meters(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def panel(title: str, note: str, *parts: str) -> str:
-    """One of the two sides."""
+    """Panel of one of the two sides."""
     return (
         f'<section class="mm-panel"><h3>{escape(title)} <small>{escape(note)}</small></h3>'
         f"{''.join(parts)}</section>"

@@ -1,4 +1,4 @@
-"""What methods, their contracts and their knobs are, in plain words."""
+"""Text about methods, their contracts and their knobs, in plain words."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def about(config: SpecConfig | None, modality: Modality) -> str:
 
 
 def unknown(words: list[str]) -> str:
-    """That a model does not know some words, in a sentence; nothing of none."""
+    """Sentence about words that a model does not know; empty for none."""
     told = ", ".join(f"“{word}”" for word in words)
     return f"The model does not know {told}." if words else ""
 
 
 def sentence(text: str) -> str:
-    """What is said in one line elsewhere, as a sentence."""
+    """Turn a summary line into a sentence."""
     return f"{text[0].upper()}{text[1:]}."

@@ -34,7 +34,7 @@ class ModelCache:
         self._typed: dict[Modality, Path] = {}
 
     def names(self, modality: Modality) -> list[str]:
-        """What there is to choose from, the default first."""
+        """Names of the models to choose from, the default first."""
         return list(self._folders[modality])
 
     def folder(self, modality: Modality, name: str) -> Path | None:
@@ -44,7 +44,7 @@ class ModelCache:
         return self._folders[modality][name]
 
     def embedded(self, modality: Modality, name: str) -> bool:
-        """Whether a name is that of a model that ships."""
+        """True if a name is that of a model that ships."""
         return self._folders[modality].get(name, Path()) is None and name in shipped()
 
     def methods(self, modality: Modality, name: str) -> list[str]:
@@ -68,7 +68,7 @@ class ModelCache:
         return found
 
     def missing(self, modality: Modality) -> str | None:
-        """Why the default model can't be loaded, if that is known without loading it."""
+        """Reason why the default model can't be loaded; None: none is known without loading it."""
         name = self.names(modality)[0]
         if self.folder(modality, name) is not None or name in shipped():
             return None

@@ -1,8 +1,8 @@
-"""The page: a tab for every modality and one for reports; what happens when a button is pressed."""
+"""Page of the demo: a tab for every modality, one for reports, and what the buttons do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..pipelines.model_folders import runnable_in, shipped
 from . import markup, method_text
 from .comparison import Comparison, State
 from .folders import Folders, told_as
-from .generation_view import Wish
+from .generation_view import GenerationRequest
 from .job_queue import RUNS, JobQueue, QueuedJob, visitor_of
 from .limits import Limits, checked_number, checked_picture, checked_text, refused, safely
 from .model_cache import ModelCache
@@ -86,11 +86,11 @@ class Page:
         names = list(inputs)
 
         def check(request: gr.Request, *values: Any) -> list[Any]:
-            """Bad input does not wait for its turn; it is told at the prompt, the first field."""
+            """Refuse bad input before its turn, at the prompt, the first field."""
 
             def ask() -> None:
                 self.jobs.check(page._queue, request)
-                self._wish(tab, dict(zip(names, values, strict=True)), request)
+                self._checked(tab, dict(zip(names, values, strict=True)), request)
 
             why = refused(ask)
             return [gr.validate(not why, why), *[gr.validate(True, "")] * (len(names) - 1)]
@@ -132,7 +132,13 @@ class Page:
                 gr.Button(example, size="sm").click(None, None, inputs["prompt"], js=put, **QUIET)
         hint = gr.HTML(self._hint(tab, self.cache.names(tab.modality)[0]), elem_classes="mm-hints")
         if tab.pictured:
-            inputs["picture"] = self._picture()
+            with gr.Row():
+                inputs["picture"] = upload = gr.File(
+                    label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
+                )
+                shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
+            held = {**QUIET, "queue": True}  # a picture to be shown takes memory
+            upload.change(self._thumbnail, upload, shown, **held)
         names = self.cache.names(tab.modality)
         with gr.Accordion("Model, seed and sampling", open=False):
             with gr.Row():
@@ -152,20 +158,9 @@ class Page:
         return inputs
 
     def _hint(self, tab: Tab, model: str, typed: str = "") -> str:
-        """What to ask the embedded model for, if that is the one."""
+        """Hint on what the embedded model knows, if that is the one."""
         own = not typed.strip() and self.cache.embedded(tab.modality, model)
         return markup.hint(tab.knows) if own else ""
-
-    def _picture(self) -> Any:
-        """A field for an upload; beside it the picture that is asked about."""
-        with gr.Row():
-            upload = gr.File(
-                label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
-            )
-            shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
-        held = {**QUIET, "queue": True}  # a picture to be shown takes memory
-        upload.change(self._thumbnail, upload, shown, **held)
-        return upload
 
     def _thumbnail(self, path: Any) -> str:
         def make() -> str:
@@ -219,7 +214,7 @@ class Page:
         return offered, next((name for name in (*first, *offered) if name in offered), None)
 
     def _about(self, tab: Tab, method: str | None, value: Any = None, more: str = "") -> str:
-        """What a method is with its knob and further settings, or what is wrong with them."""
+        """Describe a method with its knob and further settings, or what is wrong with them."""
 
         def text() -> str:
             if method is None:
@@ -240,12 +235,19 @@ class Page:
         return gr.Number(value, label=label, interactive=True, precision=None)
 
     def generate(self, tab: Tab, given: Mapping[str, Any], request: Any) -> Iterator[Any]:
-        """What the page shows from the press of the button on: headline, and both panels."""
+        """Updates of the page from the press of the button on: headline, and both panels."""
         yield "", markup.panel("speculative", ""), markup.panel("plain", "")
         jobs: list[QueuedJob[State]] = []
 
         def start() -> None:
-            work = self._work(tab, *self._wish(tab, given, request))
+            wanted, called, folder = self._checked(tab, given, request)
+
+            def work(job: QueuedJob[State]) -> None:
+                job.tell(State(markup.message("Loading the model …")))
+                with told_as(called, folder or shipped().get(called)):
+                    model = self.cache.load(tab.modality, folder)
+                Comparison(tab.make, model, wanted, job, self.limits.seconds).run()
+
             jobs.append(self.jobs.start(_owner(tab, request), work))
 
         if why := refused(start):
@@ -264,16 +266,16 @@ class Page:
                 job.cancel()
 
     def ended(self, tab: Tab, told: str, request: Any) -> Any:
-        """What the page shows after a run with the headline `told`; a stopped one has a result."""
+        """Update of the page after a run with the headline `told`; a stopped one has a result."""
         job = self.jobs.cancelled(_owner(tab, request))
         if job is not None and job.last is not None:
             return _panels(job.last)
         return _only(markup.message("Stopped.") if told == STOPPING else gr.skip())
 
-    def _wish(
+    def _checked(
         self, tab: Tab, given: Mapping[str, Any], request: Any
-    ) -> tuple[Wish, str, Path | None]:
-        """What is asked for, checked; how the visitor calls its model, and where that is."""
+    ) -> tuple[GenerationRequest, str, Path | None]:
+        """Checked request of a visitor; the name of its model, and its folder."""
         limits = self.limits
         prompt = checked_text(given["prompt"], "the prompt", limits.prompt)
         if not prompt:
@@ -292,19 +294,8 @@ class Page:
         path = checked_text(given.get("path", ""), "the path", 1000)
         model = str(given["model"])
         folder = self.cache.folder(tab.modality, model)
-        wish = Wish(prompt, config, name, seed, call, picture)
-        return (wish, path, self.folders.find(path, request)) if path else (wish, model, folder)
-
-    def _work(
-        self, tab: Tab, wish: Wish, called: str, folder: Path | None
-    ) -> Callable[[QueuedJob[State]], None]:
-        def work(job: QueuedJob[State]) -> None:
-            job.tell(State(markup.message("Loading the model …")))
-            with told_as(called, folder or shipped().get(called)):
-                model = self.cache.load(tab.modality, folder)
-            Comparison(tab.make, model, wish, job, self.limits.seconds).run()
-
-        return work
+        wanted = GenerationRequest(prompt, config, name, seed, call, picture)
+        return (wanted, path, self.folders.find(path, request)) if path else (wanted, model, folder)
 
 
 def _only(headline: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The tab of reports: one of the project's, an upload or a path, drawn as speed and quality."""
+"""Tab of reports: one of the project's, an upload or a path, drawn as speed and quality."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def read_report(path: Path, name: str, limits: Limits) -> Report:
 
 
 def frontier_page(report: Report) -> str:
-    """Its frontiers by seconds and by calls, and the table behind them, as HTML.
+    """HTML of a report's frontiers by seconds and by calls, and the table behind them.
 
     Figures are pictures of the page: nothing in a report can run as a script.
     """

@@ -1,4 +1,4 @@
-"""What never reaches the page's server: bodies without an end, more files than it may hold,
+"""Guard of the page's server against bodies without an end, more files than it may hold,
 addresses for it to fetch, pages of other hosts, and what the page itself never asks for."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RequestGuard:
 
     Args:
         scratch: the folder that uploads are written to.
-        local: whether to answer only requests that name this machine as their host. A page of
+        local: answer only requests that name this machine as their host. A page of
             another host that leads here (DNS rebinding) would else have what its visitor has.
     """
 
@@ -62,8 +62,8 @@ class RequestGuard:
             self._coming -= upload
 
     async def _checked(self, scope: Scope, receive: Receive) -> tuple[Receive, int]:
-        """What the app receives in place of a request's body: the same, as far as it may be; and
-        the bytes of an upload, at most."""
+        """Check a request; returns what the app receives as its body, and the most bytes of an
+        upload."""
         if self.local and not is_loopback(_host(scope)):
             raise _Refused(403, "this server answers to localhost and 127.0.0.1 alone")
         if _ADDRESS.search(scope["path"]):
@@ -92,7 +92,7 @@ class RequestGuard:
 
 
 class _Refused(MultiPartException):
-    """As Gradio knows errors of an upload that it is reading: it removes what it wrote."""
+    """An error that Gradio knows while it reads an upload: it removes what it wrote."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class _Refused(MultiPartException):
 
 
 class _TooLarge(_Refused):
-    """In the words by which Gradio tells that it is to answer 413."""
+    """An error in the words by which Gradio tells that it is to answer 413."""
 
     def __init__(self, most: int) -> None:
         super().__init__(413, f"the request exceeds the maximum allowed size of {most:,} bytes")
@@ -115,7 +115,7 @@ def _host(scope: Scope) -> str:
 
 
 def _own(headers: Headers) -> bool:
-    """Whether a request comes from the server's own page, or from no page.
+    """True if a request comes from the server's own page, or from no page.
 
     A browser names the page that a request comes from (RFC 6454, section 7). Behind a proxy the
     page's host is the one that the proxy was asked for.
@@ -140,7 +140,7 @@ def _held(folder: Path) -> int:
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """Receives a body of `most` bytes, whatever its header says, and raises after them."""
+    """Receive a body of `most` bytes, whatever its header says, and raise after them."""
     left = most
 
     async def bounded() -> Message:
@@ -155,7 +155,7 @@ def _bounded(receive: Receive, most: int) -> Receive:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Receives a body that was read, and then what comes after it."""
+    """Receive a body that was read, and then what comes after it."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:

@@ -1,4 +1,4 @@
-"""Serves the page: from this machine alone, nothing but the page, and nothing from the network."""
+"""Server of the page: from this machine alone, nothing but the page, nothing from the network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def served(
     device: str = "cpu",
     limits: Limits | None = None,
 ) -> Iterator[str]:
-    """The demo while the block runs; gives its address.
+    """Serve the demo while the block runs; gives its address.
 
     Args:
         models: folders to offer beside the embedded models, by modality.

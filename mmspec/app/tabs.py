@@ -1,4 +1,4 @@
-"""What the page asks for in every modality."""
+"""Tabs of the page: prompts, settings and examples of every modality."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ..methods import Modality, serving
 from ..registry import resolve
 from ..worlds.shapes.vocabulary import COLORS, PLURALS
-from .generation_view import GenerationView, Wish
+from .generation_view import GenerationRequest, GenerationView
 from .limits import checked_number
 
 # plain is the other side, and a verdict has none: it asks several models
@@ -34,7 +34,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Tab:
-    """One modality.
+    """Tab of one modality.
 
     Attributes:
         asks: what the prompt is called.
@@ -42,7 +42,7 @@ class Tab:
             well, plainly and speculatively, over many seeds.
         knows: what the embedded model was taught, and nothing else, in a sentence.
         settings: beside seed and method.
-        pictured: whether a prompt is about an uploaded picture.
+        pictured: a prompt is about an uploaded picture.
         view: the class of its views, whose module imports models.
         legend: what the two colours mean.
     """
@@ -61,9 +61,8 @@ class Tab:
     def methods(self) -> list[str]:
         return [name for name in serving(self.modality) if name not in _APART]
 
-    def make(self, pipe: Any, wish: Wish) -> GenerationView:
-        made: GenerationView = resolve(f"mmspec.app.views:{self.view}")(pipe, wish)
-        return made
+    def make(self, pipe: Any, request: GenerationRequest) -> GenerationView:
+        return resolve(f"mmspec.app.views:{self.view}")(pipe, request)
 
 
 _SHAPES = f"{', '.join(PLURALS.values())}, in {', '.join(COLORS)}"
@@ -109,11 +108,7 @@ TABS = (
         "continuous",
         "Continuous image",
         "Prompt",
-        (
-            "a photo of a blue square",
-            "a photo of a purple triangle",
-            "a photo of a red circle",
-        ),
+        ("a photo of a blue square", "a photo of a purple triangle", "a photo of a red circle"),
         (
             Setting("diffusion_steps", "Denoising steps a token", 100, 2, 250, 1),
             Setting("temperature", "Temperature", 1.0, 0.05, 2, 0.05),
@@ -127,11 +122,7 @@ TABS = (
         "video",
         "Video",
         "Prompt",
-        (
-            "a red circle moves down",
-            "a purple triangle stands still",
-            "a green star moves up",
-        ),
+        ("a red circle moves down", "a purple triangle stands still", "a green star moves up"),
         (
             Setting("blocks", "Length in blocks of frames", 12, 1, 40, 1),
             Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),

@@ -1,4 +1,4 @@
-"""How the runs of every modality are shown: pictures, answers and clips, as they are made."""
+"""Live views of every modality's runs: pictures, answers and clips, as they are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..models.mar.autoencoder import decode_tokens
 from ..pipelines.output import VideoBlock
 from ..pipelines.video.components import VideoSizes
 from . import markup
-from .generation_view import GenerationView, Wish
+from .generation_view import GenerationRequest, GenerationView
 
 SHOWN = 3  # frames of a block of video in the strip
 HIGH = 88  # pixels of theirs, twice what the page shows: for sharp screens
@@ -34,7 +34,7 @@ class PictureView(GenerationView):
         mask.putdata([255 * (colour != markup.OPEN) for colour in colours])
         blank = Image.new("RGB", image.size, markup.OPEN)
         mask = mask.resize(image.size, Image.Resampling.NEAREST)
-        prompt = self.wish.prompt
+        prompt = self.request.prompt
         return markup.figure(
             markup.picture(Image.composite(image, blank, mask), prompt, "mm-picture"),
             markup.mosaic(colours, columns, alt),
@@ -43,16 +43,16 @@ class PictureView(GenerationView):
 
 
 class ImageView(PictureView):
-    """Beside the picture of token ids: who made which."""
+    """A picture of token ids, and who made which."""
 
-    def __init__(self, pipe: Any, wish: Wish) -> None:
-        super().__init__(pipe, wish)
+    def __init__(self, pipe: Any, request: GenerationRequest) -> None:
+        super().__init__(pipe, request)
         self.network, self.grid = pipe.network(None, None)
         self.total = self.grid.length
         self.tokens = torch.zeros(1, self.total, dtype=torch.long)
 
     def generate(self, **call: Any) -> Any:
-        return self.pipe(self.wish.prompt, output_type="tokens", **call)
+        return self.pipe(self.request.prompt, output_type="tokens", **call)
 
     def observe(self, state: dict[str, Any]) -> None:
         self.made += self.drafted(state)
@@ -74,19 +74,19 @@ class ImageView(PictureView):
 
 
 class ContinuousView(PictureView):
-    """Beside the picture of continuous tokens, drawn in any order: how much of each was drafted."""
+    """A picture of continuous tokens, drawn in any order, and how much of each was drafted."""
 
     each: ClassVar[str] = "steps per call of the head"
 
-    def __init__(self, pipe: Any, wish: Wish) -> None:
-        super().__init__(pipe, wish)
+    def __init__(self, pipe: Any, request: GenerationRequest) -> None:
+        super().__init__(pipe, request)
         self.columns = int(pipe.transformer.config.grid)
         self.total = self.columns**2
         self.tokens: torch.Tensor | None = None
         self.positions: list[int] = []
 
     def generate(self, **call: Any) -> Any:
-        return self.pipe(self.wish.prompt, output_type="latent", **call)
+        return self.pipe(self.request.prompt, output_type="latent", **call)
 
     def observe(self, state: dict[str, Any]) -> None:
         self.tokens = state["latents"]
@@ -108,8 +108,8 @@ class ContinuousView(PictureView):
 class VlmView(GenerationView):
     """An answer whose drafted words are marked."""
 
-    def __init__(self, pipe: Any, wish: Wish) -> None:
-        super().__init__(pipe, wish)
+    def __init__(self, pipe: Any, request: GenerationRequest) -> None:
+        super().__init__(pipe, request)
         self.tokens: list[int] = []
 
     @property
@@ -117,7 +117,7 @@ class VlmView(GenerationView):
         return self.pipe.processor.tokenizer
 
     def generate(self, **call: Any) -> Any:
-        return self.pipe(self.wish.prompt, self.wish.picture, **call)
+        return self.pipe(self.request.prompt, self.request.picture, **call)
 
     def observe(self, state: dict[str, Any]) -> None:
         self.made += self.drafted(state)
@@ -141,10 +141,9 @@ class VlmView(GenerationView):
         return [piece for piece in found if piece[0]]
 
     def _text(self, tokens: list[int]) -> str:
-        text: str = self.tokenizer.decode(
+        return self.tokenizer.decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return text
 
 
 class VideoView(GenerationView):
@@ -155,10 +154,10 @@ class VideoView(GenerationView):
 
     unit: ClassVar[str] = "blocks"
 
-    def __init__(self, pipe: Any, wish: Wish) -> None:
-        super().__init__(pipe, wish)
+    def __init__(self, pipe: Any, request: GenerationRequest) -> None:
+        super().__init__(pipe, request)
         sizes = VideoSizes(pipe.transformer, pipe.vae)
-        self.total = wish.call["blocks"]
+        self.total = request.call["blocks"]
         self.frames_in_all = sizes.frames(self.total)
         self.frames: list[Image.Image] = []
         self.newest = 0  # frames of the last block
@@ -166,7 +165,7 @@ class VideoView(GenerationView):
 
     @property
     def first_rounds(self) -> int:
-        """The first blocks have no draft."""
+        """Rounds up to the first draft, which the first blocks have not."""
         config = self.pipe.speculation.resolve("video")
         return config.of(BlockVideoOptions).forced_blocks + 1 if config.drafts else 1
 
@@ -174,7 +173,7 @@ class VideoView(GenerationView):
         del call["blocks"]
         call["num_inference_steps"] = call["num_inference_steps"] or None
         return self.pipe(
-            self.wish.prompt,
+            self.request.prompt,
             num_frames=self.frames_in_all,
             output_type="none",
             callback_on_block=self.add,
@@ -182,7 +181,7 @@ class VideoView(GenerationView):
         )
 
     def add(self, pipe: Any, block: VideoBlock) -> None:
-        """A block, as soon as it stands."""
+        """Add a finished block."""
         frames = [Image.fromarray(frame) for frame in block.pictures.movedim(1, -1).numpy()]
         self.frames += frames
         self.newest = len(frames)
@@ -201,11 +200,11 @@ class VideoView(GenerationView):
         )
 
     def calls(self, stats: SpecStats) -> tuple[str, str]:
-        """A block takes the target several."""
+        """Count steps: a block takes the target several."""
         return "steps that the target took", str(sum(stats.calls))
 
     def observe(self, state: dict[str, Any]) -> None:
-        """Blocks come by a callback of their own."""
+        """Do nothing: blocks come by a callback of their own."""
 
     def html(self) -> str:
         if not self.frames:
@@ -215,10 +214,10 @@ class VideoView(GenerationView):
         film = markup.data_uri(
             first, "webp", save_all=True, append_images=others, duration=frame_time, loop=0
         )
-        alt = markup.escape(self.wish.prompt)
+        alt = markup.escape(self.request.prompt)
         clip = f'<img class="mm-picture" src="{film}" alt="{alt}">'
         strips = f'<div class="mm-blocks">{"".join(self.blocks)}</div>'
-        return markup.figure(clip, strips, caption=self.wish.prompt)
+        return markup.figure(clip, strips, caption=self.request.prompt)
 
 
 def _block_caption(block: VideoBlock) -> str:

@@ -60,8 +60,7 @@ def _ask(args: argparse.Namespace) -> int:
 def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
     from ..eval.showcase import Showcase, ask, print_table
 
-    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
-    methods[args.method] = config
+    methods = options.methods_of(args, args.method, config)
     call = {name: getattr(args, name) for name in _CALL}
     pipe = options.open_pipeline(args, "vlm")
     call["image"] = list(args.image)
@@ -120,8 +119,14 @@ def _verdict(args: argparse.Namespace) -> int:
         )
     words = verdict_words(home)
     pictures = [open_picture(path, args.background) for path in args.image]
-    most = args.max_new_tokens
-    how = {"answer_tokens": min(64, most), "reason_tokens": most, "generate": _sampling(args)}
+    most, sampling = args.max_new_tokens, dict[str, Any]()
+    if args.temperature:
+        import torch
+
+        torch.manual_seed(args.seed)  # transformers' `generate` draws from it
+        names = ("temperature", "top_k", "top_p")
+        sampling = {"do_sample": True, **{name: getattr(args, name) for name in names}}
+    how = {"answer_tokens": min(64, most), "reason_tokens": most, "generate": sampling}
     pipe = options.open_pipeline(args, "vlm")
     experts = [
         load_expert(pipe, home, folder, name=name, reason_prompt=words.reason, **how)
@@ -136,17 +141,6 @@ def _verdict(args: argparse.Namespace) -> int:
     record = {**asdict(made), "total": asdict(made.total)}
     print(to_json(record, indent=2) if args.json else made.text)
     return 0
-
-
-def _sampling(args: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of transformers' `generate`; draws depend on the seed."""
-    if not args.temperature:
-        return {}
-    import torch
-
-    torch.manual_seed(args.seed)
-    names = ("temperature", "top_k", "top_p")
-    return {"do_sample": True, **{name: getattr(args, name) for name in names}}
 
 
 def _refuse(args: argparse.Namespace, why: str, *options: str) -> None:

@@ -32,7 +32,12 @@ def add_parser(commands: Any) -> None:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    models = _models(args.model)
+    models: dict[Modality, list[Path]] = {modality: [] for modality in MODALITIES}
+    for modality, folder in args.model:
+        check_name("modality", modality, MODALITIES)
+        if not Path(folder).is_dir():
+            raise InputError(f"no model folder at {folder}")
+        models[modality].append(Path(folder))
     check_range(args, 1, 65535, "port")
     if args.models_root is not None and not args.models_root.is_dir():
         raise InputError(f"--models-root {args.models_root} is no folder")
@@ -54,13 +59,3 @@ def _end(number: int, frame: object) -> NoReturn:
     """End as Ctrl-C does, uploads removed; the exit code is the one that shells give a signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is asked for twice is done once
     raise SystemExit(128 + number)
-
-
-def _models(given: list[tuple[Any, str]]) -> dict[Modality, list[Path]]:
-    models: dict[Modality, list[Path]] = {modality: [] for modality in MODALITIES}
-    for modality, folder in given:
-        check_name("modality", modality, MODALITIES)
-        if not Path(folder).is_dir():
-            raise InputError(f"no model folder at {folder}")
-        models[modality].append(Path(folder))
-    return models

@@ -58,12 +58,27 @@ def _ls(args: argparse.Namespace) -> int:
 
 
 def _methods() -> _Listed:
-    found = {name: _facts(name) for name in presets()}
-    rows: list[tuple[str, ...]] = []
-    for name, facts in found.items():
-        needs = " or ".join(dict.fromkeys(filter(None, map(", ".join, facts["needs"].values()))))
-        promised = [facts["contracts"].get(modality, "") for modality in MODALITIES]
-        rows.append((name, *promised, needs, facts["knob"] or "", facts["summary"]))
+    found, rows = {}, list[tuple[str, ...]]()
+    for name, method in presets().items():
+        summary = "; for ".join(
+            [method.summary, *(f"{n}: {o.summary}" for n, o in method.of.items())]
+        )
+        summary += " (what a method has to beat)" if method.role == "sceptic" else ""
+        resolved = {modality: SpecConfig(name).resolve(modality) for modality in method.serves}
+        contracts = {kind: parts.contract for kind, parts in resolved.items()}
+        needed = {kind: list(parts.needs) for kind, parts in resolved.items()}
+        found[name] = {
+            "summary": summary,
+            "contracts": contracts,
+            "needs": needed,
+            "parts": {"drafter": method.drafter, "rule": method.rule, "length": method.length},
+            "knob": method.knob,
+            "sweep": list(method.sweep),
+            "role": method.role,
+        }
+        needs = " or ".join(dict.fromkeys(filter(None, map(", ".join, needed.values()))))
+        promised = [contracts.get(modality, "") for modality in MODALITIES]
+        rows.append((name, *promised, needs, method.knob or "", summary))
     return found, ("method", *MODALITIES, "needs", "knob", "what it is"), rows
 
 
@@ -104,23 +119,3 @@ def _options() -> _Listed:
         told = text_of(option.default), between, ", ".join(readers(name)), option.help
         rows.append((name, *told))
     return SpecConfig.schema(), ("option", "default", "from, to", "read by", "what it is"), rows
-
-
-def _facts(name: str) -> dict[str, Any]:
-    """What there is to say of a method, as JSON has it."""
-    method, config = presets()[name], SpecConfig(name)
-    summary = method.summary
-    for modality, other in method.of.items():
-        summary += f"; for {modality}: {other.summary}"
-    if method.role == "sceptic":
-        summary += " (what a method has to beat)"
-    resolved = {modality: config.resolve(modality) for modality in method.serves}
-    return {
-        "summary": summary,
-        "contracts": {kind: parts.contract for kind, parts in resolved.items()},
-        "needs": {kind: list(parts.needs) for kind, parts in resolved.items()},
-        "parts": {"drafter": method.drafter, "rule": method.rule, "length": method.length},
-        "knob": method.knob,
-        "sweep": list(method.sweep),
-        "role": method.role,
-    }

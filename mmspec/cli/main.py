@@ -12,7 +12,7 @@ from .. import __version__
 from ..devices import check_device
 from ..errors import InputError, absent, reason
 from ..files import to_json
-from ..methods import PIPELINES, Modality, SpecConfig, serving
+from ..methods import PIPELINES, Modality, serving
 from ..models.truncation import gathered
 from ..progress import showing
 from . import ask as cli_ask
@@ -42,7 +42,7 @@ _TRAINED: tuple[tuple[str, Callable[[str], Any], str], ...] = (
 
 
 class Help(argparse.HelpFormatter):
-    """Says an option's default where its own text does not."""
+    """Help texts that show an option's default where the text itself does not."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
@@ -52,7 +52,7 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors as one line, exit code 2; defaults in every help."""
+    """Parser whose errors are one line with exit code 2, and whose help shows defaults."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": Help, **options})
@@ -98,7 +98,7 @@ def execute(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+    """Parser of the commands and their options."""
     parser = Parser(
         prog="mmspec",
         description="Speculative decoding of vision-language models and of image and video "
@@ -212,8 +212,7 @@ def _generate(args: argparse.Namespace) -> int:
     out = options.folder(args.out)
     pipe, call = (_of_vectors if args.pipeline == "continuous" else _of_ids)(args)
     call |= {"temperature": args.temperature, "height": args.size}
-    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
-    methods[args.method] = config
+    methods = options.methods_of(args, args.method, config)
     pipe.set_progress_bar_config(disable=None, leave=False)
     record = compare(Showcase(pipe, methods, args.prompt, count, args.seed, call), out)
     if args.json:

@@ -1,4 +1,4 @@
-"""What the commands share: options, the pipeline that they name, folders, lists."""
+"""Shared parts of the commands: options, the pipeline that they name, folders, lists."""
 
 from __future__ import annotations
 
@@ -93,6 +93,11 @@ def add_runs(parser: argparse.ArgumentParser, makes: str, what: str, paired: int
     parser.add_argument("--json", action="store_true", help="print what was measured, not a table")
 
 
+def methods_of(args: argparse.Namespace, name: str, config: SpecConfig) -> dict[str, SpecConfig]:
+    """Methods that a command runs, by name; with --compare plain decoding is the first."""
+    return ({"plain": SpecConfig("plain")} if args.compare else {}) | {name: config}
+
+
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     """The options that `open_pipeline` reads; with `several`, a list of models."""
     text = "folder, hub id, or a name of `mmspec ls models` (default: the embedded one of its kind)"
@@ -120,7 +125,7 @@ def add_background(parser: Any) -> None:
 
 
 def draws(model: str | None) -> str:
-    """Which pipeline of pictures a model is of: "image" or "continuous"."""
+    """Pipeline of pictures that a model belongs to: "image" or "continuous"."""
     from ..pipelines.continuous.pipeline import ContinuousImagePipeline
     from ..pipelines.image.pipeline import ImagePipeline
     from ..pipelines.model_folders import locate
@@ -141,7 +146,7 @@ def open_pipeline(args: argparse.Namespace, kind: Modality = "image") -> Any:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Before a model is loaded: its device is there, and libraries show no bars of their own."""
+    """Prepare to load a model: check its device, and hide the libraries' own progress bars."""
     say("loading the model")
     from transformers.utils import logging
 

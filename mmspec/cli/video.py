@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import to_json
-from ..methods import SpecConfig, serving
+from ..methods import serving
 from ..methods.parts.blocks import RewardOptions
 from ..models.truncation import gathered
 from . import options
@@ -52,15 +52,31 @@ def _video(args: argparse.Namespace) -> int:
     out = options.folder(args.out)
     pipe = _open(args, resolved.of(RewardOptions).reward)
 
+    from ..eval.data.videos import default_encoder
     from ..eval.showcase import Showcase, print_table
     from ..eval.showcase_video import film
+    from ..pipelines.video.components import VideoSizes
 
-    methods = {"plain": SpecConfig(method="plain")} if args.compare else {}
-    methods[name] = config
-    call = _call(args, pipe)
+    sizes, frames = VideoSizes(pipe.transformer, pipe.vae), args.num_frames
+    if args.blocks is not None:
+        frames = sizes.frames(args.blocks)
+    call = {
+        "num_frames": sizes.frames(sizes.blocks(frames)),
+        "height": args.height,
+        "width": args.width,
+        "num_inference_steps": args.steps,
+        "shift": args.shift,
+        "guidance_scale": args.guidance,
+    }
     pipe.check_call(config, **call)
+    methods = options.methods_of(args, name, config)
     show = Showcase(pipe, methods, args.prompt, args.num_videos, args.seed, call)
-    record = film(show, out, args.fps, _encoder())
+    encoder = None
+    try:
+        encoder = default_encoder()
+    except InputError as error:
+        print(f"mmspec: {error}; the clips are written as GIF alone", file=sys.stderr)
+    record = film(show, out, args.fps, encoder)
     if args.json:
         print(to_json(record, indent=2))
     else:
@@ -90,31 +106,3 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
         pipe.reward = load_reward(reward, args.weights, args.device)
     pipe.set_progress_bar_config(disable=None, leave=False)
     return pipe
-
-
-def _call(args: argparse.Namespace, pipe: Any) -> dict[str, Any]:
-    """Arguments of the pipeline's calls, refused before any long work."""
-    from ..pipelines.video.components import VideoSizes
-
-    sizes, frames = VideoSizes(pipe.transformer, pipe.vae), args.num_frames
-    if args.blocks is not None:
-        frames = sizes.frames(args.blocks)
-    return {
-        "num_frames": sizes.frames(sizes.blocks(frames)),
-        "height": args.height,
-        "width": args.width,
-        "num_inference_steps": args.steps,
-        "shift": args.shift,
-        "guidance_scale": args.guidance,
-    }
-
-
-def _encoder() -> Any:
-    """Writes .mp4 files; None, and a line that says so, where nothing that can is installed."""
-    from ..eval.data.videos import default_encoder
-
-    try:
-        return default_encoder()
-    except InputError as error:
-        print(f"mmspec: {error}; the clips are written as GIF alone", file=sys.stderr)
-        return None

@@ -25,6 +25,7 @@ from ..base import (
     OnStep,
     SpeculativePipeline,
     check_captioned,
+    check_channels,
     check_same,
     owned,
     row_seeds,
@@ -65,7 +66,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
     without: ClassVar[str] = "gamma-maximal"
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "give num_iterations, the backbone's calls, or diffusion_steps, the "
-        "head's",
+        "head's"
     }
 
     def __init__(
@@ -78,24 +79,17 @@ class ContinuousImagePipeline(SpeculativePipeline):
     ) -> None:
         super().__init__(locals())
         self._costs = Costs()
-        if transformer.config.token_dim != vae.config.latent_channels:
-            raise InputError(
-                f"the autoencoder's latents have {vae.config.latent_channels} channels, the "
-                f"target's tokens {transformer.config.token_dim}"
-            )
+        config, wide = transformer.config, vae.config.latent_channels
+        check_channels("the autoencoder's latents", wide, config.token_dim)
         if self.captioned:
             check_captioned(text_encoder, tokenizer)
-        wide = transformer.config.caption_dim
-        if self.captioned and text_encoder and text_encoder.config.d_model != wide:
-            raise InputError(
-                f"the text encoder's features have {text_encoder.config.d_model} channels, the "
-                f"target reads {wide}"
-            )
+            wide = self.text_encoder.config.d_model
+            check_channels("the text encoder's features", wide, config.caption_dim)
         check_same("drafter", drafter, transformer, _SAME)
 
     @property
     def captioned(self) -> bool:
-        """Whether the target is told captions; else classes."""
+        """True if the target is told captions, False if classes."""
         return bool(self.transformer.config.condition == "caption")
 
     @property
@@ -144,7 +138,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
             temperature: of the diffusion head; it scales the noise of every step.
             diffusion_steps: of the head; a pair (first, last), such as (50, 5), shrinks from the
                 first iteration to the last (DiSA).
-            learned_variance: whether the head says how much noise a step adds, as published; else
+            learned_variance: True: the head says how much noise a step adds, as published; False:
                 it is the least that the schedule allows.
             num_images_per_prompt: pictures per caption or class.
             generator: one for all pictures, or a list with one each; the same seed gives the same
@@ -208,7 +202,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         check_plan(config, self._plan(*(given[name] for name in _PLANNED)))
 
     def _plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
-        """How pictures are drawn; its arguments are `_PLANNED`."""
+        """Drawing plan of a call; the arguments are `_PLANNED`."""
         length = self.transformer.length
         return MarPlan(length, length if num_iterations is None else num_iterations, *how)
 
@@ -274,17 +268,15 @@ class ContinuousImagePipeline(SpeculativePipeline):
         """
         if negative is not None and not self.captioned:
             raise InputError("this model is told classes: it has no negative_prompt")
-        features: list[Tensor | None] = [self._embedded(shown)]
-        if guided:
-            unwanted = negatives(negative, shown)
-            features.append(None if unwanted is None else self._embedded(unwanted))
-        return features
 
-    def _embedded(self, shown: Any) -> Tensor:
-        if not self.captioned:
-            return torch.tensor(shown, device=self.device)
-        length = self.transformer.prefix_length
-        return encode_captions(self.tokenizer, self.text_encoder, shown, length)[0]
+        def embedded(told: Any) -> Tensor | None:
+            if told is None or not self.captioned:
+                return None if told is None else torch.tensor(told, device=self.device)
+            length = self.transformer.prefix_length
+            return encode_captions(self.tokenizer, self.text_encoder, told, length)[0]
+
+        unwanted = [embedded(negatives(negative, shown))] if guided else []
+        return [embedded(shown), *unwanted]
 
     @classmethod
     def from_mar(

@@ -26,7 +26,7 @@ PREFILLED = 0.05  # share of the tokens that the target draws alone before draft
 
 @dataclass
 class ContinuousSpeculation:
-    """Draws the tokens of predictions as a configuration says.
+    """Speculation over the denoising steps of predictions, by a configuration.
 
     Attributes:
         groups: rows of the target's head a token.
@@ -92,7 +92,7 @@ class ContinuousSpeculation:
         return tokens
 
     def _plainly(self, prediction: HeadPrediction) -> Tensor:
-        """All steps one after the other, without the loop, which would draft and judge nothing."""
+        """Denoise step by step without the loop, which would draft and judge nothing."""
         steps, tokens = prediction.denoiser.steps, len(prediction.condition)
         small = self.config.drafter_only
         self.drafted = torch.full((tokens,), float(small))
@@ -111,7 +111,7 @@ class ContinuousSpeculation:
         return drawn
 
     def _aligned(self, prediction: HeadPrediction) -> Tensor:
-        """Both models walk to the last noisy step with shared noises; the loop has what is left."""
+        """Walk both models to the last noisy step with shared noises; the loop does the rest."""
         assert self.small is not None
         target = CountedDenoiser(prediction.denoiser)
         noise = _wide(prediction, target.steps - 1)
@@ -152,7 +152,7 @@ class ContinuousSpeculation:
         return context.tokens[:, limit - 1]
 
     def _alone(self, known: int) -> bool:
-        """Whether the target draws without drafts, where so many tokens are known."""
+        """True if the target draws without drafts, where so many tokens are known."""
         prefilled = self.config.rule.independent and known < PREFILLED * self.plan.length
         return not self.config.drafts or self.stats.fault is not None or prefilled
 

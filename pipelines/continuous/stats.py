@@ -10,7 +10,7 @@ from ...engine.stats import BY_POSITION, SpecStats
 
 @dataclass
 class ContinuousStats(SpecStats):
-    """What a batch of pictures of continuous tokens took.
+    """Counters of a batch of pictures of continuous tokens.
 
     The counters of `SpecStats` are those of the diffusion head: one row per token of every picture,
     in the order of drawing; what it emits are denoising steps. Calls and phases of the backbone
@@ -40,10 +40,7 @@ class ContinuousStats(SpecStats):
     stood_by_step: list[int] = field(default_factory=list, metadata=BY_POSITION)
 
     def observe(self, width: int, nodes: list[int], *more: Any, **named: Any) -> None:
-        """See `SpecStats.observe`.
-
-        Drafts are chains, whose reach is not told where nodes stand each by itself: it is `nodes`.
-        """
+        # drafts are chains, whose reach is not told where nodes stand each by itself: `nodes`
         _, accepted, counts, *_ = more
         for done, depth, kept, count in zip(self.emitted, nodes, accepted, counts, strict=True):
             judged = min(count, depth)

@@ -91,12 +91,11 @@ class ImagePipeline(TokenImagePipeline):
 
     @classmethod
     def openers(cls) -> tuple[type[SpeculativePipeline], ...]:
-        """Also opens the families of transformers that `models.image_model.FAMILIES` lists."""
         return cls, TransformersImagePipeline
 
     @property
     def captioned(self) -> bool:
-        """Whether the target is told captions; else classes."""
+        """True if the target is told captions, False if classes."""
         return bool(self.transformer.config.model_type == "t2i")
 
     @property
@@ -145,7 +144,11 @@ class ImagePipeline(TokenImagePipeline):
                 "other"
             )
         options = config.of(MultiscaleOptions)
-        upsampler = self._upsampler(options.upsampler)
+        upsampler: Upsampler = nearest
+        if options.upsampler == "pixels":
+            upsampler = PixelUpsampler(self.vq_model)
+        elif options.upsampler == "learned":
+            upsampler = LatentUpsampling(self.upsampler, self.vq_model.quantize.codebook())
         scale = None if drawing.scale is None else options.draft_guidance
         warp = replace(drawing.warp, temperature=options.draft_temperature)
         told = drawing.condition
@@ -165,13 +168,6 @@ class ImagePipeline(TokenImagePipeline):
             return grid.tokens(upsampler(small.codes(context.tokens[:, : small.length]), small))
 
         return picture
-
-    def _upsampler(self, name: str) -> Upsampler:
-        if name == "nearest":
-            return nearest
-        if name == "pixels":
-            return PixelUpsampler(self.vq_model)
-        return LatentUpsampling(self.upsampler, self.vq_model.quantize.codebook())
 
     def image_model(self, network: Any) -> LlamaGenImageModel:
         kind = LlamaGenImageModel if self.captioned else LlamaGenClassModel

@@ -44,7 +44,7 @@ OutputType = Literal["pil", "np", "pt", "tokens"]
 
 @dataclass(frozen=True)
 class Drawing:
-    """What one generation is about, for whichever network takes part in it.
+    """Inputs of one generation, for any network that takes part in it.
 
     Attributes:
         condition, mask: what the prompts say `[R, T, …]`, see `ImageModel.condition`.
@@ -72,7 +72,7 @@ class TokenImagePipeline(SpeculativePipeline):
 
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "a picture of tokens takes as many calls as its method needs; leave "
-        "it out",
+        "it out"
     }
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
@@ -97,7 +97,7 @@ class TokenImagePipeline(SpeculativePipeline):
 
     @abstractmethod
     def image_model(self, network: Any) -> ImageModel:
-        """One of the networks, the target or the drafter, as its family runs it."""
+        """Adapter of a network's family, for the target or the drafter."""
 
     @checked
     @torch.inference_mode()
@@ -235,14 +235,10 @@ class TokenImagePipeline(SpeculativePipeline):
     ) -> Engine:
         grid, warp = drawing.grid, drawing.warp
         size = config.draft_size(grid.stride)
-
-        def guided(network: nn.Module) -> GuidedDecoder:
-            return self._guided(network, drawing, size.most_read)
-
-        target = guided(network)
+        target = self._guided(network, drawing, size.most_read)
         model: GuidedDecoder | None = None
         if "drafter" in config.needs:
-            model = guided(self.drafter)
+            model = self._guided(self.drafter, drawing, size.most_read)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
         family = self.image_model(network)
@@ -280,9 +276,10 @@ class TokenImagePipeline(SpeculativePipeline):
     def scaled_up(
         self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Callable[[], Tensor]:
-        """What draws pictures small and scales them up to tokens `[B, L]`: `MultiScaleDrafter`'s.
+        """Function that draws small pictures and scales them up to tokens `[B, L]`, for
+        `MultiScaleDrafter`.
 
-        What that takes goes to `stats`.
+        Its counters go to `stats`.
         """
         raise InputError("this family has no network of smaller pictures")
 

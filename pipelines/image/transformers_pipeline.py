@@ -67,5 +67,4 @@ def _family(model_type: str | None) -> type[TransformersImageModel]:
     if model_type not in FAMILIES.names():
         known = ", ".join(FAMILIES.names())
         raise InputError(f"{model_type!r} is no model that draws here (known: {known})")
-    family: type[TransformersImageModel] = FAMILIES.get(model_type)
-    return family
+    return FAMILIES.get(model_type)

@@ -96,8 +96,7 @@ class TransformersExpert:
         ).logits[:, -keep:-1]
         log_probs = logits.float().log_softmax(-1).gather(2, tokens[..., None])[..., 0]
         self.tokens += sum(map(len, texts))
-        means: list[float] = (-(log_probs * real).sum(1) / lengths).tolist()
-        return means
+        return (-(log_probs * real).sum(1) / lengths).tolist()
 
     def _generate(self, images: Any, question: str, limit: int) -> str:
         inputs = self._inputs(images, question)
@@ -105,8 +104,7 @@ class TransformersExpert:
             out = self.model.generate(**inputs, max_new_tokens=limit, **self._options)
         new = out[0, inputs["input_ids"].shape[1] :]
         self.tokens += len(new)
-        text: str = self.processor.tokenizer.decode(new, skip_special_tokens=True)
-        return text.strip()
+        return self.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
 
     def _inputs(self, images: Any, question: str) -> dict[str, Tensor]:
         images = list(images) if isinstance(images, list | tuple) else [images]
@@ -115,7 +113,7 @@ class TransformersExpert:
 
 
 def continued(prompt: dict[str, Any], tokens: Tensor, real: Tensor) -> dict[str, Any]:
-    """One row a continuation: inputs of the prompt `[1, T]` and `tokens [A, L]`, right-padded."""
+    """Inputs with a row per continuation: the prompt `[1, T]` and `tokens [A, L]`, right-padded."""
     rows, width = tokens.shape
     shape = prompt["input_ids"].shape
     made: dict[str, Any] = {}

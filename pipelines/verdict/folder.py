@@ -1,4 +1,4 @@
-"""What a model's folder holds for Speculative Verdict: its experts, and the words that they know.
+"""Folder of a model for Speculative Verdict: its experts, and the words that they know.
 
 Experts are the model in `drafter`, if there is one, and those in `experts/NAME`. A model that was
 taught how it will be asked says so in `verdict.json`:
@@ -27,7 +27,7 @@ _HOLDS = {"reason": {"question"}, "ask": {"paths", "question"}}
 
 @dataclass(frozen=True)
 class VerdictWords:
-    """How experts and the verdict model are asked.
+    """Prompt templates for experts and the verdict model.
 
     Attributes:
         reason: template of the question for a reasoning path, with `{question}`.

@@ -18,7 +18,7 @@ from ..arguments import check_value, checked
 
 
 class VerdictJudge(Protocol):
-    """Answers questions about images.
+    """A model that answers questions about images.
 
     Attributes:
         name: what reports call it.
@@ -33,7 +33,7 @@ class VerdictJudge(Protocol):
 
 
 class Expert(VerdictJudge, Protocol):
-    """Also judges others' answers and says how it comes to its own."""
+    """A judge that also scores others' answers and gives its own reasoning."""
 
     def nll(self, images: Any, question: str, answers: Sequence[str]) -> list[float]:
         """Mean negative log-likelihood per token of each answer, in nats."""
@@ -44,7 +44,7 @@ class Expert(VerdictJudge, Protocol):
 
 @dataclass
 class Cost:
-    """What somebody was asked for: calls, tokens generated or scored, seconds of wall-clock."""
+    """Cost of a model: calls, tokens generated or scored, seconds of wall-clock."""
 
     calls: int = 0
     tokens: int = 0
@@ -53,7 +53,7 @@ class Cost:
 
 @dataclass
 class Opinion:
-    """What one expert had to say.
+    """Answer of one expert.
 
     Attributes:
         name: of the expert.
@@ -93,13 +93,13 @@ class VerdictOutput:
 
     @property
     def total(self) -> Cost:
-        """What experts and verdict took together."""
+        """Cost of experts and verdict together."""
         costs = [self.cost, *(opinion.cost for opinion in self.opinions)]
         return Cost(*map(sum, zip(*map(astuple, costs), strict=True)))
 
 
 class VerdictError(RuntimeError):
-    """No expert was left; says why of each."""
+    """Error when no expert is left; the message says why for each."""
 
 
 def consensus_scores(nll: Sequence[Sequence[float]]) -> list[float]:
@@ -126,7 +126,7 @@ def verdict_prompt(question: str, opinions: Sequence[Opinion]) -> str:
 
 
 class SpeculativeVerdict:
-    """Puts a question to experts, lets consensus choose among them, and gives the verdict.
+    """Speculative Verdict: experts answer, consensus chooses among them, and a judge decides.
 
     An expert that raises, or gives an empty answer or no finite likelihood, is left out, which the
     output says; the next one by score takes its place.
@@ -168,82 +168,71 @@ class SpeculativeVerdict:
         """
         if not question.strip():
             raise InputError("the question is empty; say what to answer")
-        witnesses = [_Witness(expert, images, question) for expert in self.experts]
-        for witness in witnesses:
-            witness.answer()
-        ranked = self._ranked([w for w in witnesses if w.heard])
-        chosen: list[_Witness] = []
-        for witness in ranked:
-            if len(chosen) < self.keep and witness.reason():
-                chosen.append(witness)
-        opinions = [witness.opinion for witness in witnesses]
+        asked = images, question
+        opinions = [Opinion(expert.name) for expert in self.experts]
+        for expert, opinion in zip(self.experts, opinions, strict=True):
+            opinion.answer = _ask(opinion, expert, expert.answer, *asked, wrong=_silent)
+        chosen: list[Opinion] = []
+        for expert, opinion in self._ranked(opinions, *asked):
+            if len(chosen) < self.keep:
+                opinion.path = _ask(opinion, expert, expert.reason, *asked)
+                chosen += [opinion] if opinion.error is None else []
         if not chosen:
             errors = "; ".join(f"{opinion.name}: {opinion.error}" for opinion in opinions)
             raise VerdictError(f"no expert is left to base a verdict on ({errors})")
         cost = Cost()
-        asked = self.prompt(question, [witness.opinion for witness in chosen])
-        text = metered(cost, self.judge, lambda: self.judge.answer(images, asked))
-        return VerdictOutput(text, opinions, [witness.opinion.name for witness in chosen], cost)
+        final = self.prompt(question, chosen)
+        text = metered(cost, self.judge, self.judge.answer, images, final)
+        return VerdictOutput(text, opinions, [opinion.name for opinion in chosen], cost)
 
-    def _ranked(self, witnesses: list[_Witness]) -> list[_Witness]:
-        """By rising score, equal ones as they were given; without those that can't judge."""
-        if len(witnesses) < 2:
-            return witnesses
-        answers = list(dict.fromkeys(str(w.opinion.answer) for w in witnesses))
-        for witness in witnesses:
-            witness.judge(answers)
-        witnesses = [w for w in witnesses if w.heard]
-        nll = [[b.nll[str(a.opinion.answer)] for b in witnesses] for a in witnesses]
-        for witness, score in zip(witnesses, consensus_scores(nll), strict=True):
-            witness.opinion.score = score
-        return sorted(witnesses, key=lambda w: w.opinion.score or 0.0)
+    def _ranked(
+        self, opinions: list[Opinion], images: Any, question: str
+    ) -> list[tuple[Expert, Opinion]]:
+        """Sort by rising score, ties in the given order; those that can't judge are left out."""
+        heard = [(e, o) for e, o in zip(self.experts, opinions, strict=True) if o.error is None]
+        if len(heard) < 2:
+            return heard
+        answers = list(dict.fromkeys(str(opinion.answer) for _, opinion in heard))
 
-
-class _Witness:
-    """One expert before one question."""
-
-    def __init__(self, expert: Expert, images: Any, question: str) -> None:
-        self.expert, self.asked = expert, (images, question)
-        self.opinion = Opinion(expert.name)
-        self.nll: dict[str, float] = {}  # mean token NLL of everybody's answers
-
-    @property
-    def heard(self) -> bool:
-        return self.opinion.error is None
-
-    def answer(self) -> None:
-        def wrong(text: str | None) -> str:
-            return "" if (text or "").strip() else "gave no answer"
-
-        self.opinion.answer = self._ask(lambda: self.expert.answer(*self.asked), wrong)
-
-    def judge(self, answers: Sequence[str]) -> None:
         def wrong(found: list[float]) -> str:
             sound = len(found) == len(answers) and all(map(math.isfinite, found))
             return "" if sound else "gave likelihoods that are no numbers"
 
-        found = self._ask(lambda: self.expert.nll(*self.asked, answers), wrong)
-        self.nll = dict(zip(answers, found, strict=True)) if self.heard else {}
-
-    def reason(self) -> bool:
-        self.opinion.path = self._ask(lambda: self.expert.reason(*self.asked))
-        return self.heard
-
-    def _ask(self, ask: Callable[[], Any], wrong: Callable[[Any], str] = lambda _: "") -> Any:
-        """What the expert says; None: it is left out, and the opinion says why."""
-        try:
-            said = metered(self.opinion.cost, self.expert, ask)
-            self.opinion.error = wrong(said) or None
-        except Exception as error:  # whatever is wrong with one expert, the others can go on
-            self.opinion.error = f"{type(error).__name__}: {error}"
-        return said if self.heard else None
+        about = images, question, answers
+        nll = {e.name: _ask(o, e, e.nll, *about, wrong=wrong) for e, o in heard}
+        heard = [(e, o) for e, o in heard if o.error is None]
+        places = [answers.index(str(opinion.answer)) for _, opinion in heard]
+        table = [[nll[expert.name][place] for expert, _ in heard] for place in places]
+        for (_, opinion), score in zip(heard, consensus_scores(table), strict=True):
+            opinion.score = score
+        return sorted(heard, key=lambda pair: pair[1].score or 0.0)
 
 
-def metered(cost: Cost, who: VerdictJudge, ask: Callable[[], Any]) -> Any:
+def _ask(
+    opinion: Opinion,
+    expert: Expert,
+    ask: Callable[..., Any],
+    *about: Any,
+    wrong: Callable[[Any], str] = lambda _: "",
+) -> Any:
+    """Ask an expert; None: it failed, or said what is `wrong`, and the opinion says why."""
+    try:
+        said = metered(opinion.cost, expert, ask, *about)
+        opinion.error = wrong(said) or None
+    except Exception as error:  # whatever is wrong with one expert, the others can go on
+        opinion.error = f"{type(error).__name__}: {error}"
+    return said if opinion.error is None else None
+
+
+def _silent(text: str | None) -> str:
+    return "" if (text or "").strip() else "gave no answer"
+
+
+def metered(cost: Cost, who: VerdictJudge, ask: Callable[..., Any], *about: Any) -> Any:
     """Ask, and add what it takes to `cost`, also if it fails."""
     tokens, clock = who.tokens, time.perf_counter()
     try:
-        return ask()
+        return ask(*about)
     finally:
         cost.calls += 1
         cost.tokens += who.tokens - tokens

@@ -1,72 +1,23 @@
-"""Components of a video pipeline: whether they fit, what they are told, steps and sizes."""
+"""Parts of a video call: text features, samplers and sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import T5EncoderModel, UMT5EncoderModel
 
 from ...errors import InputError
-from ...files import read_object
 from ...methods import ResolvedConfig
 from ...methods.parts.blocks import StepsOptions
 from ...models.text_encoder import encode_prompt
 from ...models.wan.clips import MOST_STEPS
-from ...models.wan.frame_router import FrameRouter
 from ...models.wan.sampler import FewStepSampler
 from ...models.wan.transformer import WanTransformer
 from ...models.wan.vae import spatial_factor, temporal_factor
-from ..base import check_same
-
-BIDIRECTIONAL = ("WanModel", "WanTransformer3DModel")  # in the original layout and in Diffusers'
-_SAME = ("in_dim", "num_frame_per_block", "text_dim", "text_len")
-
-
-def text_encoder_class(folder: Path) -> Any:
-    """The class of the text encoder in a folder, by its `config.json`."""
-    config = folder / "config.json"
-    several = config.exists() and read_object(config).get("model_type") == "umt5"
-    return UMT5EncoderModel if several else T5EncoderModel
-
-
-def check_parts(
-    transformer: WanTransformer,
-    vae: Any,
-    text_encoder: Any,
-    tokenizer: Any,
-    drafter: WanTransformer | None,
-    router: FrameRouter | None,
-) -> None:
-    """Raise an `InputError` if components do not fit each other."""
-    config = transformer.config
-    for whose, found, wanted in (
-        ("the autoencoder's latents have", vae.config.z_dim, config.in_dim),
-        ("the text encoder's features have", text_encoder.config.d_model, config.text_dim),
-    ):
-        if found != wanted:
-            raise InputError(f"{whose} {found} channels, the target reads {wanted}")
-    check_same("drafter", drafter, transformer, _SAME)
-    if router is not None and router.config.vocab_size < len(tokenizer):
-        raise InputError(
-            f"the router knows {router.config.vocab_size} words, the tokenizer has {len(tokenizer)}"
-        )
-
-
-def check_causal(model: Path) -> None:
-    """Raise an `InputError` for a folder of Wan's own model; a file does not tell."""
-    config = model / "config.json"
-    kind = read_object(config).get("_class_name") if config.exists() else None
-    if kind in BIDIRECTIONAL:
-        raise InputError(
-            f"{model} holds a {kind}, whose frames all read each other; give a block-causal model, "
-            "such as Self-Forcing's or CausVid's"
-        )
 
 
 def told(
@@ -90,7 +41,7 @@ def target_sampler(
     shift: float | None,
     guidance_scale: float | None,
 ) -> FewStepSampler:
-    """From noise to the target's blocks; the further arguments are those of a call."""
+    """Sampler of the target's blocks; the further arguments are those of a call."""
     made_for, usual = transformer.config, FewStepSampler.usual(transformer)
     shift = usual.shift if shift is None else shift
     guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
@@ -106,7 +57,7 @@ def target_sampler(
 def drafter_sampler(
     drafter: WanTransformer, sampler: FewStepSampler, config: ResolvedConfig
 ) -> FewStepSampler:
-    """From noise to the drafter's blocks: under the guidance and in as many steps as it was made
+    """Sampler of the drafter's blocks: under the guidance and in as many steps as it was made
     for, or as `draft_steps` says, and in no more than the target's.
     """
     asked = config.of(StepsOptions).draft_steps

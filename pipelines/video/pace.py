@@ -1,4 +1,4 @@
-"""How many drafts have to stand for a target speed-up, by what blocks are seen to take."""
+"""Share of drafts to accept for a target speed-up, from the seconds that blocks take."""
 
 from __future__ import annotations
 
@@ -38,12 +38,8 @@ class Pace:
     def __init__(
         self, target_speedup: float | None, blocks: int, share: float, fixed: float = 0.0
     ) -> None:
-        self.target_speedup, self.blocks, self.share, self.fixed = (
-            target_speedup,
-            blocks,
-            share,
-            fixed,
-        )
+        self.target_speedup, self.blocks = target_speedup, blocks
+        self.share, self.fixed = share, fixed
         self._done = self._unpriced = 0
         self._spent = self._plain = 0.0  # and what plain generation would have
         self.before: dict[str, float] = {}
@@ -85,9 +81,8 @@ class Pace:
             self._plain, self._unpriced = self._plain + self._unpriced * plain, 0
             left = self.blocks - self._done
             if self.target_speedup is not None and left > 0 and self._try and plain > 0:
-                budget = (
-                    self.fixed + self._plain + left * plain
-                ) / self.target_speedup - self.fixed
+                whole = self.fixed + self._plain + left * plain
+                budget = whole / self.target_speedup - self.fixed
                 read_one = statistics.median(self._read) if self._read else 0.0
                 each = statistics.median(self._try) + show + read_one
                 falls = (budget - self._spent - unread * read_one) / left - each
@@ -105,7 +100,7 @@ class Pace:
 
     @property
     def speedup(self) -> float | None:
-        """What was reached until now; None: the target made no block, or nothing took time."""
+        """Speed-up until now; None: the target made no block, or nothing took time."""
         plain = self.plain
         return None if plain is None or not self._spent else plain / self.spent
 

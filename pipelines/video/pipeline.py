@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderMod
 from ...devices import wait
 from ...engine.draft import Context, Interrupted
 from ...errors import InputError
+from ...files import read_object
 from ...methods import Modality, ResolvedConfig, SpecConfig
 from ...methods.parts.blocks import RewardOptions
 from ...models.loading import load_component
@@ -28,13 +29,16 @@ from ...rewards.frames import FrameJudge
 from ...rewards.registry import REWARDS, check_threshold, load_reward, reward_names
 from ...rewards.router import RouterReward
 from ..arguments import checked
-from ..base import OnStep, SpeculativePipeline, owned
+from ..base import OnStep, SpeculativePipeline, check_channels, check_same, owned
 from ..output import VideoBlock, VideoOutput
 from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
 from . import components
 from .components import VideoSizes
-from .speculation import OutputType, ShownFrames, Snapshot, VideoRun, begun, judged
+from .speculation import OutputType, Snapshot, VideoRun, begun, joined, judged
 from .stats import VideoStats
+
+_SAME = ("in_dim", "num_frame_per_block", "text_dim", "text_len")
+_BIDIRECTIONAL = ("WanModel", "WanTransformer3DModel")  # in the original layout and in Diffusers'
 
 
 class VideoPipeline(SpeculativePipeline):
@@ -62,6 +66,7 @@ class VideoPipeline(SpeculativePipeline):
         "WanPipeline": "its frames all read each other, and block video needs a block-causal "
         "model: VideoPipeline.from_wan takes one, such as Self-Forcing's, and this folder as parts"
     }
+    replaceable: ClassVar = ("router",)  # by a reward of the user's
     reward: Reward | BlockReward | None = None
 
     def __init__(
@@ -74,7 +79,13 @@ class VideoPipeline(SpeculativePipeline):
         router: FrameRouter | None = None,
     ) -> None:
         super().__init__(locals())
-        components.check_parts(transformer, vae, text_encoder, tokenizer, drafter, router)
+        config, wide = transformer.config, text_encoder.config.d_model
+        check_channels("the autoencoder's latents", vae.config.z_dim, config.in_dim)
+        check_channels("the text encoder's features", wide, config.text_dim)
+        check_same("drafter", drafter, transformer, _SAME)
+        if router is not None and router.config.vocab_size < len(tokenizer):
+            known = router.config.vocab_size
+            raise InputError(f"the router knows {known} words, the tokenizer has {len(tokenizer)}")
         self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
         self._at_work: VideoRun | None = None
 
@@ -139,7 +150,7 @@ class VideoPipeline(SpeculativePipeline):
         check_between("num_videos_per_prompt", num_videos_per_prompt, 1, 1024)
         check_tensor_inputs(callback_on_step_end_tensor_inputs)
         prompts = [caption for caption in captions for _ in range(num_videos_per_prompt)]
-        shown = ShownFrames(output_type, len(prompts), self.pictures)
+        shown: list[list[Any]] = [[] for _ in prompts]
         how = num_inference_steps, timesteps, shift, guidance_scale
         sampler = components.target_sampler(self.transformer, *how)
         sizes = VideoSizes(self.transformer, self.vae)
@@ -188,7 +199,11 @@ class VideoPipeline(SpeculativePipeline):
             def on_block(context: Context) -> bool:
                 bar.update()
                 for block in work.made():
-                    shown.add(block)
+                    if output_type == "latent":
+                        shown[block.row].append(block.latents)
+                    elif output_type != "none":
+                        pixels = block.frames.float() / 2 + 0.5
+                        shown[block.row].append(self.pictures(pixels, output_type))
                     if callback_on_block is not None:
                         callback_on_block(self, block)
                 state = {"latents": owned(context.last[:, 0]), "stats": stats}
@@ -198,7 +213,7 @@ class VideoPipeline(SpeculativePipeline):
             work.run(blocks - done, on_block)
         if drafter is not None and not self.interrupt and work.pace.plain is not None:
             self._notices.check(stats, work.pace.plain, work.pace.spent)
-        frames = shown.frames()
+        frames = joined(shown, output_type)
         if not return_dict:
             return frames, stats
         return VideoOutput(frames=frames, stats=stats, made_by=stats.made_by, rewards=stats.rewards)
@@ -209,8 +224,8 @@ class VideoPipeline(SpeculativePipeline):
             raise Interrupted
 
     def snapshot(self) -> Snapshot:
-        """What `resume` needs to go on with the clips of the last call, or of the one that a
-        callback interrupts: tensors by name, for a safetensors file too.
+        """State that `resume` needs to go on with the clips of the last call, or of the one that
+        a callback interrupts: tensors by name, for a safetensors file too.
 
         Raises:
             InputError: there are none.
@@ -229,28 +244,24 @@ class VideoPipeline(SpeculativePipeline):
         if not judged(resolved):
             return resolved
         options = resolved.options
-        if self.reward is None:
-            self._check_named(options["reward"])
         name = options["reward"] if self.reward is None else self.reward.name
+        if self.reward is None:
+            check_name("reward", name, REWARDS.names())
+            if name == RouterReward.name and self.router is None:
+                known = ", ".join(reward_names())
+                told = f"train one, or name a reward: {known}"
+                raise InputError(f"this pipeline has no router: {told}")
+            if weights := REWARDS.get(name).weights:
+                raise InputError(
+                    f"reward {name!r} needs its weights: set pipe.reward = "
+                    f"mmspec.rewards.registry.load_reward({name!r}, PATH), where PATH is {weights}"
+                )
         if "tau" in options:  # what it usually is, is the router's alone
             usual = name == RouterReward.name
             check_threshold("tau", options["tau"] if usual else config.options.get("tau"), name)
         elif options["target_quality"] is not None:
             check_threshold("target_quality", options["target_quality"], name)
         return resolved
-
-    def _check_named(self, reward: str) -> None:
-        """Raise an `InputError` if the pipeline can't have a reward by its name alone."""
-        check_name("reward", reward, REWARDS.names())
-        if reward == RouterReward.name and self.router is None:
-            known = ", ".join(reward_names())
-            raise InputError(f"this pipeline has no router: train one, or name a reward: {known}")
-        if weights := REWARDS.get(reward).weights:
-            raise InputError(
-                f"reward {reward!r} needs its weights: set pipe.reward = "
-                f"mmspec.rewards.registry.load_reward({reward!r}, PATH), where PATH is "
-                f"{weights}"
-            )
 
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         sizes = VideoSizes(self.transformer, self.vae)
@@ -263,8 +274,10 @@ class VideoPipeline(SpeculativePipeline):
 
     @classmethod
     def component_class(cls, name: str, folder: Path) -> Any:
-        if name == "text_encoder":
-            return components.text_encoder_class(folder)
+        config = folder / "config.json"
+        if name == "text_encoder" and config.exists():
+            several = read_object(config).get("model_type") == "umt5"
+            return UMT5EncoderModel if several else T5EncoderModel
         return super().component_class(name, folder)
 
     @classmethod
@@ -290,18 +303,19 @@ class VideoPipeline(SpeculativePipeline):
             InputError: a file is unreadable, a tensor does not fit, or a model is not block-causal.
         """
         for model in (transformer, drafter):
-            if model is not None:
-                components.check_causal(Path(model))
+            config = Path(model or "") / "config.json"
+            kind = read_object(config).get("_class_name") if config.exists() and model else None
+            if kind in _BIDIRECTIONAL:  # a file does not tell
+                raise InputError(
+                    f"{model} holds a {kind}, whose frames all read each other; give a "
+                    "block-causal model, such as Self-Forcing's or CausVid's"
+                )
         home, found = Path(parts), {}
         for name in ("vae", "text_encoder", "tokenizer"):
             kind = cls.component_class(name, home / name)
             found[name] = load_component(kind, home / name, dtype)
         small = None if drafter is None else load_wan(drafter, dtype, **options)
         return cls(load_wan(transformer, dtype, **options), **found, drafter=small)
-
-    def _needed(self, config: ResolvedConfig) -> tuple[str, ...]:
-        """All but the router: a reward of the user's takes its place (`check_speculation`)."""
-        return tuple(part for part in super()._needed(config) if part != "router")
 
     def _reward(self, config: ResolvedConfig) -> Reward | BlockReward:
         if self.reward is not None:

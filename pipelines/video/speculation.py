@@ -1,4 +1,4 @@
-"""Clips at work: the engine of a configuration, block by block, and how to go on later."""
+"""Run of a video call: the engine of a configuration, block by block, and its snapshots."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OutputType = Literal["pil", "np", "pt", "latent", "none"]
 
 
 def judged(config: ResolvedConfig) -> bool:
-    """Whether a configuration asks a reward."""
+    """True if a configuration asks a reward."""
     return config.drafts and config.rule.rewarded
 
 
@@ -84,7 +84,7 @@ class VideoRun:
 
     @property
     def blocks(self) -> int:
-        """Of every clip so far."""
+        """Blocks of every clip so far."""
         return self.target.clips.blocks(0)
 
     @property
@@ -169,7 +169,7 @@ class VideoRun:
             yield VideoBlock(row, self.blocks - 1, frames, maker, rewards, latents)
 
     def snapshot(self) -> Snapshot:
-        """All that `restore` needs, as tensors of their own that a safetensors file can hold."""
+        """State for `restore`, as tensors of their own that a safetensors file can hold."""
         if not self._whole:
             raise InputError("the last call broke off within a block: its clips can't go on")
         found = {"seeds": torch.tensor(self.seeds), "blocks": torch.tensor([self.blocks])}
@@ -201,16 +201,14 @@ class VideoRun:
             setattr(self.rule, name, None if memory is None else memory.to(self.device))
 
     def _parts(self) -> Sequence[tuple[str, VideoTarget | WanClips]]:
-        parts: list[tuple[str, VideoTarget | WanClips]] = [("target", self.target)]
-        if self.small is not None and self.stats.fault is None:  # else it knows the clips no more
-            parts.append(("drafter", self.small))
-        return parts
+        target = ("target", self.target)
+        if self.small is None or self.stats.fault is not None:  # then it knows the clips no more
+            return [target]
+        return [target, ("drafter", self.small)]
 
 
 def begun(
-    rows: int,
-    generator: torch.Generator | list[torch.Generator] | None,
-    resume: Snapshot | None,
+    rows: int, generator: torch.Generator | list[torch.Generator] | None, resume: Snapshot | None
 ) -> tuple[list[int], int]:
     """Seeds of the clips, and the blocks that each has already."""
     if resume is None:
@@ -228,32 +226,13 @@ def begun(
     return seeds, int(done)
 
 
-class ShownFrames:
-    """What a call returns of its clips' frames in the form `output_type`, see `VideoOutput`.
-
-    `pictures` makes it of pixels `[T, 3, H, W]` in [0, 1], see `SpeculativePipeline.pictures`.
-    """
-
-    def __init__(
-        self, output_type: OutputType, rows: int, pictures: Callable[[Tensor, str], Any]
-    ) -> None:
-        self.output_type, self.pictures = output_type, pictures
-        self._kept: list[list[Any]] = [[] for _ in range(rows)]
-
-    def add(self, block: VideoBlock) -> None:
-        if self.output_type == "latent":
-            self._kept[block.row].append(block.latents)
-        elif self.output_type != "none":
-            pixels = block.frames.float() / 2 + 0.5
-            self._kept[block.row].append(self.pictures(pixels, self.output_type))
-
-    def frames(self) -> Any:
-        """All clips, see `VideoOutput.frames`; lists of nothing as long as there is no block."""
-        if self.output_type == "none":
-            return None
-        if self.output_type == "pil" or not any(self._kept):
-            return [[frame for block in clip for frame in block] for clip in self._kept]
-        if self.output_type == "np":
-            return np.stack([np.concatenate(clip) for clip in self._kept])
-        with torch.inference_mode(False):
-            return torch.stack([torch.cat(clip) for clip in self._kept])
+def joined(clips: list[list[Any]], output_type: OutputType) -> Any:
+    """Frames of clips given block by block, see `VideoOutput`; empty lists before the first."""
+    if output_type == "none":
+        return None
+    if output_type == "pil" or not any(clips):
+        return [[frame for block in clip for frame in block] for clip in clips]
+    if output_type == "np":
+        return np.stack([np.concatenate(clip) for clip in clips])
+    with torch.inference_mode(False):
+        return torch.stack([torch.cat(clip) for clip in clips])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, fields
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from ...engine.stats import SpecStats
 
 @dataclass
 class VideoStats(SpecStats):
-    """What a batch of clips took.
+    """Counters of a batch of clips.
 
     A call is a forward pass of the target: a block takes one a step, and blocks that wait too long
     to be written to its cache one more.
@@ -56,7 +56,7 @@ class VideoStats(SpecStats):
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Adds the time of its block to `parts[name]`; a draft that is made ahead goes on."""
+        """Add the time of its block to `parts[name]`; a draft that is made ahead goes on."""
         started = time.perf_counter()
         yield
         wait(self._device)
@@ -81,25 +81,14 @@ class VideoStats(SpecStats):
         return {"encode": self.seconds.get("encode", 0.0), **self.parts}
 
     def decode_seconds(self, whole: float) -> float:
-        """All of a call: blocks are seen as they are made."""
+        """Seconds of a whole call, as blocks are shown while they are made."""
         return whole
 
     def of_sample(self, row: int) -> dict[str, Any]:
         return {**super().of_sample(row), "made_by": self.made_by[row]}
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            **super().as_dict(),
-            "parts": self.parts,
-            "drafted_share": self.drafted_share,
-            "made_by": self.made_by,
-            "rewards": [[_numbers(block) for block in clip] for clip in self.rewards],
-            "unjudged": self.unjudged,
-            "reason": self.reason,
-            "wasted": self.wasted,
-        }
-
-
-def _numbers(rewards: list[float]) -> list[float | None]:
-    """JSON has no NaN."""
-    return [None if reward != reward else reward for reward in rewards]
+        own = {f.name: getattr(self, f.name) for f in fields(self)[len(fields(SpecStats)) :]}
+        rewards = [[[None if r != r else r for r in block] for block in c] for c in self.rewards]
+        own |= {"drafted_share": self.drafted_share, "rewards": rewards}  # JSON has no NaN
+        return {**super().as_dict(), **own}

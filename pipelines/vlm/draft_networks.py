@@ -1,4 +1,4 @@
-"""The networks that draft for a transformers model, and what they are shown of its prompts."""
+"""Draft networks of a transformers model, and the prompts that they read."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Drafting:
 
     @staticmethod
     def share_words(one: int, other: int) -> bool:
-        """Whether vocabularies of so many rows may be one, but for padding."""
+        """True if vocabularies of so many rows may be the same, but for padding."""
         less, more = sorted((one, other))
         return more - less <= min(PADDING, less // 16)
 
@@ -129,27 +129,27 @@ class Drafting:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Around a generation: compressors look at vision towers."""
+        """Let compressors look at vision towers during a generation."""
         with ExitStack() as towers:
             for shortener in self._shorteners.values():
                 towers.enter_context(shortener.watching())
             yield
 
     def repacked(self) -> AbstractContextManager[None]:
-        """See `CausalDecoder.repacked`, of the draft model."""
+        """Repack the draft model's weights, see `CausalDecoder.repacked`."""
         return nullcontext() if self.drafter is None else self.drafter.repacked()
 
     def own(
         self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """What the draft model reads: of its own, or what transformers prepares for the target."""
+        """Inputs of the draft model: its own, or of one that sees those given to the target."""
         if drafter_inputs is not None and self.drafter is None:
             raise InputError("there are drafter_inputs, and no draft model")
         sees = self.drafter is not None and self.drafter.sees
         return given if drafter_inputs is None and sees else drafter_inputs
 
     def prompt(self, request: Request, decoder: PromptedDecoder) -> EncodedPrompt:
-        """What one of the models is to continue, its pictures shortened if that is asked."""
+        """Prompt of one of the models, with compressed pictures if a compressor is configured."""
         own = None if decoder is self.target else request.own
         shortener, inputs = self._shorteners.get(decoder), request.given if own is None else own
         if shortener is None:
@@ -159,7 +159,7 @@ class Drafting:
     def model(
         self, request: Request, target: GuidedDecoder, prompt: EncodedPrompt, stats: VlmStats
     ) -> GuidedDecoder | None:
-        """What drafts for a target that has not started; None: no network of its own."""
+        """Draft network for a target that has not started; None: there is none."""
         config = self.config
         if self._head is not None:
             images = None
@@ -174,7 +174,7 @@ class Drafting:
         return request.guided(self.drafter, seen, self.scratch, config.ranks)
 
     def tell(self, stats: VlmStats) -> None:
-        """What a head made of the pictures of the last generation."""
+        """Record what a head made of the pictures of the last generation."""
         if isinstance(self._head, FeatureHeadDecoder | PublishedEagleDecoder):
             rows = len(stats.calls)  # those without a condition stand behind them
             stats.draft_visual_tokens = self._head.visual()[:rows]

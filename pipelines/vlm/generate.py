@@ -118,7 +118,7 @@ def _of_head(head: AnyHead) -> SpecConfig:
 
 
 class SpeculativeGeneration:
-    """Takes the place of a model's `generate`; its arguments are those of `enable_speculation`.
+    """Replacement of a model's `generate`; its arguments are those of `enable_speculation`.
 
     transformers prepares everything and calls `_decode` for its own loop over tokens (what it calls
     a custom `generate`), so that arguments mean what they always do.
@@ -164,7 +164,7 @@ class SpeculativeGeneration:
         drafter_inputs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
-        """See transformers' `GenerationMixin.generate`; the seldom arguments by name.
+        """Generate as transformers' `GenerationMixin.generate` does; most arguments go by name.
 
         Args:
             drafter_inputs: what the draft model reads in place of the model's inputs:
@@ -233,20 +233,13 @@ class SpeculativeGeneration:
         generation_config: GenerationConfig,
         **inputs: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
-        """The loop over tokens, of what transformers has prepared."""
+        """Run the loop over tokens on what transformers has prepared."""
         self.target.refresh()
         self.drafting.refresh()
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
         request = Request(
-            input_ids,
-            logits_processor,
-            stops,
-            generation_config,
-            inputs,
-            device,
-            given,
-            own,
+            input_ids, logits_processor, stops, generation_config, inputs, device, given, own
         )
         stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far

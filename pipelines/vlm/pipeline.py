@@ -82,7 +82,7 @@ class VlmPipeline(SpeculativePipeline):
 
     @classmethod
     def load_parts(cls, folder: Path, loading: Loading) -> dict[str, Any]:
-        """See `SpeculativePipeline`. A drafter that is given has no processor but a given one."""
+        """Load a folder in transformers' layout; a given drafter has only a given processor."""
         given, of = loading.parts, (loading.dtype, loading.variant)
         own = [name for name in ("model", "processor") if name not in given]
         parts = load_vlm(folder, loading.dtype, own, loading.variant)
@@ -182,7 +182,7 @@ class VlmPipeline(SpeculativePipeline):
         return resolved
 
     def _speculation(self, config: ResolvedConfig) -> SpeculativeGeneration:
-        """That of a complete configuration; the latest are kept, for they learn what calls cost."""
+        """Generation of a configuration; the latest are kept, for they learn what calls cost."""
         small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
         head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
         known, networks = self._known.pop(config, None), (small, head)
@@ -195,7 +195,7 @@ class VlmPipeline(SpeculativePipeline):
 
 
 def _lays_out(home: Path, folder: Path) -> bool:
-    """Whether a drafter's folder has a processor, and another one than the model's."""
+    """True if a drafter's folder has a processor that differs from the model's."""
     own = ("processor_config.json", "preprocessor_config.json")
     if not any((home / name).exists() for name in own):
         return False

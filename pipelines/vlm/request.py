@@ -1,4 +1,4 @@
-"""What one call of transformers' `generate` asks for, in the engine's terms."""
+"""Request of one call of transformers' `generate`, in the engine's terms."""
 
 from __future__ import annotations
 
@@ -90,34 +90,25 @@ class Request:
         """
         if self.scale is not None and not decoder.guidable:
             refuse(f"guidance_scale of {type(decoder.model).__name__}")
-        if own is None:
-            prompt = shorten(decoder.prompt(self.ids, self.mask, self.limit, **self.inputs))
-        else:
-            prompt = self._own_prompt(decoder, _moved(own, self.ids.device), shorten)
+        inputs, ids, mask, copies = self.inputs, self.ids, self.mask, 1
+        if own is not None:
+            inputs, copies = _moved(own, self.ids.device), self.copies
+            ids, mask = inputs.pop("input_ids", None), inputs.pop("attention_mask", None)
+            if ids is None:
+                raise InputError("the drafter's own inputs have no input_ids")
+            if mask is None and torch.equal(ids, self.ids[::copies]):
+                mask = self.mask[::copies]  # as transformers inferred it
+            mask = _left_padded(mask, ids.shape, ids.device)
+            if len(ids) * copies != len(self.ids):
+                raise InputError(
+                    f"{len(ids)} prompts of the drafter's own for {len(self.ids) // copies} rows; "
+                    "give one each"
+                )
+        prompt = shorten(decoder.prompt(ids, mask, self.limit, **inputs))
+        prompt = prompt if own is None else prompt.repeated(copies)
         if self.scale is None:
             return prompt
         return prompt.joined(decoder.prompt(self.negative, self.negative_mask, self.limit))
-
-    def _own_prompt(
-        self,
-        decoder: PromptedDecoder,
-        own: dict[str, Any],
-        shorten: Callable[[EncodedPrompt], EncodedPrompt],
-    ) -> EncodedPrompt:
-        ids = own.pop("input_ids", None)
-        if ids is None:
-            raise InputError("the drafter's own inputs have no input_ids")
-        mask = own.pop("attention_mask", None)
-        if mask is None and torch.equal(ids, self.ids[:: self.copies]):
-            mask = self.mask[:: self.copies]  # as transformers inferred it
-        mask = _left_padded(mask, ids.shape, ids.device)
-        times, left = divmod(len(self.ids), len(ids))
-        if left or times != self.copies:
-            raise InputError(
-                f"{len(ids)} prompts of the drafter's own for {len(self.ids) // self.copies} rows; "
-                "give one each"
-            )
-        return shorten(decoder.prompt(ids, mask, self.limit, **own)).repeated(times)
 
     def guided(
         self, decoder: PromptedDecoder, prompt: EncodedPrompt, scratch: int, ranked: bool = False
@@ -137,8 +128,8 @@ class Request:
 
 
 class TokenStream:
-    """Gives a streamer of transformers, which has been given the prompt, the output: a column as
-    soon as every row has it, `pad` behind a row's end.
+    """Stream of the output to a streamer of transformers, which has the prompt already: a column
+    as soon as every row has it, `pad` behind a row's end.
     """
 
     def __init__(self, streamer: Any, pad: int) -> None:
@@ -159,7 +150,7 @@ def _refitted(law: Callable[[Tensor], Tensor], size: int, logits: Tensor) -> Ten
 
 
 def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """What there is of `inputs` for a prompt, on the device."""
+    """Inputs that belong to a prompt, on the device."""
     return {
         name: value.to(device) if isinstance(value, Tensor) else value
         for name, value in inputs.items()

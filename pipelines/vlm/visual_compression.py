@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ _TOWERS = {
 
 
 class PictureShortener:
-    """Makes the pictures in a model's prompts shorter, each by itself.
+    """Compressor of the pictures in a model's prompts, each by itself.
 
     What stays keeps its column's position, and what belongs to it in deeper layers.
 
@@ -55,12 +55,8 @@ class PictureShortener:
         kind = decoder.model.config.model_type
         if not isinstance(decoder, VlmDecoder):
             raise InputError(f"compressor {name!r} shortens pictures, and {kind} sees none")
-        self.decoder, self.name, self.share, self.method = (
-            decoder,
-            name,
-            share,
-            COMPRESSORS.get(name),
-        )
+        self.decoder, self.name, self.share = decoder, name, share
+        self.method = COMPRESSORS.get(name)
         if share is None and not self.method.adaptive:
             raise InputError(
                 f"compressor {name!r} doesn't choose how many tokens stay; give a share"
@@ -84,14 +80,13 @@ class PictureShortener:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Look at the vision tower as it runs in here."""
-        if self._tower is None:
+        watched: Any = nullcontext()
+        if self._tower is not None:
+            packed = isinstance(self.decoder, QwenVlDecoder)
+            layer = self.method.layer
+            watched = watch_packed(self._tower) if packed else watch(self._tower, layer)
+        with watched as self._cues:
             yield
-        elif isinstance(self.decoder, QwenVlDecoder):
-            with watch_packed(self._tower) as self._cues:
-                yield
-        else:
-            with watch(self._tower, self.method.layer) as self._cues:
-                yield
 
     def __call__(self, prompt: EncodedPrompt, inputs: Mapping[str, Any]) -> EncodedPrompt:
         """The prompt, made of a processor's `inputs`, with fewer columns."""
@@ -128,7 +123,7 @@ class PictureShortener:
         )
 
     def _compressed(self, prompt: VisualPrompt, inputs: Mapping[str, Any]) -> list[Compressed]:
-        """What is left of every picture, one row each."""
+        """Compress every picture, one row each."""
         found = [(row, *span) for row, images in enumerate(prompt.images) for span in images]
         grids = self._grids(inputs, found)
         attention = _text_attention(self.decoder, prompt) if self.name == "fastv" else None
@@ -144,7 +139,7 @@ class PictureShortener:
         return made
 
     def _keep(self, columns: int, grid: tuple[int, int] | None) -> int | None:
-        """How many columns stay of a picture; of a pooled one so many as fill a grid."""
+        """Number of a picture's columns that stay; of a pooled one a full grid."""
         if self.share is None:
             return None
         if self.name == "pool":
@@ -161,12 +156,9 @@ class PictureShortener:
         if grids is None:
             return [None] * len(found)
         merge = self.decoder.model.config.vision_config.spatial_merge_size
-        sizes: list[tuple[int, int] | None] = [
-            (down // merge, across // merge) for _, down, across in grids.tolist()
-        ]
-        if len(sizes) != len(found):
-            raise InputError(f"{len(sizes)} grids for {len(found)} pictures; copy no rows")
-        return sizes
+        if len(grids) != len(found):
+            raise InputError(f"{len(grids)} grids for {len(found)} pictures; copy no rows")
+        return [(down // merge, across // merge) for _, down, across in grids.tolist()]
 
     def _seen(self, picture: int, pictures: int, columns: int) -> dict[str, Tensor]:
         """Attention and keys of a picture, as the compressor wants them."""
@@ -207,9 +199,7 @@ def _text_attention(decoder: VlmDecoder, prompt: VisualPrompt) -> Tensor:
     width = prompt.mask.shape[1]
     place = torch.arange(width, device=prompt.mask.device)
     seen = (place <= place[:, None]) & (prompt.mask[:, None] | (place == place[:, None]))
-    inputs: dict[str, Any] = {}
-    if prompt.deep is not None:
-        inputs = deep_inputs(prompt, place)
+    inputs = {} if prompt.deep is None else deep_inputs(prompt, place)
     weights: list[Tensor] = []
     blocks = decoder.blocks()
     layer: Any = blocks[LAYER]

@@ -240,7 +240,7 @@ def test_whoever_leaves_makes_room(visitor, monkeypatch):
 
     def slowly(view, state):
         observe(view, state)
-        rounds[view.wish.prompt] += 1
+        rounds[view.request.prompt] += 1
         time.sleep(0.3)
 
     monkeypatch.setattr(ImageView, "observe", slowly)

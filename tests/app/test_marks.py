@@ -17,7 +17,7 @@ import mmspec.app
 from mmspec import ImagePipeline, SpecConfig, VlmPipeline
 from mmspec.app import markup
 from mmspec.app.comparison import Comparison
-from mmspec.app.generation_view import GenerationView, Wish
+from mmspec.app.generation_view import GenerationRequest, GenerationView
 from mmspec.app.job_queue import QueuedJob
 from mmspec.app.model_cache import Model
 from mmspec.app.views import ImageView, VlmView
@@ -38,7 +38,7 @@ def run(
 
     pipe.set_progress_bar_config(disable=True)
     pipe.enable_speculation(config)
-    view = Noted(pipe, Wish("what is red", config, "x", 3, call, picture(0)))
+    view = Noted(pipe, GenerationRequest("what is red", config, "x", 3, call, picture(0)))
     view.run(lambda: False)
     assert {True, False} == set(stood)
     return view, stood
@@ -64,7 +64,7 @@ def test_mosaic_of_a_picture(folders):
 def test_pieces_of_an_answer(folders):
     pipe = VlmPipeline.from_pretrained(folders["vlm"])
     view, stood = run(VlmView, pipe, SpecConfig("draft"), temperature=1.0, max_new_tokens=24)
-    out = view.generate(generator=torch.Generator().manual_seed(3), **view.wish.call)
+    out = view.generate(generator=torch.Generator().manual_seed(3), **view.request.call)
     pieces = view.pieces()
     assert "".join(text for text, _ in pieces) == out.text[0]
     tokenizer = pipe.processor.tokenizer
@@ -109,7 +109,11 @@ def view(seconds: float, units: int) -> SimpleNamespace:
 )
 def test_ratio(speculative, plain, told):
     comparison = Comparison(
-        lambda pipe, wish: plain, Model(None), Wish("", SpecConfig(), ""), QueuedJob("one"), 60
+        lambda pipe, request: plain,
+        Model(None),
+        GenerationRequest("", SpecConfig(), ""),
+        QueuedJob("one"),
+        60,
     )
     comparison.views["speculative"] = speculative
     assert comparison._ratio() == ""
@@ -129,7 +133,11 @@ def test_views_rest(monkeypatch):
             return ""
 
     comparison = Comparison(
-        lambda pipe, wish: None, Model(None), Wish("", SpecConfig(), ""), QueuedJob("one"), 60
+        lambda pipe, request: None,
+        Model(None),
+        GenerationRequest("", SpecConfig(), ""),
+        QueuedJob("one"),
+        60,
     )
     assert comparison._due()
     for takes, rest in ((0.01, 0.25), (0.5, 2.0)):

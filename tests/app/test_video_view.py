@@ -13,7 +13,7 @@ from PIL import Image, ImageSequence
 from wans import tiny_pipeline
 
 from mmspec import SpecConfig
-from mmspec.app.generation_view import Wish
+from mmspec.app.generation_view import GenerationRequest
 from mmspec.app.views import VideoView
 from mmspec.pipelines.output import VideoBlock
 
@@ -24,7 +24,7 @@ def block(number: int, made_by: str, rewards: list[float]) -> VideoBlock:
 
 def side(pipe, config: SpecConfig) -> VideoView:
     pipe.enable_speculation(config)
-    return VideoView(pipe, Wish("a red circle", config, "x", call={"blocks": 3}))
+    return VideoView(pipe, GenerationRequest("a red circle", config, "x", call={"blocks": 3}))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_figures_of_a_clip(pipe):
     """A target takes as many steps as it made blocks of, whatever else it wrote."""
     config = SpecConfig("random-routing", draft_share=1.0)
     shown = side(pipe, config)
-    shown.wish.call["num_inference_steps"] = 2
+    shown.request.call["num_inference_steps"] = 2
     shown.run(lambda: False)
     found = dict(shown.meters())
     assert found["blocks"] == "3 of 3"

@@ -257,7 +257,7 @@ def test_classes_as_any_kind_of_integer(class_pipe, told):
 
 
 def test_parts_that_do_not_fit(pipe):
-    with pytest.raises(InputError, match="latents have 4 channels, the target's tokens 6"):
+    with pytest.raises(InputError, match="latents have 4 channels, the target reads 6"):
         ContinuousImagePipeline(tiny_mar(token_dim=6), pipe.vae, pipe.text_encoder, pipe.tokenizer)
     with pytest.raises(InputError, match="needs a text encoder and a tokenizer"):
         ContinuousImagePipeline(pipe.transformer, pipe.vae)
