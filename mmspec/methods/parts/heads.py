@@ -93,13 +93,14 @@ PARTS = (
         ".published.dflash:DFlashNetwork",
         "dflash's; each token corrects the next one's law",
         trained=False,
-        paper="DeepSeek-AI 2026",
+        paper="Cheng et al. 2026",
     ),
     Head(
         "domino",
         ".published.dflash:DFlashNetwork",
         "dflash's; a recurrent network corrects the laws token by token",
         trained=False,
+        paper="Huang et al. 2026",
     ),
     Head(
         "medusa",

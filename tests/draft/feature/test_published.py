@@ -6,10 +6,10 @@ import folders
 import naive
 import pytest
 import torch
-from test_head_model import Watched, inner
 from toy_vlm import ROWS, Passes, guided_vlm, tiny_llava
+from watched_drafts import Watched, inner
 
-from mmspec.draft.feature.eagle import EagleDrafter
+from mmspec.draft.feature.feature_model import EagleDrafter
 from mmspec.draft.feature.head_model import head_model
 from mmspec.engine.accept.greedy import GreedyRule
 from mmspec.engine.coins import ProductionCoins

@@ -1,5 +1,6 @@
 """Heads that correct a block's logits by the tokens drafted before: DSpark's and Domino's.
 
+Cheng et al. 2026, arXiv 2607.05147; Huang et al. 2026, arXiv 2605.29707.
 The block is denoised once; then its tokens are drawn one by one, and each logit is corrected by
 what was drawn. So the law of a token is known once the token before it is.
 """
