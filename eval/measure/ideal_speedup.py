@@ -18,9 +18,9 @@ import torch
 from ...devices import wait
 from ...engine.stats import SpecStats
 from ...methods import SpecConfig
+from ...models.decoders import Decoder
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.token_grid import TokenGrid
-from ...models.transformers.causal import CausalDecoder
 
 _ANCHORS = (1, 3, 5, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257)
 _PROMPT = 32  # tokens in front of a picture, where the network does not say how many
@@ -34,7 +34,7 @@ class BareCosts:
     what was measured; `now` holds what was since, by tokens a row.
     """
 
-    decoder: LlamaGenDecoder | CausalDecoder
+    decoder: Decoder
     rows: int
     grid: TokenGrid
     now: dict[int, float] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class BareCosts:
 
 @torch.inference_mode()
 def measure_forward(
-    decoder: LlamaGenDecoder | CausalDecoder, rows: int, grid: TokenGrid, n: int, repeats: int = 15
+    decoder: Decoder, rows: int, grid: TokenGrid, n: int, repeats: int = 15
 ) -> float:
     """Mean seconds of one forward pass, over five cache lengths.
 

@@ -210,10 +210,12 @@ class Head(Part):
 
     Attributes:
         blocks: a call says several tokens.
+        trained: there is a recipe for it; others come from published files.
         serves: modalities whose targets it reads.
     """
 
     blocks: bool = False
+    trained: bool = True
     serves: tuple[Modality, ...] = ("vlm",)
     kind: ClassVar[str] = "head"
     home: ClassVar[str] = "mmspec.models.heads"

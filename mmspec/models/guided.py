@@ -12,8 +12,7 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from ..engine.draft import Draft
 from ..errors import InputError
-from .llamagen.decoder import LlamaGenDecoder
-from .transformers.causal import CausalDecoder
+from .decoders import Decoder
 
 LayersOfRows = Sequence[Sequence[int]] | None
 """By row, the layers that run; None: all of them in every row."""
@@ -43,7 +42,8 @@ class GuidedDecoder:
         drafts: whether it only drafts: what fails in one branch of a tree then leaves the others
             alone. Of a target such a fault is to be seen.
         watched: whether calls leave the last hidden states, after the last norm, behind.
-        hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`.
+        hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`; see
+            the decoder's `states`.
         made_of: all arguments but the network, for a drafter's network beside this one.
     """
 
@@ -53,7 +53,7 @@ class GuidedDecoder:
 
     def __init__(
         self,
-        decoder: LlamaGenDecoder | CausalDecoder,
+        decoder: Decoder,
         prefix: Tensor,
         prefix_mask: Tensor,
         guidance_scale: float | None,
@@ -108,7 +108,8 @@ class GuidedDecoder:
                 real = (keys >= self.pads[:, None, None]) | (keys == keys[:, None])
                 mask = (mask + additive(real, mask.dtype))[:, None]
             x, rotary = self._prefilled(length), self.rotary[:length]
-            self.hidden = self.decoder.forward(x, rotary, self.cache, 0, length, mask, head=False)
+            hidden = self.decoder.forward(x, rotary, self.cache, 0, length, mask, head=False)
+            self.hidden = self.decoder.states(hidden)
 
     def _prefilled(self, length: int) -> Tensor:
         """Inputs `[R, length, D]` of the prefix's first columns."""
@@ -198,19 +199,23 @@ class GuidedDecoder:
         `positions [B, n]` are the tokens' own, for the laws that the layout forces.
         """
         if self.watched:
-            self.hidden, out = out, self.decoder.logits(out)
-        if self.scale is not None:
-            rows = len(out) // 2
-            out = torch.lerp(out[rows:], out[:rows], self.scale)
-        laws = self.warp(out)
+            self.hidden, out = self.decoder.states(out), self.decoder.logits(out)
+        laws = self._warped(out)
         if self.forced is None or positions is None:
             return laws
         token, vocab = self.forced[positions + 1], len(self.decoder.embeddings)
         point = F.one_hot(token.clamp_min(0), vocab).to(laws)
         return point.where((token >= 0)[..., None], F.pad(laws, (0, vocab - laws.shape[-1])))
 
+    def _warped(self, logits: Tensor) -> Tensor:
+        """Laws `[B, n, V]` of logits `[R, n, V]`, under guidance."""
+        if self.scale is not None:
+            rows = len(logits) // 2
+            logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
+        return self.warp(logits)
+
     def _layers_of_rows(self, use: LayersOfRows) -> list[Tensor | bool] | None:
-        """The argument `use` of `LlamaGenDecoder.forward`."""
+        """The argument `use` of `Decoder.forward`."""
         if use is None:
             return None
         out: list[Tensor | bool] = []

@@ -109,7 +109,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         "scenes": _answering(2000, stage="scenes", charts=0.0),
         "charts": _answering(2000, stage="charts", charts=1.0),
     },
-    "vlm-head": {name: _head(method=name) for name in parts("head")},
+    "vlm-head": {n: _head(method=n) for n, part in parts("head").items() if part.trained},
 }
 OPTIONS = {
     "init": "a component to start from (init)",

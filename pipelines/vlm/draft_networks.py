@@ -8,15 +8,15 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from ...draft.feature.head_model import head_decoder, head_model
+from ...draft.feature.head_model import AnyDecoder, head_decoder, head_model
 from ...errors import InputError
 from ...methods import ResolvedConfig
 from ...methods.parts.heads import BranchOptions
 from ...models.guided import GuidedDecoder
-from ...models.heads.base import DraftHead
 from ...models.heads.columns import Images
-from ...models.heads.decoder import FeatureHeadDecoder, HeadDecoder
-from ...models.heads.loading import name_of
+from ...models.heads.decoder import FeatureHeadDecoder
+from ...models.heads.loading import AnyHead, name_of
+from ...models.heads.published.decoder import PublishedEagleDecoder
 from ...models.heads.specvlm import SpecVlmHead
 from ...models.loading import cast
 from ...models.transformers.probe import probed
@@ -49,13 +49,13 @@ class Drafting:
         target: PromptedDecoder,
         config: ResolvedConfig,
         drafter: PreTrainedModel | None = None,
-        head: DraftHead | None = None,
+        head: AnyHead | None = None,
     ) -> None:
         self.target, self.config, self.head = target, config, head
         self.networks = drafter, head
         self.drafter = None if drafter is None else probed(drafter)
         self._check_needs()
-        self._head: HeadDecoder | None = None
+        self._head: AnyDecoder | None = None
         self.refresh()
         # the blocks of some heads reach further than what is asked of them
         self.scratch = config.draft_size().most_read + int(getattr(head, "block_size", 0))
@@ -175,7 +175,7 @@ class Drafting:
 
     def tell(self, stats: VlmStats) -> None:
         """Record what a head made of the pictures of the last generation."""
-        if isinstance(self._head, FeatureHeadDecoder):
+        if isinstance(self._head, FeatureHeadDecoder | PublishedEagleDecoder):
             rows = len(stats.calls)  # those without a condition stand behind them
             stats.draft_visual_tokens = self._head.visual()[:rows]
             stats.branches = self._head.branches()[:rows]

@@ -20,8 +20,8 @@ from ...engine.loop import run
 from ...engine.protocols import Engine
 from ...errors import InputError, reason
 from ...methods import SpecConfig, config_of
-from ...models.heads.base import DraftHead
-from ...models.heads.loading import name_of
+from ...models.heads.loading import AnyHead, name_of
+from ...models.heads.published.head import PublishedHead
 from ...models.token_grid import TokenGrid
 from ...models.transformers.causal import CACHE_NAMES
 from ...models.transformers.probe import probed
@@ -59,7 +59,7 @@ def enable_speculation(
     model: PreTrainedModel,
     config: SpecConfig | str | None = None,
     drafter: PreTrainedModel | None = None,
-    head: DraftHead | None = None,
+    head: AnyHead | None = None,
 ) -> None:
     """Let `model.generate(...)` speculate from now on; nothing else has to change.
 
@@ -110,6 +110,13 @@ def disable_speculation(model: PreTrainedModel) -> None:
             vars(model)["generate"] = speculation.before
 
 
+def _of_head(head: AnyHead) -> SpecConfig:
+    """How to draft with a head where nobody says: as many tokens as its files name."""
+    length = head.length if isinstance(head, PublishedHead) else None
+    given: dict[str, Any] = {"num_draft_tokens": length} if length else {}
+    return SpecConfig(name_of(head), **given)
+
+
 class SpeculativeGeneration:
     """Replacement of a model's `generate`; its arguments are those of `enable_speculation`.
 
@@ -129,13 +136,13 @@ class SpeculativeGeneration:
         model: PreTrainedModel,
         config: SpecConfig | str | None,
         drafter: PreTrainedModel | None = None,
-        head: DraftHead | None = None,
+        head: AnyHead | None = None,
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
         self.model, self.target = model, probed(model)
         if config is None and head is not None:
-            config = name_of(head)
+            config = _of_head(head)
         if config is None:
             config = "draft" if drafter is not None else self.target.method
         self.config = config_of(config).resolve(self.target.modality)

@@ -16,8 +16,7 @@ from transformers.generation.streamers import BaseStreamer
 from ...engine.draft import Context
 from ...errors import InputError
 from ...methods import ResolvedConfig, SpecConfig
-from ...models.heads.base import DraftHead
-from ...models.heads.loading import DraftHeads, load_head
+from ...models.heads.loading import AnyHead, DraftHeads, load_head
 from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
@@ -75,7 +74,7 @@ class VlmPipeline(SpeculativePipeline):
         processor: Any,
         drafter: PreTrainedModel | None = None,
         drafter_processor: Any = None,
-        heads: Mapping[str, DraftHead] | None = None,
+        heads: Mapping[str, AnyHead] | None = None,
     ) -> None:
         super().__init__({**locals(), "heads": DraftHeads(heads) if heads else None})
         check_family(model.config.model_type)

@@ -9,9 +9,9 @@ from torch import Tensor
 from ...engine.accept.chain import pick
 from ...engine.draft import Context
 from ...errors import InputError
+from ...models.decoders import BlockHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import positions
-from ...models.heads.decoder import DFlashDecoder
 from ...models.transformers.prompted import continued
 from .feature_model import FeatureModel
 
@@ -30,16 +30,16 @@ class DFlashModel(FeatureModel):
         InputError: a block is larger than what one call of the target may add.
     """
 
-    decoder: DFlashDecoder
+    decoder: BlockHeadDecoder
 
     def __init__(
         self,
-        head: DFlashDecoder,
+        head: BlockHeadDecoder,
         target: GuidedDecoder,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         prefix, mask, _, _, limit, _, scratch, _ = target.made_of
-        self.most = head.network.block_size
+        self.most = head.most
         if self.most > scratch:
             raise InputError(
                 f"the head drafts blocks of {self.most} tokens, and a call takes {scratch}; raise "
@@ -59,17 +59,20 @@ class DFlashModel(FeatureModel):
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
         assert not drafted.shape[1], "it drafts one block a round"
+        return self._laws(self._denoised(context))
+
+    def _denoised(self, context: Context) -> Tensor:
+        """Hidden states `[R, K, H]` of the places that say the next K tokens."""
         self._feed(context)
         condition = context.lengths[:, None] == 0
-        network = self.decoder.network
         first = self._embedded(context.last, condition)[:, 0]
-        x = network.masked(first)
+        x = self.decoder.masked(first)
         size = x.shape[1]
         slots = context.lengths[:, None] + (self.offset - 1) + self.keys[:size]
         length = self.offset - 1 + max(context.base) + size
         seen = self.keys[:length] <= slots[:, -1:, None]  # its own end bounds what a row reads
         hidden = self._at(x, slots, slots, length, seen.expand(-1, size, -1))
-        return self._laws(hidden[:, 1:])
+        return hidden[:, size - self.decoder.most :]
 
     def _feed(self, context: Context) -> None:
         """Read the hidden states that the last rounds have brought."""

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ...engine.accept.chain import pick
 from ...engine.draft import Context, Draft
+from ...models.decoders import TokenHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
-from ...models.llamagen.eagle_head import FeatureDecoder
 from ..draft_model import catch_up
 from .feature_model import TokenFeatureModel
 
@@ -34,11 +34,11 @@ class EagleModel(TokenFeatureModel):
         images: where the target's prefix has pictures, which a head may shorten.
     """
 
-    decoder: FeatureDecoder
+    decoder: TokenHeadDecoder
 
     def __init__(
         self,
-        head: FeatureDecoder,
+        head: TokenHeadDecoder,
         target: GuidedDecoder,
         images: Images | None = None,
         warp: Callable[[Tensor], Tensor] | None = None,

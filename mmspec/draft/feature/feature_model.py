@@ -13,8 +13,9 @@ from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
+from ...models.decoders import HeadDecoder
 from ...models.guided import GuidedDecoder, LayersOfRows
-from ...models.llamagen.decoder import LlamaGenDecoder
+from ...models.transformers.causal import CausalDecoder
 
 
 class FeatureModel(GuidedDecoder, ABC):
@@ -36,12 +37,12 @@ class FeatureModel(GuidedDecoder, ABC):
     """
 
     drafts = watched = True
-    decoder: LlamaGenDecoder
+    decoder: HeadDecoder
     most: int | None = None
 
     def __init__(
         self,
-        decoder: LlamaGenDecoder,
+        decoder: HeadDecoder,
         prefix: Tensor,
         mask: Tensor,
         target: GuidedDecoder,
@@ -50,6 +51,9 @@ class FeatureModel(GuidedDecoder, ABC):
         _, _, scale, own, limit, grid, scratch, forced = target.made_of
         super().__init__(decoder, prefix, mask, scale, warp or own, limit, grid, scratch, forced)
         target.watched = True
+        if decoder.reads:
+            assert isinstance(target.decoder, CausalDecoder)
+            target.decoder.reads = decoder.reads
         self.target = target
         self.context: Context | None = None
         self._features = torch.zeros(0)  # [R, room, D]: hidden states in front of every output
@@ -59,7 +63,7 @@ class FeatureModel(GuidedDecoder, ABC):
         """Read the prefix; the target has just read it."""
         prefix, mask = self.target.made_of[:2]
         self._features = prefix.new_zeros(len(prefix), self.room, self.decoder.dim)
-        before = torch.zeros_like(prefix)
+        before = prefix.new_zeros(*prefix.shape[:2], self.decoder.dim)
         if self.context is not None:
             self._lengths = self.context.lengths
             known = self.target.offset - 1
@@ -67,7 +71,7 @@ class FeatureModel(GuidedDecoder, ABC):
                 assert self.target.hidden is not None, "the target starts first"
                 # what is padding in this batch may not be there in another
                 real = mask[:, -1 - known : -1, None]
-                before[:, -known:] = self.target.hidden * real
+                before[:, -known:] = self.decoder.fuse(self.target.hidden) * real
         self._start(rows, before)
 
     @abstractmethod
@@ -90,7 +94,7 @@ class FeatureModel(GuidedDecoder, ABC):
         index = F.pad(kept + 1, (1, 0))
         positions = self._lengths[:, None] + self.keys[: index.shape[1]]
         rows = torch.arange(len(self.prefix), device=index.device)[:, None]
-        states = pick(scores.hidden, self._of_all_rows(index))
+        states = self.decoder.fuse(pick(scores.hidden, self._of_all_rows(index)))
         self._features[rows, self._of_all_rows(positions)] = states
         self._lengths = context.lengths
 

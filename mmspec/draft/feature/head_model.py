@@ -9,32 +9,52 @@ from torch import Tensor
 from ...models.guided import GuidedDecoder
 from ...models.heads.base import DraftHead
 from ...models.heads.columns import Images
-from ...models.heads.decoder import DFlashDecoder, FeatureHeadDecoder, HeadDecoder
+from ...models.heads.decoder import (
+    DFlashDecoder,
+    FeatureHeadDecoder,
+    HeadDecoder,
+    HydraDecoder,
+)
 from ...models.heads.dflash import DFlashHead
 from ...models.heads.feature import FeatureHead
 from ...models.heads.flash import FlashHead
-from ...models.heads.hydra import HydraHead
+from ...models.heads.loading import AnyHead
+from ...models.heads.published.decoder import (
+    PublishedDecoder,
+    PublishedDFlashDecoder,
+    PublishedEagleDecoder,
+    PublishedPathDecoder,
+    PublishedPEagleDecoder,
+    published_decoder,
+)
+from ...models.heads.published.head import PublishedHead
 from ...models.transformers.causal import CausalDecoder
+from .corrected import CorrectedModel
 from .dflash import DFlashModel
 from .eagle import EagleModel
 from .feature_model import FeatureModel
 from .flash import FlashModel
 from .hydra import HydraModel
+from .peagle import PEagleModel
+
+AnyDecoder = HeadDecoder | PublishedDecoder
 
 
-def head_decoder(head: DraftHead, target: CausalDecoder) -> HeadDecoder:
+def head_decoder(head: AnyHead, target: CausalDecoder) -> AnyDecoder:
     """The head as it runs at inference, for any number of generations.
 
     Raises:
         InputError: it was made for another target.
     """
+    if isinstance(head, PublishedHead):
+        return published_decoder(head, target)
     if isinstance(head, FeatureHead):
         return FeatureHeadDecoder(head, target)
-    return (DFlashDecoder if isinstance(head, DFlashHead) else HeadDecoder)(head, target)
+    return (DFlashDecoder if isinstance(head, DFlashHead) else HydraDecoder)(head, target)
 
 
 def head_model(
-    head: DraftHead | HeadDecoder,
+    head: AnyHead | AnyDecoder,
     target: GuidedDecoder,
     images: Images | None = None,
     warp: Callable[[Tensor], Tensor] | None = None,
@@ -50,13 +70,19 @@ def head_model(
     Raises:
         InputError: it was made for another target, or drafts more than the target can take.
     """
-    if isinstance(head, DraftHead):
+    if isinstance(head, DraftHead | PublishedHead):
         assert isinstance(target.decoder, CausalDecoder)
         head = head_decoder(head, target.decoder)
     if isinstance(head, FeatureHeadDecoder):
         kind = FlashModel if isinstance(head.network, FlashHead) else EagleModel
         return kind(head, target, images, warp)
-    if isinstance(head, DFlashDecoder):
+    if isinstance(head, PublishedPEagleDecoder):
+        return PEagleModel(head, target, images, warp)
+    if isinstance(head, PublishedEagleDecoder):
+        return EagleModel(head, target, images, warp)
+    if isinstance(head, PublishedDFlashDecoder) and head.network.correction is not None:
+        return CorrectedModel(head, head.network.correction, target, warp)
+    if isinstance(head, DFlashDecoder | PublishedDFlashDecoder):
         return DFlashModel(head, target, warp)
-    assert isinstance(head.network, HydraHead)
+    assert isinstance(head, HydraDecoder | PublishedPathDecoder)
     return HydraModel(head, target, warp)

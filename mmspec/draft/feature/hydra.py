@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ...engine.accept.chain import pick
 from ...engine.draft import Context, Draft
+from ...models.decoders import PathHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import positions
-from ...models.heads.decoder import HeadDecoder
-from ...models.heads.hydra import HydraHead
 from ...models.transformers.prompted import continued
 from .feature_model import TokenFeatureModel
 
@@ -31,16 +30,15 @@ class HydraModel(TokenFeatureModel):
 
     def __init__(
         self,
-        head: HeadDecoder,
+        head: PathHeadDecoder,
         target: GuidedDecoder,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        assert isinstance(head.network, HydraHead)
         prefix, mask, _, _, limit, _, scratch, _ = target.made_of
         head.place(continued(positions(mask), limit + scratch + 1))
         super().__init__(head, prefix, mask, target, warp)
-        self.network = head.network
-        self.most = len(self.network.first)
+        self.head = head
+        self.most = head.most
         self._first = self.prefix[:, :1]  # [R, 1, D]: in front of the prefix's last column
         self._before = self.prefix[:, :1]  # [R, 1, D]: in front of the last committed token
         self._path = self.prefix[:, :1, None]  # [R, 1, i, D]: of a chain
@@ -53,7 +51,7 @@ class HydraModel(TokenFeatureModel):
         if self.context is None:
             return self._read(None, tokens, start)
         self._path = torch.cat([self._path, self._embedded(tokens, None)[:, :, None]], dim=2)
-        return self._laws(self.network.ahead(self._before, self._path))
+        return self._laws(self.head.ahead(self._before, self._path))
 
     def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
         """The first head's laws behind committed tokens."""
@@ -63,7 +61,7 @@ class HydraModel(TokenFeatureModel):
         positions = self._of_all_rows(positions)
         before = pick(self._features, positions.clamp_min(0))
         before = torch.where((positions < 0)[..., None], self._first, before)
-        laws = self._laws(self.network.ahead(before, embedded))
+        laws = self._laws(self.head.ahead(before, embedded))
         if context is not None:
             end = context.lengths[:, None] - 1 - begin
             root = self._of_all_rows(end)
@@ -89,6 +87,6 @@ class HydraModel(TokenFeatureModel):
             path = pick(embedded, rows)
             path[:, :, 0] = self._path[:, :, 0]  # the prefix's last column is no token
             before = self._before.expand(-1, path.shape[1], -1)
-            laws = self._laws(self.network.ahead(before, path))
+            laws = self._laws(self.head.ahead(before, path))
             self._drafted = torch.cat([self._drafted, laws], dim=1)
         return self._drafted

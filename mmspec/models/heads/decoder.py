@@ -10,7 +10,6 @@ from torch import Tensor
 from ...engine.cache import KVCache
 from ...methods.parts.heads import BRANCHES
 from ..llamagen.decoder import LlamaGenDecoder
-from ..llamagen.eagle_head import FeatureDecoder
 from ..llamagen.transformer import rotate
 from ..placement import Placement
 from ..transformers.causal import CausalDecoder
@@ -19,6 +18,7 @@ from .base import DraftHead
 from .columns import Columns, Images, Look, kept_columns
 from .dflash import DFlashHead
 from .feature import FeatureHead, kept
+from .hydra import HydraHead
 
 
 class HeadDecoder(LlamaGenDecoder):
@@ -73,7 +73,7 @@ class HeadDecoder(LlamaGenDecoder):
         return self.target.logits(hidden)
 
 
-class FeatureHeadDecoder(HeadDecoder, FeatureDecoder):
+class FeatureHeadDecoder(HeadDecoder):
     """A head of EAGLE's kind, for `EagleModel`; arguments as of `HeadDecoder`.
 
     Attributes:
@@ -126,6 +126,15 @@ class DFlashDecoder(HeadDecoder):
 
     network: DFlashHead
 
+    @property
+    def most(self) -> int:
+        """Tokens that a block says."""
+        return self.network.block_size
+
+    def masked(self, embedded: Tensor) -> Tensor:
+        """See `DFlashHead.masked`."""
+        return self.network.masked(embedded)
+
     def feed(self, features: Tensor, columns: Tensor, cache: KVCache, slots: int | Tensor) -> None:
         """Write what the layers read of features `[R, n, D]` at `columns [n]` or `[R, n]`."""
         kv, turns = self.kv_heads, self.turns(columns)
@@ -135,3 +144,18 @@ class DFlashDecoder(HeadDecoder):
             heads = wqkv(rows).view(*features.shape[:2], -1, self.head_dim)[:, :, self.heads :]
             new = torch.stack([rotate(heads[:, :, :kv], turns), heads[:, :, kv:]])
             cache.write(layer, new.transpose(2, 3), slots)
+
+
+class HydraDecoder(HeadDecoder):
+    """Hydra's heads."""
+
+    network: HydraHead
+
+    @property
+    def most(self) -> int:
+        """How many heads there are."""
+        return len(self.network.first)
+
+    def ahead(self, before: Tensor, path: Tensor) -> Tensor:
+        """See `HydraHead.ahead`."""
+        return self.network.ahead(before, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import InputError
+from ...errors import InputError, reason
 from ...files import read_object
 from ...methods.registry import HEADS
-from ..loading import load_model
+from ..loading import cast, load_model
 from .base import DraftHead
+from .formats.files import HeadFiles
+from .formats.registry import read_head
+from .published.head import PublishedHead
+
+AnyHead = DraftHead | PublishedHead
 
 
 def head_class(name: str) -> type[DraftHead]:
@@ -21,27 +27,55 @@ def head_class(name: str) -> type[DraftHead]:
     return HEADS.get(name).load()
 
 
-def name_of(head: DraftHead) -> str:
+def name_of(head: AnyHead) -> str:
     """The name of a head's kind."""
+    if isinstance(head, PublishedHead):
+        return head.method
     return next(name for name in HEADS.names() if head_class(name) is type(head))
 
 
 def load_head(
-    folder: str | Path, dtype: torch.dtype = torch.float32, variant: str | None = None
-) -> DraftHead:
-    """The head that `save_pretrained` put into a folder, in `dtype`, on the CPU.
+    folder: str | Path,
+    dtype: torch.dtype = torch.float32,
+    variant: str | None = None,
+    kind: str | None = None,
+) -> AnyHead:
+    """A draft head from its files, in `dtype`, on the CPU.
+
+    Published heads of many formats are read, see `docs/draft_heads.md`; the format is told by
+    `config.json` and the tensors' names.
 
     Args:
+        folder: a path, or the name of a repository on the hub.
         variant: of the weights' files, such as "fp16"; None: those without.
+        kind: "msd" for a head of MSD, whose files look like EAGLE-1's; None: told by the files.
 
     Raises:
         InputError: the folder holds no head, or its weights don't fit its config.
     """
+    folder = _local(folder)
     name = read_object(Path(folder) / "config.json").get("_class_name")
     kinds = {kind.__name__: kind for kind in map(head_class, HEADS.names())}
-    if name not in kinds:
-        raise InputError(f"{folder} holds a {name}, no draft head ({', '.join(kinds)})")
-    return load_model(kinds[name], folder, dtype, variant)
+    if name in kinds and issubclass(kinds[name], DraftHead):
+        return load_model(kinds[name], folder, dtype, variant)
+    if name is not None:
+        raise InputError(f"{folder} holds a {name}, no draft head")
+    head = read_head(HeadFiles.read(folder), kind)
+    return cast(head, dtype)
+
+
+def _local(folder: str | Path) -> Path:
+    """The folder itself, or where the hub's files of that name are."""
+    path = Path(folder)
+    if path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):
+        return path
+    from huggingface_hub import snapshot_download
+
+    only = ["*.json", "*.safetensors", "*.bin", "*.pt"]
+    try:
+        return Path(snapshot_download(str(folder), allow_patterns=only))
+    except Exception as error:  # the library raises what its parts raise
+        raise InputError(f"no folder {folder}, and the hub gives none: {reason(error)}") from error
 
 
 class DraftHeads(nn.ModuleDict):
@@ -51,7 +85,7 @@ class DraftHeads(nn.ModuleDict):
         InputError: a head is of another kind than its name says.
     """
 
-    def __init__(self, heads: Mapping[str, DraftHead]) -> None:
+    def __init__(self, heads: Mapping[str, AnyHead]) -> None:
         for name, head in heads.items():
             if name != name_of(head):
                 raise InputError(f"the head {name!r} is one of {name_of(head)!r}; call it that")

@@ -39,6 +39,8 @@ class LlamaGenDecoder:
         placement: which device runs what; None: the one where the weights are.
     """
 
+    reads: tuple[int, ...] = ()  # no hidden states but the last
+
     def __init__(self, model: LlamaGenTransformer, placement: Placement | None = None) -> None:
         config = model.config
         self.model = model
@@ -136,6 +138,14 @@ class LlamaGenDecoder:
         h = F.rms_norm(h.to(self.placement.head), (self.dim,), eps=self.eps)
         h = h.view(rows, n, -1)
         return self.logits(h) if head else h.to(self.placement.main)
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """Hidden states that a call leaves for a draft head: the last ones."""
+        return hidden
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """What a head keeps of the target's hidden states: all."""
+        return states
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output layer: logits `[..., V]` of hidden states `[..., D]`."""

@@ -8,7 +8,6 @@ place of hidden states that the target has not computed yet.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -144,37 +143,7 @@ def attend_levels(query: Tensor, memory: list[tuple[Tensor, Tensor]], mask: Tens
     return out
 
 
-class FeatureDecoder(LlamaGenDecoder):
-    """A layer over the target's features as it runs at inference, for `EagleModel`.
-
-    Embeddings and output layer are the target's.
-    """
-
-    @abstractmethod
-    def view(
-        self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
-    ) -> tuple[Tensor, Tensor]:
-        """Its own prefix, made of the target's, as `GuidedDecoder` wants it.
-
-        Args:
-            prefix, mask: the target's, `[R, T, D]` and `[R, T]`.
-            images: where its pictures are, if there are any.
-            positions: that are to come behind it.
-
-        Returns:
-            Its prefix `[R, T', D]`, of which only the width counts, and its mask `[R, T']`.
-        """
-
-    @abstractmethod
-    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        """Inputs `[R, T', D]` of the prefix in `view`, of the features `[R, T, D]` in front."""
-
-    @abstractmethod
-    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        """Inputs `[R, n, D]` of tokens with `embeddings` and the features in front of them."""
-
-
-class EagleDecoder(FeatureDecoder):
+class EagleDecoder(LlamaGenDecoder):
     """The head as it runs at inference, between the target's embeddings and its output layer.
 
     `embeddings` are what the head's first map makes of the target's. The layer runs where the

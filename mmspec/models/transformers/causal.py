@@ -84,12 +84,17 @@ class CausalDecoder:
 
     Attributes:
         masks: how the model takes masks.
+        reads: hidden states that calls leave behind for a draft head, numbered as transformers'
+            `hidden_states`: k is what layer k reads, 0 the embeddings, and as many as there are
+            layers the last one. Empty: the last one, behind the final norm.
 
     Raises:
         InputError: the model has no table of embeddings.
     """
 
     head: Callable[[Tensor], Tensor] | None
+    reads: tuple[int, ...] = ()
+    _read: dict[int, Tensor]
 
     def __init__(
         self,
@@ -152,6 +157,10 @@ class CausalDecoder:
         """Columns `[max_position_embeddings]`; the model turns its positions itself."""
         return torch.arange(self.config.max_position_embeddings, device=self.embeddings.device)
 
+    def places(self) -> Tensor:
+        """Positions of all columns `[R or 1, columns]`, or `[axes, R, columns]`."""
+        return self.turned(self.rotary())
+
     def turned(self, columns: Tensor) -> Tensor:
         """Positions `[R or 1, N]`, or `[axes, R, N]`, of columns `[N]` or `[R, N]`."""
         return columns[None] if columns.ndim == 1 else columns
@@ -205,11 +214,38 @@ class CausalDecoder:
         whole = head and self.head is None
         network = self.model if whole else self.body
         masks = self.masks.of(mask if mask.ndim == 4 else mask[None, None], distance)
-        with nullcontext() if use is None else running(self.blocks(), use):
+        with nullcontext() if use is None else running(self.blocks(), use), self._reading():
             out = self._call(network, x, self.turned(rotary), masks, **inputs)
         if whole:
             return out.logits
         return self.logits(out.last_hidden_state) if head else out.last_hidden_state
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Around a call: keep the hidden states of `reads`."""
+        self._read, hooks = {}, []
+
+        def keep(number: int, layer: nn.Module, args: tuple[Any, ...], named: Any) -> None:
+            self._read[number] = args[0] if args else named["hidden_states"]
+
+        if self.reads:
+            blocks = self.blocks()
+            for number in {*self.reads} - {len(blocks)}:
+                hook = partial(keep, number)
+                hooks.append(blocks[number].register_forward_pre_hook(hook, with_kwargs=True))
+        try:
+            yield
+        finally:
+            for handle in hooks:
+                handle.remove()
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """What the last call leaves behind `[R, N, A · D]`, which gave the states `hidden`."""
+        if not self.reads:
+            return hidden
+        states = [self._read.get(number, hidden) for number in self.reads]
+        self._read = {}
+        return torch.cat(states, dim=-1)
 
     def _call(
         self, network: nn.Module, x: Tensor, positions: Tensor, masks: Any, **inputs: Any

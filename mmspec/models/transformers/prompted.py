@@ -202,6 +202,7 @@ class PromptedDecoder(CausalDecoder):
     def place(self, prompt: EncodedPrompt) -> None:
         """Set the next generation's prompt; see `EncodedPrompt.positions`."""
         self._positions = prompt.positions
+        self.reads = ()
 
     def rotary(self, grid: int = 0) -> Tensor:
         """Columns of `positions`, up to the first with one that the model does not have."""

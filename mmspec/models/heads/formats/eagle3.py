@@ -1,0 +1,152 @@
+"""Files of EAGLE-3 heads: the authors', SpecForge's, NeMo's, AngelSlim's, and speculators'.
+
+They differ in names (`midlayer.` or `layers.0.`, a prefix `model.`), in where sizes stand, and in
+what `norm_output` means: in speculators the next step takes the normed output, in SpecForge it says
+whether the output layer reads it normed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....errors import InputError
+from ..published.eagle3 import Eagle3Network
+from ..published.head import PublishedHead
+from ..published.layer import HeadSizes
+from ..published.rotary import HeadRotary
+from ..published.vocabulary import DraftVocabulary
+from .files import HeadFiles
+
+_NAMES = (
+    ("model.midlayer.", "layers.0."),
+    ("midlayer.", "layers.0."),
+    ("model.lm_head.", "lm_head."),
+    ("model.", ""),
+)
+MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE's writers
+_MAP = ("d2t", "t2d")
+SPECFORGE = {
+    "LlamaForCausalLMEagle3",
+    "Eagle3Qwen2_5vlForCausalLM",
+    "Eagle3Qwen3vlForCausalLM",
+    "Eagle3LlamaForCausalLM",
+}
+
+
+def is_eagle3(files: HeadFiles) -> bool:
+    """True for a layer that reads embedding and hidden state side by side."""
+    return "layers.0.hidden_norm.weight" in files.renamed(*_NAMES).tensors
+
+
+def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> PublishedHead:
+    """The head of any EAGLE-3 layout.
+
+    Args:
+        own: settings that go before those of the configuration, and the name of the format.
+    """
+    files = files.renamed(*_NAMES)
+    config, tensors = files.config, files.tensors
+    parallel = "mask_hidden" in tensors
+    mask = next((config[key] for key in MASKS if isinstance(config.get(key), int)), None)
+    if parallel and (mask is None or "embed_tokens.weight" not in tensors):
+        lacks = "no mask_token_id" if mask is None else "no embed_tokens.weight"
+        raise InputError(f"{files.folder}: a P-EAGLE head with {lacks} can't draft")
+    own = {"format": "eagle3", **(own or _conventions(config))}
+    layers = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
+    sizes = HeadSizes.of(
+        config,
+        qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
+        qk_norm="layers.0.self_attn.q_norm.weight" in tensors,
+    )
+    target_size = int(config.get("target_hidden_size") or sizes.hidden_size)
+    width = files.shape("fc.weight")[1]
+    if width % target_size:
+        raise InputError(
+            f"{files.folder}: fc reads {width} numbers, no multiple of the target's hidden size "
+            f"{target_size}; is target_hidden_size right?"
+        )
+    fused = width // target_size
+    vocab = config.get("vocab_size")
+    drafted = files.shape("lm_head.weight")[0] if "lm_head.weight" in tensors else None
+    network = Eagle3Network(
+        sizes,
+        fused,
+        target_size,
+        files.shape("embed_tokens.weight")[0] if "embed_tokens.weight" in tensors else None,
+        drafted,
+        layers,
+        "fc.bias" in tensors,
+        bool(config.get("norm_before_residual", False)),
+        "fc_norm.0.weight" in tensors,
+        "input_norm.weight" in tensors,
+        bool(own.get("feed_normed", False)),
+        bool(own.get("norm_logits", True)),
+        mask if parallel else None,
+        _block(config, own) if parallel else 1,
+    )
+    files.load(network, _MAP)
+    return PublishedHead(
+        network,
+        str(own["format"]),
+        config,
+        target_size,
+        layer_ids(files, fused),
+        HeadRotary(config, sizes.head_dim),
+        vocabulary(files, drafted, vocab),
+        vocab,
+        own.get("length") or (network.block if parallel else None),
+    )
+
+
+def _conventions(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Meaning of `norm_output` by the class that wrote the configuration."""
+    if "norm_output" not in config:
+        return {}
+    given = bool(config["norm_output"])
+    if SPECFORGE & set(config.get("architectures") or ()):
+        return {"norm_logits": given}
+    return {"feed_normed": given}
+
+
+def _block(config: Mapping[str, Any], own: Mapping[str, Any]) -> int:
+    """Tokens that a P-EAGLE head says a call: as many as it was trained for."""
+    return int(own.get("length") or config.get("num_depths") or config.get("para_depths") or 8)
+
+
+def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:
+    """The hidden states that are fused, where the configuration says; None: it is silent."""
+    inner = files.config.get("eagle_config") or {}
+    ids = files.config.get("eagle_aux_hidden_state_layer_ids") or inner.get(
+        "eagle_aux_hidden_state_layer_ids"
+    )
+    if ids is None:
+        return None
+    if len(ids) != count:
+        raise InputError(
+            f"{files.folder}: fc joins {count} hidden states, and the configuration names {ids}"
+        )
+    return tuple(int(n) for n in ids)
+
+
+def vocabulary(files: HeadFiles, drafted: int | None, vocab: int | None) -> DraftVocabulary | None:
+    """The map from the head's tokens to the target's; None: they are the same.
+
+    Raises:
+        InputError: the map is missing, unfilled or of another size.
+    """
+    tensors = files.tensors
+    if drafted is None or drafted == vocab:
+        return None
+    if "d2t" not in tensors:
+        raise InputError(
+            f"{files.folder}: the head drafts {drafted} of {vocab} tokens and stores no map d2t"
+        )
+    if files.shape("d2t") != (drafted,):
+        raise InputError(f"{files.folder}: d2t has shape {files.shape('d2t')}, expected {drafted}")
+    if vocab is None:
+        vocab = len(tensors["t2d"])
+    try:
+        return DraftVocabulary(tensors["d2t"], vocab, tensors.get("t2d"))
+    except InputError as error:
+        raise InputError(f"{files.folder}: {error}") from error

@@ -1,0 +1,110 @@
+"""A folder with a draft head: its configuration and its tensors, whatever the format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ....errors import InputError
+from ....files import read_object
+from ...loading import check_tensors, weight_files
+from ...weights import check_regular, read_tensors
+
+SAFETENSORS = ("model.safetensors", "medusa_lm_head.safetensors", "hydra_lm_head.safetensors")
+PICKLES = ("pytorch_model.bin", "medusa_lm_head.pt", "hydra_lm_head.pt", "model.bin")
+
+
+@dataclass
+class HeadFiles:
+    """Configuration and tensors of a folder.
+
+    Attributes:
+        folder: for messages.
+        config: of `config.json`.
+        tensors: by name.
+        files: names of the files that the tensors are from.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    tensors: dict[str, Tensor]
+    files: Sequence[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> HeadFiles:
+        """Read a folder; safetensors go before pickles, which are read with `weights_only`.
+
+        Raises:
+            InputError: there is no configuration, no weights, or one that is damaged or holds code.
+        """
+        folder = Path(folder)
+        config = read_object(folder / "config.json")
+        paths = cls._weights(folder)
+        tensors: dict[str, Tensor] = {}
+        for path in paths:
+            check_regular(path)
+            tensors.update(read_tensors(path))
+        if not tensors:
+            raise InputError(f"{folder} has a config.json, and no tensors in {paths[0].name}")
+        return cls(folder, config, tensors, [path.name for path in paths])
+
+    @staticmethod
+    def _weights(folder: Path) -> list[Path]:
+        for name in SAFETENSORS:
+            if (folder / name).exists() or (folder / f"{name}.index.json").exists():
+                return weight_files(folder, name)
+        for name in PICKLES:
+            if (folder / name).exists():
+                return [folder / name]
+        known = ", ".join((*SAFETENSORS, *PICKLES))
+        raise InputError(f"{folder} holds no weights: none of {known}")
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor.
+
+        Raises:
+            InputError: there is none of that name.
+        """
+        if name not in self.tensors:
+            raise InputError(f"{self.folder} lacks the tensor {name}")
+        return tuple(self.tensors[name].shape)
+
+    def renamed(self, *pairs: tuple[str, str]) -> HeadFiles:
+        """The same tensors; a prefix that is first in a pair becomes the second."""
+
+        def name(old: str) -> str:
+            for before, after in pairs:
+                if old.startswith(before):
+                    return after + old[len(before) :]
+            return old
+
+        tensors = {name(key): value for key, value in self.tensors.items()}
+        return HeadFiles(self.folder, self.config, tensors, self.files)
+
+    def load(self, network: nn.Module, but: Sequence[str] = ()) -> None:
+        """Put the tensors into `network`, strictly.
+
+        Args:
+            but: names that are not the network's and have been read elsewhere.
+
+        Raises:
+            InputError: a tensor is missing, unexpected, of another shape, or holds NaN.
+        """
+        weights = {name: value for name, value in self.tensors.items() if name not in but}
+        check_tensors(network.state_dict(), weights, self.folder, type(network).__name__)
+        broken = [
+            name
+            for name, value in weights.items()
+            if value.is_floating_point() and not bool(torch.isfinite(value).all())
+        ]
+        if broken:
+            raise InputError(
+                f"{self.folder}: {', '.join(broken[:3])} holds NaN or infinity; tensors that were "
+                "never filled are stored so: export the head again"
+            )
+        network.load_state_dict(weights, assign=True)

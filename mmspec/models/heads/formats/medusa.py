@@ -1,0 +1,61 @@
+"""Files of Medusa heads: the authors' `medusa_lm_head`, in a full checkpoint, or vLLM's.
+
+`medusa_num_heads` in published files is often wrong; the tensors say how many heads there are.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ....errors import InputError
+from ..published.head import PublishedHead
+from ..published.medusa import MedusaNetwork
+from .files import HeadFiles
+
+_HEAD = re.compile(r"(\d+)\.(\d+)\.")
+_VLLM = re.compile(r"blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)|lm_heads\.(\d+)\.weight")
+
+
+def is_medusa(files: HeadFiles) -> bool:
+    """True for heads by number, by themselves or under `medusa_head.`, or vLLM's names."""
+    names = files.tensors
+    if "medusa_num_heads" in files.config or any(n.startswith("medusa_head.") for n in names):
+        return True
+    return all(_HEAD.match(n) or _VLLM.fullmatch(n) for n in names)
+
+
+def read_medusa(files: HeadFiles) -> PublishedHead:
+    """The heads of any of the layouts."""
+    own = {n for n in files.tensors if n.startswith("medusa_head.")}
+    if own:  # a full checkpoint holds the target, too
+        kept = {n: files.tensors[n] for n in own}
+        files = HeadFiles(files.folder, files.config, kept, files.files)
+        files = files.renamed(("medusa_head.", ""))
+    files = _numbered(files)
+    places = [match for name in files.tensors if (match := _HEAD.match(name))]
+    if not places or len(places) != len(files.tensors):
+        strange = next((n for n in files.tensors if not _HEAD.match(n)), "no tensor")
+        raise InputError(f"{files.folder}: {strange} is none of a Medusa head's tensors")
+    heads = 1 + max(int(match[1]) for match in places)
+    blocks = max(int(match[2]) for match in places)
+    vocab, width = files.shape(f"0.{blocks}.weight")
+    bias = "0.0.linear.bias" in files.tensors
+    network = MedusaNetwork(heads, blocks, width, vocab, bias)
+    files.load(network)
+    return PublishedHead(network, "medusa", files.config, width, vocab_size=vocab, length=heads)
+
+
+def _numbered(files: HeadFiles) -> HeadFiles:
+    """The authors' names of vLLM's."""
+    if not any(name.startswith("blocks.") for name in files.tensors):
+        return files
+    blocks = 1 + max(int(m[2]) for n in files.tensors if (m := _VLLM.fullmatch(n)) and m[2])
+    tensors = {}
+    for name, value in files.tensors.items():
+        match = _VLLM.fullmatch(name)
+        if match is None:
+            raise InputError(f"{files.folder}: {name} is none of a Medusa head's tensors")
+        head, block, what, output = match.groups()
+        new = f"{output}.{blocks}.weight" if output else f"{head}.{block}.linear.{what}"
+        tensors[new] = value
+    return HeadFiles(files.folder, files.config, tensors, files.files)

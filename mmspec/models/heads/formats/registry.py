@@ -1,0 +1,71 @@
+"""The format of a folder, told by its configuration and the names of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ....errors import InputError
+from ..published.head import PublishedHead
+from .dflash import is_deepspec, is_dflash, read_dflash
+from .eagle import is_eagle, is_vispec, read_eagle, read_vispec
+from .eagle3 import is_eagle3, read_eagle3
+from .files import HeadFiles
+from .hydra import is_hydra, read_hydra
+from .medusa import is_medusa, read_medusa
+from .speculators import is_speculators, read_speculators
+
+
+class HeadFormat(NamedTuple):
+    """A format.
+
+    Attributes:
+        name: for messages.
+        tells: whether a folder is of it.
+        read: the head of such a folder.
+    """
+
+    name: str
+    tells: Callable[[HeadFiles], bool]
+    read: Callable[[HeadFiles], PublishedHead]
+
+
+# in order: the first that tells reads
+FORMATS = (
+    HeadFormat("speculators", is_speculators, read_speculators),
+    HeadFormat("DFlash", is_dflash, read_dflash),
+    HeadFormat("DSpark", is_deepspec, read_dflash),
+    HeadFormat("ViSpec", is_vispec, read_vispec),
+    HeadFormat("EAGLE-3", is_eagle3, read_eagle3),
+    HeadFormat("Medusa", is_medusa, read_medusa),
+    HeadFormat("Hydra", is_hydra, read_hydra),
+    HeadFormat("EAGLE", is_eagle, read_eagle),
+)
+
+
+def read_head(files: HeadFiles, kind: str | None = None) -> PublishedHead:
+    """The head of a folder, whatever its format.
+
+    Args:
+        kind: "msd" for MSD's, whose files look like EAGLE-1's.
+
+    Raises:
+        InputError: no format is recognized, or the tensors do not fit the one that is.
+    """
+    if kind not in (None, "msd"):
+        raise InputError(f"kind is 'msd' or nothing, not {kind!r}: other files tell their kind")
+    if kind is not None and not is_eagle(files):
+        raise InputError(f"{files.folder} is no head of MSD: its files are not EAGLE-1's")
+    if kind is not None:
+        return read_eagle(files, kind)
+    if files.config.get("model_arch") == "dfly":
+        raise InputError(
+            f"{files.folder}: DFly's tensors are not published with their meaning; no head of this "
+            "kind can be loaded"
+        )
+    for form in FORMATS:
+        if form.tells(files):
+            return form.read(files)
+    known = ", ".join(form.name for form in FORMATS)
+    first = ", ".join(sorted(files.tensors)[:3])
+    raise InputError(f"{files.folder} is no draft head that is known ({known}); it holds {first}")

@@ -1,0 +1,281 @@
+"""Published layouts written: a head that was read or trained goes into the files that others read.
+
+vLLM and SGLang read them. What their readers take for granted where a key is missing differs, so
+every key that decides something is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ....errors import InputError
+from ....files import to_json
+from ..published.dflash import DFlashNetwork
+from ..published.eagle1 import EagleNetwork
+from ..published.eagle3 import Eagle3Network
+from ..published.head import PublishedHead
+from ..published.hydra import HydraNetwork
+from ..published.layer import HeadAttention, HeadSizes
+from ..published.medusa import MedusaNetwork
+from ..published.vispec import ViSpecNetwork
+
+# keys of a decoder layer in configurations of transformers
+LAYER = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"),
+    *("max_position_embeddings", "vocab_size", "hidden_act", "attention_bias"),
+)
+Layout = tuple[dict[str, Any], dict[str, Tensor], str]
+"""Configuration, tensors, and the name of the file that they go into."""
+
+
+def write_head(
+    head: PublishedHead,
+    folder: str | Path,
+    format: str | None = None,
+    verifier: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a head as published.
+
+    Args:
+        head: what is written.
+        folder: is made where it is missing.
+        format: one of `formats_of(head)`; None: the first of them.
+        verifier: the target's `name_or_path` and `architectures`, for speculators.
+
+    Raises:
+        InputError: the head can't be written in the format.
+    """
+    known = formats_of(head)
+    if format is not None and format not in known:
+        raise InputError(
+            f"a head of kind {head.format!r} can't be written as {format!r}; "
+            f"it can be as {', '.join(known)}"
+        )
+    config, tensors, file = known[format or next(iter(known))](head, dict(verifier or {}))
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(plain, folder / file)
+    (folder / "config.json").write_text(to_json(json.loads(json.dumps(config))))
+
+
+def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[str, Any]], Layout]]:
+    """The formats that a head can be written in, its own kind's first."""
+    network = head.network
+    if isinstance(network, Eagle3Network):
+        return {"eagle3": _eagle3, "speculators": _speculators}
+    if isinstance(network, DFlashNetwork):
+        return {"dflash": _dflash, "speculators": _speculators}
+    if isinstance(network, ViSpecNetwork):
+        return {"vispec": _eagle}
+    if isinstance(network, EagleNetwork):
+        return {"eagle": _eagle}
+    if isinstance(network, MedusaNetwork):
+        return {"medusa": _medusa}
+    assert isinstance(network, HydraNetwork)
+    return {"hydra": _hydra}
+
+
+def layer_config(head: PublishedHead) -> dict[str, Any]:
+    """The keys of the head's layers."""
+    config = {key: head.config[key] for key in LAYER if head.config.get(key) is not None}
+    layers = head.network.get_submodule("layers")
+    assert isinstance(layers, nn.ModuleList)
+    sizes = sizes_of(head.network)
+    config |= {"head_dim": sizes.head_dim, "num_key_value_heads": sizes.num_key_value_heads}
+    return {
+        "model_type": "qwen3" if sizes.qk_norm else "llama",
+        "num_hidden_layers": len(layers),
+        **config,
+    }
+
+
+def sizes_of(network: nn.Module) -> HeadSizes:
+    """Sizes of its decoder layers."""
+    attention = network.get_submodule("layers.0.self_attn")
+    assert isinstance(attention, HeadAttention)
+    return attention.sizes
+
+
+def tensors_of(head: PublishedHead) -> dict[str, Tensor]:
+    """The network's tensors, and the vocabulary's map where it has one."""
+    tensors = dict(head.network.state_dict())
+    if head.vocabulary is not None:
+        ids, size = head.vocabulary.ids.cpu(), head.vocabulary.size
+        tensors["d2t"] = ids - torch.arange(len(ids))
+        tensors["t2d"] = torch.zeros(size, dtype=torch.bool).index_fill_(0, ids, True)
+    return tensors
+
+
+def _eagle(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    network = head.network
+    assert isinstance(network, EagleNetwork)
+    config = {
+        **layer_config(head),
+        "architectures": ["LlamaForCausalLM"],
+        "bias": network.fc.bias is not None,
+        "qkv_bias": sizes_of(network).qkv_bias,
+    }
+    return config, tensors_of(head), "model.safetensors"
+
+
+def _eagle3(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    """SpecForge's, or the authors' where the next step takes the normed output."""
+    network = head.network
+    assert isinstance(network, Eagle3Network)
+    parallel = network.mask_token_id is not None
+    official = network.feed_normed
+    config = {
+        **layer_config(head),
+        **_eagle3_switches(head),
+        "architectures": [
+            "PEagleDraftModel"
+            if parallel
+            else "LlamaForCausalLM"
+            if official
+            else "LlamaForCausalLMEagle3"
+        ],
+        "eagle_config": {
+            "use_aux_hidden_state": True,
+            "eagle_aux_hidden_state_layer_ids": None if head.reads is None else list(head.reads),
+        },
+    }
+    if head.reads is None:
+        del config["eagle_config"]
+    if not parallel:
+        config["norm_output"] = official or network.norm_logits
+    elif official or not network.norm_logits:
+        raise InputError("a P-EAGLE head can't be written with another norm_output than the usual")
+    else:
+        config |= {"pard_token": network.mask_token_id, "num_depths": network.block}
+    tensors = tensors_of(head)
+    if not parallel and len(network.layers) == 1:
+        tensors = {
+            name.replace("layers.0.", "midlayer.", 1): value for name, value in tensors.items()
+        }
+    return config, tensors, "model.safetensors"
+
+
+def _eagle3_switches(head: PublishedHead) -> dict[str, Any]:
+    network = head.network
+    assert isinstance(network, Eagle3Network)
+    own = head.vocabulary
+    return {
+        "draft_vocab_size": head.vocab_size if own is None else len(own.ids),
+        "target_hidden_size": head.target_size,
+        "norm_before_residual": network.layers[0].norm_before_residual,
+        "norm_before_fc": hasattr(network, "input_norm"),
+        "fc_norm": hasattr(network, "fc_norm"),
+    }
+
+
+def _dflash(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    """z-lab's and SpecForge's; layers are numbered by their outputs."""
+    network = head.network
+    assert isinstance(network, DFlashNetwork)
+    kind = head.format.removeprefix("speculators ")
+    inner: dict[str, Any] = {
+        "mask_token_id": network.mask_token_id,
+        "target_layer_ids": [number - 1 for number in head.reads or ()],
+    }
+    if kind != "dflash":
+        inner |= {"projector_type": kind, **_correction_keys(head)}
+    names = {
+        "dflash": "DFlashDraftModel",
+        "domino": "DominoDraftModel",
+        "dspark": "DSparkDraftModel",
+    }
+    config = {
+        **layer_config(head),
+        "architectures": [names[kind]],
+        "block_size": network.block_size,
+        "dflash_config": inner,
+    }
+    return config, tensors_of(head), "model.safetensors"
+
+
+def _correction_keys(head: PublishedHead) -> dict[str, Any]:
+    given = {**head.config, **(head.config.get("dflash_config") or {})}
+    keys = (
+        *("markov_rank", "markov_head_type", "enable_confidence_head"),
+        *("confidence_head_with_markov", "pure_draft_prefix_len", "shift_label"),
+    )
+    return {key: given[key] for key in keys if key in given}
+
+
+def _speculators(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    """vLLM's: what its loader demands, and what it would otherwise take for granted."""
+    network = head.network
+    length = head.length or 3
+    own = head.vocabulary
+    config: dict[str, Any] = {}
+    if isinstance(network, Eagle3Network):
+        parallel = network.mask_token_id is not None
+        kind, title = ("peagle", "PEagle") if parallel else ("eagle3", "Eagle3")
+        if not network.norm_logits:
+            raise InputError("speculators has no head whose output layer reads un-normed states")
+        config = _eagle3_switches(head)
+        config["eagle_aux_hidden_state_layer_ids"] = head.reads and list(head.reads)
+        if parallel:
+            config["mask_token_id"] = network.mask_token_id
+        else:
+            config["norm_output"] = network.feed_normed
+    else:
+        assert isinstance(network, DFlashNetwork)
+        kind = head.format.removeprefix("speculators ")
+        if kind == "domino":
+            raise InputError("speculators has no Domino heads; write it as 'dflash'")
+        title = {"dflash": "DFlash", "dspark": "DSpark"}[kind]
+        config = {
+            "draft_vocab_size": head.vocab_size if own is None else len(own.ids),
+            "block_size": network.block_size,
+            "aux_hidden_state_layer_ids": list(head.reads or ()),
+            "mask_token_id": network.mask_token_id,
+            "sample_from_anchor": network.anchored,
+            **(_correction_keys(head) if kind == "dspark" else {}),
+        }
+    config |= {
+        "architectures": [f"{title}Speculator"],
+        "speculators_model_type": kind,
+        "speculators_version": "0.3.0",
+        "speculators_config": {
+            "algorithm": kind,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": length}],
+            "verifier": {"name_or_path": None, "architectures": [], **verifier},
+        },
+        "transformer_layer_config": layer_config(head),
+    }
+    return config, tensors_of(head), "model.safetensors"
+
+
+def _medusa(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    network = head.network
+    assert isinstance(network, MedusaNetwork)
+    config = {
+        "medusa_num_heads": network.count,
+        "medusa_num_layers": len(network[0]) - 1,  # type: ignore[arg-type]
+        "base_model_name_or_path": verifier.get("name_or_path"),
+    }
+    return config, tensors_of(head), "medusa_lm_head.safetensors"
+
+
+def _hydra(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    network = head.network
+    assert isinstance(network, HydraNetwork)
+    config = {
+        "hydra_num_heads": network.count,
+        "hydra_num_layers": len(network.hydra_mlp[0]),  # type: ignore[arg-type]
+        "hydra_head_arch": "mlp",
+        "grounded_heads": True,
+        "base_model_name_or_path": verifier.get("name_or_path"),
+    }
+    return config, tensors_of(head), "hydra_lm_head.safetensors"

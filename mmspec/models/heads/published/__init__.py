@@ -1,0 +1,1 @@
+"""Networks of published draft heads, under their published tensor names."""

@@ -1,0 +1,51 @@
+"""EAGLE-1 and EAGLE-2 (Li et al. 2024), and MSD (Lin et al. 2025), which has the same layers.
+
+`fc([e(x_{t+1}); h_t])` goes into one decoder layer that has no first norm. Its output, without a
+final norm, stands for the target's hidden state behind x_{t+1}: the target's output layer reads it,
+and the next step takes it in. h is the target's last hidden state behind its final norm.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .layer import Attend, HeadLayer, HeadSizes
+
+
+class EagleNetwork(nn.Module):
+    """The network; see the module.
+
+    Args:
+        sizes: see `HeadSizes`.
+        vocab_size: V of its embeddings; None: it stores none and takes the target's.
+        layers: decoder layers; those behind the first have their first norm.
+        bias: `fc` has a bias.
+        first_norm: the first layer has its first norm, too (Hydra's "eagle-attn").
+    """
+
+    def __init__(
+        self,
+        sizes: HeadSizes,
+        vocab_size: int | None,
+        layers: int = 1,
+        bias: bool = True,
+        first_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        width = sizes.hidden_size
+        if vocab_size is not None:
+            self.embed_tokens = nn.Embedding(vocab_size, width)
+        self.fc = nn.Linear(2 * width, width, bias=bias)
+        self.layers = nn.ModuleList(HeadLayer(sizes, first_norm or n > 0) for n in range(layers))
+
+    def joined(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        """Inputs `[R, N, H]` of embeddings and the hidden states in front of them."""
+        x: Tensor = self.fc(torch.cat([embedded, hidden], dim=-1))
+        return x
+
+    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        """Hidden states `[R, N, H]` behind the inputs."""
+        for number, layer in enumerate(self.layers):
+            x = layer(x, turns, attend, number)
+        return x

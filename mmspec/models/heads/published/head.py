@@ -1,0 +1,137 @@
+"""A published head with all that running it takes: network, positions, vocabulary, layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ....errors import InputError
+from .correction import DominoHead, MarkovHead
+from .dflash import DFlashNetwork
+from .eagle1 import EagleNetwork
+from .eagle3 import Eagle3Network
+from .medusa import MedusaNetwork
+from .rotary import HeadRotary
+from .vocabulary import DraftVocabulary
+
+
+class PublishedHead(nn.Module):
+    """A draft head that was read from files.
+
+    Args:
+        network: one of the networks of this folder.
+        format: name of the files' format, such as "eagle3".
+        config: of its `config.json`.
+        target_size: width of the target's hidden states.
+        reads: the target's hidden states that it joins, numbered as transformers'
+            `hidden_states`: 0 is the embeddings, k the output of layer k - 1. Empty: the last one,
+            behind the final norm. None: the files do not say; see `reads_of`.
+        rotary: its positions; None: it has no attention.
+        vocabulary: the target's ids of its own; None: they are the same.
+        vocab_size: of the target, where the files say; None: they do not.
+        length: tokens that a draft has where the files say; None: they do not.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        format: str,
+        config: Mapping[str, Any],
+        target_size: int,
+        reads: tuple[int, ...] | None = (),
+        rotary: HeadRotary | None = None,
+        vocabulary: DraftVocabulary | None = None,
+        vocab_size: int | None = None,
+        length: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.format, self.config = network, format, dict(config)
+        self.target_size, self.reads, self.rotary = target_size, reads, rotary
+        self.vocabulary, self.vocab_size, self.length = vocabulary, vocab_size, length
+
+    @property
+    def method(self) -> str:
+        """The method that drafts with such a head."""
+        network = self.network
+        if isinstance(network, Eagle3Network):
+            return "eagle3" if network.mask_token_id is None else "peagle"
+        if isinstance(network, DFlashNetwork):
+            kinds = {DominoHead: "domino", MarkovHead: "dspark"}
+            return kinds.get(type(network.correction), "dflash")
+        if isinstance(network, EagleNetwork):
+            return self.format if self.format in ("msd", "vispec") else "eagle"
+        return "medusa" if isinstance(network, MedusaNetwork) else "hydra"
+
+    @property
+    def block_size(self) -> int:
+        """Tokens that a call reads beyond the draft's root at most."""
+        network = self.network
+        if isinstance(network, Eagle3Network):
+            return network.block
+        return network.block_size if isinstance(network, DFlashNetwork) else 0
+
+    def save_pretrained(
+        self, folder: str | Path, format: str | None = None, **verifier: Any
+    ) -> None:
+        """Write the head in a published layout.
+
+        Args:
+            folder: is made where it is missing.
+            format: see `formats_of`; None: the layout of its own kind.
+            verifier: the target's `name_or_path` and `architectures`, which vLLM reads in
+                speculators' layout.
+
+        Raises:
+            InputError: the head can't be written in the format.
+        """
+        from ..formats.write import write_head
+
+        write_head(self, folder, format, verifier)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return next(self.parameters()).dtype
+
+    @property
+    def embeddings(self) -> Tensor | None:
+        """Its own embeddings `[V, H]`; None: it takes the target's."""
+        table = getattr(self.network, "embed_tokens", None)
+        return None if table is None else table.weight
+
+    def reads_of(self, layers: int) -> tuple[int, ...]:
+        """The hidden states that it joins of a target with so many layers.
+
+        Where the files are silent, what EAGLE-3's authors join: what layers 2, L // 2 and L - 3
+        read.
+        """
+        return (2, layers // 2, layers - 3) if self.reads is None else self.reads
+
+    def check(self, target: PreTrainedModel) -> None:
+        """Raise an `InputError` unless the head fits `target` in its sizes."""
+        text: Any = target.config.get_text_config()
+        vocab = target.get_output_embeddings().weight.shape[0]
+        name = type(target).__name__
+        if text.hidden_size != self.target_size:
+            raise InputError(
+                f"the draft head ({self.format}) is for a target with hidden_size "
+                f"{self.target_size}, and this {name} has {text.hidden_size}; load the head that "
+                "was trained for this target"
+            )
+        if self.vocab_size not in (None, vocab):
+            raise InputError(
+                f"the draft head ({self.format}) is for a vocabulary of {self.vocab_size}, and "
+                f"this {name} has {vocab}; load the head that was trained for this target"
+            )
+        layers = text.num_hidden_layers
+        reads = self.reads_of(layers)
+        if not all(0 <= number <= layers for number in reads):
+            raise InputError(
+                f"the draft head ({self.format}) reads the hidden states {list(reads)}, and this "
+                f"{name} has {layers} layers; load the head that was trained for this target"
+            )

@@ -1,0 +1,62 @@
+"""Hydra (Ankner et al. 2024): Medusa's heads, each in the light of the tokens drafted before it.
+
+Head k reads the target's last hidden state and the embeddings of the k + 1 tokens behind it.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class HydraBlock(nn.Module):
+    """`r(x) + SiLU(W x + b)`; r is a linear map where the widths differ."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, width)
+        self.res_connection = nn.Linear(inputs, width) if inputs != width else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.res_connection(x) + F.silu(self.linear(x))
+        return out
+
+
+class HydraNetwork(nn.Module):
+    """The heads; names as in `hydra_lm_head.pt`.
+
+    Args:
+        heads: how many.
+        blocks: residual blocks of a head.
+        width: of the target's hidden states H.
+        vocab_size: V.
+    """
+
+    def __init__(self, heads: int, blocks: int, width: int, vocab_size: int) -> None:
+        super().__init__()
+        self.hydra_mlp = nn.ModuleList(
+            nn.Sequential(
+                HydraBlock((k + 2) * width, width),
+                *(HydraBlock(width, width) for _ in range(blocks - 1)),
+            )
+            for k in range(heads)
+        )
+        self.hydra_lm_head = nn.ModuleList(nn.Linear(width, vocab_size) for _ in range(heads))
+
+    @property
+    def count(self) -> int:
+        """Number of heads."""
+        return len(self.hydra_mlp)
+
+    def forward(self, hidden: Tensor, path: Tensor) -> Tensor:
+        """Logits `[…, V]` of the token behind a path of embeddings `[…, k + 1, H]`.
+
+        Args:
+            hidden: the target's, in front of the path, `[…, H]`.
+            path: from the last committed token on; its length chooses the head.
+        """
+        head = path.shape[-2] - 1
+        x = torch.cat([hidden, path.flatten(-2)], dim=-1)
+        out: Tensor = self.hydra_lm_head[head](self.hydra_mlp[head](x))
+        return out

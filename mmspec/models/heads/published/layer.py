@@ -1,0 +1,200 @@
+"""Decoder layers of published heads: Llama's or Qwen3's, with the differences that heads have.
+
+Tensor names are those of the files. Attention is left to the caller: at inference it reads a cache,
+in training it reads a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ....errors import InputError
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Attention of a layer: its number, queries, keys and values `[R, heads, N, head_dim]`, to
+`[R, heads, N, head_dim]`."""
+
+
+@dataclass(frozen=True)
+class HeadSizes:
+    """Sizes of a head's layers, as `config.json` names them.
+
+    Attributes:
+        qkv_bias: the projections to queries, keys and values have biases (Qwen2).
+        qk_norm: queries and keys are normed head by head (Qwen3).
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float = 1e-6
+    qkv_bias: bool = False
+    qk_norm: bool = False
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], **own: Any) -> HeadSizes:
+        """Sizes of a configuration with Llama's keys; `own` go before them.
+
+        Raises:
+            InputError: a size is missing, or is no whole number above zero.
+        """
+
+        def size(name: str, default: Any = None) -> int:
+            value = own.pop(name, None) or config.get(name) or default
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"config.json has no {name}, or one that is no size: {value!r}")
+            return value
+
+        hidden, heads = size("hidden_size"), size("num_attention_heads")
+        return cls(
+            hidden,
+            size("intermediate_size"),
+            heads,
+            size("num_key_value_heads", heads),
+            size("head_dim", hidden // heads),
+            float(config.get("rms_norm_eps", cls.rms_norm_eps)),
+            **own,
+        )
+
+
+class HeadAttention(nn.Module):
+    """Grouped-query attention with rotary positions (halves, as in transformers).
+
+    Args:
+        sizes: see `HeadSizes`.
+        width: of the inputs; EAGLE-3 joins two vectors.
+    """
+
+    def __init__(self, sizes: HeadSizes, width: int) -> None:
+        super().__init__()
+        self.sizes = sizes
+        heads, kv, dim = sizes.num_attention_heads, sizes.num_key_value_heads, sizes.head_dim
+        self.q_proj = nn.Linear(width, heads * dim, bias=sizes.qkv_bias)
+        self.k_proj = nn.Linear(width, kv * dim, bias=sizes.qkv_bias)
+        self.v_proj = nn.Linear(width, kv * dim, bias=sizes.qkv_bias)
+        self.o_proj = nn.Linear(heads * dim, sizes.hidden_size, bias=False)
+        if sizes.qk_norm:
+            self.q_norm = nn.RMSNorm(dim, sizes.rms_norm_eps)
+            self.k_norm = nn.RMSNorm(dim, sizes.rms_norm_eps)
+
+    def queries(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """Queries `[R, heads, N, head_dim]` of inputs `[R, N, width]`; `turns` see `rotate`."""
+        q = self.q_proj(x).unflatten(-1, (-1, self.sizes.head_dim))
+        return rotate(self.q_norm(q) if self.sizes.qk_norm else q, turns).transpose(1, 2)
+
+    def keys_values(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Keys and values `[R, kv_heads, N, head_dim]` of inputs `[R, N, width]`."""
+        k = self.k_proj(x).unflatten(-1, (-1, self.sizes.head_dim))
+        v = self.v_proj(x).unflatten(-1, (-1, self.sizes.head_dim))
+        k = rotate(self.k_norm(k) if self.sizes.qk_norm else k, turns)
+        return k.transpose(1, 2), v.transpose(1, 2)
+
+    def forward(
+        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, layer: int
+    ) -> Tensor:
+        out = attend(layer, self.queries(x, turns), *self.keys_values(x, turns))
+        joined: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return joined
+
+
+class HeadMlp(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, sizes: HeadSizes) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(sizes.hidden_size, sizes.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(sizes.hidden_size, sizes.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(sizes.intermediate_size, sizes.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class HeadLayer(nn.Module):
+    """A decoder layer.
+
+    Args:
+        sizes: see `HeadSizes`.
+        first_norm: the inputs are normed; EAGLE-1's first layer takes them as they are.
+    """
+
+    def __init__(self, sizes: HeadSizes, first_norm: bool = True) -> None:
+        super().__init__()
+        self.self_attn = HeadAttention(sizes, sizes.hidden_size)
+        self.mlp = HeadMlp(sizes)
+        if first_norm:
+            self.input_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
+        self.first_norm = first_norm
+
+    def forward(
+        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, layer: int
+    ) -> Tensor:
+        """Hidden states `[R, N, H]` of inputs `[R, N, H]`."""
+        normed = self.input_layernorm(x) if self.first_norm else x
+        h = x + self.self_attn(normed, turns, attend, layer)
+        out: Tensor = h + self.mlp(self.post_attention_layernorm(h))
+        return out
+
+
+class FusedLayer(nn.Module):
+    """EAGLE-3's layer: attention reads the token's embedding and the hidden state side by side.
+
+    Args:
+        sizes: see `HeadSizes`.
+        norm_before_residual: the residual is the normed hidden state.
+    """
+
+    def __init__(self, sizes: HeadSizes, norm_before_residual: bool = False) -> None:
+        super().__init__()
+        width, eps = sizes.hidden_size, sizes.rms_norm_eps
+        self.self_attn = HeadAttention(sizes, 2 * width)
+        self.mlp = HeadMlp(sizes)
+        self.input_layernorm = nn.RMSNorm(width, eps)
+        self.hidden_norm = nn.RMSNorm(width, eps)
+        self.post_attention_layernorm = nn.RMSNorm(width, eps)
+        self.norm_before_residual = norm_before_residual
+
+    def forward(
+        self,
+        embedded: Tensor,
+        hidden: Tensor,
+        turns: tuple[Tensor, Tensor],
+        attend: Attend,
+        layer: int,
+    ) -> Tensor:
+        """Hidden states `[R, N, H]` of embeddings and hidden states `[R, N, H]`."""
+        normed = self.hidden_norm(hidden)
+        x = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
+        residual = normed if self.norm_before_residual else hidden
+        h = residual + self.self_attn(x, turns, attend, layer)
+        out: Tensor = h + self.mlp(self.post_attention_layernorm(h))
+        return out
+
+
+def rotate(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+    """`x [R, N, heads, head_dim]` turned by cosines and sines `[R, N, head_dim]`.
+
+    The first half of a head is paired with its second half, as in transformers.
+    """
+    cos, sin = (t[:, :, None].to(x.dtype) for t in turns)
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-second, first], dim=-1) * sin
+
+
+def masked_attention(mask: Tensor) -> Attend:
+    """Attention over the inputs themselves; `mask [R or 1, 1, N, N]` is added to the scores."""
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=q.shape[1] != k.shape[1])
+
+    return attend

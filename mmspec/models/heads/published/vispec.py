@@ -1,0 +1,66 @@
+"""ViSpec (Kang et al. 2025): EAGLE-1's layers; a picture is a vector or two, and one for all text.
+
+Learned queries read a picture's embeddings by one cross-attention. All outputs but the last stand
+in the picture's last columns, past `fc`. The last is g: text joins it to its hidden state,
+`fc([e; img_fc([h; g])])`, g zero before the first picture.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .eagle1 import EagleNetwork
+from .layer import HeadSizes
+
+
+class ImageAdapter(nn.Module):
+    """`queries` learned queries over a picture's embeddings, by heads as the layer has them."""
+
+    def __init__(self, sizes: HeadSizes, queries: int, bias: bool) -> None:
+        super().__init__()
+        heads, dim, width = sizes.num_attention_heads, sizes.head_dim, sizes.hidden_size
+        self.q = nn.Parameter(torch.empty(queries, heads, dim))
+        self.k_proj = nn.Linear(width, heads * dim, bias=bias)
+        self.v_proj = nn.Linear(width, heads * dim, bias=bias)
+        self.o_proj = nn.Linear(heads * dim, width, bias=False)
+
+    def forward(self, picture: Tensor, real: Tensor) -> Tensor:
+        """Outputs `[M, queries, H]` of pictures `[M, P, H]`; `real [M, P]`: not behind the end."""
+        _, heads, dim = self.q.shape
+        k, v = (
+            layer(picture).unflatten(-1, (heads, dim)).transpose(1, 2)
+            for layer in (self.k_proj, self.v_proj)
+        )
+        q = self.q.transpose(0, 1).expand(len(picture), -1, -1, -1)
+        out = F.scaled_dot_product_attention(q, k, v, real[:, None, None])
+        joined: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return joined
+
+
+class ViSpecNetwork(EagleNetwork):
+    """The network; arguments as of `EagleNetwork`.
+
+    Args:
+        queries: of the adapter, from the shape of `imadpt.q`.
+        adapter_bias: the adapter's keys and values have biases.
+    """
+
+    def __init__(
+        self,
+        sizes: HeadSizes,
+        vocab_size: int | None,
+        layers: int = 1,
+        bias: bool = True,
+        queries: int = 2,
+        adapter_bias: bool = False,
+    ) -> None:
+        super().__init__(sizes, vocab_size, layers, bias)
+        self.imadpt = ImageAdapter(sizes, queries, adapter_bias)
+        self.img_fc = nn.Linear(2 * sizes.hidden_size, sizes.hidden_size)
+
+    def seen(self, hidden: Tensor, context: Tensor) -> Tensor:
+        """Hidden states `[R, N, H]` with what their picture says, `context [R, N, H]`."""
+        out: Tensor = self.img_fc(torch.cat([hidden, context], dim=-1))
+        return out

@@ -1,0 +1,47 @@
+"""Vocabularies of heads that draft some of the target's tokens alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ....errors import InputError
+
+
+class DraftVocabulary:
+    """The target's token ids of a head's own ids, `[Vd]`.
+
+    Args:
+        d2t: offsets `[Vd]`: the target's id is the head's id plus its offset.
+        size: the target's vocabulary V.
+        t2d: whether the head drafts a token of the target `[V]`; None: not stored.
+
+    Raises:
+        InputError: the map is unfilled, leaves the target's vocabulary, names a token twice, or
+            `t2d` says otherwise.
+    """
+
+    def __init__(self, d2t: Tensor, size: int, t2d: Tensor | None = None) -> None:
+        own = len(d2t)
+        if own < size and not bool(d2t.any()):
+            raise InputError(
+                f"the draft head's vocabulary map d2t is unfilled: {own} zeros for a vocabulary of "
+                f"{size}; export the head again with its map"
+            )
+        self.ids = d2t.long() + torch.arange(own, device=d2t.device)
+        if bool(((self.ids < 0) | (self.ids >= size)).any()):
+            raise InputError(f"the draft head's d2t leaves the target's vocabulary of {size}")
+        if len(self.ids.unique()) != own:
+            raise InputError("the draft head's d2t names a token of the target twice")
+        self.size = size
+        if t2d is not None:
+            drafts = torch.zeros(size, dtype=torch.bool, device=d2t.device)
+            drafts[self.ids] = True
+            if t2d.shape != drafts.shape or not torch.equal(t2d.bool(), drafts):
+                raise InputError("the draft head's t2d and d2t name different tokens")
+
+    def scatter(self, logits: Tensor) -> Tensor:
+        """Logits `[…, V]` over the target's tokens; minus infinity where the head drafts none."""
+        out = logits.new_full((*logits.shape[:-1], self.size), -torch.inf)
+        out[..., self.ids.to(logits.device)] = logits
+        return out

@@ -1,0 +1,222 @@
+"""Every published layout loads strictly, and computes what its slow twin does."""
+
+import json
+
+import folders
+import naive
+import pytest
+import torch
+from folders import H, V, rand
+
+from mmspec.errors import InputError
+from mmspec.models.heads.formats.files import HeadFiles
+from mmspec.models.heads.formats.registry import read_head
+from mmspec.models.heads.published.layer import masked_attention
+
+N = 5
+
+
+def loaded(folder):
+    return read_head(HeadFiles.read(folder)).double()
+
+
+def causal():
+    return masked_attention(torch.full((N, N), -torch.inf, dtype=torch.float64).triu(1)[None, None])
+
+
+def same(fast, slow):
+    torch.testing.assert_close(fast, torch.stack(list(slow)), rtol=0, atol=1e-9)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [{}, {"bias": False}, {"qkv_bias": True}, {"embeds": True}, {"layers": 2}],
+    ids=lambda layout: "-".join(layout) or "plain",
+)
+def test_eagle1(tmp_path, layout):
+    folder, config, tensors = folders.eagle1(tmp_path / "head", **layout)
+    head = loaded(folder)
+    assert head.format == "eagle"
+    assert head.reads == ()
+    embedded, hidden = rand(N, H), rand(N, H)
+    turns = head.rotary(torch.arange(N)[None], torch.float64)
+    net = head.network
+    fast = net(net.joined(embedded[None], hidden[None]), turns, causal())[0]
+    same(fast, naive.eagle1(tensors, config, embedded, hidden, range(N)))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {},
+        {"fc_norm": True},
+        {"input_norm": True},
+        {"norm_before_residual": True},
+        {"target": 20},
+        {"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 0]}},
+        {
+            "rope_scaling": {
+                "rope_type": "default",
+                "mrope_section": [1, 1, 0],
+                "mrope_interleaved": True,
+            }
+        },
+    ],
+    ids=["plain", "fc_norm", "input_norm", "residual", "target", "mrope", "interleaved"],
+)
+def test_eagle3(tmp_path, layout):
+    folder, config, tensors = folders.eagle3(tmp_path / "head", **layout)
+    head = loaded(folder)
+    width = layout.get("target", H)
+    embedded, states = rand(N, H), rand(N, 3, width)
+    rope = layout.get("rope_scaling", {})
+    sections, interleaved = rope.get("mrope_section"), rope.get("mrope_interleaved", False)
+    positions, places = torch.arange(N)[None], list(range(N))
+    if sections:
+        positions = torch.tensor([[0, 1, 1, 1, 4], [0, 1, 2, 2, 4], [0, 1, 1, 2, 4]])[:, None]
+        places = positions[:, 0].T.tolist()
+    turns = head.rotary(positions, torch.float64)
+    net = head.network
+    fast = net(embedded[None], net.fuse(states.flatten(1)[None]), turns, causal())[0]
+    same(fast, naive.eagle3(tensors, config, embedded, states, places, sections, interleaved))
+
+
+def test_eagle3_logits_go_to_the_targets_tokens(tmp_path):
+    folder, config, tensors = folders.eagle3(tmp_path / "head")
+    head = loaded(folder)
+    hidden = rand(H)
+    own = head.network.lm_head(head.network.before_output(hidden))
+    normed = naive.rms_norm(hidden, tensors["norm.weight"], config["rms_norm_eps"])
+    for n, logit in enumerate(tensors["lm_head.weight"] @ normed):
+        torch.testing.assert_close(own[n], logit)
+        assert head.vocabulary.scatter(own)[n + tensors["d2t"][n]] == own[n]
+    assert int(head.vocabulary.scatter(own).isfinite().sum()) == folders.VD
+
+
+@pytest.mark.parametrize("writer", [folders.eagle3, folders.speculators_eagle3])
+@pytest.mark.parametrize("given", [True, False, None])
+def test_norm_output_means_what_its_writer_means(tmp_path, writer, given):
+    settings = {} if given is None else {"norm_output": given}
+    head = loaded(writer(tmp_path / "head", **settings)[0])
+    if writer is folders.eagle3:  # SpecForge: whether the output layer reads it normed
+        assert (head.network.feed_normed, head.network.norm_logits) == (False, given is not False)
+    else:  # speculators: whether the next step takes it normed
+        assert (head.network.feed_normed, head.network.norm_logits) == (bool(given), True)
+
+
+def test_speculators_say_layers_and_length(tmp_path):
+    folder, _, _ = folders.speculators_eagle3(tmp_path / "head")
+    head = loaded(folder)
+    assert (head.format, head.reads, head.length) == ("speculators eagle3", (1, 2, 3), 3)
+
+
+def test_dflash(tmp_path):
+    folder, config, tensors = folders.dflash(tmp_path / "head")
+    head = loaded(folder)
+    assert head.reads == (1, 3)
+    assert head.length == 3
+    net, first = head.network, N
+    states, block = rand(N, 2 * H), rand(4, H)
+    before = head.rotary(torch.arange(N)[None], torch.float64)
+    context = net.context(net.fuse(states[None]), before)
+
+    def attend(layer, q, k, v):
+        keys, values = (torch.cat(pair, 2) for pair in zip(context[layer], (k, v), strict=True))
+        return torch.nn.functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+
+    turns = head.rotary(torch.arange(first, first + 4)[None], torch.float64)
+    same(
+        net(block[None], turns, attend)[0],
+        naive.dflash(tensors, config, states, block, range(N), first),
+    )
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("file", ["medusa_lm_head.pt", "medusa_lm_head.safetensors"])
+def test_medusa(tmp_path, blocks, file):
+    folder, _, tensors = folders.medusa(tmp_path / "head", blocks=blocks, file=file)
+    head = loaded(folder)
+    hidden = rand(H)
+    assert head.length == 3  # as many as are stored, whatever the configuration says
+    same(torch.stack(head.network(hidden)), naive.medusa(tensors, hidden))
+
+
+def test_medusa_in_a_full_checkpoint_and_under_vllms_names(tmp_path):
+    _, config, tensors = folders.medusa(tmp_path / "head")
+    full = {f"medusa_head.{name}": value for name, value in tensors.items()}
+    full["model.embed_tokens.weight"] = rand(V, H)
+    folders.write(tmp_path / "full", config, full)
+    served = {}
+    for k in range(3):
+        for what in ("weight", "bias"):
+            served[f"blocks.{k}.layers.0.{what}"] = tensors[f"{k}.0.linear.{what}"]
+        served[f"lm_heads.{k}.weight"] = tensors[f"{k}.1.weight"]
+    folders.write(tmp_path / "served", config, served)
+    hidden = rand(H)
+    for name in ("full", "served"):
+        same(torch.stack(loaded(tmp_path / name).network(hidden)), naive.medusa(tensors, hidden))
+
+
+def test_hydra(tmp_path):
+    folder, _, tensors = folders.hydra(tmp_path / "head")
+    head = loaded(folder)
+    hidden, path = rand(H), rand(3, H)
+    for k in range(3):
+        fast = head.network(hidden, path[: k + 1])
+        torch.testing.assert_close(fast, naive.hydra(tensors, k, hidden, path[: k + 1]))
+
+
+def test_vispec(tmp_path):
+    folder, _, tensors = folders.vispec(tmp_path / "head")
+    net = loaded(folder).network
+    pictures = rand(2, N, H)
+    real = torch.ones(2, N, dtype=torch.bool)
+    real[1, 3:] = False
+    out = net.imadpt(pictures, real)
+    same(out[0], naive.adapter(tensors, pictures[0]))
+    same(out[1], naive.adapter(tensors, pictures[1, :3]))
+
+
+def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path):
+    folder, config, tensors = folders.eagle3(tmp_path / "head")
+
+    def refused(changes, settings=None):
+        new = {name: v for name, v in {**tensors, **changes}.items() if v is not None}
+        folders.write(folder, {**config, **(settings or {})}, new)
+        with pytest.raises(InputError) as error:
+            loaded(folder)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "missing tensor norm.weight" in refused({"norm.weight": None})
+    assert "unexpected tensor extra" in refused({"extra": rand(2)})
+    assert "has shape" in refused({"norm.weight": rand(H + 1)})
+    assert "NaN" in refused({"norm.weight": torch.full((H,), torch.nan, dtype=torch.float64)})
+    assert "unfilled" in refused({"d2t": torch.zeros(folders.VD, dtype=torch.long)})
+    assert "different tokens" in refused({"t2d": torch.ones(V, dtype=torch.bool)})
+    assert "no map d2t" in refused({"d2t": None, "t2d": None})
+    assert "no multiple" in refused({}, {"target_hidden_size": 7})
+    assert "names [1, 2]" in refused({}, {"eagle_aux_hidden_state_layer_ids": [1, 2]})
+    assert "hidden_size" in refused({}, {"hidden_size": None})
+    assert "DFly" in refused({}, {"model_arch": "dfly"})
+
+
+def test_files_that_hold_no_head_are_refused(tmp_path):
+    folder = tmp_path / "head"
+    with pytest.raises(InputError, match=r"config\.json"):
+        HeadFiles.read(folder)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(folders.SIZES))
+    with pytest.raises(InputError, match="no weights"):
+        HeadFiles.read(folder)
+    torch.save({"fc.weight": print}, folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="code"):
+        HeadFiles.read(folder)
+    folders.write(folder, folders.SIZES, {"a": rand(1)})
+    with pytest.raises(InputError, match="no draft head that is known"):
+        loaded(folder)

@@ -1,0 +1,128 @@
+"""Published heads from their files, beside transformers' own models: the text is the model's."""
+
+from __future__ import annotations
+
+import folders
+import pytest
+import torch
+import vlms
+from transformers import LlamaConfig, LlamaForCausalLM
+from vlms import NEW, agree, asked, greedy, made
+
+import mmspec
+from mmspec.errors import InputError
+
+RAGGED = [1, 2, 0]  # pictures of every row
+ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
+IDS = {"target_layer_ids": [0, 2]}
+MROPE = {"rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]}}
+LAYOUTS = {
+    "eagle": folders.eagle1,
+    "msd": folders.eagle1,
+    "vispec": folders.vispec,
+    "eagle3": lambda folder: folders.eagle3(folder, **ALL),
+    "eagle3-mrope": lambda folder: folders.eagle3(folder, **ALL, **MROPE),
+    "speculators": lambda folder: folders.speculators_eagle3(folder, **ALL),
+    "peagle": lambda folder: folders.peagle(folder, **ALL),
+    "dflash": folders.dflash,
+    "dspark": lambda folder: folders.dspark(folder, kind="rnn"),
+    "domino": folders.domino,
+    "medusa": folders.medusa,
+    "hydra": folders.hydra,
+}
+
+
+def text_model(family: str):
+    if family != "llama":
+        return made(family)
+    config = LlamaConfig(**vlms.TEXT)
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def known():
+    """A model of a family, what it is asked, and what it answers by itself."""
+    models = {}
+
+    def get(family: str):
+        if family not in models:
+            model = text_model(family)
+            if family == "llama":
+                ids = torch.randint(1, 30, (3, 9), generator=torch.Generator().manual_seed(1))
+                mask = torch.ones_like(ids)
+                mask[1, :4] = mask[2, :7] = 0
+                inputs = {"input_ids": ids, "attention_mask": mask}
+            else:
+                inputs = asked(model, RAGGED)
+            models[family] = model, inputs, greedy(model, inputs)
+        return models[family]
+
+    return get
+
+
+@pytest.fixture(autouse=True)
+def sizes(monkeypatch):
+    """Heads of the models' sizes."""
+    new = dict(H=32, I=48, HEADS=4, KV=2, DIM=8, V=vlms.VOCAB, VD=20)
+    for name, value in new.items():
+        monkeypatch.setattr(folders, name, value)
+    told = dict(hidden_size=32, intermediate_size=48, head_dim=8, vocab_size=vlms.VOCAB)
+    monkeypatch.setattr(folders, "SIZES", {**folders.SIZES, **told})
+    torch.manual_seed(0)
+
+
+def load(name, folder):
+    LAYOUTS[name](folder)
+    return mmspec.load_head(folder, kind="msd" if name == "msd" else None)
+
+
+@pytest.mark.parametrize("family", ["llama", "llava", "qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_text_is_the_models(known, tmp_path, name, family):
+    model, inputs, theirs = known(family)
+    mmspec.enable_speculation(model, head=load(name, tmp_path / "head"))
+    try:
+        out = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+        stats = model.speculation_stats
+    finally:
+        mmspec.disable_speculation(model)
+    assert agree(out, theirs)
+    assert sum(stats.calls) > 0
+    assert min(stats.drafted) > 0
+
+
+def test_a_head_for_another_target_is_refused(known, tmp_path):
+    model, _, _ = known("llama")
+    head = load("medusa", tmp_path / "head")
+    head.target_size = 64
+    with pytest.raises(InputError, match="hidden_size 64"):
+        mmspec.enable_speculation(model, head=head)
+    head = load("eagle3", tmp_path / "other")
+    head.vocab_size = 99
+    with pytest.raises(InputError, match="vocabulary of 99"):
+        mmspec.enable_speculation(model, head=head)
+    head = load("eagle3", tmp_path / "deep")
+    head.reads = (1, 2, 7)
+    with pytest.raises(InputError, match="3 layers"):
+        mmspec.enable_speculation(model, head=head)
+
+
+def test_files_say_how_many_tokens_are_drafted(known, tmp_path):
+    model, _, _ = known("llama")
+    for name, length in (("speculators", 3), ("dflash", 3), ("dspark", 4), ("peagle", 3)):
+        mmspec.enable_speculation(model, head=load(name, tmp_path / name))
+        config = model.generate.__self__.config
+        assert config.options["num_draft_tokens"] == length
+        mmspec.disable_speculation(model)
+
+
+def test_a_head_is_saved_and_read_again(tmp_path):
+    head = load("speculators", tmp_path / "head")
+    head.save_pretrained(tmp_path / "saved", "eagle3")
+    again = mmspec.load_head(tmp_path / "saved")
+    assert (head.method, again.method) == ("eagle3", "eagle3")
+    with pytest.raises(InputError, match="kind is 'msd'"):
+        mmspec.load_head(tmp_path / "saved", kind="eagle")
+    with pytest.raises(InputError, match="no head of MSD"):
+        mmspec.load_head(tmp_path / "saved", kind="msd")
