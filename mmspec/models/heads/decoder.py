@@ -132,7 +132,7 @@ class DFlashDecoder(HeadDecoder):
         return self.network.block_size
 
     def masked(self, embedded: Tensor) -> Tensor:
-        """See `DFlashHead.masked`."""
+        """Inputs of blocks, as `DFlashHead.masked` makes them."""
         return self.network.masked(embedded)
 
     def feed(self, features: Tensor, columns: Tensor, cache: KVCache, slots: int | Tensor) -> None:
@@ -153,9 +153,9 @@ class HydraDecoder(HeadDecoder):
 
     @property
     def most(self) -> int:
-        """How many heads there are."""
+        """Number of heads."""
         return len(self.network.first)
 
     def ahead(self, before: Tensor, path: Tensor) -> Tensor:
-        """See `HydraHead.ahead`."""
+        """Hidden states behind a path, as `HydraHead.ahead` makes them."""
         return self.network.ahead(before, path)

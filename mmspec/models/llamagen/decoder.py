@@ -144,7 +144,7 @@ class LlamaGenDecoder:
         return hidden
 
     def fuse(self, states: Tensor) -> Tensor:
-        """What a head keeps of the target's hidden states: all."""
+        """Part of the target's hidden states that a head keeps: all."""
         return states
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -240,7 +240,7 @@ class CausalDecoder:
                 handle.remove()
 
     def states(self, hidden: Tensor) -> Tensor:
-        """What the last call leaves behind `[R, N, A · D]`, which gave the states `hidden`."""
+        """Hidden states `[R, N, A · D]` that the last call leaves for a head; it gave `hidden`."""
         if not self.reads:
             return hidden
         states = [self._read.get(number, hidden) for number in self.reads]

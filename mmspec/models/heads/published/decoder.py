@@ -165,7 +165,7 @@ class PublishedEagleDecoder(PublishedDecoder):
         return counts
 
     def branches(self) -> list[dict[str, float]]:
-        """It has no compressor that chooses."""
+        """Branches of a compressor that chooses: it has none."""
         return []
 
     def read(self, prefix: Tensor, before: Tensor) -> Tensor:

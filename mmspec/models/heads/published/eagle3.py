@@ -72,7 +72,7 @@ class Eagle3Network(nn.Module):
             self.lm_head = nn.Linear(width, draft_vocab_size, bias=False)
 
     def fuse(self, states: Tensor) -> Tensor:
-        """One vector `[…, H]` of the target's hidden states `[…, A · Ht]`."""
+        """Vector `[…, H]` of the target's hidden states `[…, A · Ht]`."""
         if hasattr(self, "fc_norm"):
             parts = states.chunk(self.fused, dim=-1)
             norms = zip(self.fc_norm, parts, strict=True)

@@ -95,7 +95,7 @@ class PublishedHead(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The weights' type."""
         return next(self.parameters()).dtype
 
     @property
