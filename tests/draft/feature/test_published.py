@@ -7,10 +7,12 @@ import naive
 import pytest
 import torch
 from toy_vlm import ROWS, Passes, guided_vlm, tiny_llava
-from watched_drafts import Watched, inner
+from toys import EXACT, distance, whole_loop
+from watched_drafts import Watched, inner, joint
 
 from mmspec.draft.feature.feature_model import EagleDrafter
 from mmspec.draft.feature.head_model import head_model
+from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.engine.accept.greedy import GreedyRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.length.constant import ConstantLength
@@ -36,7 +38,7 @@ LAYOUTS = {
     "peagle": lambda folder: folders.peagle(folder, **ALL),
     "eagle-attn": lambda folder: eagle_attn(folder),
     "dflash": lambda folder: folders.dflash(
-        folder, dflash_config={"mask_token_id": 7, "target_layer_ids": [0, 1]}
+        folder, dflash_config={"mask_token_id": folders.MASK, "target_layer_ids": [0, 1]}
     ),
     "dspark": lambda folder: folders.dspark(folder, target_layer_ids=[0, 1]),
     "dspark-gated": lambda folder: folders.dspark(folder, kind="gated", target_layer_ids=[0, 1]),
@@ -110,11 +112,11 @@ class Twin:
             return naive.hydra(t, len(path), states[-1][root - 1], way)
         if self.name.startswith(("dflash", "dspark", "domino")):
             known = [torch.cat([states[1][n], states[2][n]]) for n in range(root)]
-            masks = self.model.get_input_embeddings()(torch.tensor([7] * 3))
+            masks = self.model.get_input_embeddings()(torch.tensor([folders.MASK] * 3))
             own = t.get("embed_tokens.weight")
             first = embedded[root]
             if own is not None:
-                masks = own[[7] * 3]
+                masks = own[[folders.MASK] * 3]
                 first = own[committed[-1]] if committed else first
             out = naive.dflash(t, c, known, [first, *masks], range(root), root)
             return self.corrected(out, committed, path, first)
@@ -198,7 +200,7 @@ class Twin:
                 if text[place + 1] < 0:
                     e = embedded[place + 1]
             else:
-                e, parts = t["embed_tokens.weight"][7], t["mask_hidden"].flatten()
+                e, parts = t["embed_tokens.weight"][folders.MASK], t["mask_hidden"].flatten()
             h = first.fused(e, naive.linear(t, "fc", parts), place)
             h = second.plain(h, place)
         logits = t["lm_head.weight"] @ naive.rms_norm(h, t["norm.weight"], eps)
@@ -272,3 +274,31 @@ def test_greedy_texts_are_the_targets(tmp_path, name, kind):
             for _ in range(8):
                 text.append(int(passes.law(text).argmax()))
         assert context.tokens[row, :8].tolist() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *[(name, "chain") for name in ("eagle", "vispec", "eagle3", "dspark-rnn", "domino")],
+        *[(name, "chain") for name in ("medusa", "hydra")],
+        *[(name, "block") for name in ("dflash", "peagle")],
+        *[(name, "tree") for name in ("eagle3", "medusa")],
+    ],
+)
+def test_joint_law_of_the_whole_loop(tmp_path, monkeypatch, name, kind):
+    """The law of whole outputs, of the shipped loop, target and head behind a picture."""
+    for constant, value in {"V": 2, "VD": 1, "MASK": 1}.items():
+        monkeypatch.setattr(folders, constant, value)
+    monkeypatch.setattr(folders, "SIZES", {**folders.SIZES, "vocab_size": 2})
+    model = tiny_llava(vocab=2)
+    target, prompt, images = guided_vlm(model, [["picture", 0]], limit=3, scratch=8)
+    head, _, _ = head_of(name, tmp_path / "head")
+    drafts = head_model(head, target, images)
+
+    def drafter():
+        chosen = TreeDrafter(drafts, (2, 1)) if kind == "tree" else inner(kind, drafts)[0]
+        return EagleDrafter(drafts, chosen)
+
+    law = whole_loop(3, TokenTarget(target), drafter, inner(kind, drafts)[1])
+    with torch.inference_mode():
+        assert distance(law, joint(3, 2, Passes(model, prompt, 0).law)) < EXACT

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 H, I, HEADS, KV, DIM, V, VD = 16, 24, 4, 2, 4, 12, 7  # noqa: E741
+MASK = 7  # token id of masked places
 SIZES = dict(
     hidden_size=H,
     intermediate_size=I,
@@ -133,7 +134,7 @@ def speculators_eagle3(folder, **config):
 
 def peagle(folder, *, layers=2, block=3, **config):
     """P-EAGLE's: layers behind the first are plain, embeddings are its own."""
-    _, config, tensors = eagle3(folder, mask_token_id=7, num_depths=block, **config)
+    _, config, tensors = eagle3(folder, mask_token_id=MASK, num_depths=block, **config)
     tensors |= {"mask_hidden": rand(1, 1, 3 * H), "embed_tokens.weight": rand(V, H)}
     tensors |= {
         name.replace("midlayer.", "layers.0."): t
@@ -159,7 +160,7 @@ def dflash(folder, *, layers=2, **config):
         "num_hidden_layers": layers,
         "num_target_layers": 4,
         "block_size": 4,
-        "dflash_config": {"mask_token_id": 7, "target_layer_ids": [0, 2]},
+        "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 2]},
         **config,
     }
     return write(folder, config, tensors), config, tensors
