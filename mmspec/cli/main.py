@@ -18,6 +18,7 @@ from ..progress import showing
 from . import ask as cli_ask
 from . import demo as cli_demo
 from . import eval as cli_eval
+from . import heads as cli_heads
 from . import ls as cli_ls
 from . import options
 from . import video as cli_video
@@ -164,6 +165,7 @@ def build_parser() -> argparse.ArgumentParser:
     cli_ask.add_parser(commands)
     cli_video.add_parser(commands)
     cli_eval.add_commands(commands)
+    cli_heads.add_commands(commands)
     cli_demo.add_parser(commands)
 
     text = "train a drafter, a draft head or an embedded model"

@@ -1,0 +1,88 @@
+"""`mmspec heads`: published draft heads, shown and written in another layout."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from ..files import to_json
+from .options import add_command
+
+if TYPE_CHECKING:
+    from ..models.heads.published.head import PublishedHead
+
+
+def add_commands(commands: Any) -> None:
+    heads = commands.add_parser("heads", help="read published draft heads, and convert them")
+    actions = heads.add_subparsers(dest="action", metavar="action", required=True)
+    show = add_command(actions, "show", _show, "format, sizes and layers of a draft head")
+    convert = add_command(actions, "convert", _convert, "write a draft head in another layout")
+    for parser in (show, convert):
+        parser.add_argument("head", help="folder or hub id of the head")
+        parser.add_argument("--kind", help="msd, for a head of MSD: its files look like EAGLE-1's")
+        parser.add_argument("--json", action="store_true", help="print JSON, not a table")
+    convert.add_argument("out", type=Path, help="folder that is made")
+    convert.add_argument("--format", help="such as speculators or eagle3 (default: its own kind's)")
+    convert.add_argument("--target", help="the target's name or path, which vLLM reads")
+    convert.add_argument(
+        "--architecture", action="append", default=[], help="the target's class, for speculators"
+    )
+
+
+def _show(args: argparse.Namespace) -> int:
+    return _print(facts(_load(args)), args.json)
+
+
+def _convert(args: argparse.Namespace) -> int:
+    head = _load(args)
+    if args.out.exists():
+        raise InputError(f"{args.out} is there already; name another folder")
+    head.save_pretrained(
+        args.out, args.format, name_or_path=args.target, architectures=args.architecture
+    )
+    return _print(facts(_load(argparse.Namespace(head=args.out, kind=args.kind))), args.json)
+
+
+def _load(args: argparse.Namespace) -> PublishedHead:
+    from ..models.heads.loading import load_head
+    from ..models.heads.published.head import PublishedHead
+
+    head = load_head(args.head, kind=args.kind)
+    if not isinstance(head, PublishedHead):
+        raise InputError(
+            f"{args.head} is a head of `mmspec train vlm-head`, in a layout of its own"
+        )
+    return head
+
+
+def facts(head: PublishedHead) -> dict[str, Any]:
+    """Facts of a head by name, as JSON values."""
+    from ..models.heads.formats.write import formats_of
+
+    own = head.vocabulary
+    return {
+        "format": head.format,
+        "method": head.method,
+        "hidden size of the target": head.target_size,
+        "hidden states that it reads": None if head.reads is None else list(head.reads),
+        "vocabulary": head.vocab_size,
+        "tokens that it drafts": head.vocab_size if own is None else len(own.ids),
+        "tokens a draft": head.length,
+        "embeddings of its own": head.embeddings is not None,
+        "weights": sum(weight.numel() for weight in head.parameters()),
+        "can be written as": list(formats_of(head)),
+    }
+
+
+def _print(found: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        print(to_json(found, indent=2))
+        return 0
+    width = max(map(len, found))
+    for name, value in found.items():
+        if isinstance(value, list):
+            value = ", ".join(map(str, value)) or "the last one"
+        print(f"{name:<{width}}  {'not said' if value is None else value}")
+    return 0
