@@ -80,7 +80,8 @@ class ModelDrafter:
     Args:
         model: the draft model.
         more: which rows `[B]` draft on, given the probabilities `[B, n]` of their tokens so far (a
-            draft-length policy's `more`); one synchronization a token. None: all that may.
+            draft-length policy's `more`); one synchronization a token. None: all that may. A model
+            with an `estimate [B]` that the token of its last law stands tells that in their place.
     """
 
     def __init__(self, model: TokenModel, more: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -105,7 +106,9 @@ class ModelDrafter:
             inputs = tokens[-1][:, None]
             start = [b + n for b in context.base]
             if self.more is not None:
-                confidence.append(laws[-1].gather(1, inputs)[:, 0])
+                estimate: Tensor | None = getattr(self.model, "estimate", None)
+                sure = laws[-1].gather(1, inputs)[:, 0] if estimate is None else estimate
+                confidence.append(sure)
                 stops = ~self.more(torch.stack(confidence, 1))
                 # the token stays that made the row stop
                 lengths = torch.where(stops & (lengths > n + 1), n + 1, lengths)

@@ -27,9 +27,14 @@ class CorrectedModel(DFlashModel, TokenFeatureModel):
         head: the network.
         correction: its correction.
         target, warp: see `FeatureModel`.
+
+    Attributes:
+        estimate: the head's own estimate `[B]` that the token of the last law stands if those in
+            front of it do (DSpark's confidence); None: it has none.
     """
 
     decoder: PublishedDFlashDecoder
+    estimate: Tensor | None = None
 
     def __init__(
         self,
@@ -74,4 +79,8 @@ class CorrectedModel(DFlashModel, TokenFeatureModel):
             nothing = torch.ones_like(nothing)
         more = more.masked_fill(nothing[:, None], 0.0)
         self._place += 1
+        confidence = self.decoder.network.confidence
+        if confidence is not None:
+            own = slice(len(tokens))  # the conditional rows
+            self.estimate = confidence(self.correction.known(ids[own], slot[own]))
         return self._warped(self.decoder.spread(self.decoder.own_logits(slot) + more)[:, None])

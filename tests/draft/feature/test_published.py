@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import folders
 import naive
 import pytest
@@ -10,10 +12,12 @@ from toy_vlm import ROWS, Passes, guided_vlm, tiny_llava
 from toys import EXACT, distance, whole_loop
 from watched_drafts import Watched, inner, joint
 
+from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.feature.feature_model import EagleDrafter
 from mmspec.draft.feature.head_model import head_model
 from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
@@ -102,7 +106,7 @@ class Twin:
 
     def logits(self, passes, committed, path):
         self.text = [-1] * passes.length + list(committed)
-        text, t, c = [*committed, *path], self.tensors, self.config
+        text, t = [*committed, *path], self.tensors
         embedded, states = passes.embedded(text)[0], self.states(passes, text)
         root = passes.length + len(committed) - 1  # the last committed column
         if self.name == "medusa":
@@ -111,16 +115,26 @@ class Twin:
             way = embedded[root : root + 1 + len(path)]
             return naive.hydra(t, len(path), states[-1][root - 1], way)
         if self.name.startswith(("dflash", "dspark", "domino")):
-            known = [torch.cat([states[1][n], states[2][n]]) for n in range(root)]
-            masks = self.model.get_input_embeddings()(torch.tensor([folders.MASK] * 3))
-            own = t.get("embed_tokens.weight")
-            first = embedded[root]
-            if own is not None:
-                masks = own[[folders.MASK] * 3]
-                first = own[committed[-1]] if committed else first
-            out = naive.dflash(t, c, known, [first, *masks], range(root), root)
-            return self.corrected(out, committed, path, first)
+            out = self.slots(passes, committed, path)
+            return self.corrected(out, committed, path, self.first(passes, committed, path))
         return self.recurrent(passes, embedded, states, root, len(path))
+
+    def first(self, passes, committed, path):
+        """A block's first input."""
+        own = self.tensors.get("embed_tokens.weight")
+        if own is not None and committed:
+            return own[committed[-1]]
+        root = passes.length + len(committed) - 1
+        return passes.embedded([*committed, *path])[0, root]
+
+    def slots(self, passes, committed, path):
+        """Hidden states of a block's places."""
+        t, states = self.tensors, self.states(passes, [*committed, *path])
+        root = passes.length + len(committed) - 1
+        known = [torch.cat([states[1][n], states[2][n]]) for n in range(root)]
+        table = t.get("embed_tokens.weight", self.model.get_input_embeddings().weight)
+        block = [self.first(passes, committed, path), *table[[folders.MASK] * 3]]
+        return naive.dflash(t, self.config, known, block, range(root), root)
 
     def corrected(self, out, committed, path, first):
         """Logits of a block's place, with what the tokens before it add."""
@@ -302,3 +316,59 @@ def test_joint_law_of_the_whole_loop(tmp_path, monkeypatch, name, kind):
     law = whole_loop(3, TokenTarget(target), drafter, inner(kind, drafts)[1])
     with torch.inference_mode():
         assert distance(law, joint(3, 2, Passes(model, prompt, 0).law)) < EXACT
+
+
+class Told:
+    """Keeps what the head estimated of every place, and where the places were."""
+
+    def __init__(self, drafts):
+        self.estimates, self.places = [], []
+        self.drafter = EagleDrafter(drafts, ModelDrafter(drafts, self.more))
+
+    def more(self, confidence):
+        self.estimates.append(float(confidence[0, -1]))
+        return confidence[:, -1] >= 0.5
+
+    def start(self, context):
+        self.drafter.start(context)
+
+    def propose(self, context, budget, coins):
+        before = len(self.estimates)
+        draft = self.drafter.propose(context, budget, coins)
+        committed = context.tokens[0, : context.base[0]].tolist()
+        drafted = draft.tokens[0].tolist()
+        count = len(self.estimates) - before
+        assert int(draft.lengths[0]) == count  # it ends where it is unsure, or at its budget
+        assert all(sure >= 0.5 for sure in self.estimates[before:-1])
+        self.places += [(committed, drafted[:n]) for n in range(count)]
+        return draft
+
+    def observe(self, *args):
+        self.drafter.observe(*args)
+
+
+@pytest.mark.parametrize("with_token", [True, False])
+def test_confidence_says_how_far_to_draft(tmp_path, with_token):
+    """A draft ends behind the first place whose token is not sure enough to stand."""
+    folder, config, tensors = folders.dspark(tmp_path / "head", target_layer_ids=[0, 1])
+    if not with_token:
+        tensors["confidence_head.proj.weight"] = folders.rand(1, folders.H)
+        folders.write(folder, json.loads((folder / "config.json").read_text()), tensors)
+    head = read_head(HeadFiles.read(folder)).double().eval()
+    model = tiny_llava()
+    target, prompt, images = guided_vlm(model, [[1, "picture", 2]], limit=8)
+    told = Told(head_model(head, target, images))
+    coins = ProductionCoins([3])
+    engine = Engine(TokenTarget(target), told, TokenRule(), ConstantLength(4), coins)
+    with torch.no_grad():
+        run(engine, 1, 8, SpecStats())
+        twin = Twin("dspark", model, prompt, config, tensors)
+        for (committed, path), estimate in zip(told.places, told.estimates, strict=True):
+            if committed:  # the prompt's last token has no id here
+                slot = twin.slots(twin.rows[0], committed, path)[len(path)]
+                before = [committed[-1], *path][-1]
+                token = tensors["markov_head.markov_w1.weight"][before]
+                x = torch.cat([slot, token]) if with_token else slot
+                logit = naive.linear(tensors, "confidence_head.proj", x)[0]
+                assert estimate == pytest.approx(float(torch.sigmoid(logit)), abs=1e-9)
+    assert len({len(path) for _, path in told.places}) > 1

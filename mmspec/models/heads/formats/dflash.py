@@ -133,7 +133,9 @@ def _correction(
         kind = settings.get("markov_head_type") or "vanilla"
         if kind not in get_args(MarkovKind):
             raise InputError(f"{files.folder}: markov_head_type {kind!r} is unknown")
-        return MarkovHead(vocab, drafted, rank, width, cast(MarkovKind, kind))
+        name = "confidence_head.proj.weight"
+        both = name in files.tensors and files.shape(name)[1] == width + rank
+        return MarkovHead(vocab, drafted, rank, width, cast(MarkovKind, kind), both)
     return None
 
 

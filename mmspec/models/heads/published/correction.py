@@ -42,6 +42,10 @@ class Correction(nn.Module):
             slot: hidden states of the slot, behind the final norm `[R, H]`.
         """
 
+    def known(self, ids: Tensor, slot: Tensor) -> Tensor:
+        """Inputs `[R, …]` of an estimate that a slot's token stands; arguments as of `step`."""
+        return slot
+
 
 class MarkovHead(Correction):
     """DSpark's: a correction of low rank by the token in front (names `markov_head.…`).
@@ -53,14 +57,22 @@ class MarkovHead(Correction):
         width: of hidden states H.
         kind: "vanilla": `W2 e`, e = W1[token]; "gated": `W2 (σ(gate [z; e]) e)`; "rnn": a gated
             state of r numbers along the block.
+        confident_of_token: the confidence head reads the token in front, too.
     """
 
     reads_ids = True
 
     def __init__(
-        self, vocab_size: int, draft_vocab_size: int, rank: int, width: int, kind: MarkovKind
+        self,
+        vocab_size: int,
+        draft_vocab_size: int,
+        rank: int,
+        width: int,
+        kind: MarkovKind,
+        confident_of_token: bool = True,
     ) -> None:
         super().__init__()
+        self.confident_of_token = confident_of_token
         self.kind, self.state_size = kind, rank
         self.markov_w1 = nn.Embedding(vocab_size, rank)
         self.markov_w2 = nn.Linear(rank, draft_vocab_size, bias=False)
@@ -80,6 +92,11 @@ class MarkovHead(Correction):
             gate = torch.sigmoid(gate)
             state, e = gate * state + (1 - gate) * torch.tanh(new), torch.tanh(out)
         return state, self.markov_w2(e)
+
+    def known(self, ids: Tensor, slot: Tensor) -> Tensor:
+        if not self.confident_of_token:
+            return slot
+        return torch.cat([slot, self.markov_w1(ids)], dim=-1)
 
 
 class ConfidenceHead(nn.Module):

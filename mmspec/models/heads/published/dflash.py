@@ -74,6 +74,13 @@ class DFlashNetwork(nn.Module):
         return self._correction[0]
 
     @property
+    def confidence(self) -> ConfidenceHead | None:
+        """Estimate that a token stands; None: there is none."""
+        found = self._modules.get("confidence_head")
+        assert found is None or isinstance(found, ConfidenceHead)
+        return found
+
+    @property
     def most(self) -> int:
         """Tokens that a block says."""
         return self.block_size if self.anchored else self.block_size - 1
