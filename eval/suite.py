@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from .. import assets
 from ..errors import InputError, absent
-from ..files import read_text, to_json
+from ..files import read_text, to_loose_json
 from ..registry import check_name
 from .judges.base import JUDGES
 from .metrics.base import Metric
@@ -165,7 +165,7 @@ def load_suite(name: str) -> Suite:
     if isinstance(data.get("prompts"), str):
         data["prompts"] = [data["prompts"]]
     try:  # JSON has lists for tuples; values that it lacks, such as dates, are texts
-        text = to_json({**data, "name": path.stem}, default=str)
+        text = to_loose_json({**data, "name": path.stem})
     except TypeError as error:
         raise InputError(f"suite {path}: {error}") from error
     return read_as(Suite, text, f"suite {path}")

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -79,15 +79,14 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def to_json(
-    value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None
-) -> str:
-    """JSON that every program reads: a number that is none (NaN, infinity) is null.
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON that every program reads: a number that is none (NaN, infinity) is null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
-    Args:
-        default: makes values of what JSON lacks.
-    """
-    return json.dumps(_finite(value), indent=indent, allow_nan=False, default=default)
+
+def to_loose_json(value: Any) -> str:
+    """JSON for a reader that checks values itself: NaN and infinity stay, others are texts."""
+    return json.dumps(value, default=str)
 
 
 def write_json(path: Path, value: Any) -> Path:

@@ -12,6 +12,7 @@ from mmspec.app.model_cache import ModelCache
 from mmspec.app.page import Page
 from mmspec.methods import SpecConfig
 from mmspec.models.embedded import readable
+from mmspec.pipelines import model_folders
 from mmspec.pipelines.model_folders import embedded_name, shipped
 
 
@@ -125,9 +126,7 @@ def test_what_is_offered_runs_on_the_embedded_models():
 
 
 def test_where_nothing_is_embedded_the_page_says_so(page, monkeypatch, tmp_path):
-    from mmspec.models import embedded
-
-    monkeypatch.setattr(embedded, "MODELS", tmp_path)
+    monkeypatch.setattr(model_folders, "MODELS", tmp_path)
     assert page.cache.missing("continuous") is None  # a folder is given
     page.cache = ModelCache({})
     told = page.cache.missing("continuous")

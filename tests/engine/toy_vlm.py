@@ -13,6 +13,7 @@ from transformers import (
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from mmspec.engine.warp import Warp
+from mmspec.methods import parts
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.heads.columns import Columns, Images
 from mmspec.models.heads.dflash import DFlashHead
@@ -25,6 +26,7 @@ from mmspec.models.loading import cast
 from mmspec.models.transformers.vlm import VisualPrompt, VlmDecoder
 
 PICTURE = 16  # columns
+TRAINED = [name for name, part in parts("head").items() if part.trained]  # heads with a recipe
 # two pictures with words between, none, and one at the very start
 ROWS = [[1, "picture", 2, 3, "picture", 1], [2, 1, 2], ["picture", 1]]
 HEADS = {

@@ -172,7 +172,10 @@ def test_text(llama):
         ((llama, 3), "config must be a SpecConfig, text or None, not 3"),
         ((llama, "draftt"), "did you mean 'draft'"),
         ((llama, "draft", "small"), "drafter must be a PreTrainedModel or None, not 'small'"),
-        ((llama, None, None, "eagle"), "head must be a DraftHead or None, not 'eagle'"),
+        (
+            (llama, None, None, "eagle"),
+            "head must be a DraftHead, a PublishedHead or None, not 'eagle'",
+        ),
         (("gpt", None), "model must be a PreTrainedModel, not 'gpt'"),
     ):
         with pytest.raises(InputError, match=said):

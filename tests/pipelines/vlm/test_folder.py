@@ -9,12 +9,11 @@ import pytest
 import torch
 from answering import model, picture, processor
 from safetensors.torch import load_file
-from toy_vlm import tiny_head
+from toy_vlm import TRAINED, tiny_head
 
 from mmspec import SpecConfig, VlmPipeline
 from mmspec.cli.main import main
 from mmspec.errors import InputError
-from mmspec.methods import parts
 
 ASKED = ["what is red", "what is the circle on the left", "a square"]
 SEEN = [picture(0), [picture(1), picture(2)], None]
@@ -24,7 +23,7 @@ SEEN = [picture(0), [picture(1), picture(2)], None]
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("vlm")
     target = model(3, 0)
-    heads = {name: tiny_head(name, target).float() for name in parts("head")}
+    heads = {name: tiny_head(name, target).float() for name in TRAINED}
     VlmPipeline(target, processor(), model(1, 1), heads=heads).save_pretrained(path)
     return path
 
@@ -43,10 +42,10 @@ def seen(tmp_path):
 
 def test_a_folder_is_read_as_it_was_written(pipe, folder, tmp_path):
     assert set(pipe.components) == {"model", "processor", "drafter", "drafter_processor", "heads"}
-    assert set(pipe.components["heads"]) == set(parts("head"))
+    assert set(pipe.components["heads"]) == set(TRAINED)
     again = VlmPipeline(**pipe.components)
     again.save_pretrained(tmp_path)
-    for name in parts("head"):
+    for name in TRAINED:
         file = f"heads/{name}/diffusion_pytorch_model.safetensors"
         first, second = load_file(folder / file), load_file(tmp_path / file)
         assert first.keys() == second.keys()
@@ -56,7 +55,7 @@ def test_a_folder_is_read_as_it_was_written(pipe, folder, tmp_path):
     assert again.to(torch.float32).heads["vispec"].dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", [*parts("head"), "dynamic-tree"])
+@pytest.mark.parametrize("name", [*TRAINED, "dynamic-tree"])
 def test_greedy_answers_are_the_plain_ones(pipe, name):
     pipe.disable_speculation()
     plain = pipe(ASKED, SEEN, max_new_tokens=14)
@@ -65,11 +64,11 @@ def test_greedy_answers_are_the_plain_ones(pipe, name):
     assert out.tokens == plain.tokens
     assert out.stats.fault is None
     assert min(out.stats.drafted) > 0
-    assert out.stats.contract == ("exact-greedy" if name in parts("head") else "exact")
+    assert out.stats.contract == ("exact-greedy" if name in TRAINED else "exact")
     assert out.stats.visual_tokens == [4, 8, 0]
 
 
-@pytest.mark.parametrize("name", parts("head"))
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_row_does_not_depend_on_its_neighbours(pipe, name):
     """Drawn answers, the same alone and in a batch, and others with other seeds."""
     pipe.enable_speculation(SpecConfig(name))

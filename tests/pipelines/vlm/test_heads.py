@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import vlms
-from toy_vlm import tiny_head
+from toy_vlm import TRAINED, tiny_head
 from transformers import LlamaConfig, LlamaForCausalLM
 from vlms import IMAGE, NEW, QWEN, SHARED, agree, asked, greedy, made
 
@@ -58,7 +58,7 @@ def answered(model, inputs, config, head, **how):
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
-@pytest.mark.parametrize("name", parts("head"))
+@pytest.mark.parametrize("name", TRAINED)
 def test_greedy_text_is_transformers_own(known, family, name):
     model, inputs, theirs = known(family)
     ours, stats = answered(model, inputs, SpecConfig(name), head_of(name, model))
@@ -71,7 +71,7 @@ def test_greedy_text_is_transformers_own(known, family, name):
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
-@pytest.mark.parametrize("name", [n for n, head in parts("head").items() if not head.blocks])
+@pytest.mark.parametrize("name", [n for n in TRAINED if not parts("head")[n].blocks])
 def test_and_so_it_is_by_trees(known, family, name):
     model, inputs, theirs = known(family)
     ours, stats = answered(model, inputs, SpecConfig(name, **TREE), head_of(name, model))

@@ -13,13 +13,13 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from toy_vlm import TRAINED
 
 from mmspec.cli.main import main
 from mmspec.draft.feature.head_model import head_model
 from mmspec.draft.null import NullDrafter
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
-from mmspec.methods import parts
 from mmspec.models.heads.columns import Images
 from mmspec.models.heads.loading import head_class, load_head
 from mmspec.models.transformers.prompt_inputs import process_questions
@@ -34,7 +34,7 @@ from mmspec.train.vlm.head import CURRICULA, VlmHeadRecipe, chain_of
 from mmspec.train.vlm.prompts import ShapesPrompts
 from mmspec.train.vlm.teacher import Teacher
 
-METHODS = list(parts("head"))
+METHODS = TRAINED
 NEW = 10  # tokens of an answer
 SETTINGS = {"flash": {"latents": "3", "block": "3"}, "dflash": {"block": "3"}}
 

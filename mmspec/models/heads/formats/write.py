@@ -6,7 +6,6 @@ every key that decides something is written.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ....errors import InputError
-from ....files import to_json
+from ....files import write_json
 from ..published.dflash import DFlashNetwork
 from ..published.eagle1 import EagleNetwork
 from ..published.eagle3 import Eagle3Network
@@ -64,7 +63,7 @@ def write_head(
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     save_file(plain, folder / file)
-    (folder / "config.json").write_text(to_json(json.loads(json.dumps(config))))
+    write_json(folder / "config.json", config)
 
 
 def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[str, Any]], Layout]]:
