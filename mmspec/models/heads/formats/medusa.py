@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 
+import torch
+
 from ....errors import InputError
 from ..published.head import PublishedHead
 from ..published.medusa import MedusaNetwork
+from ..published.vocabulary import DraftVocabulary
 from .files import HeadFiles
 
 _HEAD = re.compile(r"(\d+)\.(\d+)\.")
@@ -18,10 +21,10 @@ _VLLM = re.compile(r"blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)|lm_heads\.(\d+)
 
 def is_medusa(files: HeadFiles) -> bool:
     """True for heads by number, by themselves or under `medusa_head.`, or vLLM's names."""
-    names = files.tensors
+    names = files.tensors.keys() - {"token_map"}
     if "medusa_num_heads" in files.config or any(n.startswith("medusa_head.") for n in names):
         return True
-    return all(_HEAD.match(n) or _VLLM.fullmatch(n) for n in names)
+    return bool(names) and all(_HEAD.match(n) or _VLLM.fullmatch(n) for n in names)
 
 
 def read_medusa(files: HeadFiles) -> PublishedHead:
@@ -31,6 +34,7 @@ def read_medusa(files: HeadFiles) -> PublishedHead:
         kept = {n: files.tensors[n] for n in own}
         files = HeadFiles(files.folder, files.config, kept, files.files)
         files = files.renamed(("medusa_head.", ""))
+    chosen = files.tensors.pop("token_map", None)
     files = _numbered(files)
     places = [match for name in files.tensors if (match := _HEAD.match(name))]
     if not places or len(places) != len(files.tensors):
@@ -42,7 +46,30 @@ def read_medusa(files: HeadFiles) -> PublishedHead:
     bias = "0.0.linear.bias" in files.tensors
     network = MedusaNetwork(heads, blocks, width, vocab, bias)
     files.load(network)
-    return PublishedHead(network, "medusa", files.config, width, vocab_size=vocab, length=heads)
+    vocabulary = None
+    if chosen is not None:
+        vocab = _target_vocabulary(files, len(chosen), vocab)
+        vocabulary = DraftVocabulary(chosen.long() - torch.arange(len(chosen)), vocab)
+    return PublishedHead(
+        network,
+        "medusa",
+        files.config,
+        width,
+        vocabulary=vocabulary,
+        vocab_size=vocab,
+        length=heads,
+    )
+
+
+def _target_vocabulary(files: HeadFiles, mapped: int, drafted: int) -> int:
+    """V of the target, where vLLM's `token_map` has the target's ids of the tokens drafted."""
+    vocab = files.config.get("vocab_size")
+    if mapped != drafted or not isinstance(vocab, int):
+        raise InputError(
+            f"{files.folder}: token_map names {mapped} tokens, the heads draft {drafted}, and "
+            f"config.json says vocab_size {vocab}; the first two are to be equal"
+        )
+    return vocab
 
 
 def _numbered(files: HeadFiles) -> HeadFiles:

@@ -259,6 +259,8 @@ def _speculators(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
 def _medusa(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     network = head.network
     assert isinstance(network, MedusaNetwork)
+    if head.vocabulary is not None:
+        raise InputError("Medusa's own layout has no map of tokens; this head drafts some alone")
     config = {
         "medusa_num_heads": network.count,
         "medusa_num_layers": len(network[0]) - 1,  # type: ignore[arg-type]

@@ -320,8 +320,7 @@ class PublishedPathDecoder(PublishedDecoder):
         """
         if isinstance(self.network, HydraNetwork):
             return self.network(before, path)
-        logits: Tensor = self.network.head(path.shape[-2] - 1)(before)
-        return logits
+        return self.spread(self.network.head(path.shape[-2] - 1)(before))
 
     def logits(self, hidden: Tensor) -> Tensor:
         return hidden  # they are logits already

@@ -41,7 +41,11 @@ class DraftVocabulary:
                 raise InputError("the draft head's t2d and d2t name different tokens")
 
     def scatter(self, logits: Tensor) -> Tensor:
-        """Logits `[…, V]` over the target's tokens; minus infinity where the head drafts none."""
-        out = logits.new_full((*logits.shape[:-1], self.size), -torch.inf)
+        """Logits `[…, V]` over the target's tokens; a law has 0 where the head drafts none.
+
+        That is by a number, not minus infinity, which guidance would make no number of.
+        """
+        least = torch.finfo(logits.dtype).min / 4
+        out = logits.new_full((*logits.shape[:-1], self.size), least)
         out[..., self.ids.to(logits.device)] = logits
         return out

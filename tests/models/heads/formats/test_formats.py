@@ -95,7 +95,10 @@ def test_eagle3_logits_go_to_the_targets_tokens(tmp_path):
     for n, logit in enumerate(tensors["lm_head.weight"] @ normed):
         torch.testing.assert_close(own[n], logit)
         assert head.vocabulary.scatter(own)[n + tensors["d2t"][n]] == own[n]
-    assert int(head.vocabulary.scatter(own).isfinite().sum()) == folders.VD
+    law = head.vocabulary.scatter(own).softmax(-1)
+    assert int((law > 0).sum()) == folders.VD
+    guided = torch.lerp(*head.vocabulary.scatter(torch.stack([own, own + 1])), 3.0)
+    torch.testing.assert_close(guided.softmax(-1), law)  # also where nothing is drafted
 
 
 @pytest.mark.parametrize("writer", [folders.eagle3, folders.speculators_eagle3])
@@ -160,6 +163,26 @@ def test_medusa_in_a_full_checkpoint_and_under_vllms_names(tmp_path):
     hidden = rand(H)
     for name in ("full", "served"):
         same(torch.stack(loaded(tmp_path / name).network(hidden)), naive.medusa(tensors, hidden))
+
+
+def test_medusa_drafts_some_tokens_by_vllms_map(tmp_path):
+    _, config, tensors = folders.medusa(tmp_path / "head")
+    chosen = torch.tensor([9, 2, 5])
+    served = {"token_map": chosen}
+    for k in range(3):
+        served[f"blocks.{k}.layers.0.weight"] = tensors[f"{k}.0.linear.weight"]
+        served[f"lm_heads.{k}.weight"] = tensors[f"{k}.1.weight"][chosen]
+    folders.write(tmp_path / "served", {**config, "vocab_size": V}, served)
+    head = loaded(tmp_path / "served")
+    assert (head.vocab_size, head.vocabulary.ids.tolist()) == (V, chosen.tolist())
+    law = head.vocabulary.scatter(head.network(rand(H))[0]).softmax(-1)
+    assert law.nonzero()[:, 0].tolist() == sorted(chosen.tolist())
+    with pytest.raises(InputError, match="no map of tokens"):
+        head.save_pretrained(tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+    folders.write(tmp_path / "served", {"num_heads": 3}, served)
+    with pytest.raises(InputError, match="token_map names 3 tokens"):
+        loaded(tmp_path / "served")
 
 
 def test_hydra(tmp_path):
