@@ -84,22 +84,10 @@ class LlamaGenDecoder:
         head: bool = True,
         use: list[Tensor | bool] | None = None,
     ) -> Tensor:
-        """Run N new inputs a row. They are, as the result is, on the placement's main device.
+        """Run N new inputs a row, see `Decoder.forward`.
 
-        Args:
-            x: embedded inputs `[R, N, D]`.
-            rotary: complex factors `[N, head_dim / 2]` or `[R, N, head_dim / 2]`.
-            cache: receives the new keys and values.
-            slots: where they go, see `StaticCache.write`.
-            length: slots that attention reads.
-            mask: `[R or 1, 1, N, length]` or `[N, length]`, added to the attention scores; None: a
-                query reads everything.
-            head: apply the output layer, see `logits`.
-            use: per layer, whether it runs; or for which rows `[R, 1, 1]` it counts. None: all do.
-
-        Returns:
-            Logits `[R, N, V]`, or the last hidden state `[R, N, D]` (its mean square is 1) without
-            the head.
+        Inputs and results are on the placement's main device. `rotary` are complex factors
+        `[N, head_dim / 2]` or `[R, N, head_dim / 2]`; hidden states have a mean square of 1.
         """
         rows, n, _ = x.shape
         heads, kv = self.heads, self.kv_heads

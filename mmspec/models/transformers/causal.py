@@ -196,7 +196,7 @@ class CausalDecoder:
         use: list[Tensor | bool] | None = None,
         **inputs: Any,
     ) -> Tensor:
-        """Run N new inputs a row, see `LlamaGenDecoder.forward`; `rotary` is columns, see `turned`.
+        """Run N new inputs a row, see `Decoder.forward`; `rotary` is columns, see `turned`.
 
         `inputs` are what else the model is to be called with. Hidden states are those after the
         last norm.

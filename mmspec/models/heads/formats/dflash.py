@@ -15,7 +15,6 @@ from ..published.correction import (
 )
 from ..published.dflash import DFlashNetwork
 from ..published.head import PublishedHead
-from ..published.layer import HeadSizes
 from ..published.rotary import HeadRotary
 from .eagle3 import vocabulary
 from .files import HeadFiles
@@ -72,22 +71,17 @@ def made(
         length: tokens of a draft; None: all of a block.
     """
     files = files.renamed(("model.", ""), ("logit_head.", ""))
-    tensors = files.tensors
     for name in ("block_size", "mask_token_id"):
         if not isinstance(settings.get(name), int):
             raise InputError(f"{files.folder}: config.json names no {name}")
-    sizes = HeadSizes.of(
-        settings,
-        qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
-        qk_norm="layers.0.self_attn.q_norm.weight" in tensors,
-    )
+    sizes = files.sizes(settings)
     width = files.shape("fc.weight")[1]
     if width % len(reads):
         raise InputError(
             f"{files.folder}: fc reads {width} numbers, no multiple of the {len(reads)} "
             "target_layer_ids"
         )
-    drafted = files.shape("lm_head.weight")[0] if "lm_head.weight" in tensors else None
+    drafted = files.rows("lm_head.weight")
     vocab = settings.get("vocab_size")
     target_size = width // len(reads)
     network = DFlashNetwork(
@@ -96,8 +90,8 @@ def made(
         target_size,
         settings["block_size"],
         settings["mask_token_id"],
-        len({name.split(".")[1] for name in tensors if name.startswith("layers.")}),
-        files.shape("embed_tokens.weight")[0] if "embed_tokens.weight" in tensors else None,
+        files.layers(),
+        files.rows("embed_tokens.weight"),
         drafted,
         anchored,
         _correction(files, settings, sizes.hidden_size, anchored),

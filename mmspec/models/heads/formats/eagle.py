@@ -19,7 +19,7 @@ from .files import HeadFiles
 def is_eagle(files: HeadFiles) -> bool:
     """True for EAGLE-1's layout: two vectors into `fc`, a first layer without a first norm."""
     tensors = files.tensors
-    return "fc.weight" in tensors and _layers(files) > 0 and not _first_norm(files)
+    return "fc.weight" in tensors and files.layers() > 0 and not _first_norm(files)
 
 
 def is_vispec(files: HeadFiles) -> bool:
@@ -51,16 +51,15 @@ def read_vispec(files: HeadFiles) -> PublishedHead:
 def _common(files: HeadFiles) -> tuple[HeadSizes, tuple[int | None, int, bool]]:
     """Sizes, and vocabulary, layers and bias of `fc`, as the tensors have them."""
     config, tensors = files.config, files.tensors
-    biased = "layers.0.self_attn.q_proj.bias" in tensors
-    sizes = HeadSizes.of(config, qkv_bias=biased)
-    vocab = files.shape("embed_tokens.weight")[0] if "embed_tokens.weight" in tensors else None
+    sizes = files.sizes(config)
+    vocab = files.rows("embed_tokens.weight")
     bias = bool(config.get("bias", True))
     if bias != ("fc.bias" in tensors):
         raise InputError(
             f"{files.folder}: config.json says bias {bias} (true where it is silent), and fc has "
             f"{'one' if 'fc.bias' in tensors else 'none'}; correct the config"
         )
-    return sizes, (vocab, _layers(files), bias)
+    return sizes, (vocab, files.layers(), bias)
 
 
 def _head(files: HeadFiles, sizes: HeadSizes, network: EagleNetwork, kind: str) -> PublishedHead:
@@ -73,12 +72,6 @@ def _head(files: HeadFiles, sizes: HeadSizes, network: EagleNetwork, kind: str) 
         rotary=HeadRotary(files.config, sizes.head_dim),
         vocab_size=files.config.get("vocab_size"),
     )
-
-
-def _layers(files: HeadFiles) -> int:
-    """Decoder layers among the tensors."""
-    numbers = {name.split(".")[1] for name in files.tensors if name.startswith("layers.")}
-    return len(numbers)
 
 
 def _first_norm(files: HeadFiles) -> bool:

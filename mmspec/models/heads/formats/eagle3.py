@@ -13,7 +13,6 @@ from typing import Any
 from ....errors import InputError
 from ..published.eagle3 import Eagle3Network
 from ..published.head import PublishedHead
-from ..published.layer import HeadSizes
 from ..published.rotary import HeadRotary
 from ..published.vocabulary import DraftVocabulary
 from .files import HeadFiles
@@ -53,12 +52,8 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         lacks = "no mask_token_id" if mask is None else "no embed_tokens.weight"
         raise InputError(f"{files.folder}: a P-EAGLE head with {lacks} can't draft")
     own = {"format": "eagle3", **(own or _conventions(config))}
-    layers = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
-    sizes = HeadSizes.of(
-        config,
-        qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
-        qk_norm="layers.0.self_attn.q_norm.weight" in tensors,
-    )
+    layers = files.layers()
+    sizes = files.sizes(config)
     target_size = int(config.get("target_hidden_size") or sizes.hidden_size)
     width = files.shape("fc.weight")[1]
     if width % target_size:
@@ -68,12 +63,12 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         )
     fused = width // target_size
     vocab = config.get("vocab_size")
-    drafted = files.shape("lm_head.weight")[0] if "lm_head.weight" in tensors else None
+    drafted = files.rows("lm_head.weight")
     network = Eagle3Network(
         sizes,
         fused,
         target_size,
-        files.shape("embed_tokens.weight")[0] if "embed_tokens.weight" in tensors else None,
+        files.rows("embed_tokens.weight"),
         drafted,
         layers,
         "fc.bias" in tensors,

@@ -14,6 +14,7 @@ from ....errors import InputError
 from ....files import read_object
 from ...loading import check_tensors, weight_files
 from ...weights import check_regular, read_tensors
+from ..published.layer import HeadSizes
 
 SAFETENSORS = ("model.safetensors", "medusa_lm_head.safetensors", "hydra_lm_head.safetensors")
 PICKLES = ("pytorch_model.bin", "medusa_lm_head.pt", "hydra_lm_head.pt", "model.bin")
@@ -73,6 +74,23 @@ class HeadFiles:
         if name not in self.tensors:
             raise InputError(f"{self.folder} lacks the tensor {name}")
         return tuple(self.tensors[name].shape)
+
+    def rows(self, name: str) -> int | None:
+        """First size of a tensor, such as a vocabulary; None: there is no such tensor."""
+        return len(self.tensors[name]) if name in self.tensors else None
+
+    def layers(self) -> int:
+        """Number of decoder layers, `layers.0.` and on."""
+        return len({name.split(".")[1] for name in self.tensors if name.startswith("layers.")})
+
+    def sizes(self, config: Mapping[str, Any]) -> HeadSizes:
+        """Sizes of the layers by a configuration, and what the tensors tell of them."""
+        attention = "layers.0.self_attn."
+        return HeadSizes.of(
+            config,
+            qkv_bias=f"{attention}q_proj.bias" in self.tensors,
+            qk_norm=f"{attention}q_norm.weight" in self.tensors,
+        )
 
     def renamed(self, *pairs: tuple[str, str]) -> HeadFiles:
         """The same tensors; a prefix that is first in a pair becomes the second."""
