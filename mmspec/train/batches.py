@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..worlds.shapes import TASKS, render, sample
+from ..worlds.shapes import TASKS, Scene, render, sample
+from ..worlds.shapes.patches import patch_labels
 from ..worlds.shapes.scene import in_turn
 from ..worlds.shapes.vocabulary import Split, Task
 
@@ -26,13 +29,17 @@ def scene_batch(
 
     The tasks take turns, so that every batch is balanced.
     """
-    captions, pictures = [], []
-    for task in in_turn(rng, MIX if split == "train" else TASKS, size):
-        prompt, scene = sample(rng, task, split)
-        captions.append(prompt.prompt)
-        pictures.append(render(scene, resolution))
-    pixels = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
-    return captions, pixels.float().div_(127.5).sub_(1)
+    captions, scenes = zip(*_scenes(rng, size, split), strict=True)
+    return list(captions), _pixels(scenes, resolution)
+
+
+def labelled_batch(
+    rng: np.random.Generator, size: int, resolution: int, grid: int, split: Split = "train"
+) -> tuple[list[str], Tensor, Tensor]:
+    """`scene_batch`, and the `patch_labels` `[size, grid², 3]` of a grid of patches."""
+    captions, scenes = zip(*_scenes(rng, size, split), strict=True)
+    labels = np.stack([patch_labels(scene, grid, resolution // grid) for scene in scenes])
+    return list(captions), _pixels(scenes, resolution), torch.from_numpy(labels).flatten(1, 2)
 
 
 def draw_scenes(
@@ -40,3 +47,23 @@ def draw_scenes(
 ) -> tuple[list[str], Tensor]:
     """`scene_batch` of a training step, as the trainer calls it."""
     return scene_batch(rng, size, resolution)
+
+
+def draw_labelled(
+    size: int, resolution: int, grid: int, rng: np.random.Generator, step: int
+) -> tuple[list[str], Tensor, Tensor]:
+    """`labelled_batch` of a training step, as the trainer calls it."""
+    return labelled_batch(rng, size, resolution, grid)
+
+
+def _scenes(rng: np.random.Generator, size: int, split: Split) -> Iterator[tuple[str, Scene]]:
+    """Captions and what they tell of."""
+    for task in in_turn(rng, MIX if split == "train" else TASKS, size):
+        prompt, scene = sample(rng, task, split)
+        yield prompt.prompt, scene
+
+
+def _pixels(scenes: Sequence[Scene], resolution: int) -> Tensor:
+    """Pictures of scenes `[B, 3, resolution, resolution]` in [-1, 1]."""
+    pictures = np.stack([render(scene, resolution) for scene in scenes])
+    return torch.from_numpy(pictures).permute(0, 3, 1, 2).float().div_(127.5).sub_(1)

@@ -1,7 +1,8 @@
 """Recipe of the text-to-image transformer: next-token prediction on shapes-world token grids.
 
 Trained at 8×8 tokens first, which is cheap, then continued at 16×16: the 2-D rotary positions of
-the small grid are a corner of the large one. The caption encoder, a small T5, is trained along.
+the small grid are a corner of the large one. The caption encoder, a small T5, is trained along. The
+hidden states are also asked what the next token's patch shows, and the patch below it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.llamagen.vq import VQModel
 from ...models.loading import load_component
 from ...models.text_encoder import encode_captions
+from ...worlds.shapes.patches import LABELS
 from ..base import BaseRecipe, Captioned
-from ..batches import draw_scenes, scene_batch
+from ..batches import draw_labelled, labelled_batch
+from ..patch_reader import PatchReader
 from ..tokenizers import PHRASE, PREFIX, caption_tokenizer
 from ..trainer import Loss, TrainConfig
 
@@ -51,6 +54,18 @@ TEXT_ENCODER = dict(
     eos_token_id=1,
 )
 CAPTION_DROPOUT = 0.1
+SHOWN = ("shape", "color")  # by a patch of a scene
+Scenes = tuple[list[str], Tensor, Tensor]
+"""Captions, pictures or their tokens, and labels of their patches `[B, grid², …]`."""
+
+
+class CaptionedImages(Captioned):
+    """The transformer, the caption encoder, and readers of the next patch and the one below."""
+
+    def __init__(self, transformer: LlamaGenTransformer, text_encoder: T5EncoderModel) -> None:
+        super().__init__(transformer, text_encoder)
+        dim, labels = transformer.config.dim, {name: LABELS[name] for name in SHOWN}
+        self.next_patch, self.patch_below = (PatchReader(dim, labels) for _ in range(2))
 
 
 class ImageTargetRecipe(BaseRecipe):
@@ -62,6 +77,7 @@ class ImageTargetRecipe(BaseRecipe):
             encoder too: the folder then receives `text_encoder` and `tokenizer` as well.
         name: the component to train, "sibling" or "transformer".
         resolution: side of the pictures in pixels; None: 64 for a sibling, 128 for a transformer.
+        shown: weight of the loss of what patches show.
     """
 
     def __init__(
@@ -72,17 +88,18 @@ class ImageTargetRecipe(BaseRecipe):
         resolution: int | None = None,
         init: str | None = None,
         rate: float = 2.5e-3,
+        shown: float = 1.0,
     ) -> None:
         super().__init__(config, pipeline, rate)
-        self.name = name
+        self.name, self.shown = name, shown
         self.resolution = resolution = resolution or RESOLUTIONS[name]
-        self.draw = partial(draw_scenes, config.batch_size, resolution)
         self.vq: VQModel = self.component(VQModel, "vq_model")
         self.grid, rest = divmod(resolution, self.vq.downsample_factor)
         if rest or not self.grid:
             raise InputError(
                 f"pictures are a multiple of {self.vq.downsample_factor} px, not {resolution}"
             )
+        self.draw = partial(draw_labelled, config.batch_size, resolution, self.grid)
         self.tokenizer = caption_tokenizer()
         size = {**TRANSFORMER, "block_size": self.grid**2}
         transformer = LlamaGenTransformer(**size)
@@ -96,40 +113,52 @@ class ImageTargetRecipe(BaseRecipe):
         read = init is not None and (pipeline / "transformer").exists()
         self.teaches_encoder = name == "sibling" and not read
         text_encoder.requires_grad_(self.teaches_encoder)
-        self.model = Captioned(transformer, text_encoder.float())
+        self.model = CaptionedImages(transformer, text_encoder.float())
 
-    def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
-        captions, tokens = self.encoded(batch)
+    def loss(self, batch: Scenes, rng: np.random.Generator, step: int) -> Loss:
+        captions, tokens, labels = self.encoded(batch)
         captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in captions]
         keep = torch.from_numpy(rng.random(len(captions)) >= CAPTION_DROPOUT)
-        return self.caption_loss(self.model, captions, tokens, keep), {}
+        nats, shown = self.caption_losses(self.model, captions, tokens, labels, keep)
+        return nats + self.shown * shown, {
+            "nats": float(nats.detach()),
+            "shown": float(shown.detach()),
+        }
 
-    def encoded(self, batch: tuple[list[str], Tensor]) -> tuple[list[str], Tensor]:
-        """Captions and token grids `[B, grid²]` of a batch of scenes."""
-        captions, pixels = batch
+    def encoded(self, batch: Scenes) -> Scenes:
+        """Captions, token grids `[B, grid²]` and labels of a batch of scenes."""
+        captions, pixels, labels = batch
+        shown, device = [list(LABELS).index(name) for name in SHOWN], self.config.device
         with torch.no_grad():
-            return captions, self.vq.encode(pixels.to(self.config.device))
+            return captions, self.vq.encode(pixels.to(device)), labels[..., shown].to(device)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        size, resolution = self.config.batch_size, self.resolution
-        scenes = self.encoded(scene_batch(self.held_out_rng(), size, resolution, "held_out"))
-        return {
-            f"held_out_loss{name}": float(
-                self.caption_loss(model, *scenes, torch.full((size,), keep))
-            )
-            for name, keep in (("", True), ("_without_caption", False))
-        }
+        rng, size = self.held_out_rng(), self.config.batch_size
+        drawn = labelled_batch(rng, size, self.resolution, self.grid, "held_out")
+        scenes, figures = self.encoded(drawn), {}
+        for name, kept in (("", True), ("_without_caption", False)):
+            losses = self.caption_losses(model, *scenes, torch.full((size,), kept))
+            figures[f"held_out_loss{name}"], figures[f"held_out_shown{name}"] = map(float, losses)
+        return figures
 
-    def caption_loss(self, model: Any, captions: list[str], tokens: Tensor, keep: Tensor) -> Tensor:
-        """Mean cross-entropy in nats per image token; captions with `keep` False are left out."""
+    def caption_losses(
+        self, model: Any, captions: list[str], tokens: Tensor, labels: Tensor, keep: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Mean cross-entropy in nats per image token, and of what patches show.
+
+        Captions with `keep` False are left out.
+        """
         transformer = model.transformer
         embed, length = transformer.cls_embedding, transformer.prefix_length
         features, mask = encode_captions(self.tokenizer, model.text_encoder, captions, length)
         nothing = embed.get_buffer("uncond_embedding").to(features)
         features = torch.where(keep.to(features.device)[:, None, None], features, nothing)
-        logits = transformer(tokens[:, :-1], embed(features), mask)
-        return F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
+        hidden = transformer.hidden(tokens[:, :-1], embed(features), mask)
+        hidden = transformer.norm(hidden[:, length - 1 :])
+        nats = F.cross_entropy(transformer.output(hidden).flatten(0, 1).float(), tokens.flatten())
+        below = model.patch_below.loss(hidden[:, : -self.grid], labels[:, self.grid :])
+        return nats, model.next_patch.loss(hidden, labels) + below
 
     def card(self, record: dict[str, Any]) -> dict[str, str]:
         return dict(

@@ -7,6 +7,8 @@ teach, and what is learned is the law of single questions.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ from ...worlds.shapes.exchanges import (
     exchange_about,
     sample_picture,
 )
+from ...worlds.shapes.patches import LABELS, PLACES, patch_labels, place_labels
 from ...worlds.shapes.questions import SCENE_KINDS
 from ...worlds.shapes.vocabulary import Split
 from ...worlds.shapes.witness import mistaken
@@ -38,6 +41,7 @@ MISTAKEN = (0.0, 0.1, 0.2, 0.4)  # how much of what one of them says is wrong
 VERDICT = {"reason": "Describe the picture in detail.", "ask": "{paths}\n{question}"}
 # The few tokens of short answers would drown in those of descriptions.
 SHORT_WEIGHT = 3.0
+NOTHING = 0.2  # weight of what a patch without a label shows, `PatchReader`
 
 
 @dataclass
@@ -51,6 +55,7 @@ class QuestionBatch:
             share, -1 for padding `[B, L]`.
         positions: `[B, L]`, those of every question as if it were alone.
         weights: of the losses of tokens, 0 for what is not an answer `[B, L]`.
+        labels: `all_labels` of the pictures `[B, P, 5]`.
     """
 
     pictures: Tensor
@@ -58,6 +63,7 @@ class QuestionBatch:
     segments: Tensor
     positions: Tensor
     weights: Tensor
+    labels: Tensor
 
     def mask(self) -> Tensor:
         """Attention mask `[B, 1, L, L]`: a token reads what is shared, and its own question."""
@@ -116,16 +122,17 @@ def draw_examples(
     if rng.random() < HEARD:
         drawn = [(picture, said[:-1]) for picture, said in drawn]  # a description needs no help
         heard = [hearsay(rng, picture) for picture, _ in drawn]
-    return pack(tokenizer, [(draw(picture, side), said) for picture, said in drawn], places, heard)
+    return pack(tokenizer, drawn, side, places, heard)
 
 
 def pack(
     tokenizer: Any,
-    rows: list[tuple[np.ndarray, list[Exchange]]],
+    rows: list[tuple[Picture, list[Exchange]]],
+    side: int,
     places: int,
     heard: list[str] | None = None,
 ) -> QuestionBatch:
-    """Rows of a picture each `[S, S, 3]`, of `places` tokens, and the exchanges about it.
+    """Rows of a picture each, of `side` pixels and `places` tokens, and the exchanges about it.
 
     `heard` is a text for each row that stands in front of all its questions.
     """
@@ -141,8 +148,22 @@ def pack(
             zip(*packed, strict=True), (tokenizer.pad_token_id, -1, 0, 0.0), strict=True
         )
     )
-    pictures = torch.from_numpy(np.stack([picture for picture, _ in rows]))
-    return QuestionBatch(pictures, ids, segments, positions, weights)
+    shown, patches = [picture for picture, _ in rows], math.isqrt(places)
+    pictures = torch.from_numpy(np.stack([draw(picture, side) for picture in shown]))
+    labels = all_labels(shown, patches, side // patches)
+    return QuestionBatch(pictures, ids, segments, positions, weights, labels)
+
+
+def label_sizes(patches: int) -> dict[str, int]:
+    """Labels of `all_labels` and the number of names of each, 0 for none."""
+    return {**LABELS, **{name: 1 + patches for name in PLACES}}
+
+
+def all_labels(pictures: Sequence[Picture], patches: int, patch: int) -> Tensor:
+    """Labels `[B, patches², 5]` of what each patch of `patch` pixels shows, and of where it is."""
+    shown = np.stack([patch_labels(picture, patches, patch) for picture in pictures])
+    places = np.broadcast_to(place_labels(patches), (*shown.shape[:-1], len(PLACES)))
+    return torch.from_numpy(np.concatenate([shown, places], -1)).flatten(1, 2)
 
 
 def _row(

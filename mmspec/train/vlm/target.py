@@ -2,12 +2,14 @@
 
 The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instruction Tuning", section
 4.2), with vision tower, projector and language model all trained. The tower has learned to see
-(`vlm_tower`), the rest knows nothing yet; and the target is grown from the sibling.
+(`vlm_tower`), the rest knows nothing yet; and the target is grown from the sibling. What the
+language model is shown is also asked what each patch shows and where it is (`PatchReader`).
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,9 +46,19 @@ from ...worlds.shapes.exchanges import draw as draw_picture
 from ..base import BaseRecipe
 from ..card import write_card
 from ..net2net import net2net
+from ..patch_reader import PatchReader
 from ..tokenizers import exchange_tokenizer
 from ..trainer import Loss, TrainConfig
-from .data import CHARTS, VERDICT, QuestionBatch, draw_examples, pack, sample_example
+from .data import (
+    CHARTS,
+    NOTHING,
+    VERDICT,
+    QuestionBatch,
+    draw_examples,
+    label_sizes,
+    pack,
+    sample_example,
+)
 
 SIDE, PATCH = 96, 8  # pixels: 144 tokens
 VISION = dict(hidden_size=192, intermediate_size=512, num_hidden_layers=3, num_attention_heads=3)
@@ -74,6 +86,16 @@ LIMITS = {"short": 6, "long": 220}  # new tokens of an answer
 BATCH = 32  # rows that answer at once
 
 
+class ReadVlm(nn.Module):
+    """A vision-language model, and a reader of the patches that its language model is shown."""
+
+    def __init__(self, vlm: LlavaForConditionalGeneration) -> None:
+        super().__init__()
+        width, patches = vlm.config.text_config.hidden_size, math.isqrt(vlm.config.image_seq_length)
+        self.vlm = vlm
+        self.reader = PatchReader(width, label_sizes(patches), NOTHING)
+
+
 class VlmTargetRecipe(BaseRecipe):
     """Trains `LlavaForConditionalGeneration` on questions of the shapes world.
 
@@ -89,6 +111,7 @@ class VlmTargetRecipe(BaseRecipe):
         keep: share of the weights that it starts from in the average that is exported, of a run
             that goes on from its own. What was learned before is forgotten less (WiSE-FT, Wortsman
             et al. 2022).
+        seen: weight of the loss of what patches show.
 
     Raises:
         InputError: `init` is not trained yet, or its weights don't fit.
@@ -103,6 +126,7 @@ class VlmTargetRecipe(BaseRecipe):
         rate: float = 2e-3,
         charts: float = CHARTS,
         keep: float = 0.0,
+        seen: float = 0.2,
     ) -> None:
         if init is not None:
             check_name("component to start from", init, FOLDERS)
@@ -110,27 +134,29 @@ class VlmTargetRecipe(BaseRecipe):
             init = BEFORE[stage]
         super().__init__(config, pipeline, rate)
         self.origin = vlm_folder(pipeline, init) if init else None
-        self.stage, self.keep = stage, keep
+        self.stage, self.keep, self.seen = stage, keep, seen
         if not 0 <= keep < 1 or (keep and init != stage):
             raise InputError(
                 f"keep must be from 0 to 1, of a run with --init {stage}, not {keep:g}"
             )
         self.tokenizer = exchange_tokenizer()
         self.processor = build_processor(self.tokenizer)
-        self.model = build_model(stage, self.tokenizer)
-        positions = self.model.config.image_seq_length
+        vlm = build_model(stage, self.tokenizer)
+        positions = vlm.config.image_seq_length
         self.draw = partial(
             draw_examples, self.tokenizer, config.batch_size, SIDE, positions, charts
         )
         if init is not None:
-            self._start(init)
-        self.first = copy.deepcopy(self.model.state_dict()) if keep else None
+            self._start(vlm, init)
+        self.first = copy.deepcopy(vlm.state_dict()) if keep else None
+        self.model = ReadVlm(vlm)
 
     def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
-        losses, weights = token_losses(self.model, batch.to(self.config.device))
-        long = losses.detach()[weights == 1]
-        metrics = {"long": float(long.mean()) if len(long) else 0.0}
-        return (losses * weights).sum() / weights.sum(), metrics
+        batch = batch.to(self.config.device)
+        losses, weights, patches = token_losses(self.model.vlm, batch)
+        seen, long = self.model.reader.loss(patches, batch.labels), losses.detach()[weights == 1]
+        metrics = {"long": float(long.mean()) if len(long) else 0.0, "seen": float(seen.detach())}
+        return (losses * weights).sum() / weights.sum() + self.seen * seen, metrics
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
@@ -141,9 +167,8 @@ class VlmTargetRecipe(BaseRecipe):
         kept = self._kept(model)
         rng = self.held_out_rng()
         drawn = [sample_example(rng, "held_out") for _ in range(BATCH)]
-        rows = [(draw_picture(picture, SIDE), said) for picture, said in drawn]
-        examples = pack(self.tokenizer, rows, kept.config.image_seq_length)
-        losses, weights = token_losses(kept, examples.to(self.config.device))
+        examples = pack(self.tokenizer, drawn, SIDE, kept.config.image_seq_length)
+        losses, weights, _ = token_losses(kept, examples.to(self.config.device))
         figures = {"held_out_nats_per_token": float(losses[weights == 1].mean())}
         short = list(held_out_questions(QUESTIONS, seed=1))
         said = answer_all(kept, self.processor, short, LIMITS["short"])
@@ -176,28 +201,29 @@ class VlmTargetRecipe(BaseRecipe):
             record={"component": self.stage, **record},
         )
 
-    def _kept(self, model: nn.Module) -> LlavaForConditionalGeneration:
-        """The model, or its average with what it started from."""
+    def _kept(self, model: Any) -> LlavaForConditionalGeneration:
+        """The model without its reader, or its average with what it started from."""
+        vlm: LlavaForConditionalGeneration = model.vlm
         if not self.keep:
-            return model
+            return vlm
         assert self.first is not None
-        mixed = copy.deepcopy(model)
+        mixed = copy.deepcopy(vlm)
         for name, weight in mixed.state_dict().items():
             weight.lerp_(self.first[name].to(weight), self.keep)
         return mixed
 
-    def _start(self, init: str) -> None:
+    def _start(self, vlm: LlavaForConditionalGeneration, init: str) -> None:
         """Take the weights of a trained stage."""
         folder = vlm_folder(self.pipeline, init)
         kind = CLIPVisionModel if init == "tower" else LlavaForConditionalGeneration
         trained = load_component(kind, folder, torch.float32)
         if init == "tower":
-            load_strict(self.model.model.vision_tower, trained.state_dict(), folder)
+            load_strict(vlm.model.vision_tower, trained.state_dict(), folder)
         elif SIZE.get(init, init) == SIZE.get(self.stage, self.stage):
-            load_strict(self.model, trained.state_dict(), folder)
+            load_strict(vlm, trained.state_dict(), folder)
         else:
             try:
-                net2net(self.model, trained.state_dict())
+                net2net(vlm, trained.state_dict())
             except ValueError as error:
                 raise InputError(f"{folder} is no smaller {self.stage}: {error}") from error
 
@@ -252,20 +278,28 @@ def build_processor(tokenizer: Any) -> LlavaProcessor:
 
 def token_losses(
     model: LlavaForConditionalGeneration, examples: QuestionBatch
-) -> tuple[Tensor, Tensor]:
-    """Cross-entropy in nats of every answer token, and its weight, `[N]` each."""
-    hidden = model.model(
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cross-entropy in nats of every answer token, and its weight, `[N]` each.
+
+    Third, the patches `[B, P, D]` as the language model is shown them.
+    """
+    out = model.model(
         input_ids=examples.ids,
         pixel_values=examples.pictures.permute(0, 3, 1, 2).float() / 127.5 - 1,
         attention_mask=examples.mask(),
         position_ids=examples.positions,
         use_cache=False,
-    ).last_hidden_state
+        output_hidden_states=True,
+    )
+    hidden, patches = (
+        out.last_hidden_state,
+        out.hidden_states[0][:, 1 : 1 + examples.labels.shape[1]],
+    )
     weights = examples.weights[:, 1:]
     answers = weights > 0
     logits = model.lm_head(hidden[:, :-1][answers])
     losses = F.cross_entropy(logits.float(), examples.ids[:, 1:][answers], reduction="none")
-    return losses, weights[answers]
+    return losses, weights[answers], patches
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from .vocabulary import COLORS, SHAPES
 # of a patch: what a part of the picture looks like and, of a chart's, its value or tenths of a pie;
 # 0 everywhere: none, and the number of names
 LABELS = {"shape": len(SHAPES) + 1, "color": len(COLORS) + 1, "value": HIGHEST + 1}
+PLACES = ("row", "column")
 _LEAST = 0.25  # of a patch that a part covers, for the patch to show it
 
 
@@ -30,6 +31,11 @@ def patch_labels(picture: Picture, patches: int, patch: int) -> np.ndarray:
     covers = np.stack([(blocks == number).mean((1, 3)) for number in range(len(known))], -1)
     covers[..., 0] = _LEAST - 1e-9  # of no part
     return known[covers.argmax(-1)]
+
+
+def place_labels(patches: int) -> np.ndarray:
+    """The row and the column of each patch `[patches, patches, 2]`, int64, counted from 1."""
+    return np.stack(np.mgrid[1 : patches + 1, 1 : patches + 1], -1)
 
 
 def _parts(picture: Picture, resolution: int) -> Image.Image:

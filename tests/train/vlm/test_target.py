@@ -38,7 +38,7 @@ from mmspec.worlds.shapes.exchanges import (
     held_out_questions,
     sample_exchange,
 )
-from mmspec.worlds.shapes.patches import LABELS
+from mmspec.worlds.shapes.patches import LABELS, PLACES
 
 SMALL = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
 RECORD = {
@@ -143,9 +143,9 @@ def test_a_packed_row_is_its_questions_one_by_one(verdict):
     drawn = [sample_example(rng) for _ in range(2)]
     rows = [(draw(picture, 36), said) for picture, said in drawn]
     heard = [hearsay(rng, picture) if verdict else "" for picture, _ in drawn]
-    examples = pack(words, rows, model.config.image_seq_length, heard)
+    examples = pack(words, drawn, 36, model.config.image_seq_length, heard)
     with torch.no_grad():
-        losses, weights = token_losses(model, examples)
+        losses, weights, _ = token_losses(model, examples)
     expected, expected_weights = [], []
     for (picture, said), before in zip(rows, heard, strict=True):
         paths = before.split("\n")[:-1]
@@ -192,10 +192,10 @@ def test_the_picture_matters_to_the_loss():
     model = vlm_target.build_model("target", words).eval()
     examples = draw_examples(words, 2, 36, 9, CHARTS, np.random.default_rng(1), 0)
     with torch.no_grad():
-        first, _ = token_losses(model, examples)
+        first = token_losses(model, examples)
         examples.pictures = 255 - examples.pictures
-        second, _ = token_losses(model, examples)
-    assert not torch.equal(first, second)
+        second = token_losses(model, examples)
+    assert not torch.equal(first[0], second[0])
 
 
 # --- the recipe -------------------------------------------------------------------------------
@@ -251,30 +251,30 @@ def test_target_starts_as_the_sibling_s_function_and_a_stage_from_its_own_weight
     monkeypatch.setattr(vlm_target, "TEXT", sizes)
     sibling = recipe_in(tmp_path, "sibling")
     with torch.no_grad():  # so that attention is not nearly even
-        for weight in sibling.model.parameters():
+        for weight in sibling.model.vlm.parameters():
             weight.mul_(4 if weight.ndim == 2 else 1.5)
     sibling.export(sibling.model, RECORD)
     started = recipe_in(tmp_path, init="sibling")
-    small = recipe_in(tmp_path, "sibling", init="sibling").model
+    small = recipe_in(tmp_path, "sibling", init="sibling").model.vlm
     for name, weight in small.state_dict().items():
-        assert torch.equal(weight, sibling.model.state_dict()[name]), name
-    for part in (*small.modules(), *started.model.modules()):
+        assert torch.equal(weight, sibling.model.vlm.state_dict()[name]), name
+    for part in (*small.modules(), *started.model.vlm.modules()):
         if hasattr(part, "variance_epsilon"):  # which weighs more in the narrower model
             part.variance_epsilon = 1e-30
     examples = sibling.draw(np.random.default_rng(0), 0)
-    losses, _ = token_losses(started.model, examples)
+    losses = token_losses(started.model.vlm, examples)[0]
     with torch.no_grad():
-        expected, _ = token_losses(small, examples)
+        expected = token_losses(small, examples)[0]
     assert expected.std() > 0.1
     assert torch.allclose(losses, expected, atol=1e-4)
     losses.mean().backward()
-    layers = started.model.model.language_model.layers
+    layers = started.model.vlm.model.language_model.layers
     for what_is_new in (  # it is silent, and learns
         layers[2].self_attn.o_proj.weight.grad,
         layers[2].mlp.down_proj.weight.grad,
         layers[0].self_attn.o_proj.weight.grad[32:],
         layers[0].mlp.down_proj.weight.grad[:, 32:],
-        started.model.model.language_model.embed_tokens.weight.grad[:, 32:],
+        started.model.vlm.model.language_model.embed_tokens.weight.grad[:, 32:],
     ):
         assert what_is_new.any()
     started.export(started.model, RECORD)
@@ -285,9 +285,9 @@ def test_target_starts_as_the_sibling_s_function_and_a_stage_from_its_own_weight
 def test_sibling_starts_with_the_tower(tmp_path):
     with torch.random.fork_rng():
         (record,) = recipes.train("vlm", tmp_path, stage="tower", steps=2, batch_size=2, workers=0)
-    assert set(record["held_out"]) == {f"held_out_{name}" for name in LABELS}
+    assert set(record["held_out"]) == {f"held_out_{name}" for name in (*LABELS, *PLACES)}
     weights = load_file(vlm_target.vlm_folder(tmp_path, "tower") / "model.safetensors")
-    tower = recipe_in(tmp_path, "sibling").model.model.vision_tower.state_dict()
+    tower = recipe_in(tmp_path, "sibling").model.vlm.model.vision_tower.state_dict()
     assert tower.keys() == weights.keys()
     assert all(torch.equal(tower[name], weights[name].float()) for name in tower)
 
@@ -350,14 +350,14 @@ def test_resumed_run_is_bit_identical(tmp_path):
 def test_what_goes_on_may_keep_a_share_of_what_it_was(tmp_path):
     first = recipe_in(tmp_path)
     first.export(first.model, RECORD)
-    before = recipe_in(tmp_path, init="target").model.state_dict()
+    before = recipe_in(tmp_path, init="target").model.vlm.state_dict()
     recipe = recipe_in(tmp_path, init="target", keep=0.25)
     with torch.no_grad():
         for weight in recipe.model.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
-    moved = {name: weight.clone() for name, weight in recipe.model.state_dict().items()}
+    moved = {name: weight.clone() for name, weight in recipe.model.vlm.state_dict().items()}
     recipe.export(recipe.model, {**RECORD, "config": dict(RECORD["config"])})
-    after = recipe_in(tmp_path, init="target").model.state_dict()
+    after = recipe_in(tmp_path, init="target").model.vlm.state_dict()
     for name, weight in before.items():
         goal = 0.25 * weight + 0.75 * moved[name]
         assert torch.allclose(after[name], goal, atol=2e-3), name  # stored as halves
