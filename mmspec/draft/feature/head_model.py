@@ -19,13 +19,15 @@ from ...models.heads.dflash import DFlashHead
 from ...models.heads.feature import FeatureHead
 from ...models.heads.flash import FlashHead
 from ...models.heads.loading import AnyHead
+from ...models.heads.published.base_decoder import PublishedDecoder
 from ...models.heads.published.decoder import (
-    PublishedDecoder,
     PublishedDFlashDecoder,
-    PublishedEagleDecoder,
     PublishedPathDecoder,
-    PublishedPEagleDecoder,
     published_decoder,
+)
+from ...models.heads.published.eagle_decoder import (
+    PublishedEagleDecoder,
+    PublishedPEagleDecoder,
 )
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.causal import CausalDecoder

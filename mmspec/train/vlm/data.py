@@ -156,7 +156,7 @@ def pack(
 
 def label_sizes(patches: int) -> dict[str, int]:
     """Labels of `all_labels` and the number of names of each, 0 for none."""
-    return {**LABELS, **{name: 1 + patches for name in PLACES}}
+    return {**LABELS, **dict.fromkeys(PLACES, 1 + patches)}
 
 
 def all_labels(pictures: Sequence[Picture], patches: int, patch: int) -> Tensor:
