@@ -16,7 +16,9 @@ from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
 from ...models.heads.decoder import FeatureHeadDecoder
 from ...models.heads.loading import AnyHead, name_of
-from ...models.heads.published.decoder import PublishedEagleDecoder
+from ...models.heads.published.eagle_decoder import PublishedEagleDecoder
+from ...models.heads.published.head import PublishedHead
+from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.heads.specvlm import SpecVlmHead
 from ...models.loading import cast
 from ...models.transformers.probe import probed
@@ -124,8 +126,11 @@ class Drafting:
         kept = None if self._head is None else self._head.embeddings
         if kept is None or (kept.device, kept.dtype) != (weight.device, weight.dtype):
             self._head = head_decoder(cast(head.to(weight.device), weight.dtype), self.target)
+        branch = self.config.of(BranchOptions).branch
         if isinstance(head, SpecVlmHead):
-            head.choose = self.config.of(BranchOptions).branch or head.config.choose
+            head.choose = branch or head.config.choose
+        if isinstance(head, PublishedHead) and isinstance(head.network, SpecVlmNetwork):
+            head.network.choose = branch or head.network.saved
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -7,6 +7,8 @@ from torch import Tensor
 from ...engine.draft import Context
 from ...models.heads.decoder import FeatureHeadDecoder
 from ...models.heads.flash import FlashHead
+from ...models.heads.published.eagle_decoder import PublishedFlashDecoder
+from ...models.heads.published.flash import FlashNetwork
 from .eagle import EagleModel
 
 
@@ -17,17 +19,17 @@ class FlashModel(EagleModel):
     tokens, and in front of each the state of the slot that it was drawn from.
     """
 
-    decoder: FeatureHeadDecoder
+    decoder: FeatureHeadDecoder | PublishedFlashDecoder
     _slots: Tensor  # [R, K, D]
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
         done, network = drafted.shape[1], self.decoder.network
-        assert isinstance(network, FlashHead)
+        assert isinstance(network, FlashHead | FlashNetwork)
         if not done:
             root = [b - 1 for b in context.base]
             self._read(context, context.last, root)
         else:
-            size = network.block_size
+            size = self._slots.shape[1]
             start = [b + done - size for b in context.base]
             self._own = self._behind(drafted[:, -size:], self._slots, start)
         self._slots = network.slots(self._own[:, -1])

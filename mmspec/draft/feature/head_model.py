@@ -27,6 +27,7 @@ from ...models.heads.published.decoder import (
 )
 from ...models.heads.published.eagle_decoder import (
     PublishedEagleDecoder,
+    PublishedFlashDecoder,
     PublishedPEagleDecoder,
 )
 from ...models.heads.published.head import PublishedHead
@@ -78,6 +79,8 @@ def head_model(
     if isinstance(head, FeatureHeadDecoder):
         kind = FlashModel if isinstance(head.network, FlashHead) else EagleModel
         return kind(head, target, images, warp)
+    if isinstance(head, PublishedFlashDecoder):
+        return FlashModel(head, target, images, warp)
     if isinstance(head, PublishedPEagleDecoder):
         return PEagleModel(head, target, images, warp)
     if isinstance(head, PublishedEagleDecoder):

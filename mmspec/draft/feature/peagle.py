@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...engine.draft import Context
-from ...models.heads.published.decoder import PublishedPEagleDecoder
+from ...models.heads.published.eagle_decoder import PublishedPEagleDecoder
 from .eagle import EagleModel
 
 

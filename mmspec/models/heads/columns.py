@@ -158,3 +158,12 @@ def kept_columns(keep: Tensor) -> tuple[Tensor, Tensor]:
     width = int(keep.sum(1).max())
     order = keep.long().argsort(dim=1, stable=True)[:, keep.shape[1] - width :]
     return order, keep.gather(1, order)
+
+
+def kept(columns: Columns, look: Look) -> Tensor:
+    """True at the columns that are read `[R, S]`: the prompt's last is, for drafts begin there."""
+    if look.keep is None:
+        return columns.mask
+    place = torch.arange(columns.mask.shape[1], device=columns.mask.device)
+    last = (columns.asked * place).amax(1, keepdim=True)
+    return (look.keep & columns.mask).scatter(1, last, True)

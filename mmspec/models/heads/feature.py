@@ -20,7 +20,7 @@ from ..llamagen.eagle_head import draft_levels
 from ..llamagen.transformer import causal_mask
 from . import losses
 from .base import DraftHead, HeadBatch
-from .columns import Columns, Look, kept_columns
+from .columns import Columns, Look, kept, kept_columns
 
 
 @dataclass
@@ -115,15 +115,6 @@ class FeatureHead(DraftHead):
             counts = counts.gather(1, read.index) & read.mask
             pairs.append((hidden[counts], truth[counts]))
         return pairs
-
-
-def kept(columns: Columns, look: Look) -> Tensor:
-    """True at the columns that are read `[R, S]`: the prompt's last is, for drafts begin there."""
-    if look.keep is None:
-        return columns.mask
-    place = torch.arange(columns.mask.shape[1], device=columns.mask.device)
-    last = (columns.asked * place).amax(1, keepdim=True)
-    return (look.keep & columns.mask).scatter(1, last, True)
 
 
 class EagleVlmHead(FeatureHead):

@@ -74,9 +74,7 @@ def eagle_attn(folder):
 
 def head_of(name, folder):
     folder, config, tensors = LAYOUTS[name](folder)
-    head = read_head(HeadFiles.read(folder)).double().eval()
-    if name == "msd":
-        head.format = "msd"
+    head = read_head(HeadFiles.read(folder), "msd" if name == "msd" else None).double().eval()
     return head, config, tensors
 
 

@@ -2,13 +2,14 @@
 
 HEADS: `fc` has a bias unless the configuration says `bias: false`; a file may hold the target's
 embeddings. MSD's heads differ in what their inputs are at pictures: `msd` in the folder's name or
-`model_type` of a vision-language model tells nothing for sure, so a user may say `kind="msd"`.
+`model_type` of a vision-language model tells nothing for sure, so a user may say `kind="msd"`. A
+head that was trained here says it by `draft_method`.
 """
 
 from __future__ import annotations
 
 from ....errors import InputError
-from ..published.eagle1 import EagleNetwork
+from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.head import PublishedHead
 from ..published.layer import HeadSizes
 from ..published.rotary import HeadRotary
@@ -27,16 +28,27 @@ def is_vispec(files: HeadFiles) -> bool:
     return "imadpt.q" in files.tensors and "img_fc.weight" in files.tensors
 
 
+def is_msd(files: HeadFiles) -> bool:
+    """True for MSD's that say so."""
+    return files.config.get("draft_method") == "msd"
+
+
 def read_eagle(files: HeadFiles, kind: str = "eagle") -> PublishedHead:
-    """The head of EAGLE-1's layout, as `kind` "eagle" or "msd"."""
-    sizes, common = _common(files)
+    """The head of EAGLE-1's layout; `kind` is told in messages."""
+    sizes, common = common_sizes(files)
     network = EagleNetwork(sizes, *common, first_norm=_first_norm(files))
-    return _head(files, sizes, network, kind)
+    return eagle_kind(files, sizes, network, kind)
+
+
+def read_msd(files: HeadFiles) -> PublishedHead:
+    """The head of MSD's layout, which is EAGLE-1's."""
+    sizes, common = common_sizes(files)
+    return eagle_kind(files, sizes, MsdNetwork(sizes, *common), "msd")
 
 
 def read_vispec(files: HeadFiles) -> PublishedHead:
     """The head of ViSpec's layout."""
-    sizes, common = _common(files)
+    sizes, common = common_sizes(files)
     queries, heads, dim = files.shape("imadpt.q")
     if (heads, dim) != (sizes.num_attention_heads, sizes.head_dim):
         raise InputError(
@@ -45,10 +57,10 @@ def read_vispec(files: HeadFiles) -> PublishedHead:
         )
     bias = "imadpt.k_proj.bias" in files.tensors
     network = ViSpecNetwork(sizes, *common, queries=queries, adapter_bias=bias)
-    return _head(files, sizes, network, "vispec")
+    return eagle_kind(files, sizes, network, "vispec")
 
 
-def _common(files: HeadFiles) -> tuple[HeadSizes, tuple[int | None, int, bool]]:
+def common_sizes(files: HeadFiles) -> tuple[HeadSizes, tuple[int | None, int, bool]]:
     """Sizes, and vocabulary, layers and bias of `fc`, as the tensors have them."""
     config, tensors = files.config, files.tensors
     sizes = files.sizes(config)
@@ -62,7 +74,10 @@ def _common(files: HeadFiles) -> tuple[HeadSizes, tuple[int | None, int, bool]]:
     return sizes, (vocab, files.layers(), bias)
 
 
-def _head(files: HeadFiles, sizes: HeadSizes, network: EagleNetwork, kind: str) -> PublishedHead:
+def eagle_kind(
+    files: HeadFiles, sizes: HeadSizes, network: EagleNetwork, kind: str
+) -> PublishedHead:
+    """The head of a network of EAGLE-1's kind, which takes the tensors."""
     files.load(network)
     return PublishedHead(
         network,

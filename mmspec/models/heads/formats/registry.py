@@ -7,8 +7,16 @@ from typing import NamedTuple
 
 from ....errors import InputError
 from ..published.head import PublishedHead
+from .compressing import is_flash, is_specvlm, read_flash, read_specvlm
 from .dflash import is_deepspec, is_dflash, read_dflash
-from .eagle import is_eagle, is_vispec, read_eagle, read_vispec
+from .eagle import (
+    is_eagle,
+    is_msd,
+    is_vispec,
+    read_eagle,
+    read_msd,
+    read_vispec,
+)
 from .eagle3 import is_eagle3, read_eagle3
 from .files import HeadFiles
 from .hydra import is_hydra, read_hydra
@@ -39,6 +47,9 @@ FORMATS = (
     HeadFormat("EAGLE-3", is_eagle3, read_eagle3),
     HeadFormat("Medusa", is_medusa, read_medusa),
     HeadFormat("Hydra", is_hydra, read_hydra),
+    HeadFormat("SpecVLM", is_specvlm, read_specvlm),
+    HeadFormat("FLASH", is_flash, read_flash),
+    HeadFormat("MSD", is_msd, read_msd),
     HeadFormat("EAGLE", is_eagle, read_eagle),
 )
 
@@ -57,7 +68,7 @@ def read_head(files: HeadFiles, kind: str | None = None) -> PublishedHead:
     if kind is not None and not is_eagle(files):
         raise InputError(f"{files.folder} is no head of MSD: its files are not EAGLE-1's")
     if kind is not None:
-        return read_eagle(files, kind)
+        return read_msd(files)
     if files.config.get("model_arch") == "dfly":
         raise InputError(
             f"{files.folder}: DFly's tensors are not published with their meaning; no head of this "

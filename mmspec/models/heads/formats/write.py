@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from ....errors import InputError
 from ....files import write_json
 from ..published.dflash import DFlashNetwork
-from ..published.eagle1 import EagleNetwork
+from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.eagle3 import Eagle3Network
-from ..published.head import PublishedHead
+from ..published.head import FIT, PublishedHead
 from ..published.hydra import HydraNetwork
 from ..published.layer import HeadAttention, HeadSizes
 from ..published.medusa import MedusaNetwork
-from ..published.vispec import ViSpecNetwork
+from ..published.specvlm import SpecVlmNetwork
 
 # keys of a decoder layer in configurations of transformers
 LAYER = (
@@ -59,6 +59,8 @@ def write_head(
             f"it can be as {', '.join(known)}"
         )
     config, tensors, file = known[format or next(iter(known))](head, dict(verifier or {}))
+    if FIT in head.config:
+        config[FIT] = head.config[FIT]
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -73,10 +75,8 @@ def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[s
         return {"eagle3": _eagle3, "speculators": _speculators}
     if isinstance(network, DFlashNetwork):
         return {"dflash": _dflash, "speculators": _speculators}
-    if isinstance(network, ViSpecNetwork):
-        return {"vispec": _eagle}
     if isinstance(network, EagleNetwork):
-        return {"eagle": _eagle}
+        return {"eagle" if type(network) in (EagleNetwork, MsdNetwork) else head.format: _eagle}
     if isinstance(network, MedusaNetwork):
         return {"medusa": _medusa}
     assert isinstance(network, HydraNetwork)
@@ -123,6 +123,10 @@ def _eagle(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
         "bias": network.fc.bias is not None,
         "qkv_bias": sizes_of(network).qkv_bias,
     }
+    if isinstance(network, MsdNetwork):
+        config["draft_method"] = "msd"
+    if isinstance(network, SpecVlmNetwork):
+        config["compressor_choice"] = network.saved
     return config, tensors_of(head), "model.safetensors"
 
 

@@ -14,14 +14,13 @@ from .eagle3 import Eagle3Network
 from .eagle_decoder import (
     PublishedEagle3Decoder,
     PublishedEagleDecoder,
-    PublishedMsdDecoder,
+    PublishedFlashDecoder,
     PublishedPEagleDecoder,
-    PublishedViSpecDecoder,
 )
+from .flash import FlashNetwork
 from .head import PublishedHead
 from .hydra import HydraNetwork
 from .medusa import MedusaNetwork
-from .vispec import ViSpecNetwork
 
 
 class PublishedDFlashDecoder(PublishedDecoder):
@@ -86,11 +85,10 @@ def published_decoder(head: PublishedHead, target: CausalDecoder) -> PublishedDe
         InputError: it was made for another target.
     """
     network = head.network
-    if isinstance(network, ViSpecNetwork):
-        return PublishedViSpecDecoder(head, target)
+    if isinstance(network, FlashNetwork):
+        return PublishedFlashDecoder(head, target)
     if isinstance(network, EagleNetwork):
-        kind = PublishedMsdDecoder if head.format == "msd" else PublishedEagleDecoder
-        return kind(head, target)
+        return PublishedEagleDecoder(head, target)
     if isinstance(network, Eagle3Network):
         if network.mask_token_id is not None:
             return PublishedPEagleDecoder(head, target)

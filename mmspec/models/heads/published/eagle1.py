@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..columns import Columns, Look
 from .layer import Attend, HeadLayer, HeadSizes
 
 
@@ -39,8 +40,16 @@ class EagleNetwork(nn.Module):
         self.fc = nn.Linear(2 * width, width, bias=bias)
         self.layers = nn.ModuleList(HeadLayer(sizes, first_norm or n > 0) for n in range(layers))
 
-    def joined(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """Inputs `[R, N, H]` of embeddings and the hidden states in front of them."""
+    def look(self, columns: Columns) -> Look:
+        """Compress the pictures: here they stay, and are joined as text is."""
+        return Look()
+
+    def joined(self, embedded: Tensor, hidden: Tensor, context: Tensor | None = None) -> Tensor:
+        """Inputs `[R, N, H]` of embeddings and the hidden states in front of them.
+
+        Args:
+            context: what `look` gave for these columns `[R, N or 1, H]`.
+        """
         x: Tensor = self.fc(torch.cat([embedded, hidden], dim=-1))
         return x
 
@@ -49,3 +58,14 @@ class EagleNetwork(nn.Module):
         for number, layer in enumerate(self.layers):
             x = layer(x, turns, attend, number)
         return x
+
+    def before_output(self, hidden: Tensor) -> Tensor:
+        """Inputs of the output layer, of what `forward` gave: the same."""
+        return hidden
+
+
+class MsdNetwork(EagleNetwork):
+    """MSD's: a picture's column is its embedding itself, past `fc`."""
+
+    def look(self, columns: Columns) -> Look:
+        return Look(values=columns.embedded)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..columns import Columns, Look
 from .layer import Attend, FusedLayer, HeadLayer, HeadSizes
 
 
@@ -54,6 +55,7 @@ class Eagle3Network(nn.Module):
     ) -> None:
         super().__init__()
         width, eps = sizes.hidden_size, sizes.rms_norm_eps
+        self.width = width
         self.fused, self.feed_normed, self.norm_logits = fused, feed_normed, norm_logits
         if vocab_size is not None:
             self.embed_tokens = nn.Embedding(vocab_size, width)
@@ -82,10 +84,17 @@ class Eagle3Network(nn.Module):
         out: Tensor = self.fc(states)
         return out
 
-    def forward(
-        self, embedded: Tensor, hidden: Tensor, turns: tuple[Tensor, Tensor], attend: Attend
-    ) -> Tensor:
-        """Inputs of the next step `[R, N, H]`, of embeddings and hidden states `[R, N, H]`."""
+    def look(self, columns: Columns) -> Look:
+        """Compress the pictures: here they stay."""
+        return Look()
+
+    def joined(self, embedded: Tensor, hidden: Tensor, context: Tensor | None = None) -> Tensor:
+        """Inputs `[R, N, 2 H]` of embeddings and the hidden states in front of them."""
+        return torch.cat([embedded, hidden], dim=-1)
+
+    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        """Hidden states of the next step's inputs `[R, N, H]`, of inputs `[R, N, 2 H]`."""
+        embedded, hidden = x.split([x.shape[-1] - self.width, self.width], dim=-1)
         first, *others = self.layers
         h = first(embedded, hidden, turns, attend, 0)
         for number, layer in enumerate(others, start=1):

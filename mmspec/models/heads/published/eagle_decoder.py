@@ -1,4 +1,4 @@
-"""Heads of EAGLE's kind as they run at inference: EAGLE-1 and 3, P-EAGLE, MSD, ViSpec."""
+"""Heads of EAGLE's kind as they run at inference: a token a call, over hidden states."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ....engine.accept.chain import pick
+from ....methods.parts.heads import BRANCHES
 from ...transformers.causal import CausalDecoder
 from ...transformers.prompted import continued
-from ..columns import Images, kept_columns
-from ..columns import positions as places
+from ..columns import Columns, Images, Look, kept, kept_columns
 from .base_decoder import PublishedDecoder
 from .eagle1 import EagleNetwork
 from .eagle3 import Eagle3Network
+from .flash import FlashNetwork
 from .head import PublishedHead
-from .layer import Attend
-from .vispec import ViSpecNetwork
+
+TokenNetwork = EagleNetwork | Eagle3Network
 
 
 class PublishedEagleDecoder(PublishedDecoder):
@@ -25,18 +26,21 @@ class PublishedEagleDecoder(PublishedDecoder):
     Its input at a column is the token's embedding and the hidden state in front of it. As
     published, a row's first column has none and is not read, and a pair stands at its hidden
     state's position.
+
+    Attributes:
+        look: what it made of the last prompt's pictures.
     """
 
-    network: EagleNetwork | Eagle3Network
+    network: TokenNetwork
+    look: Look
 
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
-        place = places(mask)
-        own = mask & (place > 0) & self._kept_of(prefix, mask, images)
-        own[:, -1] = True  # drafts begin there
         self._mask, self._images = mask, images
-        self._index, self._kept = kept_columns(own)
+        columns = Columns(prefix, torch.zeros_like(prefix), mask, mask, images)
+        self._index, self._kept = read_columns(columns, self.network.look(columns))
+        place = columns.positions()
         if self.head.rotary is not None and self.head.rotary.axes == 3:
             stand = continued(self.target.places(), positions)  # a few more than there are columns
         else:
@@ -47,10 +51,6 @@ class PublishedEagleDecoder(PublishedDecoder):
         self.place(torch.cat([stand.gather(-1, index), behind], dim=-1))
         return pick(prefix, self._index), self._kept
 
-    def _kept_of(self, prefix: Tensor, mask: Tensor, images: Images | None) -> Tensor:
-        """The columns `[R, T]` that it reads of a prompt: all, also those of pictures."""
-        return mask
-
     def visual(self) -> list[int]:
         """Columns of pictures that it reads of the last prompt, per row."""
         if self._images is None:
@@ -60,38 +60,65 @@ class PublishedEagleDecoder(PublishedDecoder):
         return counts
 
     def branches(self) -> list[dict[str, float]]:
-        """Branches of a compressor that chooses: it has none."""
-        return []
+        """Weights of its compressor's branches for the last prompt, those above 0, per row."""
+        if self.look.choice is None:
+            return []
+        return [
+            {name: weight for name, weight in zip(BRANCHES, row, strict=True) if weight > 0}
+            for row in self.look.choice.tolist()
+        ]
 
     def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        return self.joined(pick(prefix, self._index), pick(before, self._index))
+        columns = Columns(prefix, before, self._mask, self._mask, self._images)
+        self.look = self.network.look(columns)
+        return inputs_of(self.network, columns, self.look, self._index)
 
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        assert isinstance(self.network, EagleNetwork)
-        return self.network.joined(embedded, features)
+        context = self.look.context
+        return self.network.joined(embedded, features, None if context is None else context[:, -1:])
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return super().logits(self.network.before_output(hidden))
+
+
+def read_columns(columns: Columns, look: Look) -> tuple[Tensor, Tensor]:
+    """The columns that a head reads, and which are real, see `kept_columns`.
+
+    A row's first has no hidden state in front of it. Drafts begin at the last, which is read in
+    any case.
+    """
+    own = kept(columns, look) & (columns.positions() > 0)
+    own[:, -1] = True
+    return kept_columns(own)
+
+
+def inputs_of(network: TokenNetwork, columns: Columns, look: Look, index: Tensor) -> Tensor:
+    """The inputs of a head's layers at the columns `index [R, S']`."""
+    context = None if look.context is None else pick(look.context, index)
+    x = network.joined(pick(columns.embedded, index), pick(columns.before, index), context)
+    if look.values is None or columns.images is None:
+        return x
+    visual = columns.images.visual(columns.mask).gather(1, index)
+    return torch.where(visual[..., None], pick(look.values, index), x)
+
+
+class PublishedFlashDecoder(PublishedEagleDecoder):
+    """A FLASH head, for `FlashModel`."""
+
+    network: FlashNetwork
 
 
 class PublishedEagle3Decoder(PublishedEagleDecoder):
-    """An EAGLE-3 head; embeddings and hidden states stand side by side in its inputs."""
+    """An EAGLE-3 head: what it keeps of the target's hidden states is one vector."""
 
     network: Eagle3Network
 
     def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
         super().__init__(head, target)
-        self.dim = self.layers[0].self_attn.sizes.hidden_size
+        self.dim = self.network.width
 
     def fuse(self, states: Tensor) -> Tensor:
         return self.network.fuse(states)
-
-    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        return torch.cat([embedded, features], dim=-1)
-
-    def run(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        embedded, hidden = x.split([x.shape[-1] - self.dim, self.dim], dim=-1)
-        return self.network(embedded, hidden, turns, attend)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return super().logits(self.network.before_output(hidden))
 
 
 class PublishedPEagleDecoder(PublishedEagle3Decoder):
@@ -107,44 +134,3 @@ class PublishedPEagleDecoder(PublishedEagle3Decoder):
         token = torch.tensor(self.network.mask_token_id, device=self.embeddings.device)
         both = self.joined(self.embed(token)[None, None], self.fuse(self.network.mask_hidden))
         return both.expand(rows, self.most - 1, -1)
-
-
-class PublishedMsdDecoder(PublishedEagleDecoder):
-    """An MSD head: a picture's column is its embedding itself, past `fc`."""
-
-    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        x = super().read(prefix, before)
-        if self._images is None:
-            return x
-        visual = self._images.visual(before.new_zeros(before.shape[:2], dtype=torch.bool))
-        return torch.where(visual.gather(1, self._index)[..., None], pick(prefix, self._index), x)
-
-
-class PublishedViSpecDecoder(PublishedEagleDecoder):
-    """A ViSpec head: pictures are read by its adapter, see `vispec`."""
-
-    network: ViSpecNetwork
-
-    def _kept_of(self, prefix: Tensor, mask: Tensor, images: Images | None) -> Tensor:
-        self._global = prefix.new_zeros(len(mask), mask.shape[1] + 1, prefix.shape[-1])
-        self._values, self._stand = prefix, torch.zeros_like(mask)
-        if images is not None:
-            seen = self.network.imadpt(images.picked(prefix), images.real())
-            values, keep = images.at_end(seen[:, :-1], seen.shape[1] - 1)
-            self._stand = images.put(keep, torch.zeros_like(mask))
-            self._values = images.put(values, prefix)
-            with_none = torch.cat([torch.zeros_like(seen[:1, -1]), seen[:, -1]])
-            self._global = F.embedding(images.latest(mask) + 1, with_none)
-            return mask & (self._stand | ~images.visual(mask))
-        return mask
-
-    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        context = pick(self._global[:, :-1], self._index)
-        hidden = self.network.seen(pick(before, self._index), context)
-        x = self.network.joined(pick(prefix, self._index), hidden)
-        stand = self._stand.gather(1, self._index)
-        return torch.where(stand[..., None], pick(self._values, self._index), x)
-
-    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        context = self._global[:, -1:].expand_as(features)
-        return self.network.joined(embedded, self.network.seen(features, context))

@@ -11,13 +11,29 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ....errors import InputError
+from ..fit import TargetFit
 from .correction import DominoHead, MarkovHead
 from .dflash import DFlashNetwork
-from .eagle1 import EagleNetwork
+from .eagle1 import EagleNetwork, MsdNetwork
 from .eagle3 import Eagle3Network
+from .flash import FlashNetwork
+from .hydra import HydraNetwork
 from .medusa import MedusaNetwork
 from .rotary import HeadRotary
+from .specvlm import SpecVlmNetwork
+from .vispec import ViSpecNetwork
 from .vocabulary import DraftVocabulary
+
+FIT = "mmspec_target"  # key of a configuration that holds the fields of a `TargetFit`
+METHODS: dict[type[nn.Module], str] = {
+    EagleNetwork: "eagle",
+    MsdNetwork: "msd",
+    ViSpecNetwork: "vispec",
+    SpecVlmNetwork: "specvlm",
+    FlashNetwork: "flash",
+    MedusaNetwork: "medusa",
+    HydraNetwork: "hydra",
+}
 
 
 class PublishedHead(nn.Module):
@@ -63,15 +79,13 @@ class PublishedHead(nn.Module):
         if isinstance(network, DFlashNetwork):
             kinds = {DominoHead: "domino", MarkovHead: "dspark"}
             return kinds.get(type(network.correction), "dflash")
-        if isinstance(network, EagleNetwork):
-            return self.format if self.format in ("msd", "vispec") else "eagle"
-        return "medusa" if isinstance(network, MedusaNetwork) else "hydra"
+        return METHODS[type(network)]
 
     @property
     def block_size(self) -> int:
         """Tokens that a call reads beyond the draft's root at most."""
         network = self.network
-        if isinstance(network, Eagle3Network):
+        if isinstance(network, Eagle3Network | FlashNetwork):
             return network.block
         return network.block_size if isinstance(network, DFlashNetwork) else 0
 
@@ -113,7 +127,12 @@ class PublishedHead(nn.Module):
         return (2, layers // 2, layers - 3) if self.reads is None else self.reads
 
     def check(self, target: PreTrainedModel) -> None:
-        """Raise an `InputError` unless the head fits `target` in its sizes."""
+        """Raise an `InputError` unless the head fits `target` in its sizes.
+
+        A head that was trained here also says what weights it is for.
+        """
+        if FIT in self.config:
+            TargetFit(**self.config[FIT]).check(target)
         text: Any = target.config.get_text_config()
         vocab = target.get_output_embeddings().weight.shape[0]
         name = type(target).__name__

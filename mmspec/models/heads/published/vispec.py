@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..columns import Columns, Look
 from .eagle1 import EagleNetwork
 from .layer import HeadSizes
 
@@ -60,7 +61,17 @@ class ViSpecNetwork(EagleNetwork):
         self.imadpt = ImageAdapter(sizes, queries, adapter_bias)
         self.img_fc = nn.Linear(2 * sizes.hidden_size, sizes.hidden_size)
 
-    def seen(self, hidden: Tensor, context: Tensor) -> Tensor:
-        """Hidden states `[R, N, H]` with what their picture says, `context [R, N, H]`."""
-        out: Tensor = self.img_fc(torch.cat([hidden, context], dim=-1))
-        return out
+    def look(self, columns: Columns) -> Look:
+        images, mask, embedded = columns.images, columns.mask, columns.embedded
+        if images is None:
+            return Look(context=embedded.new_zeros(len(mask), mask.shape[1] + 1, embedded.shape[2]))
+        seen = self.imadpt(images.picked(embedded), images.real())
+        values, keep = images.at_end(seen[:, :-1], seen.shape[1] - 1)
+        with_none = torch.cat([torch.zeros_like(seen[:1, -1]), seen[:, -1]])
+        context = F.embedding(images.latest(mask) + 1, with_none)
+        return Look(images.put(keep, mask), images.put(values, torch.zeros_like(embedded)), context)
+
+    def joined(self, embedded: Tensor, hidden: Tensor, context: Tensor | None = None) -> Tensor:
+        assert context is not None
+        seen = self.img_fc(torch.cat([hidden, context.expand_as(hidden)], dim=-1))
+        return super().joined(embedded, seen)

@@ -82,7 +82,8 @@ def test_eagle3(tmp_path, layout):
         places = positions[:, 0].T.tolist()
     turns = head.rotary(positions, torch.float64)
     net = head.network
-    fast = net(embedded[None], net.fuse(states.flatten(1)[None]), turns, causal())[0]
+    x = net.joined(embedded[None], net.fuse(states.flatten(1)[None]))
+    fast = net(x, turns, causal())[0]
     same(fast, naive.eagle3(tensors, config, embedded, states, places, sections, interleaved))
 
 

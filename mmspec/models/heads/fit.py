@@ -1,0 +1,57 @@
+"""The target that a head was trained for, told by sizes and by weights of its output layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from ...errors import InputError
+
+_SAMPLES = 16  # weights of the output layer that tell one target from another
+
+
+@dataclass(frozen=True)
+class TargetFit:
+    """The target that a head was made for.
+
+    Attributes:
+        fingerprint: evenly spaced weights of its output layer.
+    """
+
+    model_type: str
+    hidden_size: int
+    vocab_size: int
+    num_layers: int
+    fingerprint: Sequence[float]
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> TargetFit:
+        """The fit of a transformers model with an output layer."""
+        text: Any = model.config.get_text_config()
+        weight = model.get_output_embeddings().weight.detach()
+        at = torch.linspace(0, weight.numel() - 1, _SAMPLES, dtype=torch.float64).long()
+        samples = weight.flatten()[at.to(weight.device)]
+        sizes = text.hidden_size, weight.shape[0], text.num_hidden_layers
+        return cls(model.config.model_type, *sizes, samples.double().tolist())
+
+    def check(self, model: PreTrainedModel) -> None:
+        """Raise an `InputError` unless the head is for `model`; its dtype does not matter."""
+        other = TargetFit.of(model)
+        for name in ("model_type", "hidden_size", "vocab_size", "num_layers"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise InputError(
+                    f"the draft head is for a target with {name} {mine}, and this one has "
+                    f"{theirs}; load the head that was trained for this target"
+                )
+        mine, theirs = (torch.tensor(list(fit.fingerprint)) for fit in (self, other))
+        # a cast to half precision moves a weight by less than 1 % or 1e-6
+        if not torch.allclose(mine, theirs, rtol=1e-2, atol=1e-6):
+            raise InputError(
+                "the draft head is for a target with other weights in its output layer; train it "
+                "on this one"
+            )

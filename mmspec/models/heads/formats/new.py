@@ -1,0 +1,202 @@
+"""New heads for a target, of random weights, as their files will describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from ....errors import InputError
+from ..fit import TargetFit
+from ..published.dflash import DFlashNetwork
+from ..published.eagle1 import EagleNetwork, MsdNetwork
+from ..published.eagle3 import Eagle3Network
+from ..published.flash import FlashNetwork
+from ..published.head import FIT, PublishedHead
+from ..published.hydra import HydraNetwork
+from ..published.layer import HeadSizes
+from ..published.medusa import MedusaNetwork
+from ..published.rotary import HeadRotary
+from ..published.specvlm import SpecVlmNetwork
+from ..published.vispec import ViSpecNetwork
+
+STD = 0.02  # of first weights
+
+
+class NewHead:
+    """What a new head takes from its target.
+
+    Attributes:
+        config: keys of `config.json`: sizes of the target's own layers, plain rotary positions.
+        output: the target's output layer `[V, Ht]`.
+    """
+
+    def __init__(self, target: PreTrainedModel) -> None:
+        text: Any = target.config.get_text_config()
+        heads, width = text.num_attention_heads, text.hidden_size
+        rope: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
+        self.target, self.layers = target, int(text.num_hidden_layers)
+        self.output = target.get_output_embeddings().weight.detach()
+        dim = getattr(text, "head_dim", None) or width // heads
+        if dim % 2:
+            raise InputError(f"a head_dim of {dim} is odd: rotary positions turn pairs")
+        self.config: dict[str, Any] = {
+            "hidden_size": width,
+            "intermediate_size": text.intermediate_size,
+            "num_attention_heads": heads,
+            "num_key_value_heads": getattr(text, "num_key_value_heads", None) or heads,
+            "head_dim": dim,
+            "rms_norm_eps": float(getattr(text, "rms_norm_eps", 1e-6)),
+            "rope_theta": float(rope.get("rope_theta") or 10000.0),
+            "max_position_embeddings": getattr(text, "max_position_embeddings", 2048),
+            "vocab_size": len(self.output),
+            FIT: asdict(TargetFit.of(target)),
+        }
+
+    @property
+    def sizes(self) -> HeadSizes:
+        """Sizes of the head's layers."""
+        return HeadSizes.of(self.config)
+
+    def head(
+        self,
+        network: nn.Module,
+        format: str,
+        reads: tuple[int, ...] = (),
+        length: int | None = None,
+        **config: Any,
+    ) -> PublishedHead:
+        """The head of a network with first weights; arguments as of `PublishedHead`."""
+        for module in network.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=STD)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        width, vocab = self.config["hidden_size"], self.config["vocab_size"]
+        rotary = HeadRotary(self.config, self.config["head_dim"])
+        own = {**self.config, **config}
+        return PublishedHead(
+            network, format, own, width, reads, rotary, vocab_size=vocab, length=length
+        )
+
+    def eagle(self, network: EagleNetwork, format: str, **own: Any) -> PublishedHead:
+        """A head of EAGLE-1's kind: the hidden state that comes in goes out again for a start."""
+        made, width = self.head(network, format, **own), self.config["hidden_size"]
+        with torch.no_grad():
+            network.fc.weight[:, width:] += torch.eye(width)
+        return made
+
+
+def eagle(new: NewHead, num_layers: int = 1) -> PublishedHead:
+    """EAGLE-1."""
+    return new.eagle(EagleNetwork(new.sizes, None, num_layers), "eagle")
+
+
+def msd(new: NewHead, num_layers: int = 1) -> PublishedHead:
+    """MSD."""
+    return new.eagle(MsdNetwork(new.sizes, None, num_layers), "msd")
+
+
+def vispec(new: NewHead, queries: int = 2) -> PublishedHead:
+    """ViSpec; hidden states pass by g for a start."""
+    if queries < 2:
+        raise ValueError(f"queries must be 2 or more, not {queries}: the last is no column")
+    network = ViSpecNetwork(new.sizes, None, queries=queries)
+    made, width = new.eagle(network, "vispec"), new.config["hidden_size"]
+    nn.init.normal_(network.imadpt.q, std=new.config["head_dim"] ** -0.5)
+    with torch.no_grad():
+        network.img_fc.weight.copy_(torch.eye(width, 2 * width))
+    return made
+
+
+def specvlm(
+    new: NewHead, factor: int = 4, queries: int = 2, gate_dim: int = 64, choose: str = "gate"
+) -> PublishedHead:
+    """SpecVLM; the convolution begins as the pooling."""
+    own = {"factor": factor, "queries": queries, "gate_dim": gate_dim, "choose": choose}
+    network = SpecVlmNetwork(new.sizes, None, **own)
+    made = new.eagle(network, "specvlm")
+    nn.init.normal_(network.compressor.resampler.q, std=new.config["head_dim"] ** -0.5)
+    nn.init.eye_(network.compressor.mix.weight)
+    return made
+
+
+def flash(new: NewHead, latents: int = 64, block: int = 5) -> PublishedHead:
+    """FLASH; every slot begins as the first."""
+    network = FlashNetwork(new.sizes, None, latents=latents, block=block)
+    made = new.eagle(network, "flash", length=block)
+    nn.init.normal_(network.latent_queries, std=STD)
+    nn.init.zeros_(network.further.weight)
+    return made
+
+
+def eagle3(new: NewHead, num_layers: int = 1) -> PublishedHead:
+    """EAGLE-3, with the whole vocabulary; its output layer begins as the target's."""
+    reads = tuple(sorted({*spread(3, new.layers)}))
+    width, vocab = new.config["hidden_size"], new.config["vocab_size"]
+    network = Eagle3Network(new.sizes, len(reads), width, None, vocab, num_layers)
+    made = new.head(network, "eagle3", reads, draft_vocab_size=vocab)
+    with torch.no_grad():
+        network.lm_head.weight.copy_(new.output)
+    return made
+
+
+def dflash(new: NewHead, block: int = 8, num_layers: int = 2, joined: int = 3) -> PublishedHead:
+    """DFlash; `block` places, the last committed token's among them."""
+    reads = tuple(sorted({*spread(joined, new.layers)}))
+    text: Any = new.target.config.get_text_config()
+    ends = text.pad_token_id, text.eos_token_id, 0
+    mask = next(token for token in ends if isinstance(token, int))
+    width = new.config["hidden_size"]
+    if block < 2:
+        raise ValueError(f"block must be 2 or more, not {block}: its first place is no draft")
+    network = DFlashNetwork(new.sizes, len(reads), width, block, mask, num_layers)
+    return new.head(network, "dflash", reads, block - 1)
+
+
+def medusa(new: NewHead, heads: int = 4, blocks: int = 1) -> PublishedHead:
+    """Medusa; the output layers begin as the target's, and the blocks pass everything on."""
+    vocab, width = new.config["vocab_size"], new.config["hidden_size"]
+    network = MedusaNetwork(heads, blocks, width, vocab)
+    made = new.head(network, "medusa", length=heads)
+    for head in network:
+        assert isinstance(head, nn.Sequential)
+        with torch.no_grad():
+            head[-1].weight.copy_(new.output)
+        for block in head[:-1]:
+            nn.init.zeros_(block.get_submodule("linear").weight)
+    return made
+
+
+def hydra(new: NewHead, heads: int = 4, blocks: int = 1) -> PublishedHead:
+    """Hydra; the output layers begin as the target's."""
+    vocab, width = new.config["vocab_size"], new.config["hidden_size"]
+    network = HydraNetwork(heads, blocks, width, vocab)
+    made = new.head(network, "hydra", length=heads)
+    for mlp, output in zip(network.hydra_mlp, network.hydra_lm_head, strict=True):
+        first: Any = mlp[0]
+        with torch.no_grad():
+            output.weight.copy_(new.output)
+            first.res_connection.weight[:, :width] += torch.eye(width)
+    return made
+
+
+def spread(count: int, layers: int) -> list[int]:
+    """Hidden states of `count` layers from the second to the last but two, evenly spread.
+
+    Numbers are those of `PublishedHead.reads`. (DFlash's choice; of three, EAGLE-3's nearly.)
+    """
+    last = max(layers - 2, 1)
+    first = min(2, last)
+    steps = max(count - 1, 1)
+    return [round(first + n * (last - first) / steps) for n in range(count)]
+
+
+MAKERS: dict[str, Callable[..., PublishedHead]] = {
+    made.__name__: made
+    for made in (eagle, msd, vispec, specvlm, flash, eagle3, dflash, medusa, hydra)
+}
