@@ -14,36 +14,34 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from mmspec.engine.warp import Warp
 from mmspec.methods import parts
+from mmspec.methods.parts.heads import BRANCHES
 from mmspec.models.guided import GuidedDecoder
-from mmspec.models.heads.columns import Columns, Images
-from mmspec.models.heads.dflash import DFlashHead
-from mmspec.models.heads.feature import EagleVlmHead, MsdHead
-from mmspec.models.heads.flash import FlashHead
-from mmspec.models.heads.hydra import HydraHead
-from mmspec.models.heads.specvlm import SpecVlmHead
-from mmspec.models.heads.vispec import ViSpecHead
+from mmspec.models.heads.columns import Images
+from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.published.head import PublishedHead
 from mmspec.models.loading import cast
 from mmspec.models.transformers.vlm import VisualPrompt, VlmDecoder
+from mmspec.train.vlm.head_batch import HeadBatch
 
 PICTURE = 16  # columns
 TRAINED = [name for name, part in parts("head").items() if part.trained]  # heads with a recipe
 # two pictures with words between, none, and one at the very start
 ROWS = [[1, "picture", 2, 3, "picture", 1], [2, 1, 2], ["picture", 1]]
-HEADS = {
-    "eagle": (EagleVlmHead, {}),
-    "vispec": (ViSpecHead, {}),
-    "vispec-4": (ViSpecHead, {"queries": 4}),
-    "msd": (MsdHead, {}),
-    "flash": (FlashHead, {"latents": 3, "block": 2}),
-    "specvlm": (SpecVlmHead, {"gate_dim": 8}),
-    "specvlm-sum": (SpecVlmHead, {"gate_dim": 8, "choose": "sum"}),
-    "specvlm-pruning": (SpecVlmHead, {"gate_dim": 8, "choose": "pruning"}),
-    "specvlm-pooling": (SpecVlmHead, {"gate_dim": 8, "choose": "pooling"}),
-    "specvlm-convolution": (SpecVlmHead, {"gate_dim": 8, "choose": "convolution"}),
-    "specvlm-resampler": (SpecVlmHead, {"gate_dim": 8, "choose": "resampler"}),
-    "specvlm-text-only": (SpecVlmHead, {"gate_dim": 8, "choose": "text-only"}),
-    "dflash": (DFlashHead, {"block": 3}),
-    "hydra": (HydraHead, {"heads": 3}),
+HEADS: dict[str, tuple[str, dict]] = {
+    "eagle": ("eagle", {}),
+    "eagle3": ("eagle3", {}),
+    "vispec": ("vispec", {}),
+    "vispec-4": ("vispec", {"queries": 4}),
+    "msd": ("msd", {}),
+    "flash": ("flash", {"latents": 3, "block": 2}),
+    "specvlm": ("specvlm", {"gate_dim": 8}),
+    **{
+        f"specvlm-{choice}": ("specvlm", {"gate_dim": 8, "choose": choice})
+        for choice in ("sum", *BRANCHES)
+    },
+    "dflash": ("dflash", {"block": 4, "joined": 2}),
+    "medusa": ("medusa", {"heads": 3}),
+    "hydra": ("hydra", {"heads": 3}),
 }
 
 
@@ -87,18 +85,19 @@ def tiny_llava(vocab: int = 12, seed: int = 0) -> LlavaForConditionalGeneration:
     return model.double().eval()
 
 
-def tiny_head(name: str, model, seed: int = 3):
+def tiny_head(name: str, model, seed: int = 3) -> PublishedHead:
     """A head that is neither good nor useless: what it says leans on all its inputs."""
     kind, own = HEADS[name]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        head = kind.for_target(model, **own)
-        for key, weight in head.named_parameters():
-            identity = weight.detach().clone() if key.startswith(("fc", "globally")) else 0
+        head = MAKERS[kind](NewHead(model), **own)
+        for key, weight in head.network.named_parameters():
+            passes = key.startswith(("fc", "img_fc")) and weight.ndim == 2 and kind != "dflash"
+            identity = weight.detach().clone() if passes else 0
             mean = float(weight.ndim == 1 and "norm" in key)
             nn.init.normal_(weight, mean=mean, std=0.25)
             weight.data += identity
-    return cast(head, torch.float64)
+    return cast(head, torch.float64).eval()
 
 
 def prompt_of(decoder: VlmDecoder, rows, limit: int) -> VisualPrompt:
@@ -157,11 +156,19 @@ class Passes:
         """The target's law `[V]` behind a text."""
         return self.model.lm_head(self.hidden(text)[0, -1]).softmax(-1)
 
-    def columns(self, text: list[int], known: int) -> Columns:
-        """Columns of a text in which the first `known` hidden states are known."""
-        embedded, hidden = self.embedded(text), self.hidden(text)
-        before = torch.zeros_like(embedded)
-        before[:, 1 : known + 1] = hidden[:, :known]
+    def states(self, text: list[int], reads: tuple[int, ...]) -> torch.Tensor:
+        """The target's hidden states `[1, S, A · D]` that a head reads."""
+        body = self.model.model.language_model
+        out = body(inputs_embeds=self.embedded(text), output_hidden_states=True)
+        return torch.cat([out.hidden_states[n] for n in reads or (-1,)], dim=-1)
+
+    def batch(self, text: list[int], known: int, reads: tuple[int, ...] = ()) -> HeadBatch:
+        """A text as training has it, in which the first `known` hidden states are known."""
+        embedded = self.embedded(text)
+        seen = torch.arange(embedded.shape[1])[None] < known
+        features, states = self.states(text, ()), self.states(text, reads)
         mask = torch.ones(embedded.shape[:2], dtype=torch.bool)
-        asked = torch.arange(mask.shape[1])[None] < self.length
-        return Columns(embedded, before, mask, asked, self.images)
+        answer = torch.arange(mask.shape[1])[None] >= self.length
+        numbers = embedded, features * seen[..., None], states * seen[..., None]
+        output, embed = self.model.lm_head, self.model.get_input_embeddings()
+        return HeadBatch(*numbers, mask, answer, self.images, output, embed)

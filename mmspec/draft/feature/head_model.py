@@ -9,13 +9,7 @@ from torch import Tensor
 from ...models.guided import GuidedDecoder
 from ...models.heads.base import DraftHead
 from ...models.heads.columns import Images
-from ...models.heads.decoder import (
-    DFlashDecoder,
-    FeatureHeadDecoder,
-    HeadDecoder,
-    HydraDecoder,
-)
-from ...models.heads.dflash import DFlashHead
+from ...models.heads.decoder import FeatureHeadDecoder, HeadDecoder
 from ...models.heads.feature import FeatureHead
 from ...models.heads.flash import FlashHead
 from ...models.heads.loading import AnyHead
@@ -51,9 +45,8 @@ def head_decoder(head: AnyHead, target: CausalDecoder) -> AnyDecoder:
     """
     if isinstance(head, PublishedHead):
         return published_decoder(head, target)
-    if isinstance(head, FeatureHead):
-        return FeatureHeadDecoder(head, target)
-    return (DFlashDecoder if isinstance(head, DFlashHead) else HydraDecoder)(head, target)
+    assert isinstance(head, FeatureHead)
+    return FeatureHeadDecoder(head, target)
 
 
 def head_model(
@@ -87,7 +80,7 @@ def head_model(
         return EagleModel(head, target, images, warp)
     if isinstance(head, PublishedDFlashDecoder) and head.network.correction is not None:
         return CorrectedModel(head, head.network.correction, target, warp)
-    if isinstance(head, DFlashDecoder | PublishedDFlashDecoder):
+    if isinstance(head, PublishedDFlashDecoder):
         return DFlashModel(head, target, warp)
-    assert isinstance(head, HydraDecoder | PublishedPathDecoder)
+    assert isinstance(head, PublishedPathDecoder)
     return HydraModel(head, target, warp)

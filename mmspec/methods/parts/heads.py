@@ -55,7 +55,7 @@ PARTS = (
     ),
     Head(
         "hydra",
-        ".hydra:HydraHead",
+        ".published.hydra:HydraNetwork",
         "small heads, each in the light of the tokens drafted before it",
         paper="Ankner et al. 2024",
     ),
@@ -68,7 +68,7 @@ PARTS = (
     ),
     Head(
         "dflash",
-        ".dflash:DFlashHead",
+        ".published.dflash:DFlashNetwork",
         "a block of masked tokens is denoised",
         blocks=True,
         paper="Chen et al. 2026",
@@ -77,7 +77,6 @@ PARTS = (
         "eagle3",
         ".published.eagle3:Eagle3Network",
         "one layer on hidden states of several of the target's layers",
-        trained=False,
         paper="Li et al. 2025",
     ),
     Head(
@@ -106,7 +105,6 @@ PARTS = (
         "medusa",
         ".published.medusa:MedusaNetwork",
         "small heads, each a token further ahead",
-        trained=False,
         paper="Cai et al. 2024",
     ),
     head_preset("eagle3", "a head on hidden states of several of the target's layers", 3),

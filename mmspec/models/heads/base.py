@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from diffusers.configuration_utils import ConfigMixin
 from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
@@ -16,7 +13,6 @@ from transformers import PreTrainedModel
 
 from ...errors import InputError
 from ..llamagen.transformer import LlamaGenBlock
-from .columns import Columns, Images
 from .fit import TargetFit
 
 H = TypeVar("H", bound="DraftHead")
@@ -47,43 +43,6 @@ class LayerSizes:
             float(getattr(text, "rms_norm_eps", cls.norm_eps)),
             float(rope.get("rope_theta", cls.rope_theta)),
         )
-
-
-@dataclass
-class HeadBatch:
-    """Texts with pictures, and what the frozen target says of them.
-
-    Attributes:
-        embedded: its inputs `[R, S, D]`, prompt and answer.
-        features: its hidden states at them, behind the last norm `[R, S, D]`.
-        mask: `[R, S]`, False where padded.
-        answer: `[R, S]`, columns of what it has answered: those are drafted.
-        images: where the pictures are.
-        output: its output layer, logits `[…, V]` of hidden states `[…, D]`.
-    """
-
-    embedded: Tensor
-    features: Tensor
-    mask: Tensor
-    answer: Tensor
-    images: Images | None
-    output: Callable[[Tensor], Tensor]
-
-    def columns(self) -> Columns:
-        """The columns that a head reads."""
-        known = self.features * self.mask[..., None]
-        before = F.pad(known[:, :-1], (0, 0, 1, 0))
-        return Columns(self.embedded, before, self.mask, self.mask & ~self.answer, self.images)
-
-    def ahead(self, n: int) -> tuple[Tensor, Tensor]:
-        """The hidden states `[R, S, D]` that the n-th token behind every column is drawn from.
-
-        Beside them: whether that token, and those between, are of the answer `[R, S]`.
-        """
-        drafted = torch.ones_like(self.answer)
-        for step in range(1, n + 1):
-            drafted &= F.pad(self.answer[:, step:], (0, min(step, self.answer.shape[1])))
-        return F.pad(self.features[:, n - 1 :], (0, 0, 0, n - 1)), drafted
 
 
 class DraftHead(ModelMixin, ConfigMixin):
@@ -134,7 +93,3 @@ class DraftHead(ModelMixin, ConfigMixin):
         steps = torch.arange(0, width, 2, dtype=real, device=positions.device) / width
         angles = positions[..., None].to(real) * self.sizes.rope_theta**-steps
         return torch.polar(torch.ones_like(angles), angles)
-
-    @abstractmethod
-    def loss(self, batch: HeadBatch) -> tuple[Tensor, dict[str, float]]:
-        """The loss, and figures of this batch for the log."""

@@ -125,6 +125,11 @@ class Columns:
         """`[R, S]`, from 0 at a row's first real column."""
         return positions(self.mask)
 
+    def last_asked(self) -> Tensor:
+        """The last column of each prompt `[R, 1]`."""
+        place = torch.arange(self.mask.shape[1], device=self.mask.device)
+        return (self.asked * place).amax(1, keepdim=True)
+
 
 @dataclass
 class Look:
@@ -164,6 +169,4 @@ def kept(columns: Columns, look: Look) -> Tensor:
     """True at the columns that are read `[R, S]`: the prompt's last is, for drafts begin there."""
     if look.keep is None:
         return columns.mask
-    place = torch.arange(columns.mask.shape[1], device=columns.mask.device)
-    last = (columns.asked * place).amax(1, keepdim=True)
-    return (look.keep & columns.mask).scatter(1, last, True)
+    return (look.keep & columns.mask).scatter(1, columns.last_asked(), True)

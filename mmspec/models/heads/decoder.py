@@ -7,18 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...engine.cache import KVCache
 from ...methods.parts.heads import BRANCHES
 from ..llamagen.decoder import LlamaGenDecoder
-from ..llamagen.transformer import rotate
 from ..placement import Placement
 from ..transformers.causal import CausalDecoder
 from ..transformers.prompted import continued
 from .base import DraftHead
 from .columns import Columns, Images, Look, kept_columns
-from .dflash import DFlashHead
 from .feature import FeatureHead, kept
-from .hydra import HydraHead
 
 
 class HeadDecoder(LlamaGenDecoder):
@@ -119,43 +115,3 @@ class FeatureHeadDecoder(HeadDecoder):
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
         context = self.look.context
         return self.network.joined(embedded, features, None if context is None else context[:, -1:])
-
-
-class DFlashDecoder(HeadDecoder):
-    """DFlash's layers: keys and values of the target's features, and calls of whole blocks."""
-
-    network: DFlashHead
-
-    @property
-    def most(self) -> int:
-        """Tokens that a block says."""
-        return self.network.block_size
-
-    def masked(self, embedded: Tensor) -> Tensor:
-        """Inputs of blocks, as `DFlashHead.masked` makes them."""
-        return self.network.masked(embedded)
-
-    def feed(self, features: Tensor, columns: Tensor, cache: KVCache, slots: int | Tensor) -> None:
-        """Write what the layers read of features `[R, n, D]` at `columns [n]` or `[R, n]`."""
-        kv, turns = self.kv_heads, self.turns(columns)
-        context = self.network.context(features)
-        rows = torch.nn.functional.rms_norm(context, (self.dim,), eps=self.eps).flatten(0, 1)
-        for layer, (wqkv, *_) in enumerate(self.layers):
-            heads = wqkv(rows).view(*features.shape[:2], -1, self.head_dim)[:, :, self.heads :]
-            new = torch.stack([rotate(heads[:, :, :kv], turns), heads[:, :, kv:]])
-            cache.write(layer, new.transpose(2, 3), slots)
-
-
-class HydraDecoder(HeadDecoder):
-    """Hydra's heads."""
-
-    network: HydraHead
-
-    @property
-    def most(self) -> int:
-        """Number of heads."""
-        return len(self.network.first)
-
-    def ahead(self, before: Tensor, path: Tensor) -> Tensor:
-        """Hidden states behind a path, as `HydraHead.ahead` makes them."""
-        return self.network.ahead(before, path)

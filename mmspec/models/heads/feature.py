@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
 from ...engine.accept.chain import pick
 from ..llamagen.eagle_head import draft_levels
 from ..llamagen.transformer import causal_mask
-from . import losses
-from .base import DraftHead, HeadBatch
+from .base import DraftHead
 from .columns import Columns, Look, kept, kept_columns
 
 
@@ -99,22 +97,6 @@ class FeatureHead(DraftHead):
             return self.joined(embedded, features, context)
 
         return draft_levels(self.layer, read.inputs, inputs, self.norm, rotary, mask, depth), read
-
-    def loss(self, batch: HeadBatch, depth: int = 1) -> tuple[Tensor, dict[str, float]]:
-        """EAGLE's loss, the mean over levels."""
-        return losses.mean_loss(self.levels(batch, depth), batch.output, losses.eagle_loss)
-
-    def levels(self, batch: HeadBatch, depth: int) -> list[tuple[Tensor, Tensor]]:
-        """The head's hidden states and the target's `[N, D]` at what counts, level by level."""
-        levels, read = self.forward(batch.columns(), depth)
-        truth = pick(batch.features, read.index)
-        pairs = []
-        for level, hidden in enumerate(levels, start=1):
-            _, drafted = batch.ahead(level)  # by the draft's root, level − 1 columns in front
-            counts = F.pad(drafted, (level - 1, 0))[:, : drafted.shape[1]]
-            counts = counts.gather(1, read.index) & read.mask
-            pairs.append((hidden[counts], truth[counts]))
-        return pairs
 
 
 class EagleVlmHead(FeatureHead):

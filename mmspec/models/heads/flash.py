@@ -14,9 +14,6 @@ import torch.nn.functional as F
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
-from ...engine.accept.chain import pick
-from . import losses
-from .base import HeadBatch
 from .columns import Columns, Look
 from .feature import FeatureHead
 
@@ -65,15 +62,3 @@ class FlashHead(FeatureHead):
         further = self.further(hidden).unflatten(-1, (-1, self.dim))
         first = hidden.unsqueeze(-2)
         return torch.cat([first, first + F.silu(further)], dim=-2)
-
-    def loss(self, batch: HeadBatch, depth: int = 1) -> tuple[Tensor, dict[str, float]]:
-        """Mean of EAGLE's loss at each of the K tokens: the next block reads the slots' states."""
-        if depth != 1:
-            raise ValueError("FLASH's head is trained at one level: its slots go further")
-        (hidden,), read = self.forward(batch.columns())
-        pairs = []
-        for n, own in enumerate(self.slots(hidden).unbind(2), start=1):
-            features, drafted = batch.ahead(n)
-            counts = drafted.gather(1, read.index) & read.mask
-            pairs.append((own[counts], pick(features, read.index)[counts]))
-        return losses.mean_loss(pairs, batch.output, losses.eagle_loss)

@@ -14,8 +14,6 @@ import torch.nn.functional as F
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor, nn
 
-from . import losses
-from .base import HeadBatch
 from .columns import Columns, Look
 from .feature import FeatureHead
 
@@ -81,18 +79,3 @@ class ViSpecHead(FeatureHead):
         assert context is not None
         both = torch.cat([before, context.expand_as(before)], dim=-1)
         return self.fc(torch.cat([embedded, self.globally(both)], dim=-1))
-
-    def loss(
-        self, batch: HeadBatch, depth: int = 1, stage: int = 1
-    ) -> tuple[Tensor, dict[str, float]]:
-        """Stage 1: EAGLE's. Stage 2: `10 · Σ|p − q| + 0.1 · ListMLE`, the mean over levels.
-
-        There the head's own hidden states are fed back once (section 3.3): `depth` 2.
-        """
-        if stage == 1:
-            return super().loss(batch, depth)
-
-        def loss(hidden: losses.Pair, logits: losses.Pair) -> losses.Terms:
-            return 10 * losses.total_l1(*logits), 0.1 * losses.list_mle(*logits)
-
-        return losses.mean_loss(self.levels(batch, depth), batch.output, loss)

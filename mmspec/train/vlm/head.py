@@ -1,21 +1,22 @@
 """Recipe of draft heads over a frozen vision-language model, one for all methods.
 
 The model answers questions as training goes on, and heads learn the laws and hidden states of its
-own long answers by their own losses (`models/heads`) and curricula.
+own long answers, by the losses of `head_losses` and a curriculum each. What is written are the
+published layouts.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...draft.draft_model import ModelDrafter
 from ...draft.feature.block import BlockDrafter
@@ -28,16 +29,19 @@ from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...errors import InputError
 from ...files import atomic_folder
-from ...models.heads.base import DraftHead, HeadBatch
 from ...models.heads.columns import Images
-from ...models.heads.loading import head_class
-from ...models.loading import cast
+from ...models.heads.formats.new import MAKERS, NewHead
+from ...models.heads.loading import load_head
+from ...models.heads.published.head import FIT, PublishedHead
+from ...models.loading import cast, load_strict
 from ...models.transformers.vlm_folder import load_vlm
 from ...registry import check_name
-from ..base import BaseRecipe
+from ..base import BaseRecipe, hybrid_optimizers
 from ..card import write_card
 from ..image.distillation_data import recent_batch
 from ..trainer import Loss, TrainConfig
+from .head_batch import HeadBatch
+from .head_losses import head_loss
 from .prompts import FilePrompts, ShapesPrompts
 from .teacher import Teacher
 
@@ -82,8 +86,8 @@ def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
 
 
 CURRICULA: dict[str, Curriculum] = {
-    **dict.fromkeys(("eagle", "specvlm"), levels),
-    **dict.fromkeys(("flash", "dflash", "hydra"), whole),
+    **dict.fromkeys(("eagle", "eagle3", "specvlm"), levels),
+    **dict.fromkeys(("flash", "dflash", "medusa", "hydra"), whole),
     "vispec": vispec,
     "msd": msd,
 }
@@ -98,7 +102,7 @@ class VlmHeadRecipe(BaseRecipe):
         method: the head's name.
         init: head of the folder whose weights to start from; None: from nothing.
         data: file of questions, see `FilePrompts`; None: the shapes world.
-        settings: arguments of the head's own class, as text.
+        settings: arguments of the head's maker in `models/heads/formats/new.py`, as text.
         rate: learning rate; None: `RATE` at a width of 256, in inverse proportion at others.
         max_new_tokens: of an answer.
 
@@ -123,20 +127,41 @@ class VlmHeadRecipe(BaseRecipe):
         small = config.precision == "bfloat16" and torch.device(config.device).type != "cpu"
         parts = load_vlm(pipeline, torch.bfloat16 if small else torch.float32)
         target = parts["model"].to(config.device)
-        self.teacher = Teacher(target, parts["processor"], max_new_tokens)
         self.prompts = ShapesPrompts(side_of(target)) if data is None else FilePrompts(data)
         self.model = new_head(method, target, settings or {})
         self.start(init and f"heads/{init}")
-        self.rate = rate or RATE * 256 / self.model.dim
+        reads = self.model.reads_of(target.config.get_text_config().num_hidden_layers)
+        self.teacher = Teacher(target, parts["processor"], max_new_tokens, reads)
+        self.rate = rate or RATE * 256 / self.model.target_size
         self.curriculum = CURRICULA[method]
         self.draw = partial(recent_batch, POOL, USES)
         self._examples: dict[tuple[int, bool], HeadBatch] = {}
+
+    def start(self, init: str | None, model: nn.Module | None = None) -> bool:
+        """Take the first weights from another head of the folder."""
+        if init is None:
+            return False
+        self.origin = self.pipeline / init
+        before = load_head(self.origin, kind=None)
+        if not isinstance(before, PublishedHead) or before.method != self.method:
+            raise InputError(f"{self.origin} is no head of {self.method!r} in its published layout")
+        load_strict(self.model, before.state_dict(), self.origin)
+        return True
+
+    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
+        """Muon for the matrices inside, AdamW for output layers and vectors."""
+        vocab = self.model.vocab_size
+
+        def inside(name: str, weight: Tensor) -> bool:
+            return weight.ndim == 2 and vocab not in weight.shape
+
+        return hybrid_optimizers(self.model, self.rate, self.config.precision, inside)
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         seen, how = self.curriculum(self.done, rng)
         example = self.teacher.on_device(self.example(batch, seen))
         torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
-        loss, metrics = self.model.loss(example, **how)
+        loss, metrics = head_loss(self.model, example, **how)
         # there is no acceptance where no answer goes so far
         return loss, {name: value for name, value in metrics.items() if value == value}
 
@@ -170,28 +195,27 @@ class VlmHeadRecipe(BaseRecipe):
                 figures[f"held_out_acceptance_{name}_at_depth_{depth}"] = rate
         return figures
 
-    def accepted(self, model: DraftHead, temperature: float) -> SpecStats:
+    def accepted(self, model: PublishedHead, temperature: float) -> SpecStats:
         """Statistics of the head's chains of at most `DRAFTED` tokens, on held-out questions."""
         teacher = self.teacher
         head = cast(copy.deepcopy(model), teacher.model.dtype)
         questions = self.prompts.held_out()
         with torch.inference_mode():
-            block = getattr(head, "block_size", 1)
             warp = Warp(temperature)
-            target, prompt = teacher.prompt(questions, warp, 1 + DRAFTED + block)
+            target, prompt = teacher.prompt(questions, warp, 1 + DRAFTED + head.block_size)
             drafts = head_model(head, target, Images.of(prompt.images, target.prefix.device))
             seeds = list(range(len(questions.texts)))
             return teacher.answer(target, chain_of(drafts), DRAFTED, seeds)[1]
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, DraftHead)
+        assert isinstance(model, PublishedHead)
         folder = self.pipeline / "heads" / self.method
         with atomic_folder(folder) as part:
             model.half().save_pretrained(part)
         examples = -(-record["step"] // USES) * self.config.batch_size
         write_card(
             folder,
-            title=f"Draft head ({self.method}) over a {model.fit.model_type} model",
+            title=f"Draft head ({self.method}) over a {model.config[FIT]['model_type']} model",
             purpose="drafts answers for its target from that one's hidden states, with its "
             "embeddings and output layer",
             limits="any other target, or this one trained further: it reads that one's hidden "
@@ -203,24 +227,24 @@ class VlmHeadRecipe(BaseRecipe):
         )
 
 
-def new_head(method: str, target: Any, settings: Mapping[str, str]) -> DraftHead:
-    """A head with first weights; `settings` are other arguments of its class, as text.
+def new_head(method: str, target: Any, settings: Mapping[str, str]) -> PublishedHead:
+    """A head with first weights; `settings` are other arguments of its maker, as text.
 
     Raises:
-        InputError: its class takes no such setting, or no such value.
+        InputError: there is no such setting, or no such value.
     """
-    kind = head_class(method)
-    known = dict(inspect.signature(kind.__init__).parameters)
-    own = {name: p.default for name, p in known.items() if name not in ("self", "target", "sizes")}
-    made = {}
+    make = MAKERS[method]
+    known = dict(inspect.signature(make).parameters)
+    own = {name: p.default for name, p in known.items() if name != "new"}
+    given = {}
     for name, text in settings.items():
         check_name(f"setting of {method}", name, own)
         try:
-            made[name] = type(own[name])(text)
+            given[name] = type(own[name])(text)
         except ValueError as error:
             raise InputError(f"{name} of {method} is a whole number, not {text!r}") from error
     try:
-        return kind.for_target(target, **made)
+        return make(NewHead(target), **given)
     except (RuntimeError, ValueError) as error:
         raise InputError(f"{method} can't be made: {error}") from error
 

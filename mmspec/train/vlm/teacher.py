@@ -26,12 +26,12 @@ from ...engine.protocols import Drafter, Engine
 from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
-from ...models.heads.base import HeadBatch
 from ...models.heads.columns import Images
 from ...models.target import TokenTarget
 from ...models.transformers.prompt_inputs import process_questions
 from ...models.transformers.prompted import prompted
 from ...models.transformers.vlm import Spans, VisualPrompt
+from .head_batch import HeadBatch
 from .prompts import Questions
 
 _GREEDY, _SAMPLED = Warp(0.0), Warp()
@@ -44,9 +44,13 @@ class Teacher:
         model: a vision-language model of transformers, in evaluation mode.
         processor: its own.
         limit: tokens of an answer at most.
+        reads: hidden states that examples hold beside the last ones, see `PublishedHead.reads`.
     """
 
-    def __init__(self, model: PreTrainedModel, processor: Any, limit: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, processor: Any, limit: int, reads: tuple[int, ...] = ()
+    ) -> None:
+        self.reads = reads
         self.model, self.processor, self.limit = model.requires_grad_(False), processor, limit
         self.decoder = prompted(model)
         ends = model.generation_config.eos_token_id
@@ -109,15 +113,23 @@ class Teacher:
 
             target, prompt = self.prompt(questions, warp, seen=seen)
             target.watched = True
+            if self.reads:
+                last = self.model.config.get_text_config().num_hidden_layers
+                self.decoder.reads = (*self.reads, last)
             noted = _States(target)
             context, _ = self.answer(target, noted, 0, seeds)
             width = max(context.base)
             tokens = context.tokens[:, :width]
             answer = torch.arange(width, device=tokens.device) < context.lengths[:, None]
             embedded = self.decoder.embed(tokens)
+            # nobody drafts behind the end
+            states = F.pad(torch.cat(noted.seen, dim=1), (0, 0, 0, 1))
+            read = states.shape[-1] - prompt.embedded.shape[-1]
+            states, features = states.split([read, states.shape[-1] - read], dim=-1)
             parts = (
                 torch.cat([prompt.embedded, embedded], dim=1),
-                F.pad(torch.cat(noted.seen, dim=1), (0, 0, 0, 1)),  # nobody drafts behind the end
+                features,
+                states if read else features,
                 torch.cat([prompt.mask, answer], dim=1),
                 F.pad(answer, (prompt.mask.shape[1], 0)),
             )
@@ -128,6 +140,7 @@ class Teacher:
         self,
         embedded: Tensor,
         features: Tensor,
+        states: Tensor,
         mask: Tensor,
         answer: Tensor,
         images: Spans,
@@ -137,10 +150,10 @@ class Teacher:
         real = mask[rows].any(0).nonzero()[:, 0].tolist()
         columns = slice(real[0], real[-1] + 1)
         # copies: what inference mode made can't be learned from
-        own = (t[rows, columns].to("cpu", copy=True) for t in (embedded, features, mask, answer))
+        parts = embedded, features, states, mask, answer
+        own = [t[rows, columns].to("cpu", copy=True) for t in parts]
         spans = [[(first - real[0], count) for first, count in row] for row in images[rows]]
-        inputs, states, kept, answered = own
-        return HeadBatch(inputs, states, kept, answered, Images.of(spans), self.decoder.logits)
+        return HeadBatch(*own, Images.of(spans), self.decoder.logits, self.decoder.embed)
 
     def on_device(self, example: HeadBatch) -> HeadBatch:
         """The batch on the device of the model, in float32."""
@@ -148,15 +161,15 @@ class Teacher:
         if images is not None:
             moved = {n: getattr(images, n).to(device) for n in ("row", "place", "ends")}
             images = replace(images, **moved)
-        embedded, features = (
-            states.to(device, torch.float32) for states in (example.embedded, example.features)
-        )
+        numbers = example.embedded, example.features, example.states
+        embedded, features, states = (x.to(device, torch.float32) for x in numbers)
         mask, answer = example.mask.to(device), example.answer.to(device)
 
         def logits(hidden: Tensor) -> Tensor:
             return self.decoder.logits(hidden.to(self.model.dtype)).float()
 
-        return HeadBatch(embedded, features, mask, answer, images, logits)
+        parts = embedded, features, states, mask, answer, images
+        return HeadBatch(*parts, logits, self.decoder.embed)
 
 
 class _States(NullDrafter):

@@ -24,16 +24,19 @@ from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
 from mmspec.engine.warp import Warp
-from mmspec.models.heads.decoder import HeadDecoder
-from mmspec.models.heads.dflash import DFlashHead
-from mmspec.models.heads.flash import FlashHead
-from mmspec.models.heads.hydra import HydraHead
+from mmspec.models.heads.published.base_decoder import PublishedDecoder
+from mmspec.models.heads.published.dflash import DFlashNetwork
+from mmspec.models.heads.published.eagle3 import Eagle3Network
+from mmspec.models.heads.published.flash import FlashNetwork
+from mmspec.models.heads.published.hydra import HydraNetwork
+from mmspec.models.heads.published.medusa import MedusaNetwork
 from mmspec.models.target import TokenTarget
+from mmspec.train.vlm.head_losses import blocks_at, forward
 
-FEATURES = ["eagle", "vispec", "vispec-4", "msd", "specvlm", "specvlm-sum"]
+FEATURES = ["eagle", "eagle3", "vispec", "vispec-4", "msd", "specvlm", "specvlm-sum"]
 FEATURES += ["specvlm-pruning", "specvlm-pooling", "specvlm-text-only"]
 BLOCKS = ["flash", "dflash"]
-DRAFTED = [(name, "chain") for name in [*FEATURES, "hydra"]]
+DRAFTED = [(name, "chain") for name in [*FEATURES, "hydra", "medusa"]]
 DRAFTED += [(name, "block") for name in BLOCKS]
 BRANCHING = ("tree", "without-replacement")
 DRAFTED += [(name, kind) for name in ("vispec", "hydra") for kind in BRANCHING]
@@ -48,37 +51,44 @@ class Oracle:
 
     def law(self, row: int, committed: list[int], path: list[int]) -> torch.Tensor:
         """The head's law `[V]` behind `path`, which it drafted behind `committed`."""
-        logits = self.model.lm_head(self.hidden(row, committed, path))
+        logits = self.logits(row, committed, path)
         if self.scale is not None:
             twin = len(self.rows) // 2 + row
-            without = self.model.lm_head(self.hidden(twin, committed, path))
+            without = self.logits(twin, committed, path)
             logits = without + self.scale * (logits - without)
         return logits.softmax(-1)
 
-    def hidden(self, row: int, committed: list[int], path: list[int]) -> torch.Tensor:
-        """What it says in training there `[D]`."""
-        passes, head = self.rows[row], self.head
+    @torch.no_grad()
+    def logits(self, row: int, committed: list[int], path: list[int]) -> torch.Tensor:
+        """What it says in training there `[V]`."""
+        passes, network = self.rows[row], self.head.network
         root = passes.length + len(committed) - 1
-        columns = passes.columns([*committed, *path], root)
-        if isinstance(head, HydraHead):
-            return head(columns)[len(path)][0, root]
-        if isinstance(head, DFlashHead):
-            return head(columns, torch.tensor([[root]]))[0, 0, len(path)]
-        if isinstance(head, FlashHead):
-            return self.slot(columns, root, len(path))
-        return head(columns, len(path) + 1)[0][-1][0, -1]
+        batch = passes.batch([*committed, *path], root, self.head.reads)
+        if isinstance(network, MedusaNetwork):
+            return network.head(len(path))(batch.features[0, root - 1])
+        if isinstance(network, HydraNetwork):
+            way = batch.embedded[0, root : root + 1 + len(path)]
+            return network(batch.features[0, root - 1], way)
+        if isinstance(network, DFlashNetwork):
+            hidden = blocks_at(network, self.head.rotary, batch, torch.tensor([[root]]))
+            return self.model.lm_head(hidden[0, 0, len(path)])
+        if isinstance(network, FlashNetwork):
+            return self.model.lm_head(self.slot(batch, root, len(path)))
+        hidden = network.before_output(forward(self.head, batch, len(path) + 1)[0][-1][0, -1])
+        return (network.lm_head if isinstance(network, Eagle3Network) else self.model.lm_head)(
+            hidden
+        )
 
-    def slot(self, columns, root: int, n: int) -> torch.Tensor:
+    def slot(self, batch, root: int, n: int) -> torch.Tensor:
         """The state that FLASH draws token n from: block by block over its own slots."""
-        head, size, at = self.head, self.head.block_size, root
-        for block in range(n // size + 1):
-            (hidden,), read = head(columns)
-            place = read.index[0].tolist().index(at)
-            slots = head.slots(hidden[0, place])
-            if block < n // size:
-                columns.before[0, at + 1 : at + 1 + size] = slots
-                at += size
-        return slots[n % size]
+        network, at = self.head.network, root
+        for block in range(n // network.block + 1):
+            (hidden,), index, _ = forward(self.head, batch, 1)
+            slots = network.slots(hidden[0, index[0].tolist().index(at)])
+            if block < n // network.block:
+                batch.features[0, at : at + network.block] = slots
+                at += network.block
+        return slots[n % network.block]
 
 
 def generation(
@@ -146,7 +156,7 @@ def no_gaps(self, positions):
     PLACED(self, first + steps)
 
 
-RIGHT, PLACED = FeatureModel.observe, HeadDecoder.place
+RIGHT, PLACED = FeatureModel.observe, PublishedDecoder.place
 
 
 @pytest.mark.parametrize(
@@ -166,7 +176,7 @@ def test_hazard_states_of_other_tokens(name, kind, monkeypatch):
 
 @pytest.mark.parametrize(("name", "kind"), [("vispec", "chain"), ("flash", "block")])
 def test_hazard_positions_without_the_pictures_gap(name, kind, monkeypatch):
-    monkeypatch.setattr(HeadDecoder, "place", no_gaps)
+    monkeypatch.setattr(PublishedDecoder, "place", no_gaps)
     assert generation(name, kind, watch=True)[1].worst > 1e-6
 
 
@@ -182,6 +192,8 @@ def test_hazard_positions_without_the_pictures_gap(name, kind, monkeypatch):
         ("flash", "top-block", 4),
         ("dflash", "block", 3),
         ("hydra", "chain", 3),
+        ("medusa", "chain", 3),
+        ("eagle3", "chain", 3),
         ("msd", "tree", 3),
         ("hydra", "tree", 3),
         ("eagle", "top", 4),
@@ -209,7 +221,7 @@ def test_joint_law_of_the_whole_loop(name, kind, limit):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *[(name, "chain") for name in [*FEATURES, "hydra"]],
+        *[(name, "chain") for name in [*FEATURES, "hydra", "medusa"]],
         *[(name, "block") for name in BLOCKS],
         ("eagle", "top"),
         ("hydra", "top"),
@@ -260,23 +272,26 @@ def test_the_heads_own_prefix_is_shorter(name, left, monkeypatch):
     model = tiny_llava()
     target, _, images = guided_vlm(model, limit=5, scratch=6)
     drafts = head_model(tiny_head(name, model), target, images)
-    assert drafts.offset == 4 + 2 * left  # the longest row's words, and two pictures
+    # the longest row's words but its first, and two pictures
+    assert drafts.offset == 3 + 2 * left
     assert target.offset == 4 + 2 * PICTURE
     assert drafts.slots == drafts.offset + 5 + 6 + 1
     lengths = (drafts.offset - drafts.pads).tolist()
-    assert lengths == [4 + 2 * left, 3, 1 + left]
+    begun = left == PICTURE  # a row's first column is not read
+    assert lengths == [3 + 2 * left, 2, 1 + left - begun]
     # every kept column stands where it stood, and a picture's last columns for the whole
     own = drafts.decoder._index[0].tolist()
     first = [*range(1 + PICTURE - left, 1 + PICTURE)]
     second = [*range(3 + 2 * PICTURE - left, 3 + 2 * PICTURE)]
     if name != "specvlm-pruning":
-        assert own == [0, *first, 1 + PICTURE, 2 + PICTURE, *second, 3 + 2 * PICTURE]
+        assert own == [*first, 1 + PICTURE, 2 + PICTURE, *second, 3 + 2 * PICTURE]
     pads = [0, 4 + 2 * PICTURE - 3, 3 + PICTURE]
     turns = drafts.decoder._turns
     for row, pad in enumerate(pads):
         place = drafts.decoder._index[row, -1] - pad + torch.arange(6)
-        expected = drafts.decoder.network.rotary(place, torch.float64)
-        assert torch.equal(turns[row, drafts.offset - 1 : drafts.offset + 5], expected)
+        expected = drafts.decoder.head.rotary(place[None] - 1, torch.float64)
+        for all_turns, own_turns in zip(turns, expected, strict=True):
+            assert torch.equal(all_turns[row, drafts.offset - 1 : drafts.offset + 5], own_turns[0])
 
 
 def test_top_drafts_are_ranked_where_the_target_is_greedy():

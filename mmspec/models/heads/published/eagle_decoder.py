@@ -84,12 +84,11 @@ class PublishedEagleDecoder(PublishedDecoder):
 def read_columns(columns: Columns, look: Look) -> tuple[Tensor, Tensor]:
     """The columns that a head reads, and which are real, see `kept_columns`.
 
-    A row's first has no hidden state in front of it. Drafts begin at the last, which is read in
-    any case.
+    A row's first has no hidden state in front of it. Drafts begin at the last of the prompt, which
+    is read in any case.
     """
     own = kept(columns, look) & (columns.positions() > 0)
-    own[:, -1] = True
-    return kept_columns(own)
+    return kept_columns(own.scatter(1, columns.last_asked(), True))
 
 
 def inputs_of(network: TokenNetwork, columns: Columns, look: Look, index: Tensor) -> Tensor:

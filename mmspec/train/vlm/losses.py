@@ -14,15 +14,27 @@ from torch import Tensor
 Pair = tuple[Tensor, Tensor]
 """The hidden states of the head and of the target at what counts, `[N, D]` each."""
 Terms = tuple[Tensor, ...]
+Output = Callable[[Tensor], Tensor]
+"""Logits `[N, V]` of hidden states `[N, D]`."""
 
 
 def mean_loss(
-    pairs: Sequence[Pair], output: Callable[[Tensor], Tensor], loss: Callable[[Pair, Pair], Terms]
+    pairs: Sequence[Pair],
+    said: Output,
+    output: Output,
+    loss: Callable[[Pair, Pair], Terms],
 ) -> tuple[Tensor, dict[str, float]]:
-    """The mean of a loss over the levels or tokens of a draft, and the acceptance at each."""
+    """The mean of a loss over the levels or tokens of a draft, and the acceptance at each.
+
+    Args:
+        pairs: by level, see `Pair`.
+        said: the head's output layer.
+        output: the target's.
+        loss: its terms, of hidden states and of logits.
+    """
     total, metrics = pairs[0][0].new_zeros(()), {}
     for level, (hidden, truth) in enumerate(pairs, start=1):
-        logits = output(hidden), output(truth)
+        logits = said(hidden), output(truth)
         for term in loss((hidden, truth), logits):
             total = total + term
         metrics[f"acceptance_{level}"] = acceptance(*logits)
@@ -32,6 +44,16 @@ def mean_loss(
 def eagle_loss(hidden: Pair, logits: Pair) -> Terms:
     """`SmoothL1(features) + 0.1 · CE(laws)` (EAGLE, Li et al. 2024, section 4.2)."""
     return F.smooth_l1_loss(*hidden), 0.1 * soft_cross_entropy(*logits)
+
+
+def law_loss(hidden: Pair, logits: Pair) -> Terms:
+    """Cross-entropy to the target's laws."""
+    return (soft_cross_entropy(*logits),)
+
+
+def vispec_loss(hidden: Pair, logits: Pair) -> Terms:
+    """`10 · Σ|p − q| + 0.1 · ListMLE`, ViSpec's second stage (Kang et al. 2025, section 3.3)."""
+    return 10 * total_l1(*logits), 0.1 * list_mle(*logits)
 
 
 def soft_cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:

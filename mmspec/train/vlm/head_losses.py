@@ -1,0 +1,187 @@
+"""Losses of published heads over batches of a target's answers, by the kind of network."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...engine.accept.chain import pick
+from ...models.heads.published.dflash import DFlashNetwork
+from ...models.heads.published.eagle1 import EagleNetwork
+from ...models.heads.published.eagle3 import Eagle3Network
+from ...models.heads.published.eagle_decoder import inputs_of, read_columns
+from ...models.heads.published.flash import FlashNetwork
+from ...models.heads.published.head import PublishedHead
+from ...models.heads.published.hydra import HydraNetwork
+from ...models.heads.published.medusa import MedusaNetwork
+from ...models.heads.published.rotary import HeadRotary
+from ...models.llamagen.eagle_head import attend_levels
+from ...models.llamagen.transformer import causal_mask
+from . import losses
+from .head_batch import HeadBatch
+from .losses import Pair
+
+ANCHORS = 32  # blocks of a row that a step trains
+
+
+def head_loss(
+    head: PublishedHead, batch: HeadBatch, depth: int = 1, stage: int = 1
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss, and figures of this batch for the log.
+
+    Args:
+        depth: levels of a draft, of heads that draft from their own states.
+        stage: 2: ViSpec's loss on laws in place of EAGLE's.
+    """
+    network = head.network
+    if isinstance(network, FlashNetwork):
+        return losses.mean_loss(_flash(head, batch), batch.output, batch.output, losses.eagle_loss)
+    if isinstance(network, EagleNetwork):
+        pairs = levels(head, batch, depth)
+        loss = losses.eagle_loss if stage == 1 else losses.vispec_loss
+        return losses.mean_loss(pairs, batch.output, batch.output, loss)
+    if isinstance(network, Eagle3Network):
+
+        def output(hidden: Tensor) -> Tensor:
+            logits: Tensor = network.lm_head(network.before_output(hidden))
+            return logits
+
+        pairs = levels(head, batch, depth)
+        return losses.mean_loss(pairs, output, batch.output, losses.law_loss)
+    if isinstance(network, DFlashNetwork):
+        pairs = _blocks(head, network, batch)
+        return losses.mean_loss(pairs, batch.output, batch.output, losses.law_loss)
+    assert isinstance(network, MedusaNetwork | HydraNetwork)
+    return losses.mean_loss(_paths(network, batch), _same, batch.output, losses.law_loss)
+
+
+def levels(head: PublishedHead, batch: HeadBatch, depth: int) -> list[Pair]:
+    """Hidden states of head and target at what counts, at 1 to `depth` levels of a draft.
+
+    At level k the last k − 1 columns up to each stand on the head's own outputs of the levels
+    above, as in a draft; whatever is in front of them stands on the target's hidden states (HASS,
+    Zhang et al. 2024, section 3.2; EAGLE-3, Li et al. 2025, section 3.2).
+    """
+    outputs, index, mask = forward(head, batch, depth)
+    truth = pick(batch.features, index)
+    pairs = []
+    for level, hidden in enumerate(outputs, start=1):
+        _, drafted = batch.ahead(level)  # by the draft's root, level − 1 columns in front
+        counts = F.pad(drafted, (level - 1, 0))[:, : drafted.shape[1]]
+        counts = counts.gather(1, index) & mask
+        pairs.append((hidden[counts], truth[counts]))
+    return pairs
+
+
+def forward(
+    head: PublishedHead, batch: HeadBatch, depth: int
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Outputs `[R, S', H]` by level of a head of EAGLE's kind, see `levels`.
+
+    Returns:
+        The outputs, the columns `[R, S']` that are read, and which of them are real.
+    """
+    network, rotary = head.network, head.rotary
+    assert isinstance(network, EagleNetwork | Eagle3Network)
+    assert rotary is not None
+    fused = isinstance(network, Eagle3Network)
+    columns = batch.columns(network.fuse(batch.states) if fused else batch.features)
+    look = network.look(columns)
+    index, mask = read_columns(columns, look)
+    embedded = pick(columns.embedded, index)
+    context = None if look.context is None else pick(look.context, index)
+    place = (columns.positions().gather(1, index) - 1).clamp_min(0)
+    turns, scores = rotary(place, embedded.dtype), causal_mask(mask, mask.shape[1])
+    memory: dict[int, list[tuple[Tensor, Tensor]]] = {}
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        memory.setdefault(layer, []).append((k, v))
+        return attend_levels(q, memory[layer], scores)
+
+    x, outputs = inputs_of(network, columns, look, index), []
+    for level in range(depth):
+        if level:
+            own = F.pad(outputs[-1][:, :-1], (0, 0, 1, 0))
+            x = network.joined(embedded, own, context)
+        outputs.append(network(x, turns, attend))
+    return outputs, index, mask
+
+
+def _flash(head: PublishedHead, batch: HeadBatch) -> list[Pair]:
+    """Pairs of each of the K tokens: the next block reads the slots' states."""
+    network = head.network
+    assert isinstance(network, FlashNetwork)
+    (hidden,), index, mask = forward(head, batch, 1)
+    pairs = []
+    for n, own in enumerate(network.slots(hidden).unbind(2), start=1):
+        features, drafted = batch.ahead(n)
+        counts = drafted.gather(1, index) & mask
+        pairs.append((own[counts], pick(features, index)[counts]))
+    return pairs
+
+
+def _blocks(head: PublishedHead, network: DFlashNetwork, batch: HeadBatch) -> list[Pair]:
+    """Pairs of each place of blocks; where they begin is drawn anew every time."""
+    _, begins = batch.ahead(1)
+    drawn = torch.rand(begins.shape, device=begins.device) * begins
+    at = drawn.topk(min(ANCHORS, begins.shape[1]), dim=1).indices
+    assert head.rotary is not None
+    hidden = blocks_at(network, head.rotary, batch, at)
+    pairs = []
+    for n, own in enumerate(hidden.unbind(2), start=1):
+        features, drafted = batch.ahead(n)
+        counts = drafted.gather(1, at)
+        pairs.append((own[counts], pick(features, at)[counts]))
+    return pairs
+
+
+def blocks_at(
+    network: DFlashNetwork, rotary: HeadRotary, batch: HeadBatch, anchors: Tensor
+) -> Tensor:
+    """Hidden states `[R, A, K, H]` of the K tokens behind the columns `anchors [R, A]`.
+
+    A block reads the hidden states in front of its anchor, and itself.
+    """
+    columns, size = batch.columns(batch.features), network.block_size
+    place, (rows, count), device = columns.positions(), anchors.shape, anchors.device
+    masks = torch.full((rows, count, size - 1), network.mask_token_id, device=device)
+    began = pick(batch.embedded, anchors)[:, :, None]
+    x = torch.cat([began, batch.embed(masks).to(began)], dim=2).flatten(1, 2)
+    steps = torch.arange(size, device=device)
+    turns = rotary((place.gather(1, anchors)[..., None] + steps).flatten(1), x.dtype)
+    # a column has the hidden state behind it in front of the next one
+    context = network.context(network.fuse(batch.states[:, :-1]), rotary(place[:, :-1], x.dtype))
+    columns_of = torch.arange(place.shape[1] - 1, device=device)
+    seen = (columns_of < anchors[..., None]) & columns.mask[:, None, :-1]
+    block = torch.arange(count, device=device).repeat_interleave(size)
+    own = (block[:, None] == block).expand(rows, -1, -1)
+    mask = torch.cat([seen.repeat_interleave(size, 1), own], dim=2)[:, None]
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = (torch.cat(pair, dim=2) for pair in zip(context[layer], (k, v), strict=True))
+        grouped = q.shape[1] != k.shape[1]
+        return F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=grouped)
+
+    hidden = network(x, turns, attend).unflatten(1, (count, size))
+    return hidden[:, :, size - network.most :]
+
+
+def _paths(network: MedusaNetwork | HydraNetwork, batch: HeadBatch) -> list[Pair]:
+    """Logits of each head, and the target's features, of drafts that begin at every column."""
+    columns = batch.columns(batch.features)
+    pairs = []
+    for n in range(network.count):
+        features, drafted = batch.ahead(n + 1)
+        before = columns.before[drafted]
+        if isinstance(network, HydraNetwork):
+            following = (F.pad(batch.embedded[:, k:], (0, 0, 0, k)) for k in range(n + 1))
+            logits = network(before, torch.stack([e[drafted] for e in following], dim=1))
+        else:
+            logits = network.head(n)(before)
+        pairs.append((logits, features[drafted]))
+    return pairs
+
+
+def _same(logits: Tensor) -> Tensor:
+    return logits
