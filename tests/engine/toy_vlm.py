@@ -172,3 +172,30 @@ class Passes:
         numbers = embedded, features * seen[..., None], states * seen[..., None]
         output, embed = self.model.lm_head, self.model.get_input_embeddings()
         return HeadBatch(*numbers, mask, answer, self.images, output, embed)
+
+
+ANSWER = 7  # tokens
+
+
+def batch_of(model, reads: tuple[int, ...] = (), rows=ROWS) -> HeadBatch:
+    """Prompts and answers, padded on the left, and what the target says of them."""
+    _, prompt, _ = guided_vlm(model, rows)
+    generator = torch.Generator().manual_seed(2)
+    text = torch.randint(1, 10, (len(rows), ANSWER), generator=generator)
+    lines = [Passes(model, prompt, row) for row in range(len(rows))]
+    width = prompt.mask.shape[1] + ANSWER
+    sizes = (16, 16, 16 * len(reads or (0,)))
+    shapes = [(len(rows), width, size) for size in sizes]
+    parts = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    mask = torch.zeros(len(rows), width, dtype=torch.bool)
+    with torch.no_grad():
+        for row, passes in enumerate(lines):
+            words = text[row].tolist()
+            own = passes.batch(words, width, reads)
+            for part, one in zip(parts, (own.embedded, own.features, own.states), strict=True):
+                part[row, passes.pads :] = one[0]
+            mask[row, passes.pads :] = True
+    answer = torch.arange(width).expand(len(rows), -1) >= width - ANSWER
+    model.requires_grad_(False)
+    output, embed = model.lm_head, model.get_input_embeddings()
+    return HeadBatch(*parts, mask, answer, Images.of(prompt.images), output, embed)

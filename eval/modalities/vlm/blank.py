@@ -20,7 +20,10 @@ from torch import Tensor
 from ....methods import SpecConfig
 from ....models.heads.columns import Columns
 from ....models.heads.feature import FeatureHead
-from ....models.heads.loading import DraftHeads, head_class
+from ....models.heads.loading import AnyHead, DraftHeads, head_class
+from ....models.heads.published.eagle1 import EagleNetwork
+from ....models.heads.published.eagle3 import Eagle3Network
+from ....models.heads.published.head import PublishedHead
 from ....models.transformers.prompt_inputs import process_questions
 from ....models.transformers.prompted import prompted
 from ....pipelines.vlm.pipeline import VlmPipeline
@@ -33,7 +36,8 @@ def looks(config: SpecConfig) -> bool:
     parts = config.resolve("vlm")
     if parts.head is not None:
         # with fewer columns than the pictures have, the target's of grey ones would not fit
-        return issubclass(head_class(parts.head.name), FeatureHead) and not config.target_compressor
+        kinds = FeatureHead, EagleNetwork, Eagle3Network
+        return issubclass(head_class(parts.head.name), kinds) and not config.target_compressor
     return "drafter" in parts.needs and not parts.drafter_only
 
 
@@ -58,7 +62,7 @@ class Blank:
         """Get ready for these questions."""
         if self._head is not None:
             seen = [[grey(picture)] for picture in pictures]
-            self._head.embedded, self._head.before = target_columns(self.pipe, seen, questions)
+            self._head.see(self.pipe, seen, questions)
 
 
 class GreyProcessor:
@@ -88,14 +92,32 @@ class GreyHead:
         embedded, before: what it reads there, `[R, T, D]` each, see `Columns`.
     """
 
-    def __init__(self, head: FeatureHead) -> None:
+    def __init__(self, head: AnyHead) -> None:
         kind = type(head)
         network: Any = copy.copy(head)
         # of this object alone: a head's class says what it is called
-        network.look = lambda columns: kind.look(network, self.columns(columns))
-        network.read = lambda columns: kind.read(network, self.columns(columns))
-        self.network: FeatureHead = network
+        if isinstance(head, PublishedHead):
+            network.shown = self.columns
+        else:
+            network.look = lambda columns: kind.look(network, self.columns(columns))
+            network.read = lambda columns: kind.read(network, self.columns(columns))
+        self.network: AnyHead = network
         self.embedded = self.before = torch.zeros(0)
+
+    @torch.inference_mode()
+    def see(
+        self,
+        pipe: VlmPipeline,
+        pictures: Sequence[Sequence[Image.Image]],
+        questions: Sequence[str],
+    ) -> None:
+        """Read off what the target makes of these pictures."""
+        head, reads, layers = self.network, (), pipe.model.config.get_text_config()
+        fused = isinstance(head, PublishedHead) and isinstance(head.network, Eagle3Network)
+        if fused:
+            reads = head.reads_of(layers.num_hidden_layers)
+        self.embedded, before = target_columns(pipe, pictures, questions, reads)
+        self.before = head.network.fuse(before) if fused else before
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with the pictures' replaced."""
@@ -116,15 +138,20 @@ def grey(picture: Image.Image) -> Image.Image:
 
 @torch.inference_mode()
 def target_columns(
-    pipe: VlmPipeline, pictures: Sequence[Sequence[Image.Image]], questions: Sequence[str]
+    pipe: VlmPipeline,
+    pictures: Sequence[Sequence[Image.Image]],
+    questions: Sequence[str],
+    reads: tuple[int, ...] = (),
 ) -> tuple[Tensor, Tensor]:
     """The target's inputs at a prompt's columns, and its hidden states in front of them.
 
-    Both are `[R, T, D]`; hidden states are those behind its last norm, 0 in front of a prompt.
+    They are `[R, T, D]` and `[R, T, A · D]`; hidden states are those of `reads`, or else those
+    behind its last norm, 0 in front of a prompt.
     """
     model = pipe.model
     given = process_questions(pipe.processor, pictures, questions, model)
-    hidden = model.base_model(**given, use_cache=False).last_hidden_state
+    out = model.base_model(**given, use_cache=False, output_hidden_states=True)
+    hidden = torch.cat([out.hidden_states[n] for n in reads or (-1,)], dim=-1)
     ids, mask = given.pop("input_ids"), given.pop("attention_mask").bool()
     embedded = prompted(model).prompt(ids, mask, 0, **given).embedded
     return embedded, F.pad((hidden * mask[..., None])[:, :-1], (0, 0, 1, 0))

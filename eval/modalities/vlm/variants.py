@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from ....methods import SpecConfig
+from ....models.heads.published.head import PublishedHead
+from ....models.heads.published.specvlm import SpecVlmNetwork
 from ....models.heads.specvlm import SpecVlmHead
 from ....pipelines.output import VlmOutput, VlmStats
 from ....pipelines.vlm.pipeline import VlmPipeline
@@ -40,7 +42,9 @@ class VlmMethod:
         self.pipe.enable_speculation(config)
         self.blank = Blank(self.pipe, config) if blank else None
         head = dict(self.pipe.heads or {}).get(config.resolve("vlm").parts["head"])
-        self.clock = CompressorClock(head) if isinstance(head, SpecVlmHead) else None
+        network = head.network if isinstance(head, PublishedHead) else head
+        choosing = isinstance(network, SpecVlmHead | SpecVlmNetwork)
+        self.clock = CompressorClock(network) if choosing else None
 
     def prepare(
         self, inputs: Questions, seeds: Sequence[int], call: Mapping[str, Any]
@@ -78,7 +82,7 @@ def role_of(name: str) -> str | None:
 class CompressorClock:
     """Seconds in the gate and the compressor of a head, of all its calls since it was last read."""
 
-    def __init__(self, head: SpecVlmHead) -> None:
+    def __init__(self, head: SpecVlmHead | SpecVlmNetwork) -> None:
         self._spent = self._since = 0.0
         for part in (head.gate, head.compressor):
             part.register_forward_pre_hook(self._begin)

@@ -38,6 +38,18 @@ class TargetFit:
         sizes = text.hidden_size, weight.shape[0], text.num_hidden_layers
         return cls(model.config.model_type, *sizes, samples.double().tolist())
 
+    @classmethod
+    def read(cls, fields: Any) -> TargetFit:
+        """The fit of a configuration's `mmspec_target`.
+
+        Raises:
+            InputError: it is none.
+        """
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise InputError(f"mmspec_target of the draft head's config.json: {error}") from error
+
     def check(self, model: PreTrainedModel) -> None:
         """Raise an `InputError` unless the head is for `model`; its dtype does not matter."""
         other = TargetFit.of(model)

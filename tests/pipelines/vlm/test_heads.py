@@ -175,7 +175,7 @@ def test_branches_are_chosen_by_name(known, branch, left):
     assert stats.branches == chosen
     # and with no branch named it is again as it was saved
     _, stats = answered(model, inputs, SpecConfig("specvlm"), head)
-    assert head.choose == head.config.choose == "gate"
+    assert head.network.choose == head.network.saved == "gate"
     assert all(len(row) == 1 and set(row) <= set(BRANCHES) for row in stats.branches)
     told = stats.as_dict()
     assert told["visual_tokens_per_sample"] == 9
@@ -194,7 +194,7 @@ def test_the_gate_says_what_it_chose_question_by_question(known):
             real = words[row][(words[row] != IMAGE) & (inputs["attention_mask"][row] > 0)]
             embedded = model.get_input_embeddings()(real)
             question = torch.nn.functional.rms_norm(embedded, embedded.shape[-1:]).mean(0)
-            assert BRANCHES[int(head.gate(question).argmax())] == name
+            assert BRANCHES[int(head.network.gate(question).argmax())] == name
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class PublishedEagleDecoder(PublishedDecoder):
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
         self._mask, self._images = mask, images
-        columns = Columns(prefix, torch.zeros_like(prefix), mask, mask, images)
+        columns = self._seen(prefix, torch.zeros_like(prefix))
         self._index, self._kept = read_columns(columns, self.network.look(columns))
         place = columns.positions()
         if self.head.rotary is not None and self.head.rotary.axes == 3:
@@ -69,9 +69,13 @@ class PublishedEagleDecoder(PublishedDecoder):
         ]
 
     def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        columns = Columns(prefix, before, self._mask, self._mask, self._images)
+        columns = self._seen(prefix, before)
         self.look = self.network.look(columns)
         return inputs_of(self.network, columns, self.look, self._index)
+
+    def _seen(self, prefix: Tensor, before: Tensor) -> Columns:
+        columns = Columns(prefix, before, self._mask, self._mask, self._images)
+        return columns if self.head.shown is None else self.head.shown(columns)
 
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
         context = self.look.context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ....errors import InputError
+from ..columns import Columns
 from ..fit import TargetFit
 from .correction import DominoHead, MarkovHead
 from .dflash import DFlashNetwork
@@ -51,7 +52,12 @@ class PublishedHead(nn.Module):
         vocabulary: the target's ids of its own; None: they are the same.
         vocab_size: of the target, where the files say; None: they do not.
         length: tokens that a draft has where the files say; None: they do not.
+
+    Attributes:
+        shown: replaces what it is shown of pictures, for ablations; None: nothing does.
     """
+
+    shown: Callable[[Columns], Columns] | None = None
 
     def __init__(
         self,
@@ -132,7 +138,7 @@ class PublishedHead(nn.Module):
         A head that was trained here also says what weights it is for.
         """
         if FIT in self.config:
-            TargetFit(**self.config[FIT]).check(target)
+            TargetFit.read(self.config[FIT]).check(target)
         text: Any = target.config.get_text_config()
         vocab = target.get_output_embeddings().weight.shape[0]
         name = type(target).__name__

@@ -17,8 +17,7 @@ from transformers import (
 
 from mmspec import VlmPipeline
 from mmspec.eval.data.picture_questions import PictureQuestion
-from mmspec.models.heads.feature import EagleVlmHead
-from mmspec.models.heads.specvlm import SpecVlmHead
+from mmspec.models.heads.formats.new import MAKERS, NewHead
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.worlds.shapes.exchanges import held_out_descriptions
 
@@ -80,8 +79,8 @@ def folder(tmp_path_factory) -> Path:
     drafter.load_state_dict({name: target.state_dict()[name] for name in shared})
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        kinds = {"eagle": EagleVlmHead, "specvlm": SpecVlmHead}
-        heads = {name: kind.for_target(target).eval() for name, kind in kinds.items()}
+        kinds = ("eagle", "eagle3", "specvlm")
+        heads = {name: MAKERS[name](NewHead(target)).eval() for name in kinds}
     VlmPipeline(target, processor(), drafter=drafter, heads=heads).save_pretrained(path)
     return path
 

@@ -22,7 +22,7 @@ def answered(pipe, method, blank, picture, question):
     return variant.prepare(Questions([picture], [question]), [0], CALL)()
 
 
-@pytest.mark.parametrize("method", ["draft", "eagle", "specvlm"])
+@pytest.mark.parametrize("method", ["draft", "eagle", "eagle3", "specvlm"])
 def test_the_answer_is_the_targets_and_a_grey_picture_is_blank_already(pipe, items, method):
     picture, question = items[0].picture(64), items[0].prompt
     plain = answered(pipe, "plain", False, picture, question).tokens
@@ -74,8 +74,8 @@ def test_a_head_reads_the_targets_columns_of_a_grey_picture(pipe, items):
         torch.testing.assert_close(mine[visual], blank[visual], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(mine[~visual], true[~visual], atol=0, rtol=0)
         assert not torch.allclose(true[visual], blank[visual], atol=1e-2)
-    read = network.network.read(Columns(*rows["true"], mask, mask, images)).inputs
-    torch.testing.assert_close(read, pipe.heads["eagle"].read(made).inputs)
+    read = network.network.shown(Columns(*rows["true"], mask, mask, images))
+    torch.testing.assert_close(read.before, made.before)
 
 
 def test_the_pipeline_that_it_is_made_of_still_sees(pipe, items):
@@ -88,7 +88,7 @@ def test_the_pipeline_that_it_is_made_of_still_sees(pipe, items):
 
 
 def test_which_methods_look():
-    looking = {"draft", "tree", "eagle", "vispec", "specvlm", "msd", "flash"}
+    looking = {"draft", "tree", "eagle", "eagle3", "vispec", "specvlm", "msd", "flash"}
     others = {"plain", "prompt-lookup", "drafter-only", "hydra", "dflash", "token-recycling"}
     assert {name for name in looking | others if looks(SpecConfig(name))} == looking
     assert not looks(SpecConfig("eagle", target_compressor="divprune"))

@@ -1,0 +1,207 @@
+"""Losses of draft heads: what they lean on, what they teach, and by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from toy_vlm import (
+    ANSWER,
+    HEADS,
+    ROWS,
+    TRAINED,
+    batch_of,
+    guided_vlm,
+    tiny_head,
+    tiny_llava,
+)
+
+from mmspec.methods.parts.heads import BRANCHES
+from mmspec.models.heads.columns import Images
+from mmspec.train.vlm import head_losses, losses
+from mmspec.train.vlm.head_batch import HeadBatch
+from mmspec.train.vlm.head_losses import blocks_at, forward, head_loss
+
+
+@pytest.mark.parametrize("name", [n for n in HEADS if not n.startswith("specvlm-")])
+def test_gradient_reaches_every_weight(name):
+    model = tiny_llava()
+    head = tiny_head(name, model).train()
+    batch = batch_of(model, head.reads)
+    if name == "specvlm":
+        head.network.choose = "sum"
+    loss, metrics = head_loss(head, batch)
+    loss.backward()
+    for key, weight in head.named_parameters():
+        assert weight.grad is not None, key
+        assert weight.grad.abs().max() > 0, key
+    assert loss.isfinite()
+    assert all(0 < value < 1 for value in metrics.values())
+
+
+@pytest.mark.parametrize("name", list(HEADS))
+def test_training_in_mixed_precision(name):
+    model = tiny_llava().float()
+    head = tiny_head(name, model).float().train()
+    batch = batch_of(tiny_llava(), head.reads)
+    small = replace(
+        batch,
+        embedded=batch.embedded.float(),
+        features=batch.features.float(),
+        states=batch.states.float(),
+        output=model.requires_grad_(False).lm_head,
+        embed=model.get_input_embeddings(),
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = head_loss(head, small)
+    loss.backward()
+    assert loss.isfinite()
+    assert all(w.grad is None or w.grad.isfinite().all() for w in head.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("eagle", {"depth": 3}), ("eagle3", {"depth": 3}), ("vispec", {"depth": 2, "stage": 2})],
+)
+def test_gradient_at_deeper_levels(name, how):
+    model = tiny_llava()
+    head = tiny_head(name, model)
+    loss, metrics = head_loss(head, batch_of(model, head.reads), **how)
+    loss.backward()
+    assert len(metrics) == how["depth"]
+    assert all(weight.grad.abs().max() > 0 for weight in head.parameters())
+
+
+def test_a_gate_learns_from_the_branch_that_it_drew():
+    model = tiny_llava()
+    head, batch = tiny_head("specvlm", model).train(), batch_of(model)
+    network = head.network
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        chosen = set()
+        for _ in range(20):
+            head.zero_grad()
+            look = network.look(batch.columns(batch.features))
+            drawn = look.choice.detach()
+            assert ((drawn - drawn.round()).abs() < 1e-9).all()
+            assert torch.equal(drawn.round().sum(1), torch.ones(len(drawn), dtype=drawn.dtype))
+            chosen |= set(drawn.argmax(1).tolist())
+            # what a row that keeps nothing of its picture would have kept, it does not know
+            text_only = drawn[[0, 2], BRANCHES.index("text-only")] == 1
+            look.values.sum().backward()
+            assert bool(network.gate[0].weight.grad.any()) == (not text_only.all())
+            head_loss(head, batch)[0].backward()
+    assert len(chosen) > 1  # it is drawn
+    head.eval()
+    first, second = (network.look(batch.columns(batch.features)).choice for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_makes_the_loss_small(name):
+    """A batch learnt by heart: what is trained is what is measured."""
+    model = tiny_llava()
+    head = tiny_head(name, model).train()
+    batch = batch_of(model, head.reads)
+    optimizer = torch.optim.Adam(head.parameters(), 1e-2)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first = head_loss(head, batch)[1]
+        for _ in range(40):
+            optimizer.zero_grad()
+            head_loss(head, batch)[0].backward()
+            optimizer.step()
+        last = head_loss(head, batch)[1]
+    assert last["acceptance_1"] > first["acceptance_1"] + 0.05
+
+
+@pytest.mark.parametrize("name", [*TRAINED, "specvlm-pooling"])
+def test_padding_and_neighbours_have_no_say(name, monkeypatch):
+    """Every row's loss alone, weighed by the tokens that it has, is the batch's."""
+    model = tiny_llava()
+    head = tiny_head(name, model)
+    if name == "dflash":  # blocks begin everywhere, not where chance has it
+        monkeypatch.setattr(head_losses, "ANCHORS", 10**6)
+    with torch.no_grad():
+        batch = batch_of(model, head.reads)
+        together, alone = float(head_loss(head, batch)[0]), []
+        for row, words in enumerate(ROWS):
+            pads = int((~batch.mask[row]).sum())
+            own, prompt, _ = guided_vlm(model, [words])
+            names = ("embedded", "features", "states", "mask", "answer")
+            parts = {key: getattr(batch, key)[row : row + 1, pads:] for key in names}
+            single = replace(batch, **parts, images=Images.of(prompt.images))
+            assert own.offset + ANSWER == single.mask.shape[1]
+            alone.append(float(head_loss(head, single)[0]))
+    assert together == pytest.approx(sum(alone) / len(alone), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3", "vispec", "msd", "flash", "specvlm-pooling"])
+@torch.no_grad()
+def test_nothing_later_is_read(name):
+    model = tiny_llava()
+    head = tiny_head(name, model)
+    batch = batch_of(model, head.reads)
+    before = forward(head, batch, 1)[0][0]
+    batch.embedded[:, -3:] += 1
+    batch.features[:, -4:] += 1  # in front of the last three columns
+    batch.states[:, -4:] += 1
+    after = forward(head, batch, 1)[0][0]
+    assert torch.allclose(before[:, :-3], after[:, :-3], atol=1e-12)
+    assert (before[:, -3:] - after[:, -3:]).abs().amin(2).max() > 1e-6
+
+
+@torch.no_grad()
+def test_a_block_reads_itself_and_what_is_in_front_of_it():
+    """DFlash's blocks of several anchors know nothing of each other."""
+    model = tiny_llava()
+    head = tiny_head("dflash", model)
+    batch = batch_of(model, head.reads)
+    width = batch.mask.shape[1]
+    anchors = torch.tensor([[width - 5, width - 2]] * 3)
+
+    def blocks(anchors):
+        return blocks_at(head.network, head.rotary, batch, anchors)
+
+    both = blocks(anchors)
+    assert both.shape == (3, 2, 3, 16)
+    for n in range(2):
+        assert torch.allclose(both[:, n : n + 1], blocks(anchors[:, n : n + 1]), atol=1e-12)
+    batch.embedded[:, : width - 5] += 1
+    batch.embedded[:, width - 4 :] += 1
+    batch.states[:, width - 5 :] += 1
+    assert torch.allclose(blocks(anchors[:, :1]), both[:, :1], atol=1e-12)
+    batch.states[:, width - 6] += torch.randn(batch.states.shape[-1])
+    assert not torch.allclose(blocks(anchors[:, :1]), both[:, :1], atol=1e-3)
+
+
+def test_losses_by_hand():
+    generator = torch.Generator().manual_seed(0)
+    logits, truth = torch.randn(2, 4, 5, generator=generator, dtype=torch.float64)
+    q, p = logits.softmax(-1), truth.softmax(-1)
+    assert losses.soft_cross_entropy(logits, truth) == pytest.approx(
+        float(-(p * q.log()).sum() / 4)
+    )
+    assert losses.total_l1(logits, truth) == pytest.approx(float((p - q).abs().sum() / 4))
+    assert losses.acceptance(logits, truth) == pytest.approx(float(torch.minimum(p, q).sum() / 4))
+    total = 0.0
+    for s, t in zip(logits.tolist(), truth.tolist(), strict=True):
+        order = sorted(range(5), key=lambda n: -t[n])[:3]
+        for i, first in enumerate(order):
+            left = sum(math.exp(s[n]) for n in order[i:])
+            total -= math.log(math.exp(s[first]) / left)
+    assert losses.list_mle(logits, truth, 3) == pytest.approx(total / 4)
+
+
+def test_what_counts():
+    """Only tokens of the answer are drafted, from the last column of the prompt on."""
+    features = torch.arange(6.0).view(1, 6, 1)
+    answer = torch.tensor([[0, 0, 0, 1, 1, 1]]).bool()
+    mask, same = torch.ones_like(answer), lambda x: x
+    batch = HeadBatch(features, features, features, mask, answer, None, same, same)
+    states, drafted = batch.ahead(2)
+    assert drafted[0].tolist() == [False, False, True, True, False, False]
+    assert states[0, 2, 0] == 3  # the second token behind column 2 is drawn behind column 3
+    assert batch.columns(features).before[0, :, 0].tolist() == [0, 0, 1, 2, 3, 4]
