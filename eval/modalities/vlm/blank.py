@@ -93,7 +93,7 @@ class GreyHead:
     """
 
     def __init__(self, head: AnyHead) -> None:
-        kind = type(head)
+        kind: Any = type(head)
         network: Any = copy.copy(head)
         # of this object alone: a head's class says what it is called
         if isinstance(head, PublishedHead):
@@ -112,12 +112,13 @@ class GreyHead:
         questions: Sequence[str],
     ) -> None:
         """Read off what the target makes of these pictures."""
-        head, reads, layers = self.network, (), pipe.model.config.get_text_config()
-        fused = isinstance(head, PublishedHead) and isinstance(head.network, Eagle3Network)
-        if fused:
-            reads = head.reads_of(layers.num_hidden_layers)
-        self.embedded, before = target_columns(pipe, pictures, questions, reads)
-        self.before = head.network.fuse(before) if fused else before
+        network = self.network.network if isinstance(self.network, PublishedHead) else None
+        reads: tuple[int, ...] = ()
+        if isinstance(self.network, PublishedHead):
+            reads = self.network.reads_of(pipe.model.config.get_text_config().num_hidden_layers)
+        self.embedded, self.before = target_columns(pipe, pictures, questions, reads)
+        if isinstance(network, EagleNetwork | Eagle3Network):
+            self.before = network.fuse(self.before)
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with the pictures' replaced."""

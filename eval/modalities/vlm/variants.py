@@ -43,8 +43,9 @@ class VlmMethod:
         self.blank = Blank(self.pipe, config) if blank else None
         head = dict(self.pipe.heads or {}).get(config.resolve("vlm").parts["head"])
         network = head.network if isinstance(head, PublishedHead) else head
-        choosing = isinstance(network, SpecVlmHead | SpecVlmNetwork)
-        self.clock = CompressorClock(network) if choosing else None
+        self.clock: CompressorClock | None = None
+        if isinstance(network, SpecVlmHead | SpecVlmNetwork):
+            self.clock = CompressorClock(network)
 
     def prepare(
         self, inputs: Questions, seeds: Sequence[int], call: Mapping[str, Any]

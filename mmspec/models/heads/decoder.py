@@ -13,8 +13,8 @@ from ..placement import Placement
 from ..transformers.causal import CausalDecoder
 from ..transformers.prompted import continued
 from .base import DraftHead
-from .columns import Columns, Images, Look, kept_columns
-from .feature import FeatureHead, kept
+from .columns import Columns, Images, Look, kept, kept_columns
+from .feature import FeatureHead
 
 
 class HeadDecoder(LlamaGenDecoder):

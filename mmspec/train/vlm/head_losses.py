@@ -85,8 +85,7 @@ def forward(
     network, rotary = head.network, head.rotary
     assert isinstance(network, EagleNetwork | Eagle3Network)
     assert rotary is not None
-    fused = isinstance(network, Eagle3Network)
-    columns = batch.columns(network.fuse(batch.states) if fused else batch.features)
+    columns = batch.columns(network.fuse(batch.states))
     look = network.look(columns)
     index, mask = read_columns(columns, look)
     embedded = pick(columns.embedded, index)
@@ -99,7 +98,8 @@ def forward(
         memory.setdefault(layer, []).append((k, v))
         return attend_levels(q, memory[layer], scores)
 
-    x, outputs = inputs_of(network, columns, look, index), []
+    x = inputs_of(network, columns, look, index)
+    outputs: list[Tensor] = []
     for level in range(depth):
         if level:
             own = F.pad(outputs[-1][:, :-1], (0, 0, 1, 0))

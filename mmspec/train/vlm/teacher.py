@@ -151,9 +151,11 @@ class Teacher:
         columns = slice(real[0], real[-1] + 1)
         # copies: what inference mode made can't be learned from
         parts = embedded, features, states, mask, answer
-        own = [t[rows, columns].to("cpu", copy=True) for t in parts]
+        own = (t[rows, columns].to("cpu", copy=True) for t in parts)
+        x, last, read, kept, answered = own
         spans = [[(first - real[0], count) for first, count in row] for row in images[rows]]
-        return HeadBatch(*own, Images.of(spans), self.decoder.logits, self.decoder.embed)
+        shown, decoder = Images.of(spans), self.decoder
+        return HeadBatch(x, last, read, kept, answered, shown, decoder.logits, decoder.embed)
 
     def on_device(self, example: HeadBatch) -> HeadBatch:
         """The batch on the device of the model, in float32."""
@@ -168,8 +170,8 @@ class Teacher:
         def logits(hidden: Tensor) -> Tensor:
             return self.decoder.logits(hidden.to(self.model.dtype)).float()
 
-        parts = embedded, features, states, mask, answer, images
-        return HeadBatch(*parts, logits, self.decoder.embed)
+        embed = self.decoder.embed
+        return HeadBatch(embedded, features, states, mask, answer, images, logits, embed)
 
 
 class _States(NullDrafter):

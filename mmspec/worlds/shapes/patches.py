@@ -35,7 +35,7 @@ def patch_labels(picture: Picture, patches: int, patch: int) -> np.ndarray:
 
 def place_labels(patches: int) -> np.ndarray:
     """The row and the column of each patch `[patches, patches, 2]`, int64, counted from 1."""
-    return np.stack(np.mgrid[1 : patches + 1, 1 : patches + 1], -1)
+    return np.moveaxis(np.indices((patches, patches)), 0, -1) + 1
 
 
 def _parts(picture: Picture, resolution: int) -> Image.Image:

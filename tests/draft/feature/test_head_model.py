@@ -86,7 +86,7 @@ class Oracle:
             (hidden,), index, _ = forward(self.head, batch, 1)
             slots = network.slots(hidden[0, index[0].tolist().index(at)])
             if block < n // network.block:
-                batch.features[0, at : at + network.block] = slots
+                batch.states[0, at : at + network.block] = slots
                 at += network.block
         return slots[n % network.block]
 

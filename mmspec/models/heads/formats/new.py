@@ -28,7 +28,7 @@ STD = 0.02  # of first weights
 
 
 class NewHead:
-    """What a new head takes from its target.
+    """Sizes and first weights that a new head takes from its target.
 
     Attributes:
         config: keys of `config.json`: sizes of the target's own layers, plain rotary positions.
@@ -117,8 +117,7 @@ def specvlm(
     new: NewHead, factor: int = 4, queries: int = 2, gate_dim: int = 64, choose: str = "gate"
 ) -> PublishedHead:
     """SpecVLM; the convolution begins as the pooling."""
-    own = {"factor": factor, "queries": queries, "gate_dim": gate_dim, "choose": choose}
-    network = SpecVlmNetwork(new.sizes, None, **own)
+    network = SpecVlmNetwork(new.sizes, None, 1, True, factor, queries, gate_dim, choose)
     made = new.eagle(network, "specvlm")
     nn.init.normal_(network.compressor.resampler.q, std=new.config["head_dim"] ** -0.5)
     nn.init.eye_(network.compressor.mix.weight)
@@ -163,25 +162,23 @@ def medusa(new: NewHead, heads: int = 4, blocks: int = 1) -> PublishedHead:
     vocab, width = new.config["vocab_size"], new.config["hidden_size"]
     network = MedusaNetwork(heads, blocks, width, vocab)
     made = new.head(network, "medusa", length=heads)
-    for head in network:
-        assert isinstance(head, nn.Sequential)
-        with torch.no_grad():
-            head[-1].weight.copy_(new.output)
-        for block in head[:-1]:
-            nn.init.zeros_(block.get_submodule("linear").weight)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.copy_(new.output) if weight.shape == new.output.shape else weight.zero_()
     return made
 
 
 def hydra(new: NewHead, heads: int = 4, blocks: int = 1) -> PublishedHead:
-    """Hydra; the output layers begin as the target's."""
+    """Hydra; it begins as the target's output layer on its hidden state."""
     vocab, width = new.config["vocab_size"], new.config["hidden_size"]
     network = HydraNetwork(heads, blocks, width, vocab)
     made = new.head(network, "hydra", length=heads)
-    for mlp, output in zip(network.hydra_mlp, network.hydra_lm_head, strict=True):
-        first: Any = mlp[0]
-        with torch.no_grad():
-            output.weight.copy_(new.output)
-            first.res_connection.weight[:, :width] += torch.eye(width)
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if weight.shape == new.output.shape:
+                weight.copy_(new.output)
+            if name.endswith("0.res_connection.weight"):
+                weight[:, :width] += torch.eye(width)
     return made
 
 

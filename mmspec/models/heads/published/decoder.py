@@ -12,7 +12,6 @@ from .dflash import DFlashNetwork
 from .eagle1 import EagleNetwork
 from .eagle3 import Eagle3Network
 from .eagle_decoder import (
-    PublishedEagle3Decoder,
     PublishedEagleDecoder,
     PublishedFlashDecoder,
     PublishedPEagleDecoder,
@@ -87,12 +86,10 @@ def published_decoder(head: PublishedHead, target: CausalDecoder) -> PublishedDe
     network = head.network
     if isinstance(network, FlashNetwork):
         return PublishedFlashDecoder(head, target)
-    if isinstance(network, EagleNetwork):
+    if isinstance(network, Eagle3Network) and network.mask_token_id is not None:
+        return PublishedPEagleDecoder(head, target)
+    if isinstance(network, EagleNetwork | Eagle3Network):
         return PublishedEagleDecoder(head, target)
-    if isinstance(network, Eagle3Network):
-        if network.mask_token_id is not None:
-            return PublishedPEagleDecoder(head, target)
-        return PublishedEagle3Decoder(head, target)
     if isinstance(network, DFlashNetwork):
         return PublishedDFlashDecoder(head, target)
     return PublishedPathDecoder(head, target)

@@ -34,11 +34,15 @@ class EagleNetwork(nn.Module):
         first_norm: bool = False,
     ) -> None:
         super().__init__()
-        width = sizes.hidden_size
+        self.width = width = sizes.hidden_size
         if vocab_size is not None:
             self.embed_tokens = nn.Embedding(vocab_size, width)
         self.fc = nn.Linear(2 * width, width, bias=bias)
         self.layers = nn.ModuleList(HeadLayer(sizes, first_norm or n > 0) for n in range(layers))
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """Vector `[…, H]` of the target's hidden states: the last one itself."""
+        return states
 
     def look(self, columns: Columns) -> Look:
         """Compress the pictures: here they stay, and are joined as text is."""

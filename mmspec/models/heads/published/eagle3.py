@@ -54,8 +54,8 @@ class Eagle3Network(nn.Module):
         block: int = 1,
     ) -> None:
         super().__init__()
-        width, eps = sizes.hidden_size, sizes.rms_norm_eps
-        self.width = width
+        self.width = width = sizes.hidden_size
+        eps = sizes.rms_norm_eps
         self.fused, self.feed_normed, self.norm_logits = fused, feed_normed, norm_logits
         if vocab_size is not None:
             self.embed_tokens = nn.Embedding(vocab_size, width)

@@ -34,6 +34,13 @@ class PublishedEagleDecoder(PublishedDecoder):
     network: TokenNetwork
     look: Look
 
+    def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
+        super().__init__(head, target)
+        self.dim = self.network.width
+
+    def fuse(self, states: Tensor) -> Tensor:
+        return self.network.fuse(states)
+
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
@@ -111,21 +118,10 @@ class PublishedFlashDecoder(PublishedEagleDecoder):
     network: FlashNetwork
 
 
-class PublishedEagle3Decoder(PublishedEagleDecoder):
-    """An EAGLE-3 head: what it keeps of the target's hidden states is one vector."""
+class PublishedPEagleDecoder(PublishedEagleDecoder):
+    """A P-EAGLE head, for `PEagleModel`."""
 
     network: Eagle3Network
-
-    def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
-        super().__init__(head, target)
-        self.dim = self.network.width
-
-    def fuse(self, states: Tensor) -> Tensor:
-        return self.network.fuse(states)
-
-
-class PublishedPEagleDecoder(PublishedEagle3Decoder):
-    """A P-EAGLE head, for `PEagleModel`."""
 
     @property
     def most(self) -> int:
