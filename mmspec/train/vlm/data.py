@@ -41,6 +41,7 @@ MISTAKEN = (0.0, 0.1, 0.2, 0.4)  # how much of what one of them says is wrong
 VERDICT = {"reason": "Describe the picture in detail.", "ask": "{paths}\n{question}"}
 # The few tokens of short answers would drown in those of descriptions.
 SHORT_WEIGHT = 3.0
+MULTIPLE = 32  # tokens of a row are a multiple of it
 NOTHING = 0.2  # weight of what a patch without a label shows, `PatchReader`
 
 
@@ -141,7 +142,8 @@ def pack(
         _row(tokenizer, exchanges, places, text)
         for (_, exchanges), text in zip(rows, before, strict=True)
     ]
-    length = max(len(ids) for ids, *_ in packed)
+    # few lengths: a processor's kernels are made for each, and kept
+    length = -(-max(len(ids) for ids, *_ in packed) // MULTIPLE) * MULTIPLE
     ids, segments, positions, weights = (
         torch.tensor([column + [fill] * (length - len(column)) for column in columns])
         for columns, fill in zip(
