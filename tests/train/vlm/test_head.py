@@ -87,7 +87,8 @@ def build(folder, tmp_path, quick):
 def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
     """Row by row against transformers' own forward pass over prompt and answer, unpadded."""
     model, processor = load_vlm(folder, torch.float32).values()
-    teacher = Teacher(model, processor, NEW)
+    reads = (1, 2) if seen else ()
+    teacher = Teacher(model, processor, NEW, reads)
     teacher.ends = tuple(range(0, model.config.text_config.vocab_size, 8))
     questions = ShapesPrompts(32).draw(np.random.default_rng(3), 6)
     examples = teacher.examples(questions, [10, 11, 12, 13, 14, 15], 4, seen)
@@ -124,6 +125,8 @@ def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
         # the hidden state behind the last token is nobody's to draft from
         states = example.features[row, own][:-1]
         assert torch.allclose(states, out.hidden_states[-1][0, :-1], atol=1e-4)
+        read = torch.cat([out.hidden_states[n][0, :-1] for n in reads or (-1,)], dim=-1)
+        assert torch.allclose(example.states[row, own][:-1], read, atol=1e-4)
         assert torch.allclose(
             teacher.on_device(example).output(states), out.logits[0, :-1], atol=1e-4
         )
