@@ -17,6 +17,7 @@ from ..models.truncation import gathered
 from ..progress import showing
 from . import ask as cli_ask
 from . import demo as cli_demo
+from . import doctor as cli_doctor
 from . import eval as cli_eval
 from . import heads as cli_heads
 from . import ls as cli_ls
@@ -166,6 +167,7 @@ def build_parser() -> argparse.ArgumentParser:
     cli_video.add_parser(commands)
     cli_eval.add_commands(commands)
     cli_heads.add_commands(commands)
+    cli_doctor.add_parser(commands)
     cli_demo.add_parser(commands)
 
     text = "train a drafter, a draft head or an embedded model"

@@ -53,7 +53,7 @@ def load_head(
     Raises:
         InputError: the folder holds no head, or its weights don't fit its config.
     """
-    folder = _local(folder)
+    folder = head_folder(folder)
     name = read_object(Path(folder) / "config.json").get("_class_name")
     kinds = {kind.__name__: kind for kind in map(head_class, HEADS.names())}
     if name in kinds and issubclass(kinds[name], DraftHead):
@@ -64,7 +64,7 @@ def load_head(
     return cast(head, dtype)
 
 
-def _local(folder: str | Path) -> Path:
+def head_folder(folder: str | Path) -> Path:
     """The folder itself, or where the hub's files of that name are."""
     path = Path(folder)
     if path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):

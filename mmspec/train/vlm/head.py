@@ -18,13 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...draft.draft_model import ModelDrafter
-from ...draft.feature.block import BlockDrafter
-from ...draft.feature.dflash import DFlashModel
-from ...draft.feature.feature_model import EagleDrafter, FeatureModel
-from ...draft.feature.flash import FlashModel
+from ...draft.feature.chains import chain_of
 from ...draft.feature.head_model import head_model
-from ...engine.protocols import Drafter
 from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...errors import InputError
@@ -253,10 +248,3 @@ def side_of(target: Any) -> int:
     """Pixels of the pictures that a model's vision tower was made for, `SIDE` if it has any."""
     size = getattr(target.config.vision_config, "image_size", None) or SIDE
     return int(min(size)) if isinstance(size, list | tuple) else int(size)
-
-
-def chain_of(model: FeatureModel) -> Drafter:
-    """The drafter of chains with a head, block by block if a call gives several tokens."""
-    if isinstance(model, FlashModel | DFlashModel):
-        return EagleDrafter(model, BlockDrafter(model))
-    return EagleDrafter(model, ModelDrafter(model))

@@ -1,0 +1,39 @@
+"""Keys of `config.json` to change, by the layout that a head was read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..models.heads.formats.eagle3 import MASKS
+from ..models.heads.published.dflash import DFlashNetwork
+from ..models.heads.published.eagle3 import Eagle3Network
+from ..models.heads.published.head import PublishedHead
+
+
+def layers_key(head: PublishedHead, reads: Sequence[int]) -> str:
+    """What to set so that the hidden states `reads` are read."""
+    if isinstance(head.network, DFlashNetwork):
+        if head.format.startswith("speculators"):
+            return f"set aux_hidden_state_layer_ids to {list(reads)}"
+        return f"set target_layer_ids to {[number - 1 for number in reads]}"
+    if isinstance(head.network, Eagle3Network):
+        return f"set eagle_aux_hidden_state_layer_ids to {list(reads)}"
+    return "train the head on the last hidden state: no key of config.json names another"
+
+
+def feedback_key(head: PublishedHead, feed: bool, logits: bool) -> str:
+    """What to set for a feedback; see `Eagle3Network`."""
+    if head.format.startswith("speculators"):
+        if logits:
+            return f"set norm_output to {str(feed).lower()}"
+        return "convert it to eagle3: speculators has no such head"
+    if feed:
+        return 'set norm_output to true and architectures to ["LlamaForCausalLM"]'
+    value = str(logits).lower()
+    return f'set norm_output to {value} and architectures to ["LlamaForCausalLMEagle3"]'
+
+
+def mask_key(head: PublishedHead, token: int) -> str:
+    """What to set for another mask token."""
+    known = (key for key in MASKS if key in head.config)
+    return f"set {next(known, 'mask_token_id')} to {token}"
