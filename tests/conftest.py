@@ -16,7 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of i
 
 # for `mutants`, `rounding`, `toys`, `visits` and `vlms`, under importmode=importlib
 _ACCEPT = ("engine/accept", "engine/accept/gaussian", "engine/accept/lantern")
-for room in ("", "app", "engine", "models", "models/heads/formats", *_ACCEPT):
+for room in ("", "app", "doctor", "engine", "models", "models/heads/formats", *_ACCEPT):
     sys.path.append(str(Path(__file__).parent / room))
 
 

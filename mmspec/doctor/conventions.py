@@ -18,11 +18,10 @@ from ..draft.feature.feature_model import FeatureModel
 from ..models.guided import GuidedDecoder
 from ..models.heads.columns import Images
 from ..models.heads.published.dflash import DFlashNetwork
-from ..models.heads.published.eagle1 import EagleNetwork
+from ..models.heads.published.eagle1 import EagleNetwork, MsdNetwork
 from ..models.heads.published.eagle3 import Eagle3Network
 from ..models.heads.published.head import PublishedHead
 from ..models.heads.published.medusa import MedusaNetwork
-from ..models.heads.published.vispec import ViSpecNetwork
 from ..models.heads.published.vocabulary import DraftVocabulary
 from ..models.transformers.causal import CausalDecoder
 from .inputs import as_model, lagged, normed_output, placeholders, unnormed
@@ -105,7 +104,7 @@ def _layers(head: PublishedHead, layers: int) -> Iterator[Convention]:
         "one layer up": tuple(number + 1 for number in stated),
         "one layer down": tuple(number - 1 for number in stated),
     }
-    if isinstance(head.network, Eagle3Network) and len(stated) == 3:
+    if isinstance(head.network, Eagle3Network) and len(set(usual)) == len(stated):
         others["that EAGLE-3 reads where nothing is said"] = usual
     for name, reads in others.items():
         if reads != stated and all(0 <= number <= layers for number in reads):
@@ -161,12 +160,17 @@ def _residual(network: Eagle3Network) -> Iterator[Convention]:
 
 def _kinds(head: PublishedHead) -> Iterator[Convention]:
     """EAGLE's and MSD's files look the same."""
-    if isinstance(head.network, ViSpecNetwork):
+    if type(head.network) not in (EagleNetwork, MsdNetwork):
         return
-    other = "msd" if head.format == "eagle" else "eagle"
-    name = "pictures past fc, as MSD reads them" if other == "msd" else "pictures through fc"
-    advice = f"load it with kind={'msd' if other == 'msd' else None!r}"
-    yield Convention("images", name, advice, _setting("format", other), pictures=True)
+    other = MsdNetwork if type(head.network) is EagleNetwork else EagleNetwork
+
+    def change(head: PublishedHead) -> None:
+        head.network.__class__ = other  # they differ in what they make of pictures alone
+
+    msd = other is MsdNetwork
+    name = "pictures past fc, as MSD reads them" if msd else "pictures through fc"
+    advice = f"load it with kind={'msd' if msd else None!r}"
+    yield Convention("images", name, advice, change, pictures=True)
 
 
 def _lagged() -> Convention:

@@ -7,6 +7,7 @@ from ..models.heads.published.dflash import DFlashNetwork
 from ..models.heads.published.eagle1 import EagleNetwork
 from ..models.heads.published.eagle3 import Eagle3Network
 from ..models.heads.published.head import PublishedHead
+from .keys import layers_key
 from .report import Diagnosis
 from .rotary import described, same, target_rotary
 from .target import Target
@@ -18,8 +19,7 @@ def check_settings(told: Diagnosis, head: PublishedHead, target: Target) -> bool
     Args:
         told: is given the findings.
     """
-    fits = _sizes(told, head, target)
-    _layers(told, head, target)
+    fits = _layers(told, head, target) and _sizes(told, head, target)
     _norms(told, head)
     _feedback(told, head)
     if head.rotary is not None:
@@ -44,9 +44,16 @@ def _sizes(told: Diagnosis, head: PublishedHead, target: Target) -> bool:
     return True
 
 
-def _layers(told: Diagnosis, head: PublishedHead, target: Target) -> None:
+def _layers(told: Diagnosis, head: PublishedHead, target: Target) -> bool:
     reads, layers = head.reads_of(target.layers), target.layers
-    if not reads:
+    outside = [number for number in reads if not 0 <= number <= layers]
+    if outside:
+        text = f"reads hidden states {list(reads)}, and the target has {layers} layers"
+        lower = [number - 1 for number in reads]
+        if max(lower) <= layers and min(lower) >= 0:
+            text += f"; off by one? {layers_key(head, lower)}"
+        told.add("layers", "fault", text)
+    elif not reads:
         told.add("layers", "fine", f"reads the last hidden state of {layers} layers")
     elif head.reads is None:
         text = f"config.json names none; EAGLE-3's usual {list(reads)} of {layers} layers are read"
@@ -61,6 +68,7 @@ def _layers(told: Diagnosis, head: PublishedHead, target: Target) -> None:
             told.add("layers", "note", text)
         else:
             told.add("layers", "fine", text)
+    return not outside
 
 
 def _norms(told: Diagnosis, head: PublishedHead) -> None:
@@ -113,7 +121,7 @@ def _images(told: Diagnosis, head: PublishedHead, target: Target) -> None:
         text = "reads the picture's embeddings at its places; vLLM shows the placeholder's there"
         told.add("images", "note", text)
     elif isinstance(head.network, EagleNetwork):
-        how = {"msd": "past fc", "vispec": "by its adapter"}.get(head.format, "through fc")
+        how = {"eagle": "through fc", "msd": "past fc"}.get(head.method, "compressed")
         told.add("images", "fine", f"reads the picture's embeddings, {how}")
     else:
         told.add("images", "fine", "reads the last hidden state alone")

@@ -23,10 +23,10 @@ from mmspec.models.heads.published.layer import HeadSizes, masked_attention
 from mmspec.models.heads.published.rotary import HeadRotary
 from mmspec.models.heads.published.vocabulary import DraftVocabulary
 
-TOPICS, WORDS, LAG = 3, 12, 3
+TOPICS, WORDS, LAG = 5, 12, 3
 PAD, MASK, END, UNKNOWN = (TOPICS + WORDS + n for n in range(4))
 V = TOPICS + WORDS + 4
-WIDTH, LAYERS, LENGTH = 48, 4, 24
+WIDTH, LAYERS, LENGTH = 48, 4, 30
 SIZES = {
     "hidden_size": WIDTH,
     "intermediate_size": 96,
@@ -49,7 +49,8 @@ def texts(count: int, length: int, seed: int) -> torch.Tensor:
     topic = torch.randint(TOPICS, (count,), generator=g)
     out = [topic, *(TOPICS + torch.randint(WORDS, (LAG, count), generator=g))]
     while len(out) < length:
-        out.append(TOPICS + _ORDERS[topic, out[-LAG] - TOPICS])
+        order = (topic + len(out)) % TOPICS
+        out.append(TOPICS + _ORDERS[order, out[-LAG] - TOPICS])
     return torch.stack(out, dim=1)
 
 
@@ -94,6 +95,8 @@ def trained_target(steps: int = 400) -> LlamaForCausalLM:
         initializer_range=0.1,
     )
     model = LlamaForCausalLM(config)
+    nn.init.normal_(model.get_input_embeddings().weight, std=2.0)
+    _spread(model.model.norm.weight)
 
     def loss(step: int) -> torch.Tensor:
         ids = texts(32, LENGTH, step)
@@ -138,22 +141,29 @@ def _mixed(out, true, share: float):
     return torch.where(torch.rand(true.shape[:2])[..., None] < share, own, true)
 
 
+def _spread(weight: torch.Tensor) -> None:
+    """A norm's weights far from 1 and of both signs, as if it had been trained for long."""
+    nn.init.uniform_(weight, 0.3, 3.0)
+    weight.data *= torch.where(torch.rand(len(weight)) < 0.5, -1.0, 1.0)
+
+
 def _weights(network, std: float = 0.1) -> None:
-    """First weights; those of norms are far from 1, as in heads that were trained for long."""
-    for weight in network.parameters():
-        if weight.ndim == 1:
-            nn.init.uniform_(weight, 0.5, 2.0)
-        else:
+    """First weights of a head."""
+    for name, weight in network.named_parameters():
+        if weight.ndim > 1:
             nn.init.normal_(weight, std=std)
+        elif "norm" in name:
+            _spread(weight)
+        else:
+            nn.init.zeros_(weight)
 
 
-def eagle3(states: States, steps: int = 250) -> PublishedHead:
+def eagle3(states: States, steps: int = 300) -> PublishedHead:
     """EAGLE-3 with a vocabulary of its own: the words alone, in an order of its own."""
     torch.manual_seed(1)
     reads = (1, 2, 3)
     network = Eagle3Network(HeadSizes.of(SIZES), 3, WIDTH, None, WORDS)
     _weights(network)
-    nn.init.uniform_(network.norm.weight, 2.0, 4.0)
     rotary = HeadRotary(SIZES, SIZES["head_dim"])
     ids = TOPICS + torch.randperm(WORDS)
     own = torch.full((V,), -100)
@@ -167,7 +177,7 @@ def eagle3(states: States, steps: int = 250) -> PublishedHead:
         turns, attend = _turns(rotary, *e.shape[:2]), masked_attention(_causal(e.shape[1]))
         total, feed = torch.zeros(()), true
         for _ in range(3):
-            out = network(e, feed, turns, attend)
+            out = network(network.joined(e, feed), turns, attend)
             logits = network.lm_head(network.before_output(out))[:, LAG - 1 :]
             total = total + F.cross_entropy(logits.flatten(0, 1), labels.flatten())
             feed = _mixed(out, true, 0.5)
@@ -193,7 +203,7 @@ def eagle1(states: States, steps: int = 250, *, raw: bool = False, lag: bool = F
         labels = text[:, 2:][:, LAG - 1 :]
         turns, attend = _turns(rotary, *e.shape[:2]), masked_attention(_causal(e.shape[1]))
         total, feed = torch.zeros(()), true
-        for _ in range(3):
+        for _ in range(2):
             out = network(network.joined(e, feed), turns, attend)
             logits = states.model.lm_head(out)[:, LAG - 1 :]
             total = total + F.cross_entropy(logits.flatten(0, 1), labels.flatten())
@@ -204,7 +214,7 @@ def eagle1(states: States, steps: int = 250, *, raw: bool = False, lag: bool = F
     return PublishedHead(network, "eagle", dict(SIZES), WIDTH, (), rotary, None, V).eval()
 
 
-def dflash(states: States, steps: int = 250, size: int = 4) -> PublishedHead:
+def dflash(states: States, steps: int = 300, size: int = 4) -> PublishedHead:
     """DFlash with two layers."""
     torch.manual_seed(3)
     reads = (2, 4)

@@ -1,4 +1,4 @@
-"""Chains drafted with a head in the loop: the engine that runs them, and its drafter."""
+"""The drafter of chains with a head, by what a call of the head gives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .peagle import PEagleModel
 
 def chain_of(model: FeatureModel) -> Drafter:
     """The drafter of chains with a head, block by block if a call gives several tokens."""
-    blocks = isinstance(model, FlashModel | DFlashModel | PEagleModel)
-    if blocks and not isinstance(model, CorrectedModel):
-        return EagleDrafter(model, BlockDrafter(model))
-    return EagleDrafter(model, ModelDrafter(model))
+    if isinstance(model, CorrectedModel) or not isinstance(
+        model, FlashModel | DFlashModel | PEagleModel
+    ):
+        return EagleDrafter(model, ModelDrafter(model))
+    return EagleDrafter(model, BlockDrafter(model))
