@@ -99,7 +99,7 @@ def _tensors(told: Diagnosis, files: HeadFiles, run: torch.dtype) -> None:
         told.add(
             "dtype",
             "fault",
-            f"{listed(large)} does not fit into {_name(run)}, in which the target runs; run both in "
+            f"{listed(large)} does not fit into {_name(run)}, the target's type; run both in "
             "bfloat16 or float32",
         )
     elif not over:

@@ -11,7 +11,7 @@ from ..models.heads.published.head import PublishedHead
 
 
 def layers_key(head: PublishedHead, reads: Sequence[int]) -> str:
-    """What to set so that the hidden states `reads` are read."""
+    """Advice to read the hidden states `reads`."""
     if isinstance(head.network, DFlashNetwork):
         if head.format.startswith("speculators"):
             return f"set aux_hidden_state_layer_ids to {list(reads)}"
@@ -22,7 +22,7 @@ def layers_key(head: PublishedHead, reads: Sequence[int]) -> str:
 
 
 def feedback_key(head: PublishedHead, feed: bool, logits: bool) -> str:
-    """What to set for a feedback; see `Eagle3Network`."""
+    """Advice for a feedback; `feed` and `logits` as in `Eagle3Network`."""
     if head.format.startswith("speculators"):
         if logits:
             return f"set norm_output to {str(feed).lower()}"
@@ -34,6 +34,6 @@ def feedback_key(head: PublishedHead, feed: bool, logits: bool) -> str:
 
 
 def mask_key(head: PublishedHead, token: int) -> str:
-    """What to set for another mask token."""
+    """Advice for another mask token."""
     known = (key for key in MASKS if key in head.config)
     return f"set {next(known, 'mask_token_id')} to {token}"

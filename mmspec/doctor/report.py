@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass
 class Diagnosis:
-    """All that was found about a head.
+    """Findings about a head, and the trials behind them.
 
     Attributes:
         target, head: their names.
