@@ -104,7 +104,7 @@ def _layers(head: PublishedHead, layers: int) -> Iterator[Convention]:
         "one layer up": tuple(number + 1 for number in stated),
         "one layer down": tuple(number - 1 for number in stated),
     }
-    if isinstance(head.network, Eagle3Network) and len(set(usual)) == len(stated):
+    if isinstance(head.network, Eagle3Network) and len(stated) == len(set(usual)) == 3:
         others["that EAGLE-3 reads where nothing is said"] = usual
     for name, reads in others.items():
         if reads != stated and all(0 <= number <= layers for number in reads):

@@ -128,6 +128,9 @@ class _Trials:
         names = {"text": "without pictures", "pictures": "with pictures"}
         for name, tally in stated.items():
             self.told.add("acceptance", "fine", f"{names[name]}: {tally.described()}")
+        if "pictures" in stated and stated["text"].far_above(stated["pictures"]):
+            text = "far fewer tokens stand with pictures: was the head trained on text alone?"
+            self.told.add("images", "note", text)
         if better or whole.first + ERRORS * _of_share(whole) >= FEW:
             return
         if self.head.vocabulary is not None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from trained_heads import (
     MASK,
@@ -19,6 +21,7 @@ from trained_heads import (
     eagle1,
     eagle3,
     prompts,
+    seeing,
     tokenizer,
     trained_target,
 )
@@ -27,7 +30,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from mmspec.cli.main import main
 from mmspec.models.heads.loading import load_head
 
-ASKED = [word for text in prompts(24) for word in ("--prompt", text)]
+ASKED = [word for text in prompts(20) for word in ("--prompt", text)]
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,8 @@ def home(tmp_path_factory):
     load_head(home / "dflash").save_pretrained(home / "speculators", "speculators")
     eagle1(states, raw=True).save_pretrained(home / "raw")
     eagle1(states, lag=True).save_pretrained(home / "lag")
+    seeing(model, home / "seeing")
+    eagle1(States(model, pictured=True), placeholder=True).save_pretrained(home / "placeholder")
     other = LlamaConfig(**{**SIZES, "hidden_size": 24, "head_dim": 6}, num_hidden_layers=4)
     LlamaForCausalLM(other).save_pretrained(home / "other")
     tokenizer().save_pretrained(home / "other")
@@ -134,14 +139,13 @@ LAYERS = "eagle_aux_hidden_state_layer_ids"
 # by name: the head, the fault, the check that finds it, and what its line names
 FAULTS = {
     "layers one up": ("eagle3", config(**{LAYERS: [2, 3, 4]}), "layers", "to [1, 2, 3]"),
-    "layers one down": ("eagle3", config(**{LAYERS: [0, 1, 2]}), "layers", "to [1, 2, 3]"),
+    "layers one down": ("dflash", config(target_layer_ids=[0, 2]), "layers", "to [1, 3]"),
     "layers of another numbering": (
         "dflash",
         config(target_layer_ids=[2, 4]),
         "layers",
         "to [1, 3]",
     ),
-    "layers of DFlash": ("dflash", config(target_layer_ids=[0, 2]), "layers", "to [1, 3]"),
     "norm_output false": ("eagle3", config(norm_output=False), "feedback", "norm_output to true"),
     "norm_output of another writer": (
         "eagle3",
@@ -207,6 +211,21 @@ def test_a_head_of_another_target(home, doctor):
     assert code == 1
     assert [one["check"] for one in faults] == ["sizes"]
     assert "hidden_size 48" in faults[0]["text"]
+
+
+def test_a_head_that_was_shown_the_placeholder(home, doctor, tmp_path):
+    """Without pictures it is accepted as it should be."""
+    shown = []
+    for seed in range(2):
+        pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{seed}.png")
+        shown += ["--image", str(tmp_path / f"{seed}.png")]
+    code, faults, found = doctor(home / "placeholder", *shown, target="seeing")
+    assert code == 1
+    assert [one["check"] for one in faults] == ["images"]
+    assert "the placeholder's embedding at pictures" in faults[0]["text"]
+    text, pictures = found["trials"][:2]
+    assert text["tokens_per_call"] > 2 * pictures["tokens_per_call"]
 
 
 def test_a_line_a_check_faults_on_top(home, capsys, tmp_path):

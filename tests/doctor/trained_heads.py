@@ -13,7 +13,16 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    CLIPImageProcessor,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerFast,
+)
 
 from mmspec.models.heads.published.dflash import DFlashNetwork
 from mmspec.models.heads.published.eagle1 import EagleNetwork
@@ -24,8 +33,9 @@ from mmspec.models.heads.published.rotary import HeadRotary
 from mmspec.models.heads.published.vocabulary import DraftVocabulary
 
 TOPICS, WORDS, LAG = 5, 12, 3
-PAD, MASK, END, UNKNOWN = (TOPICS + WORDS + n for n in range(4))
-V = TOPICS + WORDS + 4
+PAD, MASK, END, UNKNOWN, IMAGE = (TOPICS + WORDS + n for n in range(5))
+V = TOPICS + WORDS + 5
+PATCHES, LOUD = 4, 10.0  # columns of a picture; its numbers are larger than words, as in LLaVA
 WIDTH, LAYERS, LENGTH = 48, 4, 30
 SIZES = {
     "hidden_size": WIDTH,
@@ -84,6 +94,15 @@ def fit(parameters, loss, steps: int, rate: float = 3e-3) -> None:
         schedule.step()
 
 
+def embedded_texts(model, ids: torch.Tensor, pictured: bool) -> tuple[torch.Tensor, int]:
+    """Inputs of texts, behind a picture or not, and the picture's columns."""
+    embedded = model.get_input_embeddings()(ids)
+    if not pictured:
+        return embedded, 0
+    picture = LOUD * torch.randn(len(ids), PATCHES, WIDTH)
+    return torch.cat([picture, embedded], dim=1), PATCHES
+
+
 def trained_target(steps: int = 400) -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -95,30 +114,76 @@ def trained_target(steps: int = 400) -> LlamaForCausalLM:
         initializer_range=0.1,
     )
     model = LlamaForCausalLM(config)
-    nn.init.normal_(model.get_input_embeddings().weight, std=2.0)
+    nn.init.normal_(model.get_input_embeddings().weight, std=0.5)
     _spread(model.model.norm.weight)
 
     def loss(step: int) -> torch.Tensor:
         ids = texts(32, LENGTH, step)
-        logits = model(ids).logits[:, LAG:-1]
+        embedded, seen = embedded_texts(model, ids, step % 3 == 0)
+        logits = model(inputs_embeds=embedded).logits[:, seen + LAG : -1]
         return F.cross_entropy(logits.flatten(0, 1), ids[:, LAG + 1 :].flatten())
 
     fit(model.parameters(), loss, steps)
     return model.eval().requires_grad_(False)
 
 
-class States:
-    """Batches of texts with the target's embeddings and hidden states, the last one both ways."""
+def seeing(model: LlamaForCausalLM, folder) -> None:
+    """Write a LLaVA whose language model is the trained one, with its processor."""
+    vision = CLIPVisionConfig(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
+    )
+    config = LlavaConfig(vision_config=vision, text_config=model.config, image_token_id=IMAGE)
+    config.image_token_index = IMAGE
+    torch.manual_seed(4)
+    network = LlavaForConditionalGeneration(config)
+    network.model.language_model.load_state_dict(model.model.state_dict())
+    network.lm_head.load_state_dict(model.lm_head.state_dict())
+    for weight in network.model.vision_tower.parameters():
+        nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.3)
+    last = network.model.multi_modal_projector.linear_2
+    with torch.no_grad():
+        shown = network.model.get_image_features(torch.randn(4, 3, 16, 16)).pooler_output
+        last.weight *= LOUD / torch.cat(list(shown)).std()
+    network.eval().save_pretrained(folder)
+    words, size = tokenizer(), {"height": 16, "width": 16}
+    words.add_special_tokens({"additional_special_tokens": [f"w{IMAGE}"]})
+    words.image_token = f"w{IMAGE}"
+    LlavaProcessor(
+        CLIPImageProcessor(size=size, crop_size=size, do_center_crop=False),
+        words,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        chat_template="{% for m in messages %}{% for c in m['content'] %}"
+        f"{{% if c['type'] == 'image' %}}w{IMAGE} {{% else %}}{{{{ c['text'] }}}}{{% endif %}}"
+        "{% endfor %}{% endfor %}",
+        num_additional_image_tokens=1,
+        image_token=f"w{IMAGE}",
+    ).save_pretrained(folder)
 
-    def __init__(self, model: LlamaForCausalLM, count: int = 24) -> None:
+
+class States:
+    """Batches of texts with the target's inputs and hidden states, the last one both ways.
+
+    Args:
+        model: the target.
+        pictured: every other batch stands behind pictures.
+    """
+
+    def __init__(self, model: LlamaForCausalLM, pictured: bool = False, count: int = 24) -> None:
         self.model, self.batches = model, []
         raw: list[torch.Tensor] = []
         handle = model.model.norm.register_forward_pre_hook(lambda _, args: raw.append(args[0]))
         with torch.no_grad():
             for n in range(count):
                 ids = texts(32, LENGTH, 5000 + n)
-                out = model(ids, output_hidden_states=True)
-                embedded = model.get_input_embeddings()(ids)
+                embedded, seen = embedded_texts(model, ids, pictured and n % 2 == 1)
+                out = model(inputs_embeds=embedded, output_hidden_states=True)
+                ids = F.pad(ids, (seen, 0), value=IMAGE)
                 self.batches.append((ids, embedded, out.hidden_states, raw[-1]))
         handle.remove()
 
@@ -158,11 +223,11 @@ def _weights(network, std: float = 0.1) -> None:
             nn.init.zeros_(weight)
 
 
-def eagle3(states: States, steps: int = 300) -> PublishedHead:
+def eagle3(states: States, steps: int = 300, reads=(1, 2, 3)) -> PublishedHead:
     """EAGLE-3 with a vocabulary of its own: the words alone, in an order of its own."""
     torch.manual_seed(1)
-    reads = (1, 2, 3)
-    network = Eagle3Network(HeadSizes.of(SIZES), 3, WIDTH, None, WORDS)
+
+    network = Eagle3Network(HeadSizes.of(SIZES), len(reads), WIDTH, None, WORDS)
     _weights(network)
     rotary = HeadRotary(SIZES, SIZES["head_dim"])
     ids = TOPICS + torch.randperm(WORDS)
@@ -189,23 +254,36 @@ def eagle3(states: States, steps: int = 300) -> PublishedHead:
     return PublishedHead(network, "eagle3", config, WIDTH, reads, rotary, vocabulary, V, 4).eval()
 
 
-def eagle1(states: States, steps: int = 250, *, raw: bool = False, lag: bool = False):
-    """EAGLE-1; faulty ones are trained on un-normed states, or on pairs of the same place."""
+def eagle1(
+    states: States,
+    steps: int = 250,
+    *,
+    raw: bool = False,
+    lag: bool = False,
+    placeholder: bool = False,
+) -> PublishedHead:
+    """EAGLE-1; faulty ones are trained on un-normed states, on pairs of the same place, or with the
+    placeholder's embedding in the place of pictures.
+    """
     torch.manual_seed(2)
     network = EagleNetwork(HeadSizes.of(SIZES), None, bias=True)
     _weights(network)
     rotary = HeadRotary(SIZES, SIZES["head_dim"])
+    words = states.model.get_input_embeddings()
 
     def loss(step: int) -> torch.Tensor:
         text, embedded, hidden, unnormed = states[step]
+        if placeholder:
+            embedded = words(text)
+        first = int((text[0] == IMAGE).sum()) + LAG - 1
         e = embedded[:, :-2] if lag else embedded[:, 1:-1]
         true = (unnormed if raw else hidden[-1])[:, :-2]
-        labels = text[:, 2:][:, LAG - 1 :]
+        labels = text[:, 2:][:, first:]
         turns, attend = _turns(rotary, *e.shape[:2]), masked_attention(_causal(e.shape[1]))
         total, feed = torch.zeros(()), true
         for _ in range(2):
             out = network(network.joined(e, feed), turns, attend)
-            logits = states.model.lm_head(out)[:, LAG - 1 :]
+            logits = states.model.lm_head(out)[:, first:]
             total = total + F.cross_entropy(logits.flatten(0, 1), labels.flatten())
             feed = _mixed(out, true, 0.5)
         return total
