@@ -103,7 +103,7 @@ def embedded_texts(model, ids: torch.Tensor, pictured: bool) -> tuple[torch.Tens
     return torch.cat([picture, embedded], dim=1), PATCHES
 
 
-def trained_target(steps: int = 400) -> LlamaForCausalLM:
+def trained_target(steps: int = 320) -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
         **SIZES,
@@ -223,7 +223,7 @@ def _weights(network, std: float = 0.1) -> None:
             nn.init.zeros_(weight)
 
 
-def eagle3(states: States, steps: int = 300, reads=(1, 2, 3)) -> PublishedHead:
+def eagle3(states: States, steps: int = 260, reads=(1, 2, 3)) -> PublishedHead:
     """EAGLE-3 with a vocabulary of its own: the words alone, in an order of its own."""
     torch.manual_seed(1)
 
@@ -256,7 +256,7 @@ def eagle3(states: States, steps: int = 300, reads=(1, 2, 3)) -> PublishedHead:
 
 def eagle1(
     states: States,
-    steps: int = 250,
+    steps: int = 200,
     *,
     raw: bool = False,
     lag: bool = False,
@@ -292,7 +292,7 @@ def eagle1(
     return PublishedHead(network, "eagle", dict(SIZES), WIDTH, (), rotary, None, V).eval()
 
 
-def dflash(states: States, steps: int = 300, size: int = 4) -> PublishedHead:
+def dflash(states: States, steps: int = 260, size: int = 4) -> PublishedHead:
     """DFlash with two layers."""
     torch.manual_seed(3)
     reads = (2, 4)
