@@ -89,7 +89,7 @@ def neighbours(head: PublishedHead, target: Target) -> list[Convention]:
     if isinstance(network, MedusaNetwork):
         found += _fewer_heads(network)
     if getattr(network, "mask_token_id", None) is not None:
-        found += _masks(head, target.special_tokens)
+        found += _masks(head, target.masks)
     found += _rotary(head, target)
     if head.vocabulary is not None:
         found += _maps(head.vocabulary)

@@ -11,7 +11,7 @@ from ..models.heads.published.head import PublishedHead
 from ..progress import say
 from .conventions import STATED, Convention, neighbours
 from .files import check_files
-from .report import Diagnosis, listed
+from .report import Diagnosis, State, listed
 from .settings import check_settings
 from .tally import ERRORS, Tally
 from .target import Prompt, Target
@@ -116,6 +116,9 @@ class _Trials:
             f"{base.described()}; {tally.margin(base):.2f} tokens would be noise ({ERRORS:.0f} "
             f"standard errors){_ties(likely)}",
         )
+        others = [f"{c.name}: {t.tokens_per_call:.2f}" for c, t, _ in tried[1:]]
+        text = f"{len(tried)} neighbours tried; tokens a call of the others: {'; '.join(others)}"
+        self.told.add("conventions", "note", text)
         return True
 
     def _acceptance(
@@ -127,7 +130,8 @@ class _Trials:
     ) -> None:
         names = {"text": "without pictures", "pictures": "with pictures"}
         for name, tally in stated.items():
-            self.told.add("acceptance", "fine", f"{names[name]}: {tally.described()}")
+            state: State = "note" if better else "fine"
+            self.told.add("acceptance", state, f"{names[name]}: {tally.described()}")
         if "pictures" in stated and stated["text"].far_above(stated["pictures"]):
             text = "far fewer tokens stand with pictures: was the head trained on text alone?"
             self.told.add("images", "note", text)

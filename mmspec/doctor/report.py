@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 State = Literal["fault", "note", "fine"]
@@ -50,8 +50,14 @@ class Diagnosis:
         return [one for one in self.findings if one.state == "fault"]
 
     def ordered(self) -> list[Finding]:
-        """Findings with the faults on top, in the order of the checks."""
-        return self.faults + [one for one in self.findings if one.state != "fault"]
+        """Findings with the faults on top, in the order of the checks.
+
+        Of a check with a fault nothing else is fine.
+        """
+        wrong = {one.check for one in self.faults}
+        others = [one for one in self.findings if one.state != "fault"]
+        noted = [replace(one, state="note") if one.check in wrong else one for one in others]
+        return self.faults + noted
 
     def lines(self) -> list[str]:
         """A line a finding, the faults on top."""

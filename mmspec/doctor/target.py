@@ -35,6 +35,7 @@ PLAIN = (
 DESCRIBE = ("Describe this picture in detail.", "What can be seen here, and where?")
 SIDE = 336  # px of drawn pictures
 ASKED = 4  # questions of the shapes world
+MASKS = 12  # tokens that are tried as a mask
 
 
 @dataclass
@@ -99,13 +100,17 @@ class Target:
         return tuple(found) if isinstance(found, list | tuple) else (int(found),)
 
     @property
-    def special_tokens(self) -> list[int]:
-        """Ids of tokens that stand for no text, and the vocabulary's last row."""
-        tokens = self.tokenizer
-        found = [] if tokens is None else [tokens.mask_token_id, *tokens.all_special_ids]
-        found += [] if tokens is None else sorted(tokens.get_added_vocab().values())
-        ids = [one for one in (*found, self.vocab_size - 1) if isinstance(one, int)]
-        return list(dict.fromkeys(one for one in ids if one < self.vocab_size))
+    def masks(self) -> list[int]:
+        """Ids that may be a block's mask: tokens that stand for no text, the likeliest first."""
+        tokens, found = self.tokenizer, [self.vocab_size - 1]
+        if tokens is not None:
+            added = tokens.get_added_vocab()
+            named = [number for name, number in added.items() if "mask" in name.lower()]
+            # writers also take the first row that the tokenizer leaves unused
+            free = [len(tokens), tokens.pad_token_id, tokens.eos_token_id, tokens.unk_token_id]
+            found = [tokens.mask_token_id, *named, *free, *found, *sorted(added.values())]
+        ids = (one for one in found if isinstance(one, int) and 0 <= one < self.vocab_size)
+        return list(dict.fromkeys(ids))[:MASKS]
 
     def questions(
         self, prompts: Sequence[str], images: Sequence[str | Path]
