@@ -25,7 +25,7 @@ from ..models.heads.published.medusa import MedusaNetwork
 from ..models.heads.published.vocabulary import DraftVocabulary
 from ..models.transformers.causal import CausalDecoder
 from .inputs import as_model, lagged, normed_output, placeholders, unnormed
-from .keys import feedback_key, layers_key, mask_key
+from .keys import anchor_key, feedback_key, layers_key, mask_key
 from .rotary import rotaries
 from .target import Target
 
@@ -193,10 +193,6 @@ def _pictures(head: PublishedHead, target: Target) -> Iterator[Convention]:
 
 def _anchor(head: PublishedHead, network: DFlashNetwork) -> Iterator[Convention]:
     """Shift 0 or 1 of a block's places."""
-    if network.correction is not None and head.method == "domino":
-        key = f"set shift_label to {str(not network.anchored).lower()}"
-    else:
-        key = f"set sample_from_anchor to {str(not network.anchored).lower()}"
     other = not network.anchored
     name = "a block's place says the token " + ("behind it" if other else "that stands there")
 
@@ -204,7 +200,7 @@ def _anchor(head: PublishedHead, network: DFlashNetwork) -> Iterator[Convention]
         _set(head.network, anchored=other)
         head.length = None
 
-    yield Convention("shift", name, key, change)
+    yield Convention("shift", name, anchor_key(head, other), change)
 
 
 def _fewer_heads(network: MedusaNetwork) -> Iterator[Convention]:

@@ -135,10 +135,10 @@ class _Trials:
         if "pictures" in stated and stated["text"].far_above(stated["pictures"]):
             text = "far fewer tokens stand with pictures: was the head trained on text alone?"
             self.told.add("images", "note", text)
-        if better or whole.first + ERRORS * _of_share(whole) >= FEW:
+        if better or whole.most_first >= FEW:
             return
         if self.head.vocabulary is not None:
-            fitted, most, now = refitted(pairs), constant(pairs), Tally.of([])
+            fitted, most = refitted(pairs), constant(pairs)
             now = Tally((len(pairs),), (sum(d == said for d, said in pairs),))
             if fitted.far_above(now) and fitted.far_above(most):
                 self.told.add(
@@ -185,12 +185,6 @@ class _Trials:
     def _note(self, convention: Convention, name: str, tally: Tally) -> None:
         told = {"check": convention.check, "convention": convention.name, "prompts": name}
         self.told.trials.append({**told, **tally.as_dict()})
-
-
-def _of_share(tally: Tally) -> float:
-    """Standard error of the share of first tokens."""
-    n = max(1, tally.drafts)
-    return float((tally.first * (1 - tally.first) / n) ** 0.5)
 
 
 def _ties(likely: Sequence[tuple[Convention, Tally, Tally]]) -> str:

@@ -51,6 +51,9 @@ def check_files(
         if not told.faults:
             told.add("tensors", "fault", str(error))
         return None
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        told.add("format", "fault", f"config.json has a value of another form: {reason(error)}")
+        return None
     if not isinstance(head, PublishedHead):
         raise InputError(
             f"{folder} is a head in a layout of its own; the doctor knows published ones"
@@ -132,6 +135,10 @@ def _map(told: Diagnosis, files: HeadFiles, target: Target) -> None:
                 f"lm_head has {rows} rows for a vocabulary of {size}, and there is no d2t; export "
                 "the head with its map",
             )
+        return
+    if d2t.ndim != 1 or d2t.is_floating_point():
+        text = f"d2t is {_name(d2t.dtype)} of shape {tuple(d2t.shape)}, not offsets in a row"
+        told.add("vocabulary map", "fault", text)
         return
     try:
         DraftVocabulary(d2t, size, files.tensors.get("t2d"))

@@ -37,3 +37,13 @@ def mask_key(head: PublishedHead, token: int) -> str:
     """Advice for another mask token."""
     known = (key for key in MASKS if key in head.config)
     return f"set {next(known, 'mask_token_id')} to {token}"
+
+
+def anchor_key(head: PublishedHead, anchored: bool) -> str:
+    """Advice for blocks whose places say the tokens behind them, or those that stand there."""
+    if head.method == "domino":
+        return f"set shift_label to {str(anchored).lower()}"
+    change = f"set sample_from_anchor to {str(anchored).lower()}"
+    if head.format.startswith("speculators"):
+        return change
+    return f"convert it to speculators and {change}"

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from ..errors import InputError
-from ..models.heads.formats.write import sizes_of
 from ..models.heads.published.head import PublishedHead
 from ..models.heads.published.rotary import HeadRotary
 
@@ -22,7 +21,7 @@ def target_rotary(head: PublishedHead, config: Any) -> HeadRotary | None:
     if any(isinstance(value, dict) for value in rope.values()):  # layers of several kinds
         own["rope_parameters"] = rope.get("full_attention")
     try:
-        return HeadRotary(own, sizes_of(head.network).head_dim)
+        return HeadRotary(own, _head_dim(head))
     except (InputError, KeyError, TypeError):
         return None
 
@@ -61,7 +60,12 @@ def rotaries(head: PublishedHead, config: Any) -> Iterator[tuple[str, str, HeadR
         known.append(theirs)
         name = f"the target's rotary positions ({described(theirs)})"
         yield name, "copy the target's rope_theta and rope_scaling into config.json", theirs
-    usual = HeadRotary({"rope_theta": USUAL}, sizes_of(head.network).head_dim)
+    usual = HeadRotary({"rope_theta": USUAL}, _head_dim(head))
     if not any(same(usual, one) for one in known):
         name = f"the usual rotary positions ({described(usual)})"
         yield name, f"set rope_theta to {USUAL:.0f} and leave rope_scaling out", usual
+
+
+def _head_dim(head: PublishedHead) -> int:
+    assert head.rotary is not None
+    return 2 * len(head.rotary.frequencies)

@@ -64,6 +64,17 @@ class Tally:
         """Share of first tokens that stood."""
         return self.accepted_at[0] / max(1, self.drafts) if self.accepted_at else 0.0
 
+    @property
+    def most_first(self) -> float:
+        """Share of first tokens that stood, and the standard errors that may be noise.
+
+        Two drafts more that stood and two more that did not keep the error above 0 (Agresti and
+        Coull 1998).
+        """
+        n = self.drafts + 4
+        share = (self.first * self.drafts + 2) / n
+        return self.first + ERRORS * math.sqrt(share * (1 - share) / n)
+
     def margin(self, other: Tally) -> float:
         """Tokens a call by which two must differ to be told apart."""
         return ERRORS * math.hypot(self.error, other.error)

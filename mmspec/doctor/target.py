@@ -102,7 +102,8 @@ class Target:
     @property
     def masks(self) -> list[int]:
         """Ids that may be a block's mask: tokens that stand for no text, the likeliest first."""
-        tokens, found = self.tokenizer, [self.vocab_size - 1]
+        tokens = self.tokenizer
+        found: list[Any] = [self.vocab_size - 1]
         if tokens is not None:
             added = tokens.get_added_vocab()
             named = [number for name, number in added.items() if "mask" in name.lower()]
@@ -176,7 +177,10 @@ class Target:
         if getattr(tokens, "chat_template", None):
             turns = [[{"role": "user", "content": text}] for text in texts]
             how = {"add_generation_prompt": True, "tokenize": False}
-            texts = [tokens.apply_chat_template(turn, **how) for turn in turns]
+            try:
+                texts = [tokens.apply_chat_template(turn, **how) for turn in turns]
+            except Exception as error:  # a template raises what its author wrote
+                raise InputError(f"the chat template refuses a prompt: {reason(error)}") from error
             rows = [tokens(text, add_special_tokens=False)["input_ids"] for text in texts]
         else:
             rows = [tokens(text)["input_ids"] for text in texts]

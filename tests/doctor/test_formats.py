@@ -9,8 +9,11 @@ import folders
 import pytest
 import torch
 
+from mmspec.doctor import trial
 from mmspec.doctor.examination import examine
 from mmspec.doctor.target import Target
+from mmspec.engine.accept.chain import prefix_verdict
+from mmspec.engine.accept.greedy import GreedyRule
 
 ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
 IDS = {"target_layer_ids": [0, 1]}
@@ -65,3 +68,40 @@ def test_a_random_head(target, sizes, tmp_path, name):
     kinds = {one["prompts"] for one in found.trials}
     assert kinds == {"text", "pictures"}
     assert json.loads(json.dumps(found.as_dict()))["head"] == str(folder)
+
+
+class Credulous(GreedyRule):
+    """Keeps every draft whole."""
+
+    def verify(self, draft, scores, coins):
+        token = scores.probs.argmax(-1).gather(1, draft.lengths[:, None])[:, 0]
+        return prefix_verdict(draft, draft.lengths, token)
+
+
+def test_texts_that_are_not_the_targets_are_told(target, sizes, tmp_path, monkeypatch):
+    folder = LAYOUTS["dflash"](tmp_path / "head")[0]
+    monkeypatch.setattr(trial, "GreedyRule", Credulous)
+    found = examine(target, folder, ["what is red"], max_new_tokens=8)
+    assert "differ from plain decoding" in next(
+        one.text for one in found.faults if one.check == "greedy"
+    )
+
+
+def test_two_logits_that_are_as_good_as_equal_are_a_tie(target):
+    """The gap is that of the model's own forward pass."""
+    tried = trial.Trial(target, 2, 8)
+    prompt = target.prompt(["what is red", "a"], [None, None], 8)
+    text = [5, 9]
+    apart, tie = tried.gap(prompt, 0, text)
+    ids = torch.tensor([[*prompt.ids[0].tolist(), *text]])
+    with torch.no_grad():
+        best = target.model(input_ids=ids).logits[0, -1].topk(2).values
+    assert apart == pytest.approx(float(best[0] - best[1]), abs=1e-4)
+    assert tie == (apart <= 1e-3 * max(1.0, float(best[0])))
+
+
+def test_a_trial_leaves_the_target_as_it_was(target, sizes, tmp_path):
+    folder = LAYOUTS["eagle"](tmp_path / "head")[0]
+    examine(target, folder, ["what is red"], max_new_tokens=4)
+    assert "states" not in vars(target.decoder)
+    assert not any(module._forward_pre_hooks for module in target.model.modules())
