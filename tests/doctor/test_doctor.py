@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from trained_heads import (
@@ -35,23 +37,34 @@ ASKED = [word for text in prompts(20) for word in ("--prompt", text)]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with the target, another one, and trained heads as they are published."""
-    home = tmp_path_factory.mktemp("doctor")
+    """A folder with targets and trained heads; of several processes, the first trains them."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with FileLock(shared / "doctor.lock"):
+        if not (shared / "doctor").exists():
+            made = tmp_path_factory.mktemp("made")
+            train(made)
+            made.rename(shared / "doctor")
+    return shared / "doctor"
+
+
+def train(home):
+    """Write the target, one that sees, another one, and heads as they are published."""
     model = trained_target()
-    states = States(model)
     model.save_pretrained(home / "target")
     tokenizer().save_pretrained(home / "target")
+    seeing(model, home / "seeing")
+    states = States(model)
     eagle3(states).save_pretrained(home / "eagle3")
     dflash(states).save_pretrained(home / "dflash")
     load_head(home / "dflash").save_pretrained(home / "speculators", "speculators")
     eagle1(states, raw=True).save_pretrained(home / "raw")
     eagle1(states, lag=True).save_pretrained(home / "lag")
-    seeing(model, home / "seeing")
     eagle1(States(model, pictured=True), placeholder=True).save_pretrained(home / "placeholder")
     other = LlamaConfig(**{**SIZES, "hidden_size": 24, "head_dim": 6}, num_hidden_layers=4)
     LlamaForCausalLM(other).save_pretrained(home / "other")
     tokenizer().save_pretrained(home / "other")
-    return home
 
 
 @pytest.fixture

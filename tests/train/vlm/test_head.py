@@ -16,6 +16,7 @@ from torch import nn
 from toy_vlm import TRAINED
 
 from mmspec.cli.main import main
+from mmspec.draft.feature.chains import chain_of
 from mmspec.draft.feature.head_model import head_model
 from mmspec.draft.null import NullDrafter
 from mmspec.engine.warp import Warp
@@ -30,7 +31,7 @@ from mmspec.train.trainer import TrainConfig, Trainer
 from mmspec.train.vlm import head as vlm_head
 from mmspec.train.vlm import prompts as vlm_prompts
 from mmspec.train.vlm import target as vlm_target
-from mmspec.train.vlm.head import CURRICULA, VlmHeadRecipe, chain_of
+from mmspec.train.vlm.head import CURRICULA, VlmHeadRecipe
 from mmspec.train.vlm.prompts import ShapesPrompts
 from mmspec.train.vlm.teacher import Teacher
 
