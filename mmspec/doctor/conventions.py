@@ -80,10 +80,11 @@ def neighbours(head: PublishedHead, target: Target) -> list[Convention]:
         found += [*_feedback(head), *_residual(network)]
     if isinstance(network, EagleNetwork):
         found += _kinds(head)
-    if isinstance(network, EagleNetwork | Eagle3Network):
+    # others read pictures by an adapter, or draft blocks
+    if type(network) in (EagleNetwork, MsdNetwork, Eagle3Network):
+        found += _pictures(head, target)
         if getattr(network, "mask_token_id", None) is None:
             found.append(_lagged())
-        found += _pictures(head, target)
     if isinstance(network, DFlashNetwork):
         found += _anchor(head, network)
     if isinstance(network, MedusaNetwork):

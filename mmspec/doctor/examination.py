@@ -135,7 +135,7 @@ class _Trials:
         if "pictures" in stated and stated["text"].far_above(stated["pictures"]):
             text = "far fewer tokens stand with pictures: was the head trained on text alone?"
             self.told.add("images", "note", text)
-        if better or whole.most_first >= FEW:
+        if better or whole.first_at_most >= FEW:
             return
         if self.head.vocabulary is not None:
             fitted, most = refitted(pairs), constant(pairs)

@@ -65,8 +65,8 @@ class Tally:
         return self.accepted_at[0] / max(1, self.drafts) if self.accepted_at else 0.0
 
     @property
-    def most_first(self) -> float:
-        """Share of first tokens that stood, and the standard errors that may be noise.
+    def first_at_most(self) -> float:
+        """Share of first tokens that stood, with what noise may have taken from it.
 
         Two drafts more that stood and two more that did not keep the error above 0 (Agresti and
         Coull 1998).

@@ -38,7 +38,7 @@ def test_noise_is_told_from_a_difference():
 def test_nothing_is_certain_after_a_few_drafts():
     none, all_ = Tally((3, 0), (0, 0)), Tally((3, 3), (3, 3))
     assert none.error > 0
-    assert none.most_first > 0.3
+    assert none.first_at_most > 0.3
     assert not Tally((2,), (1,)).far_above(Tally((2,), (0,)))
     assert all_.tokens_per_call == 3
     assert Tally((), ()).tokens_per_call == 1
