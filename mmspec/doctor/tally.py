@@ -68,8 +68,7 @@ class Tally:
     def first_at_most(self) -> float:
         """Share of first tokens that stood, with what noise may have taken from it.
 
-        Two drafts more that stood and two more that did not keep the error above 0 (Agresti and
-        Coull 1998).
+        Two drafts more that stood and two more that did not keep the error above 0.
         """
         n = self.drafts + 4
         share = (self.first * self.drafts + 2) / n
