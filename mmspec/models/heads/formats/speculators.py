@@ -9,6 +9,7 @@ from ..published.head import PublishedHead
 from .dflash import made
 from .eagle3 import read_eagle3
 from .files import HeadFiles
+from .mtp import read_mtp
 
 
 def is_speculators(files: HeadFiles) -> bool:
@@ -55,6 +56,10 @@ def read_speculators(files: HeadFiles) -> PublishedHead:
             anchored=bool(config.get("sample_from_anchor", False)),
             length=proposal_length(config),
         )
+    if kind == "mtp":
+        if config.get("num_nextn_predict_layers", 1) != 1:
+            raise InputError(f"{files.folder}: speculators has MTP heads of one layer alone")
+        return read_mtp(files, proposal_length(config))
     raise InputError(f"{files.folder}: speculators of type {kind!r} are not supported yet")
 
 
