@@ -6,18 +6,18 @@ from folders import rand
 
 def qwen(folder, *, experts=0, **config):
     """Qwen3-Next's names, beside other tensors of the target; `experts` of a mixture."""
-    H, DIM, HEADS = folders.H, folders.DIM, folders.HEADS
+    width, rows = folders.H, 2 * folders.HEADS * folders.DIM
     tensors = folders.layer("mtp.layers.0.", qk_norm=True)
-    tensors["mtp.layers.0.self_attn.q_proj.weight"] = rand(2 * HEADS * DIM, H)
+    tensors["mtp.layers.0.self_attn.q_proj.weight"] = rand(rows, width)
     for name in ("pre_fc_norm_hidden", "pre_fc_norm_embedding", "norm"):
-        tensors[f"mtp.{name}.weight"] = rand(H)
+        tensors[f"mtp.{name}.weight"] = rand(width)
     for name in tensors:
         if name.endswith("norm.weight"):
             tensors[name] = rand(*tensors[name].shape)
-    tensors["mtp.fc.weight"] = rand(H, 2 * H)
+    tensors["mtp.fc.weight"] = rand(width, 2 * width)
     if experts:
         tensors = mixed(tensors, "mtp.layers.0.mlp.", experts, "shared_expert")
-        tensors["mtp.layers.0.mlp.shared_expert_gate.weight"] = rand(1, H)
+        tensors["mtp.layers.0.mlp.shared_expert_gate.weight"] = rand(1, width)
         config |= {"num_experts_per_tok": 2, "norm_topk_prob": True}
     config = {
         **folders.SIZES,
@@ -26,20 +26,20 @@ def qwen(folder, *, experts=0, **config):
         "partial_rotary_factor": 0.5,
         **config,
     }
-    full = {**tensors, "model.norm.weight": rand(H)}
+    full = {**tensors, "model.norm.weight": rand(width)}
     return folders.write(folder, config, full), config, tensors
 
 
 def glm(folder, *, experts=0, layer=4, own=True, **config):
     """GLM-4-MoE's names; `own` embeddings and output layer, as in published files."""
-    H, V, p = folders.H, folders.V, f"model.layers.{layer}."
+    width, vocab, p = folders.H, folders.V, f"model.layers.{layer}."
     tensors = folders.layer(p, qkv_bias=True)
     for name in ("enorm", "hnorm", "shared_head.norm"):
-        tensors[f"{p}{name}.weight"] = 1 + rand(H)
-    tensors[f"{p}eh_proj.weight"] = rand(H, 2 * H)
+        tensors[f"{p}{name}.weight"] = 1 + rand(width)
+    tensors[f"{p}eh_proj.weight"] = rand(width, 2 * width)
     if own:
-        tensors[f"{p}embed_tokens.weight"] = rand(V, H)
-        tensors[f"{p}shared_head.head.weight"] = rand(V, H)
+        tensors[f"{p}embed_tokens.weight"] = rand(vocab, width)
+        tensors[f"{p}shared_head.head.weight"] = rand(vocab, width)
     if experts:
         tensors = mixed(tensors, f"{p}mlp.", experts, "shared_experts")
         tensors[f"{p}mlp.gate.e_score_correction_bias"] = rand(experts)
@@ -54,20 +54,20 @@ def glm(folder, *, experts=0, layer=4, own=True, **config):
         "num_nextn_predict_layers": 1,
         **config,
     }
-    full = {**tensors, "model.norm.weight": rand(H)}
+    full = {**tensors, "model.norm.weight": rand(width)}
     return folders.write(folder, config, full), config, tensors
 
 
 def mixed(tensors, mlp, experts, shared):
     """The tensors with a mixture in place of the plain feed-forward part, under `mlp`."""
-    H, inner = folders.H, 6
+    width, inner = folders.H, 6
     tensors = {name: value for name, value in tensors.items() if not name.startswith(mlp)}
-    tensors[f"{mlp}gate.weight"] = rand(experts, H)
+    tensors[f"{mlp}gate.weight"] = rand(experts, width)
     for part in (*(f"experts.{e}" for e in range(experts)), shared):
         tensors |= {
-            f"{mlp}{part}.gate_proj.weight": rand(inner, H),
-            f"{mlp}{part}.up_proj.weight": rand(inner, H),
-            f"{mlp}{part}.down_proj.weight": rand(H, inner),
+            f"{mlp}{part}.gate_proj.weight": rand(inner, width),
+            f"{mlp}{part}.up_proj.weight": rand(inner, width),
+            f"{mlp}{part}.down_proj.weight": rand(width, inner),
         }
     return tensors
 

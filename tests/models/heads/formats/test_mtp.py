@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from mmspec.errors import InputError
 from mmspec.models.heads.formats.files import HeadFiles
 from mmspec.models.heads.formats.registry import read_head
+from mmspec.models.heads.formats.write import formats_of, write_head
 from mmspec.models.heads.published.layer import masked_attention
 
 N = 5
@@ -83,3 +84,25 @@ def test_what_is_not_understood_is_refused(tmp_path):
 def test_a_layer_may_bring_embeddings_and_an_output_layer(tmp_path):
     head = read(mtp_folders.glm(tmp_path / "head")[0])
     assert head.embeddings.shape == head.network.lm_head.weight.shape == (V, H)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_it_is_written_and_the_same_head(tmp_path, name):
+    head = read(LAYOUTS[name](tmp_path / "given")[0])
+    forms = ["nextn"] if name.startswith("glm") else ["mtp", "speculators"]
+    forms = ["speculators"] if name == "speculators-qwen3" else forms
+    assert list(formats_of(head)) == forms
+    for form in forms:
+        write_head(head, tmp_path / form, form)
+        again = read(tmp_path / form)
+        assert list(formats_of(again)) == forms
+        mine, theirs = head.network.state_dict(), again.network.state_dict()
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+        place, x = torch.arange(N)[None], rand(1, N, H)
+        mask = torch.zeros(N, N, dtype=torch.float64)
+        one, other = (
+            h.double().network(x, h.rotary(place, torch.float64), masked_attention(mask))
+            for h in (head, again)
+        )
+        torch.testing.assert_close(one, other)
