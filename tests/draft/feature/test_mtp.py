@@ -1,4 +1,4 @@
-"""A target's own prediction layer in the loop: its drafts are the slow twin's, and the law stays."""
+"""A target's own prediction layer in the loop: drafts are the slow twin's, the law stays."""
 
 from __future__ import annotations
 

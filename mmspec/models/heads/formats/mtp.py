@@ -158,14 +158,13 @@ def _sizes(
 ) -> HeadSizes:
     inner = None if experts is None else experts.inner
     attention = "layers.0.self_attn."
-    sizes = HeadSizes.of(
+    return HeadSizes.of(
         config if inner is None else {**config, "intermediate_size": inner},
         qkv_bias=f"{attention}q_proj.bias" in files.tensors,
         qk_norm=f"{attention}q_norm.weight" in files.tensors,
         zero_centred=qwen,
         gated=qwen,
     )
-    return sizes
 
 
 def _experts(files: HeadFiles, config: Mapping[str, Any]) -> ExpertSizes | None:

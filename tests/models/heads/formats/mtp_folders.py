@@ -1,4 +1,4 @@
-"""Tiny random layers of multi-token prediction, in checkpoints of their targets or by themselves."""
+"""Tiny random layers of multi-token prediction, in their targets' checkpoints or alone."""
 
 import folders
 from folders import rand
