@@ -38,9 +38,9 @@ def mtp_formats(
         return {"nextn": _nextn}
     network = head.network
     assert isinstance(network, MtpNetwork)
-    zero_centred = network.layers.get_submodule("0.self_attn").sizes.zero_centred
-    both = {"mtp": _mtp, "speculators": _speculators}
-    return both if zero_centred else {"speculators": _speculators}
+    if not network.zero_centred:
+        return {"speculators": _speculators}
+    return {"mtp": _mtp, "speculators": _speculators}
 
 
 def _mtp(head: PublishedHead, verifier: dict[str, Any]) -> Layout:

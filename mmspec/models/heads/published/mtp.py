@@ -32,7 +32,7 @@ class MtpNetwork(EagleNetwork):
         output_size: int | None = None,
     ) -> None:
         super().__init__(sizes, vocab_size, bias=False, first_norm=True, experts=experts)
-        width = sizes.hidden_size
+        width, self.zero_centred = sizes.hidden_size, sizes.zero_centred
         self.pre_fc_norm_embedding = sizes.norm(width)
         self.pre_fc_norm_hidden = sizes.norm(width)
         self.norm = sizes.norm(width)
