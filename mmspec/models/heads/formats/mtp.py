@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ def read_mtp(files: HeadFiles, length: int | None = None) -> PublishedHead:
     if "speculators_model_type" in config and len(tensors) != len(files.tensors):
         strange = next(name for name in files.tensors if not name.startswith(prefix))
         raise InputError(f"{files.folder} does not fit MtpNetwork: unexpected tensor {strange}")
-    own = HeadFiles(files.folder, config, fused(tensors), files.files)
+    own = HeadFiles(files.folder, config, fused(tensors, files.folder), files.files)
     if any("kv_a_proj_with_mqa" in name or "q_a_proj" in name for name in tensors):
         raise InputError(
             f"{files.folder}: the prediction layer has DeepSeek's latent attention (MLA), which is "
@@ -130,8 +131,12 @@ def _turned(config: Mapping[str, Any], head_dim: int) -> int:
     return int(head_dim * factor)
 
 
-def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors in which experts that have a number are joined: gates above ups."""
+def fused(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """Tensors in which experts that have a number are joined: gates above ups.
+
+    Raises:
+        InputError: an expert of `folder` lacks a part, or has other sizes than the rest.
+    """
     single: dict[tuple[int, str], Tensor] = {}
     out: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -149,7 +154,9 @@ def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         downs = [single[n, "down"] for n in experts]
         out["layers.0.mlp.experts.down_proj"] = torch.stack(downs)
     except (KeyError, RuntimeError) as error:
-        raise InputError(f"the experts of the prediction layer are incomplete: {error}") from error
+        raise InputError(
+            f"{folder}: an expert of the prediction layer lacks a part, or has other sizes: {error}"
+        ) from error
     return out
 
 

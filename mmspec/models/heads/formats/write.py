@@ -71,6 +71,8 @@ def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[s
         return {"dflash": _dflash, "speculators": _speculators}
     if isinstance(network, MtpNetwork):
         return mtp_formats(head)
+    if head.format == "hydra eagle-attn":
+        return {"hydra": _eagle_attn}
     if isinstance(network, EagleNetwork):
         return {"eagle" if type(network) in (EagleNetwork, MsdNetwork) else head.format: _eagle}
     if isinstance(network, MedusaNetwork):
@@ -256,6 +258,18 @@ def _medusa(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
         "base_model_name_or_path": verifier.get("name_or_path"),
     }
     return config, tensors_of(head), "medusa_lm_head.safetensors"
+
+
+def _eagle_attn(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    config, tensors, _ = _eagle(head, verifier)
+    config |= {
+        "hydra_num_heads": 1,
+        "hydra_head_arch": "eagle-attn",
+        "grounded_heads": True,
+        "base_model_name_or_path": verifier.get("name_or_path"),
+    }
+    named = {name.replace("layers.0.", "attn.", 1): value for name, value in tensors.items()}
+    return config, named, "hydra_lm_head.safetensors"
 
 
 def _hydra(head: PublishedHead, verifier: dict[str, Any]) -> Layout:

@@ -79,6 +79,11 @@ def test_what_is_not_understood_is_refused(tmp_path):
     folders.write(folder, {**config, "model_type": "llama"}, tensors)
     with pytest.raises(InputError, match="norms of 'llama'"):
         read(folder)
+    folder, config, tensors = mtp_folders.qwen(tmp_path / "mixed", experts=3)
+    del tensors["mtp.layers.0.mlp.experts.1.up_proj.weight"]
+    folders.write(folder, config, tensors)
+    with pytest.raises(InputError, match="mixed: an expert of the prediction layer lacks a part"):
+        read(folder)
 
 
 def test_a_layer_may_bring_embeddings_and_an_output_layer(tmp_path):
