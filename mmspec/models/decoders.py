@@ -126,14 +126,16 @@ class BlockHeadDecoder(HeadDecoder, Protocol):
 
 
 class PathHeadDecoder(HeadDecoder, Protocol):
-    """Heads without layers of attention, for `HydraModel`."""
+    """Heads that read a path of drafted tokens, for `HydraModel`."""
 
     @property
     def most(self) -> int:
         """Tokens that can be drafted ahead."""
 
-    def place(self, positions: Tensor) -> None:
-        """Set the positions of the next generation's columns `[R, slots]`."""
+    def view(
+        self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int, /
+    ) -> tuple[Tensor, Tensor]:
+        """The prefix that it reads and its mask, see `TokenHeadDecoder`."""
 
     def ahead(self, before: Tensor, path: Tensor) -> Tensor:
         """Inputs of `logits` behind a path of embeddings `[…, i, D]`.

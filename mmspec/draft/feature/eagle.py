@@ -12,11 +12,10 @@ from ...engine.draft import Context, Draft
 from ...models.decoders import TokenHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
-from ..draft_model import catch_up
-from .feature_model import TokenFeatureModel
+from .reading import ReadingModel
 
 
-class EagleModel(TokenFeatureModel):
+class EagleModel(ReadingModel):
     """An EAGLE head as the draft model of chains and trees, under the target's guidance.
 
     Its input at a token is the token and the hidden state that predicted it. For committed tokens
@@ -34,8 +33,6 @@ class EagleModel(TokenFeatureModel):
         images: where the target's prefix has pictures, which a head may shorten.
     """
 
-    decoder: TokenHeadDecoder
-
     def __init__(
         self,
         head: TokenHeadDecoder,
@@ -45,19 +42,12 @@ class EagleModel(TokenFeatureModel):
     ) -> None:
         prefix, mask, _, _, limit, _, scratch, _ = target.made_of
         super().__init__(head, *head.view(prefix, mask, images, limit + scratch + 1), target, warp)
-        self._inputs = self.prefix  # [R, T', D]: the layer's at the prefix
-        self._settled: list[int] = []  # per row, positions before it stand on the target's states
         self._own = torch.zeros(0)  # [R, 1 + N, D]: the head's states behind root and nodes
         self._drafted = torch.zeros(0)  # [B, 1 + N, V]: the laws there
 
     def _start(self, rows: int, before: Tensor) -> None:
         self._own = before[:, :1]
-        self._settled = [-1] * rows
-        self._inputs = self.decoder.read(self.target.made_of[0], before)[:, -self.offset :]
-        GuidedDecoder.start(self, rows)
-
-    def _prefilled(self, length: int) -> Tensor:
-        return self._inputs[:, :length]
+        self._begin(rows, before)
 
     def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
         self._own = self._behind(tokens, self._own[:, -1:], start)
@@ -72,25 +62,13 @@ class EagleModel(TokenFeatureModel):
         return self._forward(x, start, draft)
 
     def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
-        """Read committed tokens, and those before them that have not been read as such yet."""
         assert context is not None
         n = tokens.shape[1]
-        known = [min(k, s) for k, s in zip(self._settled, start, strict=True)]
-        tokens, first = catch_up(context, known)
-        width = tokens.shape[1]
-        begin = torch.tensor(first, device=tokens.device)[:, None]
-        positions = self._of_all_rows(begin + self.keys[:width])
-        features = pick(self._features, positions.clamp_min(0))
-        x = self.decoder.joined(self._embedded(tokens, None), features)
-        if min(first) < 0:
-            x = torch.where((positions < 0)[..., None], self._inputs[:, -1:], x)
-        hidden = self._forward(x, first)
-        # rows that lack less than others read again, or a little past their end
+        hidden, begin = self._committed(context, tokens, start)
         end = torch.tensor(context.base, device=tokens.device)[:, None] - 1
         self._own = pick(hidden, self._of_all_rows(end - begin))
-        self._settled = list(context.base)
         asked = torch.tensor(start, device=tokens.device)[:, None]
-        if n < width:
+        if n < hidden.shape[1]:
             columns = asked - begin + self.keys[:n]
             hidden = pick(hidden, self._of_all_rows(columns))
         laws = self._laws(hidden)

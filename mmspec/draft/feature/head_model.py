@@ -23,6 +23,7 @@ from ...models.heads.published.eagle_decoder import (
     PublishedEagleDecoder,
     PublishedFlashDecoder,
     PublishedPEagleDecoder,
+    PublishedPrefixDecoder,
 )
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.causal import CausalDecoder
@@ -31,7 +32,7 @@ from .dflash import DFlashModel
 from .eagle import EagleModel
 from .feature_model import FeatureModel
 from .flash import FlashModel
-from .hydra import HydraModel
+from .hydra import HydraModel, PrefixHydraModel
 from .peagle import PEagleModel
 
 AnyDecoder = HeadDecoder | PublishedDecoder
@@ -76,6 +77,8 @@ def head_model(
         return FlashModel(head, target, images, warp)
     if isinstance(head, PublishedPEagleDecoder):
         return PEagleModel(head, target, images, warp)
+    if isinstance(head, PublishedPrefixDecoder):
+        return PrefixHydraModel(head, target, images, warp)
     if isinstance(head, PublishedEagleDecoder):
         return EagleModel(head, target, images, warp)
     if isinstance(head, PublishedDFlashDecoder) and head.network.correction is not None:
@@ -83,4 +86,4 @@ def head_model(
     if isinstance(head, PublishedDFlashDecoder):
         return DFlashModel(head, target, warp)
     assert isinstance(head, PublishedPathDecoder)
-    return HydraModel(head, target, warp)
+    return HydraModel(head, target, images, warp)

@@ -12,9 +12,9 @@ from ...engine.accept.chain import pick
 from ...engine.draft import Context, Draft
 from ...models.decoders import PathHeadDecoder
 from ...models.guided import GuidedDecoder
-from ...models.heads.columns import positions
-from ...models.transformers.prompted import continued
+from ...models.heads.columns import Images
 from .feature_model import TokenFeatureModel
+from .reading import ReadingModel
 
 
 class HydraModel(TokenFeatureModel):
@@ -26,17 +26,18 @@ class HydraModel(TokenFeatureModel):
     Args:
         head: the network.
         target, warp: see `FeatureModel`.
+        images: where the target's prefix has pictures.
     """
 
     def __init__(
         self,
         head: PathHeadDecoder,
         target: GuidedDecoder,
+        images: Images | None = None,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         prefix, mask, _, _, limit, _, scratch, _ = target.made_of
-        head.place(continued(positions(mask), limit + scratch + 1))
-        super().__init__(head, prefix, mask, target, warp)
+        super().__init__(head, *head.view(prefix, mask, images, limit + scratch + 1), target, warp)
         self.head = head
         self.most = head.most
         self._first = self.prefix[:, :1]  # [R, 1, D]: in front of the prefix's last column
@@ -58,9 +59,7 @@ class HydraModel(TokenFeatureModel):
         begin = torch.tensor(start, device=tokens.device)[:, None]
         positions = begin + self.keys[: tokens.shape[1]]
         embedded = self._embedded(tokens, positions < 0)[:, :, None]
-        positions = self._of_all_rows(positions)
-        before = pick(self._features, positions.clamp_min(0))
-        before = torch.where((positions < 0)[..., None], self._first, before)
+        before = self._in_front(context, tokens, start)
         laws = self._laws(self.head.ahead(before, embedded))
         if context is not None:
             end = context.lengths[:, None] - 1 - begin
@@ -69,6 +68,13 @@ class HydraModel(TokenFeatureModel):
             self._path = pick(embedded.flatten(2), root)[:, :, None]
             self._drafted = pick(laws, end)
         return laws
+
+    def _in_front(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
+        """Hidden states `[R, n, D]` in front of committed tokens, as the heads read them."""
+        positions = torch.tensor(start, device=tokens.device)[:, None]
+        positions = self._of_all_rows(positions + self.keys[: tokens.shape[1]])
+        before = pick(self._features, positions.clamp_min(0))
+        return torch.where((positions < 0)[..., None], self._first, before)
 
     def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:
         """Laws of root and nodes; those that the tree has gained are of its last level."""
@@ -90,3 +96,16 @@ class HydraModel(TokenFeatureModel):
             laws = self._laws(self.head.ahead(before, path))
             self._drafted = torch.cat([self._drafted, laws], dim=1)
         return self._drafted
+
+
+class PrefixHydraModel(ReadingModel, HydraModel):
+    """Hydra's heads with a prefix layer, which reads the target's hidden states over a cache."""
+
+    def _start(self, rows: int, before: Tensor) -> None:
+        HydraModel._start(self, rows, before)
+        self._begin(rows, before)
+
+    def _in_front(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
+        hidden, begin = self._committed(context, tokens, start)
+        columns = torch.tensor(start, device=tokens.device)[:, None] - begin
+        return pick(hidden, self._of_all_rows(columns + self.keys[: tokens.shape[1]]))

@@ -30,6 +30,8 @@ LAYOUTS = {
     "domino": folders.domino,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
+    "hydra-prefix": folders.prefix_hydra,
+    "hydra-attn": lambda folder: folders.eagle_attn(folder, sized=False),
     "mtp": lambda folder: mtp_folders.qwen(folder, experts=4),
     "mtp-speculators": mtp_folders.speculators,
     "mtp-glm": mtp_folders.glm,

@@ -113,6 +113,22 @@ class HeadFiles:
             qk_norm=f"{attention}q_norm.weight" in self.tensors,
         )
 
+    def shapes(self, prefix: str) -> HeadSizes:
+        """Sizes of a layer by its tensors alone.
+
+        Its heads count as heads of one number, until the head takes their size from its target.
+        """
+        attention = f"{prefix}self_attn."
+        width, queries = self.shape(f"{attention}o_proj.weight")
+        return HeadSizes(
+            width,
+            self.shape(f"{prefix}mlp.gate_proj.weight")[0],
+            queries,
+            self.shape(f"{attention}k_proj.weight")[0],
+            1,
+            qkv_bias=f"{attention}q_proj.bias" in self.tensors,
+        )
+
     def renamed(self, *pairs: tuple[str, str]) -> HeadFiles:
         """The same tensors; a prefix that is first in a pair becomes the second."""
 

@@ -20,11 +20,12 @@ from ..published.dflash import DFlashNetwork
 from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.eagle3 import Eagle3Network
 from ..published.head import FIT, PublishedHead
-from ..published.hydra import HydraNetwork
+from ..published.hydra import HydraNetwork, PrefixHydraNetwork
 from ..published.layer import HeadAttention, HeadSizes
 from ..published.medusa import MedusaNetwork
 from ..published.mtp import MtpNetwork
 from ..published.specvlm import SpecVlmNetwork
+from .hydra import dropped
 from .speculators import LAYER, envelope
 from .write_mtp import Layout, mtp_formats
 
@@ -82,7 +83,9 @@ def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[s
 
 
 def layer_config(head: PublishedHead) -> dict[str, Any]:
-    """The keys of the head's layers."""
+    """The keys of the head's layers; none where its files leave them to the target."""
+    if not head.sized:
+        return {}
     config = {key: head.config[key] for key in LAYER if head.config.get(key) is not None}
     layers = head.network.get_submodule("layers")
     assert isinstance(layers, nn.ModuleList)
@@ -115,7 +118,7 @@ def tensors_of(head: PublishedHead) -> dict[str, Tensor]:
 def _eagle(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     network = head.network
     assert isinstance(network, EagleNetwork)
-    config = {
+    config: dict[str, Any] = {
         **layer_config(head),
         "architectures": ["LlamaForCausalLM"],
         "bias": network.fc.bias is not None,
@@ -273,13 +276,16 @@ def _eagle_attn(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
 
 
 def _hydra(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
-    network = head.network
+    network, tensors = head.network, tensors_of(head)
     assert isinstance(network, HydraNetwork)
-    config = {
+    config: dict[str, Any] = {
         "hydra_num_heads": network.count,
         "hydra_num_layers": len(network.hydra_mlp[0]),  # type: ignore[arg-type]
         "hydra_head_arch": "mlp",
         "grounded_heads": True,
         "base_model_name_or_path": verifier.get("name_or_path"),
     }
-    return config, tensors_of(head), "hydra_lm_head.safetensors"
+    if isinstance(network, PrefixHydraNetwork):
+        config = {**layer_config(head), **config, "hydra_head_arch": "prefix-mlp"}
+        tensors = {dropped(name): value for name, value in tensors.items()}
+    return config, tensors, "hydra_lm_head.safetensors"

@@ -28,7 +28,7 @@ class PublishedDecoder:
     """
 
     def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
-        head.check(target.model)
+        head.meet(target.model)
         self.head, self.target, self.network = head, target, head.network
         self.reads = head.reads_of(target.model.config.get_text_config().num_hidden_layers)
         self.layers = list(getattr(head.network, "layers", ()))

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from ....engine.cache import KVCache
 from ...transformers.causal import CausalDecoder
+from ...transformers.prompted import continued
+from ..columns import Images, positions
 from .base_decoder import PublishedDecoder
 from .dflash import DFlashNetwork
 from .eagle1 import EagleNetwork
@@ -15,10 +17,11 @@ from .eagle_decoder import (
     PublishedEagleDecoder,
     PublishedFlashDecoder,
     PublishedPEagleDecoder,
+    PublishedPrefixDecoder,
 )
 from .flash import FlashNetwork
 from .head import PublishedHead
-from .hydra import HydraNetwork
+from .hydra import HydraNetwork, PrefixHydraNetwork
 from .medusa import MedusaNetwork
 
 
@@ -62,6 +65,13 @@ class PublishedPathDecoder(PublishedDecoder):
         """Number of heads."""
         return self.network.count
 
+    def view(
+        self, prefix: Tensor, mask: Tensor, images: Images | None, more: int
+    ) -> tuple[Tensor, Tensor]:
+        """Prefix and mask that it reads, see `TokenHeadDecoder`: the target's own."""
+        self.place(continued(positions(mask), more))
+        return prefix, mask
+
     def ahead(self, before: Tensor, path: Tensor) -> Tensor:
         """Logits `[…, V]` behind a path of embeddings `[…, i, H]`, the last head that reads it.
 
@@ -88,6 +98,8 @@ def published_decoder(head: PublishedHead, target: CausalDecoder) -> PublishedDe
         return PublishedFlashDecoder(head, target)
     if isinstance(network, Eagle3Network) and network.mask_token_id is not None:
         return PublishedPEagleDecoder(head, target)
+    if isinstance(network, PrefixHydraNetwork):
+        return PublishedPrefixDecoder(head, target)
     if isinstance(network, EagleNetwork | Eagle3Network):
         return PublishedEagleDecoder(head, target)
     if isinstance(network, DFlashNetwork):

@@ -16,8 +16,10 @@ from .eagle1 import EagleNetwork
 from .eagle3 import Eagle3Network
 from .flash import FlashNetwork
 from .head import PublishedHead
+from .hydra import PrefixHydraNetwork
+from .layer import Attend
 
-TokenNetwork = EagleNetwork | Eagle3Network
+TokenNetwork = EagleNetwork | Eagle3Network | PrefixHydraNetwork
 
 
 class PublishedEagleDecoder(PublishedDecoder):
@@ -89,6 +91,7 @@ class PublishedEagleDecoder(PublishedDecoder):
         return self.network.joined(embedded, features, None if context is None else context[:, -1:])
 
     def logits(self, hidden: Tensor) -> Tensor:
+        assert isinstance(self.network, EagleNetwork | Eagle3Network)
         return super().logits(self.network.before_output(hidden))
 
 
@@ -116,6 +119,27 @@ class PublishedFlashDecoder(PublishedEagleDecoder):
     """A FLASH head, for `FlashModel`."""
 
     network: FlashNetwork
+
+
+class PublishedPrefixDecoder(PublishedEagleDecoder):
+    """Hydra's heads with a prefix layer, for `PrefixHydraModel`."""
+
+    network: PrefixHydraNetwork
+
+    @property
+    def most(self) -> int:
+        """Number of heads."""
+        return self.network.count
+
+    def run(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        return self.network.prefixed(x, turns, attend)
+
+    def ahead(self, before: Tensor, path: Tensor) -> Tensor:
+        """Logits behind a path, see `PublishedPathDecoder`; `before` is what `forward` gave."""
+        return self.network(before, path)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return hidden  # they are logits already
 
 
 class PublishedPEagleDecoder(PublishedEagleDecoder):

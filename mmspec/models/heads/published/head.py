@@ -18,10 +18,11 @@ from .dflash import DFlashNetwork
 from .eagle1 import EagleNetwork, MsdNetwork
 from .eagle3 import Eagle3Network
 from .flash import FlashNetwork
-from .hydra import HydraNetwork
+from .hydra import HydraNetwork, PrefixHydraNetwork
 from .medusa import MedusaNetwork
 from .mtp import MtpNetwork
 from .rotary import HeadRotary
+from .sizing import take_sizes
 from .specvlm import SpecVlmNetwork
 from .vispec import ViSpecNetwork
 from .vocabulary import DraftVocabulary
@@ -35,6 +36,7 @@ METHODS: dict[type[nn.Module], str] = {
     FlashNetwork: "flash",
     MedusaNetwork: "medusa",
     HydraNetwork: "hydra",
+    PrefixHydraNetwork: "hydra",
     MtpNetwork: "mtp",
 }
 
@@ -54,6 +56,7 @@ class PublishedHead(nn.Module):
         vocabulary: the target's ids of its own; None: they are the same.
         vocab_size: of the target, where the files say; None: they do not.
         length: tokens that a draft has where the files say; None: they do not.
+        sized: whether the files say the sizes of its layers; if not, see `meet`.
 
     Attributes:
         shown: replaces what it is shown of pictures, for ablations; None: nothing does.
@@ -72,11 +75,13 @@ class PublishedHead(nn.Module):
         vocabulary: DraftVocabulary | None = None,
         vocab_size: int | None = None,
         length: int | None = None,
+        sized: bool = True,
     ) -> None:
         super().__init__()
         self.network, self.format, self.config = network, format, dict(config)
         self.target_size, self.reads, self.rotary = target_size, reads, rotary
         self.vocabulary, self.vocab_size, self.length = vocabulary, vocab_size, length
+        self.sized = sized
 
     @property
     def method(self) -> str:
@@ -133,6 +138,18 @@ class PublishedHead(nn.Module):
         read.
         """
         return (2, layers // 2, layers - 3) if self.reads is None else self.reads
+
+    def meet(self, target: PreTrainedModel) -> None:
+        """Check that the head fits `target`, and take from it the sizes that its files leave out.
+
+        Raises:
+            InputError: it does not fit.
+        """
+        self.check(target)
+        if not self.sized:
+            self.config |= take_sizes(self, target)
+            self.rotary = HeadRotary(self.config, self.config["head_dim"])
+            self.sized = True
 
     def check(self, target: PreTrainedModel) -> None:
         """Raise an `InputError` unless the head fits `target` in its sizes.

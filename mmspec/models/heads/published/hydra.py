@@ -1,6 +1,7 @@
 """Hydra (Ankner et al. 2024): Medusa's heads, each in the light of the tokens drafted before it.
 
-Head k reads the target's last hidden state and the embeddings of the k + 1 tokens behind it.
+Head k reads the target's last hidden state and the embeddings of the k + 1 tokens behind it. With a
+prefix layer (Hydra++) it reads what that layer makes of all hidden states so far.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ..columns import Columns, Look
+from .layer import Attend, HeadLayer, HeadSizes
 
 
 class HydraBlock(nn.Module):
@@ -59,4 +63,50 @@ class HydraNetwork(nn.Module):
         head = path.shape[-2] - 1
         x = torch.cat([hidden, path.flatten(-2)], dim=-1)
         out: Tensor = self.hydra_lm_head[head](self.hydra_mlp[head](x))
+        return out
+
+
+class PrefixLayer(nn.Module):
+    """A decoder layer and a norm behind it."""
+
+    def __init__(self, sizes: HeadSizes) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([HeadLayer(sizes)])
+        self.norm = sizes.norm(sizes.hidden_size)
+
+
+class PrefixHydraNetwork(HydraNetwork):
+    """Hydra's heads of arch "prefix-mlp"; the name of the layer is spelled as in the files.
+
+    Args:
+        heads, blocks, vocab_size: see `HydraNetwork`.
+        sizes: of the prefix layer.
+    """
+
+    def __init__(self, heads: int, blocks: int, vocab_size: int, sizes: HeadSizes) -> None:
+        super().__init__(heads, blocks, sizes.hidden_size, vocab_size)
+        self.width = sizes.hidden_size
+        self.prefix_embeding_layer = PrefixLayer(sizes)
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """Layers of attention."""
+        return self.prefix_embeding_layer.layers
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """Vector `[…, H]` of the target's hidden states: the last one itself."""
+        return states
+
+    def look(self, columns: Columns) -> Look:
+        """Compress the pictures: here they stay."""
+        return Look()
+
+    def joined(self, embedded: Tensor, hidden: Tensor, context: Tensor | None = None) -> Tensor:
+        """Inputs `[R, N, H]` of the prefix layer: the hidden states alone."""
+        return hidden
+
+    def prefixed(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        """What the heads read in place of the target's hidden states `[R, N, H]`."""
+        layer = self.prefix_embeding_layer
+        out: Tensor = layer.norm(layer.layers[0](x, turns, attend, 0))
         return out

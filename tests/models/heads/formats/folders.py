@@ -19,6 +19,8 @@ SIZES = dict(
     num_hidden_layers=1,
 )
 
+LEFT_OUT = {"rms_norm_eps": 1e-6}  # of the tests' targets, where a head's files are silent
+
 
 def rand(*shape):
     return torch.randn(*shape, dtype=torch.float64) * 0.3
@@ -261,10 +263,30 @@ def vispec(folder, queries=3):
     return write(folder, config, tensors, "pytorch_model.bin"), config, tensors
 
 
-def eagle_attn(folder):
-    """Hydra's of one layer that has its first norm."""
+def eagle_attn(folder, *, sized=True):
+    """Hydra's of one layer that has its first norm; the authors' files are not `sized`."""
     _, config, tensors = eagle1(folder / "eagle")
     tensors |= layer("layers.0.")
     named = {name.replace("layers.0.", "attn."): t for name, t in tensors.items()}
-    config |= {"hydra_num_heads": 1, "hydra_head_arch": "eagle-attn", "grounded_heads": True}
-    return write(folder, config, named, "hydra_lm_head.pt"), config, tensors
+    told = {"hydra_num_heads": 1, "hydra_head_arch": "eagle-attn", "grounded_heads": True}
+    write(folder, {**config, **told} if sized else told, named, "hydra_lm_head.pt")
+    return folder, {**config, **({} if sized else LEFT_OUT), **told}, tensors
+
+
+def prefix_hydra(folder, *, heads=3, blocks=2, sized=False):
+    """Hydra's of arch "prefix-mlp": heads between dropouts, behind a layer of the target's sizes.
+
+    The tensors are returned under the names of "mlp", and the layer's as `layers.0.`.
+    """
+    _, config, tensors = hydra(folder / "mlp", heads=heads, blocks=blocks)
+    named = {}
+    for name, value in tensors.items():
+        part, head, *rest = name.split(".")
+        rest = ["1", *rest] if part == "hydra_lm_head" else [str(2 * int(rest[0]) + 1), *rest[1:]]
+        named[".".join([part, head, *rest])] = value
+    own = {**layer("layers.0."), "norm.weight": 1 + rand(H)}
+    named |= {f"prefix_embeding_layer.{name}": value for name, value in own.items()}
+    named["prefix_embeding_layer.embed_tokens.weight"] = rand(V, H)
+    config |= {"hydra_head_arch": "prefix-mlp"}
+    write(folder, {**SIZES, **config} if sized else config, named, "hydra_lm_head.pt")
+    return folder, {**SIZES, **({} if sized else LEFT_OUT), **config}, {**tensors, **own}

@@ -185,6 +185,13 @@ def hydra(tensors, head, hidden, path):
     return linear(tensors, f"hydra_lm_head.{head}", x)
 
 
+def prefixed(tensors, config, states):
+    """The states that the heads of arch "prefix-mlp" read, of the target's from position 0 on."""
+    layer = Layer(tensors, "layers.0.", config)
+    out = [layer.plain(state, position) for position, state in enumerate(states)]
+    return [rms_norm(x, tensors["norm.weight"], config["rms_norm_eps"]) for x in out]
+
+
 def adapter(tensors, picture):
     """ViSpec's outputs by query."""
     queries = tensors["imadpt.q"]

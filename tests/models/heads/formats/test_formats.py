@@ -7,6 +7,7 @@ import naive
 import pytest
 import torch
 from folders import H, V, rand
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec.errors import InputError
 from mmspec.models.heads.formats.files import HeadFiles
@@ -193,6 +194,69 @@ def test_hydra(tmp_path):
     for k in range(3):
         fast = head.network(hidden, path[: k + 1])
         torch.testing.assert_close(fast, naive.hydra(tensors, k, hidden, path[: k + 1]))
+
+
+def test_hydra_behind_a_prefix_layer(tmp_path):
+    folder, config, tensors = folders.prefix_hydra(tmp_path / "head", sized=True)
+    head = loaded(folder)
+    assert (head.format, head.method, head.length, head.sized) == (
+        "hydra prefix-mlp",
+        "hydra",
+        3,
+        True,
+    )
+    states, path = rand(N, H), rand(3, H)
+    turns = head.rotary(torch.arange(N)[None], torch.float64)
+    fast = head.network.prefixed(states[None], turns, causal())[0]
+    same(fast, naive.prefixed(tensors, config, states))
+    logits = head.network(fast[-1], path)
+    torch.testing.assert_close(logits, naive.hydra(tensors, 2, fast[-1], path))
+
+
+UNSIZED = {"prefix-mlp": folders.prefix_hydra, "eagle-attn": folders.eagle_attn}
+
+
+@pytest.mark.parametrize("arch", UNSIZED)
+def test_sizes_that_files_leave_out_are_the_targets(tmp_path, arch):
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}
+    sizes = {**folders.SIZES, "rms_norm_eps": 0.01, "num_hidden_layers": 1}
+    target = LlamaForCausalLM(LlamaConfig(**{**sizes, "rope_theta": None}, rope_parameters=rope))
+    head = loaded(UNSIZED[arch](tmp_path / "head", sized=False)[0])
+    assert (head.sized, head.rotary) == (False, None)
+    head.meet(target)
+    attention = head.network.layers[0].self_attn.sizes
+    found = attention.num_attention_heads, attention.num_key_value_heads, attention.head_dim
+    assert found == (folders.HEADS, folders.KV, folders.DIM)
+    norms = [module for module in head.modules() if isinstance(module, torch.nn.RMSNorm)]
+    assert norms
+    assert all(norm.eps == 0.01 for norm in norms)
+    places = torch.arange(N)[None]
+    theirs = target.model.rotary_emb(torch.zeros(1, dtype=torch.float64), places)
+    for mine, other in zip(head.rotary(places, torch.float64), theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-6)
+    head.save_pretrained(tmp_path / "saved")  # now its files say them
+    assert loaded(tmp_path / "saved").sized
+
+
+@pytest.mark.parametrize("arch", UNSIZED)
+def test_a_target_with_other_heads_is_refused(tmp_path, arch):
+    sizes = {**folders.SIZES, "head_dim": 6, "num_attention_heads": 2, "num_key_value_heads": 1}
+    head = loaded(UNSIZED[arch](tmp_path / "head", sized=False)[0])
+    with pytest.raises(InputError, match=r"queries of 16 numbers and keys of 8.*heads of 6"):
+        head.meet(LlamaForCausalLM(LlamaConfig(**sizes)))
+
+
+def test_hydras_files_may_hold_copies_of_the_targets_weights(tmp_path):
+    folder, config, _ = folders.eagle_attn(tmp_path / "head")
+    tensors = torch.load(folder / "hydra_lm_head.pt")
+    tensors |= {"input_embed_fn.weight": rand(V, H), "lm_head.weight": rand(V, H)}
+    tensors["attn.self_attn.rotary_emb.inv_freq"] = rand(2)
+    folders.write(folder, config, tensors, "hydra_lm_head.pt")
+    assert loaded(folder).embeddings is None
+    tensors["attn.extra.weight"] = rand(2)
+    folders.write(folder, config, tensors, "hydra_lm_head.pt")
+    with pytest.raises(InputError, match="unexpected tensor"):
+        loaded(folder)
 
 
 def test_hydra_of_an_earlier_hidden_state_is_refused(tmp_path):

@@ -28,6 +28,9 @@ LAYOUTS = {
     "medusa": folders.medusa,
     "hydra": folders.hydra,
     "hydra-attn": folders.eagle_attn,
+    "hydra-attn-unsized": lambda folder: folders.eagle_attn(folder, sized=False),
+    "hydra-prefix": folders.prefix_hydra,
+    "hydra-prefix-sized": lambda folder: folders.prefix_hydra(folder, sized=True),
 }
 REFUSED = {("eagle3-fc-norm", "speculators"), ("domino", "speculators")}
 
@@ -56,7 +59,7 @@ def test_it_is_the_same_head(tmp_path, name, form):
     mine, theirs = head.network.state_dict(), again.network.state_dict()
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[key], theirs[key]) for key in mine)
-    for what in ("reads", "target_size", "vocab_size"):
+    for what in ("reads", "target_size", "vocab_size", "sized"):
         assert getattr(head, what) == getattr(again, what)
     for what in ("feed_normed", "norm_logits", "anchored", "block_size", "mask_token_id", "block"):
         assert getattr(head.network, what, None) == getattr(again.network, what, None)

@@ -1,0 +1,57 @@
+"""Heads with layers of attention read what was committed, beside the target's hidden states."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...engine.accept.chain import pick
+from ...engine.draft import Context
+from ...models.decoders import TokenHeadDecoder
+from ...models.guided import GuidedDecoder
+from ..draft_model import catch_up
+from .feature_model import TokenFeatureModel
+
+
+class ReadingModel(TokenFeatureModel):
+    """A `TokenFeatureModel` whose layers have a cache of committed tokens."""
+
+    decoder: TokenHeadDecoder
+    _inputs: Tensor  # [R, T', D]: the layers' at the prefix
+    _settled: list[int]  # per row, positions before it stand on the target's states
+
+    def _begin(self, rows: int, before: Tensor) -> None:
+        """Read the prefix, with the hidden states `[R, T, D]` in front of the target's columns."""
+        self._settled = [-1] * rows
+        self._inputs = self.decoder.read(self.target.made_of[0], before)[:, -self.offset :]
+        GuidedDecoder.start(self, rows)
+
+    def _prefilled(self, length: int) -> Tensor:
+        return self._inputs[:, :length]
+
+    def _committed(
+        self, context: Context | None, tokens: Tensor, start: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Read committed tokens, and those before them that have not been read as such yet.
+
+        Rows that lack less than others read again, or a little past their end.
+
+        Args:
+            context: None outside a generation.
+            tokens, start: see `TokenModel.extend`.
+
+        Returns:
+            The layers' states `[R, n, D]`, and the positions of the first ones `[B, 1]`.
+        """
+        first = start
+        if context is not None:
+            known = [min(k, s) for k, s in zip(self._settled, start, strict=True)]
+            tokens, first = catch_up(context, known)
+            self._settled = list(context.base)
+        begin = torch.tensor(first, device=tokens.device)[:, None]
+        positions = self._of_all_rows(begin + self.keys[: tokens.shape[1]])
+        features = pick(self._features, positions.clamp_min(0))
+        x = self.decoder.joined(self._embedded(tokens, None), features)
+        if min(first) < 0:
+            x = torch.where((positions < 0)[..., None], self._inputs[:, -1:], x)
+        return self._forward(x, first), begin

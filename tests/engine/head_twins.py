@@ -1,0 +1,217 @@
+"""Published heads in their layouts, and slow twins of the laws that they draft from."""
+
+from __future__ import annotations
+
+import folders
+import naive
+import torch
+from toy_vlm import Passes
+
+from mmspec.models.heads.formats.files import HeadFiles
+from mmspec.models.heads.formats.registry import read_head
+
+ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
+LAYOUTS = {
+    "eagle": lambda folder: folders.eagle1(folder),
+    "eagle-bias": lambda folder: folders.eagle1(folder, qkv_bias=True, layers=2),
+    "msd": lambda folder: folders.eagle1(folder),
+    "vispec": lambda folder: folders.vispec(folder),
+    "eagle3": lambda folder: folders.eagle3(folder, **ALL),
+    "eagle3-fc-norm": lambda folder: folders.eagle3(folder, fc_norm=True, **ALL),
+    "speculators": lambda folder: folders.speculators_eagle3(
+        folder, norm_output=True, eagle_aux_hidden_state_layer_ids=[0, 1, 2]
+    ),
+    "peagle": lambda folder: folders.peagle(folder, **ALL),
+    "eagle-attn": lambda folder: folders.eagle_attn(folder),
+    "eagle-attn-unsized": lambda folder: folders.eagle_attn(folder, sized=False),
+    "dflash": lambda folder: folders.dflash(
+        folder, dflash_config={"mask_token_id": folders.MASK, "target_layer_ids": [0, 1]}
+    ),
+    "dspark": lambda folder: folders.dspark(folder, target_layer_ids=[0, 1]),
+    "dspark-gated": lambda folder: folders.dspark(folder, kind="gated", target_layer_ids=[0, 1]),
+    "dspark-rnn": lambda folder: folders.dspark(
+        folder, kind="rnn", deepspec=True, target_layer_ids=[0, 1]
+    ),
+    "domino": lambda folder: folders.domino(folder, target_layer_ids=[0, 1]),
+    "domino-fill-in": lambda folder: folders.domino(
+        folder, target_layer_ids=[0, 1], shift_label=False, pure_draft_prefix_len=0
+    ),
+    "medusa": lambda folder: folders.medusa(folder),
+    "hydra": lambda folder: folders.hydra(folder),
+    "hydra-prefix": lambda folder: folders.prefix_hydra(folder),
+}
+
+
+def head_of(name, folder):
+    folder, config, tensors = LAYOUTS[name](folder)
+    head = read_head(HeadFiles.read(folder), "msd" if name == "msd" else None).double().eval()
+    return head, config, tensors
+
+
+class Twin:
+    """A draft's laws from the head's slow twin, over the target's full passes."""
+
+    def __init__(self, name, model, prompt, config, tensors):
+        self.name, self.model, self.config, self.tensors = name, model, config, tensors
+        self.rows = [Passes(model, prompt, row) for row in range(len(prompt.images))]
+
+    def states(self, passes, text):
+        """All hidden states of a text `[L + 1, S, D]`, the last behind the final norm."""
+        body = self.model.model.language_model
+        return torch.stack(
+            [
+                s[0]
+                for s in body(
+                    inputs_embeds=passes.embedded(text), output_hidden_states=True
+                ).hidden_states
+            ]
+        )
+
+    def law(self, row, committed, path):
+        with torch.no_grad():
+            logits = self.logits(self.rows[row], committed, path)
+        return logits.softmax(-1)
+
+    def logits(self, passes, committed, path):
+        self.text = [-1] * passes.length + list(committed)
+        text, t = [*committed, *path], self.tensors
+        embedded, states = passes.embedded(text)[0], self.states(passes, text)
+        root = passes.length + len(committed) - 1  # the last committed column
+        if self.name == "medusa":
+            return naive.medusa(t, states[-1][root - 1])[len(path)]
+        if self.name.startswith("hydra"):
+            way, before = embedded[root : root + 1 + len(path)], states[-1][root - 1]
+            if self.name == "hydra-prefix":
+                before = naive.prefixed(t, self.config, states[-1][:root])[-1]
+            return naive.hydra(t, len(path), before, way)
+        if self.name.startswith(("dflash", "dspark", "domino")):
+            out = self.slots(passes, committed, path)
+            return self.corrected(out, committed, path, self.first(passes, committed, path))
+        return self.recurrent(passes, embedded, states, root, len(path))
+
+    def first(self, passes, committed, path):
+        """A block's first input."""
+        own = self.tensors.get("embed_tokens.weight")
+        if own is not None and committed:
+            return own[committed[-1]]
+        root = passes.length + len(committed) - 1
+        return passes.embedded([*committed, *path])[0, root]
+
+    def slots(self, passes, committed, path):
+        """Hidden states of a block's places."""
+        t, states = self.tensors, self.states(passes, [*committed, *path])
+        root = passes.length + len(committed) - 1
+        known = [torch.cat([states[1][n], states[2][n]]) for n in range(root)]
+        table = t.get("embed_tokens.weight", self.model.get_input_embeddings().weight)
+        block = [self.first(passes, committed, path), *table[[folders.MASK] * 3]]
+        return naive.dflash(t, self.config, known, block, range(root), root)
+
+    def corrected(self, out, committed, path, first):
+        """Logits of a block's place, with what the tokens before it add."""
+        t, c, n = self.tensors, self.config, len(path)
+        anchored = self.name.startswith("dspark") or (self.name == "domino")
+        slots = out if anchored else out[1:]
+        table = t.get("lm_head.weight")
+        logits = self.model.lm_head(slots[n]) if table is None else table @ slots[n]
+        if self.name.startswith("dspark") and (n or committed):
+            before = [committed[-1] if committed else 0, *path]
+            logits = logits + naive.markov(t, c["markov_head_type"], before, slots[: n + 1])[n]
+        if self.name.startswith("domino"):
+            skipped = c.get("pure_draft_prefix_len", 1) + (not anchored)
+            number = n if anchored else n + 1
+            words = self.model.get_input_embeddings()(torch.tensor(path, dtype=torch.long))
+            if number >= skipped:
+                logits = logits + naive.domino(t, [first, *words], slots[: n + 1])[n]
+        return logits
+
+    def recurrent(self, passes, embedded, states, root, depth):
+        """EAGLE's kind: pairs of a token and the hidden state in front, its own ones at last."""
+        t, c, eps = self.tensors, self.config, self.config["rms_norm_eps"]
+        three = "eagle3" in self.name or self.name == "speculators"
+        if self.name == "peagle":
+            return self.parallel(embedded, states, root, depth)
+        own = []
+        for level in range(depth + 1):
+            last = root + level
+            columns, keep = range(1, last + 1), []
+            if three:
+                layer = naive.Layer(
+                    t, "midlayer." if "midlayer.hidden_norm.weight" in t else "layers.0.", c
+                )
+            else:
+                count = len({n.split(".")[1] for n in t if n.startswith("layers.")})
+                layers = [naive.Layer(t, f"layers.{n}.", c) for n in range(count)]
+            for column in columns:
+                hidden = own[column - root - 1] if column > root else None
+                e = embedded[column]
+                if three:
+                    if hidden is None:
+                        parts = states[:3, column - 1]
+                        if c.get("fc_norm"):
+                            parts = [
+                                naive.rms_norm(p, t[f"fc_norm.{n}.weight"], eps)
+                                for n, p in enumerate(parts)
+                            ]
+                        hidden = naive.linear(t, "fc", torch.cat(list(parts)))
+                    out = layer.fused(e, hidden, column - 1)
+                    normed = naive.rms_norm(out, t["norm.weight"], eps)
+                    keep = normed if c.get("norm_output") else out
+                    continue
+                x = self.joined(
+                    passes, column, e, states[-1][column - 1] if hidden is None else hidden
+                )
+                if x is None:
+                    continue
+                for one in layers:
+                    x = one.plain(x, column - 1)
+                keep = x
+            own.append(keep)
+        if three:
+            logits = t["lm_head.weight"] @ normed
+            full = torch.full((folders.V,), -torch.inf, dtype=torch.float64)
+            full[torch.arange(folders.VD) + t["d2t"]] = logits
+            return full
+        return self.model.lm_head(own[-1])
+
+    def parallel(self, embedded, states, root, depth):
+        """P-EAGLE's: places behind the root have a mask token and a learned state."""
+        t, c, eps = self.tensors, self.config, self.config["rms_norm_eps"]
+        first, second = (naive.Layer(t, f"layers.{n}.", c) for n in range(2))
+        text = self.text
+        for place in range(root + depth):
+            if place < root:
+                e, parts = t["embed_tokens.weight"][text[place + 1]], states[:3, place].flatten()
+                if text[place + 1] < 0:
+                    e = embedded[place + 1]
+            else:
+                e, parts = t["embed_tokens.weight"][folders.MASK], t["mask_hidden"].flatten()
+            h = first.fused(e, naive.linear(t, "fc", parts), place)
+            h = second.plain(h, place)
+        logits = t["lm_head.weight"] @ naive.rms_norm(h, t["norm.weight"], eps)
+        full = torch.full((folders.V,), -torch.inf, dtype=torch.float64)
+        full[torch.arange(folders.VD) + t["d2t"]] = logits
+        return full
+
+    def joined(self, passes, column, embedded, hidden):
+        """A layer's input; None: the column is not read."""
+        t, images = self.tensors, passes.images
+        visual = spans = []
+        if images is not None:
+            visual = images.visual(torch.zeros(1, 999, dtype=torch.bool))[0]
+            ends, sizes = images.ends.tolist(), images.sizes
+            spans = [(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        if self.name == "msd" and len(visual) and visual[column]:
+            return embedded
+        if self.name != "vispec":
+            return naive.linear(t, "fc", torch.cat([embedded, hidden]))
+        g = torch.zeros_like(hidden)
+        for first, end in spans:
+            out = naive.adapter(t, passes.prompt[0, first:end])
+            if first <= column < end:
+                kept = column - (end - (len(out) - 1))
+                return out[kept] if kept >= 0 else None
+            if end <= column:
+                g = out[-1]
+        return naive.linear(
+            t, "fc", torch.cat([embedded, naive.linear(t, "img_fc", torch.cat([hidden, g]))])
+        )
