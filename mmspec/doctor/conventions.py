@@ -22,6 +22,7 @@ from ..models.heads.published.eagle1 import EagleNetwork, MsdNetwork
 from ..models.heads.published.eagle3 import Eagle3Network
 from ..models.heads.published.head import PublishedHead
 from ..models.heads.published.medusa import MedusaNetwork
+from ..models.heads.published.mtp import MtpNetwork
 from ..models.heads.published.vocabulary import DraftVocabulary
 from ..models.transformers.causal import CausalDecoder
 from .inputs import as_model, lagged, normed_output, placeholders, unnormed
@@ -78,10 +79,12 @@ def neighbours(head: PublishedHead, target: Target) -> list[Convention]:
     network = head.network
     if isinstance(network, Eagle3Network):
         found += [*_feedback(head), *_residual(network)]
-    if isinstance(network, EagleNetwork):
+    if isinstance(network, MtpNetwork):
+        found.append(_closing(network))
+    elif isinstance(network, EagleNetwork):
         found += _kinds(head)
     # others read pictures by an adapter, or draft blocks
-    if type(network) in (EagleNetwork, MsdNetwork, Eagle3Network):
+    if type(network) in (EagleNetwork, MsdNetwork, Eagle3Network, MtpNetwork):
         found += _pictures(head, target)
         if getattr(network, "mask_token_id", None) is None:
             found.append(_lagged())
@@ -126,7 +129,7 @@ def _features(head: PublishedHead, target: Target) -> Iterator[Convention]:
     name = "the target's last hidden state in front of the final norm"
     around = unnormed(norm)
     yield Convention("norms", name, advice, target=around)
-    if isinstance(head.network, EagleNetwork):
+    if isinstance(head.network, EagleNetwork) and not isinstance(head.network, MtpNetwork):
         both = f"{name}, and the norm behind the head"
         yield Convention("norms", both, advice, target=around, model=normed_output(norm))
 
@@ -146,6 +149,19 @@ def _feedback(head: PublishedHead) -> Iterator[Convention]:
             _set(head.network, feed_normed=feed, norm_logits=logits)
 
         yield Convention("feedback", name, feedback_key(head, feed, logits), change)
+
+
+def _closing(network: MtpNetwork) -> Convention:
+    """The other side of a prediction layer's closing norm."""
+    other = not network.feed_normed
+
+    def change(head: PublishedHead) -> None:
+        _set(head.network, feed_normed=other)
+
+    side = "behind" if other else "in front of"
+    name = f"the next step takes the layer's output {side} its closing norm"
+    advice = f"set head.network.feed_normed = {other} (no key of config.json says it)"
+    return Convention("feedback", name, advice, change)
 
 
 def _residual(network: Eagle3Network) -> Iterator[Convention]:

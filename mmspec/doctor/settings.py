@@ -7,6 +7,7 @@ from ..models.heads.published.dflash import DFlashNetwork
 from ..models.heads.published.eagle1 import EagleNetwork
 from ..models.heads.published.eagle3 import Eagle3Network
 from ..models.heads.published.head import PublishedHead
+from ..models.heads.published.mtp import MtpNetwork
 from .keys import layers_key
 from .report import Diagnosis
 from .rotary import described, same, target_rotary
@@ -30,7 +31,7 @@ def check_settings(told: Diagnosis, head: PublishedHead, target: Target) -> bool
 
 def _sizes(told: Diagnosis, head: PublishedHead, target: Target) -> bool:
     try:
-        head.check(target.model)
+        head.meet(target.model)
     except InputError as error:
         told.add("sizes", "fault", str(error))
         return False
@@ -82,6 +83,9 @@ def _norms(told: Diagnosis, head: PublishedHead) -> None:
             told.add("norms", "note", text)
             return
         told.add("norms", "fine", text)
+    elif isinstance(network, MtpNetwork):
+        kind = "zero-centred" if network.zero_centred else "ordinary"
+        told.add("norms", "fine", f"{kind}; reads states behind the target's final norm")
     elif isinstance(network, EagleNetwork):
         told.add(
             "norms", "fine", "reads states behind the target's final norm; has none of its own"
@@ -90,6 +94,10 @@ def _norms(told: Diagnosis, head: PublishedHead) -> None:
 
 def _feedback(told: Diagnosis, head: PublishedHead) -> None:
     network = head.network
+    if isinstance(network, MtpNetwork):
+        side = "behind" if network.feed_normed else "in front of"
+        text = f"the next step takes the output {side} the closing norm; config.json does not say"
+        told.add("feedback", "note", text)
     if not isinstance(network, Eagle3Network):
         return
     if network.feed_normed:
@@ -121,7 +129,9 @@ def _images(told: Diagnosis, head: PublishedHead, target: Target) -> None:
         text = "reads the picture's embeddings at its places; vLLM shows the placeholder's there"
         told.add("images", "note", text)
     elif isinstance(head.network, EagleNetwork):
-        how = {"eagle": "through fc", "msd": "past fc"}.get(head.method, "compressed")
+        how = {"eagle": "through fc", "mtp": "through fc", "msd": "past fc"}.get(
+            head.method, "compressed"
+        )
         told.add("images", "fine", f"reads the picture's embeddings, {how}")
     else:
         told.add("images", "fine", "reads the last hidden state alone")

@@ -6,6 +6,7 @@ import json
 
 import answering
 import folders
+import mtp_folders
 import pytest
 import torch
 
@@ -31,6 +32,10 @@ LAYOUTS = {
     "domino": lambda folder: folders.domino(folder, **IDS),
     "medusa": folders.medusa,
     "hydra": folders.hydra,
+    "hydra-prefix": folders.prefix_hydra,
+    "hydra-attn": lambda folder: folders.eagle_attn(folder, sized=False),
+    "mtp": lambda folder: mtp_folders.qwen(folder, experts=4),
+    "mtp-glm": mtp_folders.glm,
 }
 
 

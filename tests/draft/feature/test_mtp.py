@@ -28,7 +28,15 @@ LAYOUTS = {
     "speculators": mtp_folders.speculators,
     "glm": lambda folder: mtp_folders.glm(folder, experts=4, own=False),
     "glm-own": mtp_folders.glm,
+    "glm-raw": lambda folder: mtp_folders.glm(folder, own=False),
 }
+
+
+def head_of(name, folder):
+    folder, config, tensors = LAYOUTS[name](folder)
+    head = read_head(HeadFiles.read(folder)).double().eval()
+    head.network.feed_normed = not name.endswith("raw")  # as older runtimes have it
+    return head, config, tensors
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +49,7 @@ class Twin:
 
     def __init__(self, name, model, prompt, config, tensors):
         self.model, self.config, self.tensors = model, config, tensors
-        self.kind = name.split("-")[0]
+        self.kind, self.raw = name.split("-")[0], name.endswith("raw")
         self.rows = [Passes(model, prompt, row) for row in range(len(prompt.images))]
 
     def law(self, row, committed, path):
@@ -54,7 +62,8 @@ class Twin:
             known = passes.length + len(committed) - 1  # states in front of committed tokens
             twin, out = Mtp(self.kind, self.tensors, self.config), None
             for column in range(1, len(embedded)):
-                hidden = states[column - 1] if column <= known else out
+                fed = twin.raw if column > known and self.raw else out
+                hidden = states[column - 1] if column <= known else fed
                 out = twin.step(embedded[column], hidden, column - 1)
             last = self.tensors.get("model.layers.4.shared_head.head.weight")
             logits = self.model.lm_head(out) if last is None else last @ out
@@ -67,8 +76,8 @@ class Twin:
 def test_drafts_are_from_the_laws_of_the_slow_twin(tmp_path, name, kind):
     model = tiny_llava()
     target, prompt, images = guided_vlm(model, ROWS, limit=8)
-    folder, config, tensors = LAYOUTS[name](tmp_path / "head")
-    drafts = head_model(read_head(HeadFiles.read(folder)).double().eval(), target, images)
+    head, config, tensors = head_of(name, tmp_path / "head")
+    drafts = head_model(head, target, images)
     chosen, rule = inner(kind, drafts)
     drafter = Watched(EagleDrafter(drafts, chosen), Twin(name, model, prompt, config, tensors))
     coins = ProductionCoins([7 + len(row) for row in ROWS])
@@ -86,7 +95,7 @@ def test_joint_law_of_the_whole_loop(tmp_path, monkeypatch, name, kind):
     monkeypatch.setattr(folders, "SIZES", {**folders.SIZES, "vocab_size": 2})
     model = tiny_llava(vocab=2)
     target, prompt, images = guided_vlm(model, [["picture", 0]], limit=3, scratch=8)
-    head = read_head(HeadFiles.read(LAYOUTS[name](tmp_path / "head")[0])).double().eval()
+    head, _, _ = head_of(name, tmp_path / "head")
     drafts = head_model(head, target, images)
 
     def drafter():

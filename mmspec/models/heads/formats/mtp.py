@@ -41,6 +41,8 @@ NEXTN = (
     ("", "layers.0."),
 )
 _QWEN = ("qwen3_next", "qwen3_5")  # their norms are zero-centred
+# beginnings of `model_type` whose layers are understood, by the names of their tensors
+_FAMILIES = {"mtp": _QWEN, "nextn": ("glm4_moe",), "speculators mtp": ("",)}
 _EXPERT = re.compile(r"layers\.0\.mlp\.experts\.(\d+)\.(gate|up|down)_proj\.weight")
 
 
@@ -71,8 +73,6 @@ def read_mtp(files: HeadFiles, length: int | None = None) -> PublishedHead:
     kind = str(config.get("model_type") or "")
     qwen = kind.startswith(_QWEN)
     native = prefix == "mtp."
-    if native and not qwen:
-        raise InputError(f"{files.folder}: the norms of {kind!r} in mtp.… tensors are not known")
     format = "mtp" if native else "speculators mtp" if prefix.startswith("mtp_") else "nextn"
     table = () if native else SPECULATORS if format == "speculators mtp" else NEXTN
     tensors = {
@@ -88,6 +88,11 @@ def read_mtp(files: HeadFiles, length: int | None = None) -> PublishedHead:
         raise InputError(
             f"{files.folder}: the prediction layer has DeepSeek's latent attention (MLA), which is "
             "not supported"
+        )
+    if not kind.startswith(_FAMILIES[format]):
+        raise InputError(
+            f"{files.folder}: the norms of a prediction layer of model_type {kind!r} are not "
+            f"known, only of {', '.join(_FAMILIES[format])}"
         )
     if own.layers() != 1:
         raise InputError(

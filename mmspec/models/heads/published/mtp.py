@@ -22,7 +22,12 @@ class MtpNetwork(EagleNetwork):
         experts: of the layer's mixture; None: it has a plain feed-forward part.
         vocab_size: V of its embeddings; None: it stores none and takes the target's.
         output_size: V of its output layer; None: it has none and takes the target's.
+
+    Attributes:
+        feed_normed: the next step takes the output behind the closing norm, and not in front of it.
     """
+
+    feed_normed = True
 
     def __init__(
         self,
@@ -43,6 +48,11 @@ class MtpNetwork(EagleNetwork):
         return super().joined(self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden))
 
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        """Hidden states `[R, N, H]` behind the final norm, which the next step takes."""
-        out: Tensor = self.norm(super().forward(x, turns, attend))
+        """Hidden states of the next step's inputs `[R, N, H]`, of inputs `[R, N, H]`."""
+        hidden = super().forward(x, turns, attend)
+        out: Tensor = self.norm(hidden) if self.feed_normed else hidden
+        return out
+
+    def before_output(self, hidden: Tensor) -> Tensor:
+        out: Tensor = hidden if self.feed_normed else self.norm(hidden)
         return out

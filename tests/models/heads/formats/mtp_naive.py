@@ -88,9 +88,9 @@ class Mtp:
         return out + self.swiglu(f"{mlp}.shared_expert", x) / (1 + torch.exp(-gate))
 
     def step(self, embedded, hidden, position):
-        """The state that the output layer reads and the next step takes."""
+        """The state that the output layer reads and the next step takes; `raw` is not normed."""
         pair = torch.cat([self.norm(self.e, embedded), self.norm(self.h, hidden)])
         x = linear(self.t, self.fc, pair)
         x = x + self.attention(self.norm(f"{self.p}input_layernorm", x), position)
-        x = x + self.mlp(self.norm(f"{self.p}post_attention_layernorm", x))
+        x = self.raw = x + self.mlp(self.norm(f"{self.p}post_attention_layernorm", x))
         return self.norm(self.end, x)
