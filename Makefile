@@ -46,7 +46,7 @@ mutants: $(READY)
 # an environment of its own: the package wants older versions of others
 speculators:
 	@$(PYTHON) -m venv .venv-speculators
-	@.venv-speculators/bin/python -m pip install --editable . speculators pytest
+	@.venv-speculators/bin/python -m pip install --editable . 'speculators==0.9.*' pytest
 	@.venv-speculators/bin/python -m pytest -m speculators tests/models/heads/formats
 
 # what they need beside the package
