@@ -71,6 +71,23 @@ def read_heads(files: Sequence[Path]) -> dict[str, FileHeader]:
     return heads
 
 
+def read_some(files: Sequence[Path], names: Sequence[str]) -> dict[str, Tensor]:
+    """Tensors of safetensors files by name; the others are not read.
+
+    Raises:
+        InputError: a file is unreadable.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path in files:
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in {*file.keys()} & {*names}:
+                    tensors[name] = file.get_tensor(name)
+        except Exception as error:
+            raise InputError(f"can't read weights {path}: {reason(error)}") from error
+    return tensors
+
+
 def check_regular(path: Path) -> None:
     """Raise an `InputError` unless there is a file that ends: a pipe would be waited for."""
     if not path.exists():

@@ -40,7 +40,7 @@ LAYOUTS = {
         folder, norm_output=True, eagle_aux_hidden_state_layer_ids=[0, 1, 2]
     ),
     "peagle": lambda folder: folders.peagle(folder, **ALL),
-    "eagle-attn": lambda folder: eagle_attn(folder),
+    "eagle-attn": lambda folder: folders.eagle_attn(folder),
     "dflash": lambda folder: folders.dflash(
         folder, dflash_config={"mask_token_id": folders.MASK, "target_layer_ids": [0, 1]}
     ),
@@ -61,15 +61,6 @@ LAYOUTS = {
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
-
-
-def eagle_attn(folder):
-    """Hydra's of one layer that has its first norm."""
-    _, config, tensors = folders.eagle1(folder / "eagle")
-    tensors |= folders.layer("layers.0.")
-    named = {name.replace("layers.0.", "attn."): t for name, t in tensors.items()}
-    config |= {"hydra_num_heads": 1, "hydra_head_arch": "eagle-attn", "grounded_heads": True}
-    return folders.write(folder, config, named, "hydra_lm_head.pt"), config, tensors
 
 
 def head_of(name, folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import folders
+import mtp_folders
 import pytest
 import torch
 import vlms
@@ -29,6 +30,9 @@ LAYOUTS = {
     "domino": folders.domino,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
+    "mtp": lambda folder: mtp_folders.qwen(folder, experts=4),
+    "mtp-speculators": mtp_folders.speculators,
+    "mtp-glm": mtp_folders.glm,
 }
 
 

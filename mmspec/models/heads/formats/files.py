@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,21 @@ from torch import Tensor, nn
 from ....errors import InputError
 from ....files import read_object
 from ...loading import check_tensors, weight_files
-from ...weights import check_regular, read_tensors
+from ...weights import check_regular, read_heads, read_some, read_tensors
 from ..published.layer import HeadSizes
 
 SAFETENSORS = ("model.safetensors", "medusa_lm_head.safetensors", "hydra_lm_head.safetensors")
 PICKLES = ("pytorch_model.bin", "medusa_lm_head.pt", "hydra_lm_head.pt", "model.bin")
+
+_PREDICTION = re.compile(
+    r"(mtp\.)fc\.weight|(mtp_layers\.\d+\.)input_proj\.weight|(.+\.)eh_proj\.weight"
+)
+
+
+def layer_prefixes(names: Iterable[str]) -> list[str]:
+    """Prefixes of the multi-token prediction layers' tensors among a folder's names."""
+    matches = (match for name in names if (match := _PREDICTION.fullmatch(name)))
+    return sorted({next(filter(None, match.groups())) for match in matches})
 
 
 @dataclass
@@ -40,12 +51,22 @@ class HeadFiles:
     def read(cls, folder: str | Path) -> HeadFiles:
         """Read a folder; safetensors go before pickles, which are read with `weights_only`.
 
+        Of a target's own checkpoint with a layer of multi-token prediction, that layer alone.
+
         Raises:
             InputError: there is no configuration, no weights, or one that is damaged or holds code.
         """
         folder = Path(folder)
         config = read_object(folder / "config.json")
         paths = cls._weights(folder)
+        if paths[0].suffix == ".safetensors":
+            names = read_heads(paths)
+            own = tuple(layer_prefixes(names))
+            if own:
+                wanted = [name for name in names if name.startswith(own)]
+                if "speculators_model_type" in config:
+                    wanted = list(names)
+                return cls(folder, config, read_some(paths, wanted), [p.name for p in paths])
         tensors: dict[str, Tensor] = {}
         for path in paths:
             check_regular(path)

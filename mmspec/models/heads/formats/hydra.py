@@ -19,6 +19,9 @@ def is_hydra(files: HeadFiles) -> bool:
 def read_hydra(files: HeadFiles) -> PublishedHead:
     """The heads."""
     arch = files.config.get("hydra_head_arch", "mlp")
+    offset = files.config.get("hidden_state_offset")
+    if offset:
+        raise InputError(f"{files.folder}: Hydra's hidden_state_offset {offset} is not supported")
     if arch == "eagle-attn":
         return read_eagle(
             files.renamed(("hydra_head.", ""), ("attn.", "layers.0.")), "hydra eagle-attn"

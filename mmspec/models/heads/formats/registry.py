@@ -21,6 +21,7 @@ from .eagle3 import is_eagle3, read_eagle3
 from .files import HeadFiles
 from .hydra import is_hydra, read_hydra
 from .medusa import is_medusa, read_medusa
+from .mtp import is_mtp, read_mtp
 from .speculators import is_speculators, read_speculators
 
 
@@ -41,6 +42,7 @@ class HeadFormat(NamedTuple):
 # in order: the first that tells reads
 FORMATS = (
     HeadFormat("speculators", is_speculators, read_speculators),
+    HeadFormat("MTP", is_mtp, read_mtp),
     HeadFormat("DFlash", is_dflash, read_dflash),
     HeadFormat("DSpark", is_deepspec, read_dflash),
     HeadFormat("ViSpec", is_vispec, read_vispec),

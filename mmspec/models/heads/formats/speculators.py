@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ....errors import InputError
@@ -9,6 +10,14 @@ from ..published.head import PublishedHead
 from .dflash import made
 from .eagle3 import read_eagle3
 from .files import HeadFiles
+from .mtp import read_mtp
+
+# keys of a decoder layer in configurations of transformers
+LAYER = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"),
+    *("max_position_embeddings", "vocab_size", "hidden_act", "attention_bias"),
+)
 
 
 def is_speculators(files: HeadFiles) -> bool:
@@ -55,6 +64,10 @@ def read_speculators(files: HeadFiles) -> PublishedHead:
             anchored=bool(config.get("sample_from_anchor", False)),
             length=proposal_length(config),
         )
+    if kind == "mtp":
+        if config.get("num_nextn_predict_layers", 1) != 1:
+            raise InputError(f"{files.folder}: speculators has MTP heads of one layer alone")
+        return read_mtp(files, proposal_length(config))
     raise InputError(f"{files.folder}: speculators of type {kind!r} are not supported yet")
 
 
@@ -63,3 +76,32 @@ def proposal_length(config: Any) -> int | None:
     methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
     found = methods[0].get("speculative_tokens")
     return int(found) if found else None
+
+
+def envelope(
+    kind: str,
+    architecture: str,
+    length: int,
+    verifier: Mapping[str, Any],
+    layers: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Keys that every kind's configuration has.
+
+    Args:
+        kind: speculators' own name of it.
+        length: tokens of a draft.
+        verifier: the target's `name_or_path` and `architectures`.
+        layers: configuration of the decoder layers.
+    """
+    return {
+        "architectures": [architecture],
+        "speculators_model_type": kind,
+        "speculators_version": "0.3.0",
+        "speculators_config": {
+            "algorithm": kind,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": length}],
+            "verifier": {"name_or_path": None, "architectures": [], **verifier},
+        },
+        "transformer_layer_config": dict(layers),
+    }

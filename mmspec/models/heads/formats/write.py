@@ -23,16 +23,10 @@ from ..published.head import FIT, PublishedHead
 from ..published.hydra import HydraNetwork
 from ..published.layer import HeadAttention, HeadSizes
 from ..published.medusa import MedusaNetwork
+from ..published.mtp import MtpNetwork
 from ..published.specvlm import SpecVlmNetwork
-
-# keys of a decoder layer in configurations of transformers
-LAYER = (
-    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
-    *("head_dim", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"),
-    *("max_position_embeddings", "vocab_size", "hidden_act", "attention_bias"),
-)
-Layout = tuple[dict[str, Any], dict[str, Tensor], str]
-"""Configuration, tensors, and the name of the file that they go into."""
+from .speculators import LAYER, envelope
+from .write_mtp import Layout, mtp_formats
 
 
 def write_head(
@@ -75,6 +69,10 @@ def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[s
         return {"eagle3": _eagle3, "speculators": _speculators}
     if isinstance(network, DFlashNetwork):
         return {"dflash": _dflash, "speculators": _speculators}
+    if isinstance(network, MtpNetwork):
+        return mtp_formats(head)
+    if head.format == "hydra eagle-attn":
+        return {"hydra": _eagle_attn}
     if isinstance(network, EagleNetwork):
         return {"eagle" if type(network) in (EagleNetwork, MsdNetwork) else head.format: _eagle}
     if isinstance(network, MedusaNetwork):
@@ -245,18 +243,7 @@ def _speculators(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
             "sample_from_anchor": network.anchored,
             **(_correction_keys(head) if kind == "dspark" else {}),
         }
-    config |= {
-        "architectures": [f"{title}Speculator"],
-        "speculators_model_type": kind,
-        "speculators_version": "0.3.0",
-        "speculators_config": {
-            "algorithm": kind,
-            "default_proposal_method": "greedy",
-            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": length}],
-            "verifier": {"name_or_path": None, "architectures": [], **verifier},
-        },
-        "transformer_layer_config": layer_config(head),
-    }
+    config |= envelope(kind, f"{title}Speculator", length, verifier, layer_config(head))
     return config, tensors_of(head), "model.safetensors"
 
 
@@ -271,6 +258,18 @@ def _medusa(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
         "base_model_name_or_path": verifier.get("name_or_path"),
     }
     return config, tensors_of(head), "medusa_lm_head.safetensors"
+
+
+def _eagle_attn(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    config, tensors, _ = _eagle(head, verifier)
+    config |= {
+        "hydra_num_heads": 1,
+        "hydra_head_arch": "eagle-attn",
+        "grounded_heads": True,
+        "base_model_name_or_path": verifier.get("name_or_path"),
+    }
+    named = {name.replace("layers.0.", "attn.", 1): value for name, value in tensors.items()}
+    return config, named, "hydra_lm_head.safetensors"
 
 
 def _hydra(head: PublishedHead, verifier: dict[str, Any]) -> Layout:

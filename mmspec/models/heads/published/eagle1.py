@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..columns import Columns, Look
+from .experts import ExpertSizes
 from .layer import Attend, HeadLayer, HeadSizes
 
 
@@ -23,6 +24,7 @@ class EagleNetwork(nn.Module):
         layers: decoder layers; those behind the first have their first norm.
         bias: `fc` has a bias.
         first_norm: the first layer has its first norm, too (Hydra's "eagle-attn").
+        experts: of the layers' mixtures; None: their feed-forward parts are plain.
     """
 
     def __init__(
@@ -32,13 +34,16 @@ class EagleNetwork(nn.Module):
         layers: int = 1,
         bias: bool = True,
         first_norm: bool = False,
+        experts: ExpertSizes | None = None,
     ) -> None:
         super().__init__()
         self.width = width = sizes.hidden_size
         if vocab_size is not None:
             self.embed_tokens = nn.Embedding(vocab_size, width)
         self.fc = nn.Linear(2 * width, width, bias=bias)
-        self.layers = nn.ModuleList(HeadLayer(sizes, first_norm or n > 0) for n in range(layers))
+        self.layers = nn.ModuleList(
+            HeadLayer(sizes, first_norm or n > 0, experts) for n in range(layers)
+        )
 
     def fuse(self, states: Tensor) -> Tensor:
         """Vector `[…, H]` of the target's hidden states: the last one itself."""

@@ -20,6 +20,7 @@ from .eagle3 import Eagle3Network
 from .flash import FlashNetwork
 from .hydra import HydraNetwork
 from .medusa import MedusaNetwork
+from .mtp import MtpNetwork
 from .rotary import HeadRotary
 from .specvlm import SpecVlmNetwork
 from .vispec import ViSpecNetwork
@@ -34,6 +35,7 @@ METHODS: dict[type[nn.Module], str] = {
     FlashNetwork: "flash",
     MedusaNetwork: "medusa",
     HydraNetwork: "hydra",
+    MtpNetwork: "mtp",
 }
 
 

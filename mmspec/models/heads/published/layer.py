@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ....errors import InputError
+from .experts import ExpertSizes, HeadMlp, MixtureOfExperts
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Attention of a layer: its number, queries, keys and values `[R, heads, N, head_dim]`, to
@@ -28,6 +29,8 @@ class HeadSizes:
     Attributes:
         qkv_bias: the projections to queries, keys and values have biases (Qwen2).
         qk_norm: queries and keys are normed head by head (Qwen3).
+        gated: every head's queries come with a gate of its output (Qwen3-Next).
+        zero_centred: norms multiply by one more than their weights (Qwen3-Next).
     """
 
     hidden_size: int
@@ -38,6 +41,13 @@ class HeadSizes:
     rms_norm_eps: float = 1e-6
     qkv_bias: bool = False
     qk_norm: bool = False
+    gated: bool = False
+    zero_centred: bool = False
+
+    def norm(self, width: int) -> nn.Module:
+        """Norm of `width` numbers."""
+        kind = ZeroCentredNorm if self.zero_centred else nn.RMSNorm
+        return kind(width, self.rms_norm_eps)
 
     @classmethod
     def of(cls, config: Mapping[str, Any], **own: Any) -> HeadSizes:
@@ -65,6 +75,20 @@ class HeadSizes:
         )
 
 
+class ZeroCentredNorm(nn.Module):
+    """`x / rms(x) · (1 + w)`, at least in float32."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        real = x.to(torch.promote_types(x.dtype, torch.float32))
+        normed = F.rms_norm(real, real.shape[-1:], eps=self.eps)
+        return (normed * (1 + self.weight.to(real.dtype))).to(x.dtype)
+
+
 class HeadAttention(nn.Module):
     """Grouped-query attention with rotary positions (halves, as in transformers).
 
@@ -77,18 +101,24 @@ class HeadAttention(nn.Module):
         super().__init__()
         self.sizes = sizes
         heads, kv, dim = sizes.num_attention_heads, sizes.num_key_value_heads, sizes.head_dim
-        self.q_proj = nn.Linear(width, heads * dim, bias=sizes.qkv_bias)
+        self.q_proj = nn.Linear(width, heads * dim * (2 if sizes.gated else 1), bias=sizes.qkv_bias)
         self.k_proj = nn.Linear(width, kv * dim, bias=sizes.qkv_bias)
         self.v_proj = nn.Linear(width, kv * dim, bias=sizes.qkv_bias)
         self.o_proj = nn.Linear(heads * dim, sizes.hidden_size, bias=False)
         if sizes.qk_norm:
-            self.q_norm = nn.RMSNorm(dim, sizes.rms_norm_eps)
-            self.k_norm = nn.RMSNorm(dim, sizes.rms_norm_eps)
+            self.q_norm, self.k_norm = sizes.norm(dim), sizes.norm(dim)
 
-    def queries(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-        """Queries `[R, heads, N, head_dim]` of inputs `[R, N, width]`; `turns` see `rotate`."""
-        q = self.q_proj(x).unflatten(-1, (-1, self.sizes.head_dim))
-        return rotate(self.q_norm(q) if self.sizes.qk_norm else q, turns).transpose(1, 2)
+    def queries(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Queries `[R, heads, N, head_dim]` of inputs `[R, N, width]`; `turns` see `rotate`.
+
+        Beside them the gates `[R, N, heads, head_dim]` of the outputs; None: there are none.
+        """
+        heads, gate = self.sizes.num_attention_heads, None
+        q = self.q_proj(x).unflatten(-1, (heads, -1))
+        if self.sizes.gated:
+            q, gate = q.chunk(2, dim=-1)
+        q = rotate(self.q_norm(q) if self.sizes.qk_norm else q, turns)
+        return q.transpose(1, 2), gate
 
     def keys_values(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Keys and values `[R, kv_heads, N, head_dim]` of inputs `[R, N, width]`."""
@@ -100,23 +130,12 @@ class HeadAttention(nn.Module):
     def forward(
         self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, layer: int
     ) -> Tensor:
-        out = attend(layer, self.queries(x, turns), *self.keys_values(x, turns))
-        joined: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        q, gate = self.queries(x, turns)
+        out = attend(layer, q, *self.keys_values(x, turns)).transpose(1, 2)
+        if gate is not None:
+            out = out * torch.sigmoid(gate)
+        joined: Tensor = self.o_proj(out.flatten(2))
         return joined
-
-
-class HeadMlp(nn.Module):
-    """SwiGLU."""
-
-    def __init__(self, sizes: HeadSizes) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(sizes.hidden_size, sizes.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(sizes.hidden_size, sizes.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(sizes.intermediate_size, sizes.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-        return out
 
 
 class HeadLayer(nn.Module):
@@ -125,15 +144,23 @@ class HeadLayer(nn.Module):
     Args:
         sizes: see `HeadSizes`.
         first_norm: the inputs are normed; EAGLE-1's first layer takes them as they are.
+        experts: of a mixture; None: the feed-forward part is plain.
     """
 
-    def __init__(self, sizes: HeadSizes, first_norm: bool = True) -> None:
+    def __init__(
+        self, sizes: HeadSizes, first_norm: bool = True, experts: ExpertSizes | None = None
+    ) -> None:
         super().__init__()
-        self.self_attn = HeadAttention(sizes, sizes.hidden_size)
-        self.mlp = HeadMlp(sizes)
+        width = sizes.hidden_size
+        self.self_attn = HeadAttention(sizes, width)
+        self.mlp = (
+            HeadMlp(width, sizes.intermediate_size)
+            if experts is None
+            else MixtureOfExperts(experts, width)
+        )
         if first_norm:
-            self.input_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
+            self.input_layernorm = sizes.norm(width)
+        self.post_attention_layernorm = sizes.norm(width)
         self.first_norm = first_norm
 
     def forward(
@@ -158,7 +185,7 @@ class FusedLayer(nn.Module):
         super().__init__()
         width, eps = sizes.hidden_size, sizes.rms_norm_eps
         self.self_attn = HeadAttention(sizes, 2 * width)
-        self.mlp = HeadMlp(sizes)
+        self.mlp = HeadMlp(width, sizes.intermediate_size)
         self.input_layernorm = nn.RMSNorm(width, eps)
         self.hidden_norm = nn.RMSNorm(width, eps)
         self.post_attention_layernorm = nn.RMSNorm(width, eps)
@@ -182,13 +209,16 @@ class FusedLayer(nn.Module):
 
 
 def rotate(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    """`x [R, N, heads, head_dim]` turned by cosines and sines `[R, N, head_dim]`.
+    """`x [R, N, heads, head_dim]` turned by cosines and sines `[R, N, turned]`.
 
-    The first half of a head is paired with its second half, as in transformers.
+    Numbers of a head behind the first `turned` stay. The first half of those is paired with the
+    second half, as in transformers.
     """
     cos, sin = (t[:, :, None].to(x.dtype) for t in turns)
+    x, rest = x.split([cos.shape[-1], x.shape[-1] - cos.shape[-1]], dim=-1)
     first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-second, first], dim=-1) * sin
+    out = x * cos + torch.cat([-second, first], dim=-1) * sin
+    return torch.cat([out, rest], dim=-1) if rest.shape[-1] else out
 
 
 def masked_attention(mask: Tensor) -> Attend:

@@ -1,38 +1,48 @@
 """Multi-token prediction: a target's own layer for the token after the next.
 
-`fc([norm(e(x_{t+1})); norm(h_t)])` goes into one decoder layer; its output, normed, is read by the
-target's output layer (DeepSeek-AI 2024, section 2.2; Qwen3-Next).
+`fc([norm(e(x_{t+1})); norm(h_t)])` goes into one decoder layer, h_t the target's last hidden state
+behind its final norm. The layer's output, normed, is read by the output layer, and stands for the
+target's hidden state in the next step (DeepSeek-AI 2024, section 2.2; Qwen3-Next).
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from .layer import Attend, HeadLayer, HeadSizes
+from .eagle1 import EagleNetwork
+from .experts import ExpertSizes
+from .layer import Attend, HeadSizes
 
 
-class MtpNetwork(nn.Module):
-    """The network, under Qwen3-Next's names without their prefix `mtp.`."""
+class MtpNetwork(EagleNetwork):
+    """The network, under Qwen3-Next's names without their prefix `mtp.`.
 
-    def __init__(self, sizes: HeadSizes, layers: int = 1) -> None:
-        super().__init__()
-        width, eps = sizes.hidden_size, sizes.rms_norm_eps
-        self.pre_fc_norm_embedding = nn.RMSNorm(width, eps)
-        self.pre_fc_norm_hidden = nn.RMSNorm(width, eps)
-        self.fc = nn.Linear(2 * width, width, bias=False)
-        self.layers = nn.ModuleList(HeadLayer(sizes) for _ in range(layers))
-        self.norm = nn.RMSNorm(width, eps)
+    Args:
+        sizes: see `HeadSizes`.
+        experts: of the layer's mixture; None: it has a plain feed-forward part.
+        vocab_size: V of its embeddings; None: it stores none and takes the target's.
+        output_size: V of its output layer; None: it has none and takes the target's.
+    """
 
-    def joined(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """Inputs `[R, N, H]` of embeddings and the hidden states in front of them."""
-        normed = self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden)
-        x: Tensor = self.fc(torch.cat(normed, dim=-1))
-        return x
+    def __init__(
+        self,
+        sizes: HeadSizes,
+        experts: ExpertSizes | None = None,
+        vocab_size: int | None = None,
+        output_size: int | None = None,
+    ) -> None:
+        super().__init__(sizes, vocab_size, bias=False, first_norm=True, experts=experts)
+        width, self.zero_centred = sizes.hidden_size, sizes.zero_centred
+        self.pre_fc_norm_embedding = sizes.norm(width)
+        self.pre_fc_norm_hidden = sizes.norm(width)
+        self.norm = sizes.norm(width)
+        if output_size is not None:
+            self.lm_head = nn.Linear(width, output_size, bias=False)
+
+    def joined(self, embedded: Tensor, hidden: Tensor, context: Tensor | None = None) -> Tensor:
+        return super().joined(self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden))
 
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        """Hidden states `[R, N, H]` behind the final norm."""
-        for number, layer in enumerate(self.layers):
-            x = layer(x, turns, attend, number)
-        out: Tensor = self.norm(x)
+        """Hidden states `[R, N, H]` behind the final norm, which the next step takes."""
+        out: Tensor = self.norm(super().forward(x, turns, attend))
         return out

@@ -22,7 +22,7 @@ class HeadRotary:
     Args:
         config: with Llama's keys `rope_theta` and `rope_scaling`, or transformers' newer
             `rope_parameters`.
-        head_dim: width of a head.
+        head_dim: numbers of a head that are turned: all, or the first part of them.
 
     Raises:
         InputError: the type of scaling is unknown, or the sections do not fill half a head.
@@ -31,6 +31,7 @@ class HeadRotary:
     def __init__(self, config: Mapping[str, Any], head_dim: int) -> None:
         rope = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
         theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+        rope.pop("partial_rotary_factor", None)  # `head_dim` has it
         kind = rope.get("rope_type") or rope.get("type") or "default"
         self.scaling = 1.0
         self.sections: list[int] | None = None

@@ -259,3 +259,12 @@ def vispec(folder, queries=3):
         "img_fc.bias": rand(H),
     }
     return write(folder, config, tensors, "pytorch_model.bin"), config, tensors
+
+
+def eagle_attn(folder):
+    """Hydra's of one layer that has its first norm."""
+    _, config, tensors = eagle1(folder / "eagle")
+    tensors |= layer("layers.0.")
+    named = {name.replace("layers.0.", "attn."): t for name, t in tensors.items()}
+    config |= {"hydra_num_heads": 1, "hydra_head_arch": "eagle-attn", "grounded_heads": True}
+    return write(folder, config, named, "hydra_lm_head.pt"), config, tensors

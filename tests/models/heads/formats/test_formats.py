@@ -195,6 +195,13 @@ def test_hydra(tmp_path):
         torch.testing.assert_close(fast, naive.hydra(tensors, k, hidden, path[: k + 1]))
 
 
+def test_hydra_of_an_earlier_hidden_state_is_refused(tmp_path):
+    folder, config, tensors = folders.hydra(tmp_path / "head")
+    folders.write(folder, {**config, "hidden_state_offset": 1}, tensors, "hydra_lm_head.pt")
+    with pytest.raises(InputError, match="hidden_state_offset 1"):
+        loaded(folder)
+
+
 def test_vispec(tmp_path):
     folder, _, tensors = folders.vispec(tmp_path / "head")
     net = loaded(folder).network

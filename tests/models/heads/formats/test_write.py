@@ -27,6 +27,7 @@ LAYOUTS = {
     "domino": folders.domino,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
+    "hydra-attn": folders.eagle_attn,
 }
 REFUSED = {("eagle3-fc-norm", "speculators"), ("domino", "speculators")}
 

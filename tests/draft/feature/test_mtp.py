@@ -1,0 +1,98 @@
+"""A target's own prediction layer in the loop: drafts are the slow twin's, the law stays."""
+
+from __future__ import annotations
+
+import folders
+import mtp_folders
+import pytest
+import torch
+from mtp_naive import Mtp
+from toy_vlm import ROWS, Passes, guided_vlm, tiny_llava
+from toys import EXACT, distance, whole_loop
+from watched_drafts import Watched, inner, joint
+
+from mmspec.draft.feature.feature_model import EagleDrafter
+from mmspec.draft.feature.head_model import head_model
+from mmspec.draft.tree.fixed_tree import TreeDrafter
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.protocols import Engine
+from mmspec.engine.stats import SpecStats
+from mmspec.models.heads.formats.files import HeadFiles
+from mmspec.models.heads.formats.registry import read_head
+from mmspec.models.target import TokenTarget
+
+LAYOUTS = {
+    "qwen": lambda folder: mtp_folders.qwen(folder, experts=4),
+    "speculators": mtp_folders.speculators,
+    "glm": lambda folder: mtp_folders.glm(folder, experts=4, own=False),
+    "glm-own": mtp_folders.glm,
+}
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+class Twin:
+    """A draft's laws from the slow twin, over the target's full passes."""
+
+    def __init__(self, name, model, prompt, config, tensors):
+        self.model, self.config, self.tensors = model, config, tensors
+        self.kind = name.split("-")[0]
+        self.rows = [Passes(model, prompt, row) for row in range(len(prompt.images))]
+
+    def law(self, row, committed, path):
+        passes, text = self.rows[row], [*committed, *path]
+        own = self.tensors.get("model.layers.4.embed_tokens.weight")
+        with torch.no_grad():
+            embedded, states = passes.embedded(text)[0], passes.hidden(text)[0]
+            if own is not None and text:  # pictures and the prompt come as the target has them
+                embedded = torch.cat([embedded[: passes.length], own[text]])
+            known = passes.length + len(committed) - 1  # states in front of committed tokens
+            twin, out = Mtp(self.kind, self.tensors, self.config), None
+            for column in range(1, len(embedded)):
+                hidden = states[column - 1] if column <= known else out
+                out = twin.step(embedded[column], hidden, column - 1)
+            last = self.tensors.get("model.layers.4.shared_head.head.weight")
+            logits = self.model.lm_head(out) if last is None else last @ out
+        return logits.softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "chain") for name in LAYOUTS), ("qwen", "dynamic")]
+)
+def test_drafts_are_from_the_laws_of_the_slow_twin(tmp_path, name, kind):
+    model = tiny_llava()
+    target, prompt, images = guided_vlm(model, ROWS, limit=8)
+    folder, config, tensors = LAYOUTS[name](tmp_path / "head")
+    drafts = head_model(read_head(HeadFiles.read(folder)).double().eval(), target, images)
+    chosen, rule = inner(kind, drafts)
+    drafter = Watched(EagleDrafter(drafts, chosen), Twin(name, model, prompt, config, tensors))
+    coins = ProductionCoins([7 + len(row) for row in ROWS])
+    engine = Engine(TokenTarget(target), drafter, rule, ConstantLength(3), coins)
+    with torch.no_grad():
+        run(engine, len(ROWS), 8, SpecStats())
+    assert drafter.worst < 1e-9
+    assert len(drafter.behind) > 1  # there were drafts of several tokens
+
+
+@pytest.mark.parametrize(("name", "kind"), [("qwen", "chain"), ("glm", "chain"), ("glm", "tree")])
+def test_joint_law_of_the_whole_loop(tmp_path, monkeypatch, name, kind):
+    """The law of whole outputs, of the shipped loop, target and layer behind a picture."""
+    monkeypatch.setattr(folders, "V", 2)
+    monkeypatch.setattr(folders, "SIZES", {**folders.SIZES, "vocab_size": 2})
+    model = tiny_llava(vocab=2)
+    target, prompt, images = guided_vlm(model, [["picture", 0]], limit=3, scratch=8)
+    head = read_head(HeadFiles.read(LAYOUTS[name](tmp_path / "head")[0])).double().eval()
+    drafts = head_model(head, target, images)
+
+    def drafter():
+        chosen = TreeDrafter(drafts, (2, 1)) if kind == "tree" else inner(kind, drafts)[0]
+        return EagleDrafter(drafts, chosen)
+
+    law = whole_loop(3, TokenTarget(target), drafter, inner(kind, drafts)[1])
+    with torch.inference_mode():
+        assert distance(law, joint(3, 2, Passes(model, prompt, 0).law)) < EXACT
