@@ -22,6 +22,7 @@ from ..models.heads.published.eagle1 import EagleNetwork, MsdNetwork
 from ..models.heads.published.eagle3 import Eagle3Network
 from ..models.heads.published.head import PublishedHead
 from ..models.heads.published.medusa import MedusaNetwork
+from ..models.heads.published.mtp import MtpNetwork
 from ..models.heads.published.vocabulary import DraftVocabulary
 from ..models.transformers.causal import CausalDecoder
 from .inputs import as_model, lagged, normed_output, placeholders, unnormed
@@ -78,6 +79,8 @@ def neighbours(head: PublishedHead, target: Target) -> list[Convention]:
     network = head.network
     if isinstance(network, Eagle3Network):
         found += [*_feedback(head), *_residual(network)]
+    if isinstance(network, MtpNetwork):
+        found.append(_raw_feedback())
     if isinstance(network, EagleNetwork):
         found += _kinds(head)
     # others read pictures by an adapter, or draft blocks
@@ -146,6 +149,16 @@ def _feedback(head: PublishedHead) -> Iterator[Convention]:
             _set(head.network, feed_normed=feed, norm_logits=logits)
 
         yield Convention("feedback", name, feedback_key(head, feed, logits), change)
+
+
+def _raw_feedback() -> Convention:
+    name = "the next step takes the output in front of the closing norm"
+    advice = "the layer was trained as older runtimes run it; no key of config.json says so"
+
+    def change(head: PublishedHead) -> None:
+        _set(head.network, feed_normed=False)
+
+    return Convention("feedback", name, advice, change)
 
 
 def _residual(network: Eagle3Network) -> Iterator[Convention]:

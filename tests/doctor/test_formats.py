@@ -6,6 +6,7 @@ import json
 
 import answering
 import folders
+import mtp_folders
 import pytest
 import torch
 
@@ -31,6 +32,7 @@ LAYOUTS = {
     "domino": lambda folder: folders.domino(folder, **IDS),
     "medusa": folders.medusa,
     "hydra": folders.hydra,
+    "mtp": mtp_folders.glm,
 }
 
 

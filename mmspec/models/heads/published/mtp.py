@@ -22,7 +22,13 @@ class MtpNetwork(EagleNetwork):
         experts: of the layer's mixture; None: it has a plain feed-forward part.
         vocab_size: V of its embeddings; None: it stores none and takes the target's.
         output_size: V of its output layer; None: it has none and takes the target's.
+
+    Attributes:
+        feed_normed: the next step takes the output behind the final norm. No file says otherwise;
+            older runtimes of DeepSeek's and GLM's layers gave it the one in front.
     """
+
+    feed_normed = True
 
     def __init__(
         self,
@@ -43,6 +49,9 @@ class MtpNetwork(EagleNetwork):
         return super().joined(self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden))
 
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        """Hidden states `[R, N, H]` behind the final norm, which the next step takes."""
-        out: Tensor = self.norm(super().forward(x, turns, attend))
-        return out
+        """Hidden states `[R, N, H]` that the next step takes."""
+        out = super().forward(x, turns, attend)
+        return self.norm(out) if self.feed_normed else out
+
+    def before_output(self, hidden: Tensor) -> Tensor:
+        return hidden if self.feed_normed else self.norm(hidden)
