@@ -2,6 +2,7 @@
 # make demo      serves the demo on this machine, until Ctrl-C; with PORT=7861 at another port
 # make test      runs every check: style, types, tests; with SLOW=1 also the tests that take long
 # make docs      builds the site of the pages and the API reference into site/
+# make speculators   reads the draft heads that mmspec writes with the package speculators
 # make mutants   puts small faults into the code and sees whether the tests beside it notice
 #
 # Each sets up .venv first if need be. PYTHON=python3.12 chooses another Python.
@@ -10,10 +11,10 @@ PYTHON ?= python3
 PORT ?= 7860
 BIN := .venv/bin
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
-TESTS := not gpu$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
+TESTS := not gpu and not speculators$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
 READY := .venv/.ready
 
-.PHONY: picture demo test docs mutants
+.PHONY: picture demo test docs mutants speculators
 
 picture: $(READY)
 	@echo "Making a picture twice, plainly and speculatively ..."
@@ -41,6 +42,12 @@ docs: $(READY)
 
 mutants: $(READY)
 	@$(BIN)/python tests/mutants.py
+
+# an environment of its own: the package wants older versions of others
+speculators:
+	@$(PYTHON) -m venv .venv-speculators
+	@.venv-speculators/bin/python -m pip install --editable . 'speculators==0.9.*' pytest
+	@.venv-speculators/bin/python -m pytest -m speculators tests/models/heads/formats
 
 # what they need beside the package
 demo: .venv/.with-demo

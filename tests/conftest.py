@@ -25,11 +25,16 @@ def pytest_addoption(parser):
 
 
 LEFT_OUT: Counter[str] = Counter()
+OPTIONAL = ("gpu", "browser", "slow", "speculators")  # marks of tests that want something more
 
 
 def pytest_deselected(items):
     for item in items:
-        marks = [name for name in ("gpu", "browser", "slow") if item.get_closest_marker(name)]
+        marks = [
+            name
+            for name in ("gpu", "browser", "slow", "speculators")
+            if item.get_closest_marker(name)
+        ]
         LEFT_OUT.update(marks[:1])
 
 

@@ -80,8 +80,8 @@ def neighbours(head: PublishedHead, target: Target) -> list[Convention]:
     if isinstance(network, Eagle3Network):
         found += [*_feedback(head), *_residual(network)]
     if isinstance(network, MtpNetwork):
-        found.append(_closing(network))
-    elif isinstance(network, EagleNetwork):
+        found.append(_raw_feedback())
+    if isinstance(network, EagleNetwork):
         found += _kinds(head)
     # others read pictures by an adapter, or draft blocks
     if type(network) in (EagleNetwork, MsdNetwork, Eagle3Network, MtpNetwork):
@@ -151,16 +151,13 @@ def _feedback(head: PublishedHead) -> Iterator[Convention]:
         yield Convention("feedback", name, feedback_key(head, feed, logits), change)
 
 
-def _closing(network: MtpNetwork) -> Convention:
-    """The other side of a prediction layer's closing norm."""
-    other = not network.feed_normed
+def _raw_feedback() -> Convention:
+    name = "the next step takes the output in front of the closing norm"
+    advice = "the layer was trained as older runtimes run it; no key of config.json says so"
 
     def change(head: PublishedHead) -> None:
-        _set(head.network, feed_normed=other)
+        _set(head.network, feed_normed=False)
 
-    side = "behind" if other else "in front of"
-    name = f"the next step takes the layer's output {side} its closing norm"
-    advice = f"set head.network.feed_normed = {other} (no key of config.json says it)"
     return Convention("feedback", name, advice, change)
 
 

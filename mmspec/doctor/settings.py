@@ -129,9 +129,8 @@ def _images(told: Diagnosis, head: PublishedHead, target: Target) -> None:
         text = "reads the picture's embeddings at its places; vLLM shows the placeholder's there"
         told.add("images", "note", text)
     elif isinstance(head.network, EagleNetwork):
-        how = {"eagle": "through fc", "mtp": "through fc", "msd": "past fc"}.get(
-            head.method, "compressed"
-        )
+        ways = {"eagle": "through fc", "mtp": "through fc", "msd": "past fc"}
+        how = ways.get(head.method, "compressed")
         told.add("images", "fine", f"reads the picture's embeddings, {how}")
     else:
         told.add("images", "fine", "reads the last hidden state alone")

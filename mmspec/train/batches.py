@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..worlds.shapes import TASKS, Scene, render, sample
-from ..worlds.shapes.patches import patch_labels
+from ..worlds.shapes.patches import LABELS, patch_labels
 from ..worlds.shapes.scene import in_turn
 from ..worlds.shapes.vocabulary import Split, Task
 
@@ -20,6 +20,9 @@ MIX: tuple[Task, ...] = (
     *("two_object", "counting", "position", "color_attr"),
     *("position", "color_attr"),
 )
+Scenes = tuple[list[str], Tensor, Tensor]
+"""Captions, pictures or their tokens, and `SCENE_LABELS` of their patches `[B, grid², 2]`."""
+SCENE_LABELS = {name: LABELS[name] for name in ("shape", "color")}  # what a scene's patches have
 
 
 def scene_batch(
@@ -36,10 +39,12 @@ def scene_batch(
 def labelled_batch(
     rng: np.random.Generator, size: int, resolution: int, grid: int, split: Split = "train"
 ) -> tuple[list[str], Tensor, Tensor]:
-    """`scene_batch`, and the `patch_labels` `[size, grid², 3]` of a grid of patches."""
+    """`scene_batch`, and the `SCENE_LABELS` `[size, grid², 2]` of a grid of patches."""
     captions, scenes = zip(*_scenes(rng, size, split), strict=True)
-    labels = np.stack([patch_labels(scene, grid, resolution // grid) for scene in scenes])
-    return list(captions), _pixels(scenes, resolution), torch.from_numpy(labels).flatten(1, 2)
+    shown = np.stack([patch_labels(scene, grid, resolution // grid) for scene in scenes])
+    labels = torch.from_numpy(shown).flatten(1, 2)
+    columns = [list(LABELS).index(name) for name in SCENE_LABELS]
+    return list(captions), _pixels(scenes, resolution), labels[..., columns]
 
 
 def draw_scenes(

@@ -3,7 +3,7 @@
 Li et al. 2024, sections 3.2 to 3.4. The caption encoder is the embedded image model's, as it is. A
 linear readout of the tokens from their conditions is trained along and not shipped: its squared
 error has none of the diffusion loss's chance in it, and a short training that also has it follows
-captions sooner.
+captions sooner. So does one that also reads what the tokens' patches show.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ...models.mar.autoencoder import posterior, tokens_of
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
 from ..base import BaseRecipe, Captioned
-from ..batches import draw_scenes, scene_batch
+from ..batches import SCENE_LABELS, Scenes, draw_labelled, draw_scenes, labelled_batch, scene_batch
 from ..caption_encoder import caption_encoder
 from ..image.target import TEXT_ENCODER
+from ..patch_reader import PatchReader
 from ..tokenizers import PHRASE, PREFIX, caption_tokenizer
-from ..trainer import Loss, TrainConfig
+from ..trainer import Draw, Loss, TrainConfig
 from .autoencoder import PIPELINE, RESOLUTION
 from .diffusion_loss import NoisyTokens, hybrid_loss
 
@@ -55,16 +56,18 @@ TRANSFORMER: dict[str, Any] = dict(
 )
 CAPTION_DROPOUT = 0.1
 REPEATS = 1  # steps that every token is seen at in a batch; published: 4
+SHOWN = 0.5  # weight of the loss of what patches show
 LEAST_MASKED = 0.7  # of the tokens, in the published training
 
 
 class CaptionedMar(Captioned):
-    """The transformer and the readout, trained as one, and the frozen caption encoder."""
+    """The transformer and what reads its conditions, trained as one, and the caption encoder."""
 
     def __init__(self, transformer: MarTransformer, text_encoder: T5EncoderModel) -> None:
         super().__init__(transformer, text_encoder.requires_grad_(False))
         config = transformer.config
         self.readout = nn.Linear(config.decoder_embed_dim, config.token_dim)
+        self.reader = PatchReader(config.decoder_embed_dim, SCENE_LABELS)
 
 
 class MarRecipe(BaseRecipe):
@@ -80,7 +83,7 @@ class MarRecipe(BaseRecipe):
         self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
     ) -> None:
         super().__init__(config, pipeline, rate)
-        self.draw = partial(draw_scenes, config.batch_size, RESOLUTION)
+        self.draw: Draw = partial(draw_scenes, config.batch_size, RESOLUTION)
         self.vae = self.component(AutoencoderKL, "vae")
         self.tokenizer = caption_tokenizer()
         self.prepare(init)
@@ -114,11 +117,13 @@ class MarTargetRecipe(MarRecipe):
         if not self.start(init, transformer):
             transformer.init_weights()
         self.model = CaptionedMar(transformer, caption_encoder(self.tokenizer))
+        grid = transformer.config.grid
+        self.draw = partial(draw_labelled, self.config.batch_size, RESOLUTION, grid)
 
-    def loss(self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int) -> Loss:
+    def loss(self, batch: Scenes, rng: np.random.Generator, step: int) -> Loss:
         captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in batch[0]]
         keep = rng.random(len(captions)) >= CAPTION_DROPOUT
-        losses = self._losses(self.model, captions, batch[1], keep, rng)
+        losses = self._losses(self.model, captions, batch[1], batch[2], keep, rng)
         return sum(losses.values(), torch.zeros(())), {
             k: float(v.detach()) for k, v in losses.items()
         }
@@ -128,6 +133,7 @@ class MarTargetRecipe(MarRecipe):
         model: CaptionedMar,
         captions: list[str],
         pixels: Tensor,
+        labels: Tensor,
         keep: np.ndarray[Any, Any],
         rng: np.random.Generator,
     ) -> dict[str, Tensor]:
@@ -139,15 +145,21 @@ class MarTargetRecipe(MarRecipe):
         noisy = NoisyTokens.draw(transformer.schedule, clean.repeat(REPEATS, 1), rng)
         noise, between = transformer.head(noisy.noisy, noisy.timesteps, z.repeat(REPEATS, 1))
         error, bits = hybrid_loss(noisy, noise, between)
-        return {"error": error, "bits": bits, "readout": F.mse_loss(model.readout(z), clean)}
+        shown = labels.gather(1, masked[..., None].expand(-1, -1, labels.shape[-1]))
+        return {
+            "error": error,
+            "bits": bits,
+            "readout": F.mse_loss(model.readout(z), clean),
+            "shown": SHOWN * model.reader.loss(z, shown.flatten(0, 1).to(z.device)),
+        }
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
         figures: dict[str, float] = {}
         for name, kept in (("", True), ("_without_caption", False)):
-            rng, captions, pixels = self.held_out_scenes()
-            keep = np.full(len(captions), kept)
-            losses = self._losses(model, captions, pixels, keep, rng)
+            rng, size, grid = self.held_out_rng(), self.config.batch_size, TRANSFORMER["grid"]
+            scenes = labelled_batch(rng, size, RESOLUTION, grid, "held_out")
+            losses = self._losses(model, *scenes, np.full(size, kept), rng)
             figures |= {f"held_out_{k}{name}": float(v) for k, v in losses.items()}
         return figures
 

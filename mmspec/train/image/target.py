@@ -22,9 +22,8 @@ from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.llamagen.vq import VQModel
 from ...models.loading import load_component
 from ...models.text_encoder import encode_captions
-from ...worlds.shapes.patches import LABELS
 from ..base import BaseRecipe, Captioned
-from ..batches import draw_labelled, labelled_batch
+from ..batches import SCENE_LABELS, Scenes, draw_labelled, labelled_batch
 from ..patch_reader import PatchReader
 from ..tokenizers import PHRASE, PREFIX, caption_tokenizer
 from ..trainer import Loss, TrainConfig
@@ -54,9 +53,6 @@ TEXT_ENCODER = dict(
     eos_token_id=1,
 )
 CAPTION_DROPOUT = 0.1
-SHOWN = ("shape", "color")  # by a patch of a scene
-Scenes = tuple[list[str], Tensor, Tensor]
-"""Captions, pictures or their tokens, and labels of their patches `[B, grid², …]`."""
 
 
 class CaptionedImages(Captioned):
@@ -64,8 +60,8 @@ class CaptionedImages(Captioned):
 
     def __init__(self, transformer: LlamaGenTransformer, text_encoder: T5EncoderModel) -> None:
         super().__init__(transformer, text_encoder)
-        dim, labels = transformer.config.dim, {name: LABELS[name] for name in SHOWN}
-        self.next_patch, self.patch_below = (PatchReader(dim, labels) for _ in range(2))
+        dim = transformer.config.dim
+        self.next_patch, self.patch_below = (PatchReader(dim, SCENE_LABELS) for _ in range(2))
 
 
 class ImageTargetRecipe(BaseRecipe):
@@ -128,9 +124,9 @@ class ImageTargetRecipe(BaseRecipe):
     def encoded(self, batch: Scenes) -> Scenes:
         """Captions, token grids `[B, grid²]` and labels of a batch of scenes."""
         captions, pixels, labels = batch
-        shown, device = [list(LABELS).index(name) for name in SHOWN], self.config.device
+        device = self.config.device
         with torch.no_grad():
-            return captions, self.vq.encode(pixels.to(device)), labels[..., shown].to(device)
+            return captions, self.vq.encode(pixels.to(device)), labels.to(device)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:

@@ -119,7 +119,9 @@ def specvlm(
     """SpecVLM; the convolution begins as the pooling."""
     network = SpecVlmNetwork(new.sizes, None, 1, True, factor, queries, gate_dim, choose)
     made = new.eagle(network, "specvlm")
-    nn.init.normal_(network.compressor.resampler.q, std=new.config["head_dim"] ** -0.5)
+    nn.init.normal_(
+        network.get_parameter("compressor.resampler.q"), std=new.config["head_dim"] ** -0.5
+    )
     nn.init.eye_(network.compressor.mix.weight)
     return made
 

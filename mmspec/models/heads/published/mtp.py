@@ -24,7 +24,8 @@ class MtpNetwork(EagleNetwork):
         output_size: V of its output layer; None: it has none and takes the target's.
 
     Attributes:
-        feed_normed: the next step takes the output behind the closing norm, and not in front of it.
+        feed_normed: the next step takes the output behind the final norm. No file says otherwise;
+            older runtimes of DeepSeek's and GLM's layers gave it the one in front.
     """
 
     feed_normed = True
@@ -48,11 +49,9 @@ class MtpNetwork(EagleNetwork):
         return super().joined(self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden))
 
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        """Hidden states of the next step's inputs `[R, N, H]`, of inputs `[R, N, H]`."""
-        hidden = super().forward(x, turns, attend)
-        out: Tensor = self.norm(hidden) if self.feed_normed else hidden
-        return out
+        """Hidden states `[R, N, H]` that the next step takes."""
+        out = super().forward(x, turns, attend)
+        return self.norm(out) if self.feed_normed else out
 
     def before_output(self, hidden: Tensor) -> Tensor:
-        out: Tensor = hidden if self.feed_normed else self.norm(hidden)
-        return out
+        return hidden if self.feed_normed else self.norm(hidden)

@@ -54,7 +54,8 @@ class SpecVlmNetwork(EagleNetwork):
             raise ValueError(f"choose must be one of {', '.join(CHOICES)}, not {choose!r}")
         super().__init__(sizes, vocab_size, layers, bias)
         self.choose = self.saved = choose
-        self.compressor = ElasticCompressor(sizes, factor, queries)
+        resampler = ImageAdapter(sizes, queries, bias=False)
+        self.compressor = ElasticCompressor(sizes.hidden_size, factor, queries, resampler)
         gate = nn.Linear(sizes.hidden_size, gate_dim), nn.SiLU(), nn.Linear(gate_dim, len(BRANCHES))
         self.gate = nn.Sequential(*gate)
 
@@ -106,19 +107,19 @@ class ElasticCompressor(nn.Module):
     its last ones if it was made of several.
 
     Args:
-        sizes: of the head's layers; D is their width.
+        dim: width D.
         factor: columns that pruning, pooling and convolution make one of.
         queries: columns that the resampler leaves.
+        resampler: makes them `[M, queries, D]` of pictures `[M, P, D]`, real where `[M, P]`.
     """
 
-    def __init__(self, sizes: HeadSizes, factor: int, queries: int) -> None:
+    def __init__(self, dim: int, factor: int, queries: int, resampler: nn.Module) -> None:
         super().__init__()
-        dim = sizes.hidden_size
         self.factor, self.queries = factor, queries
         self.score = nn.Linear(dim, dim, bias=False)
         self.taps = nn.Parameter(torch.full((factor, dim), 1 / factor))
         self.mix = nn.Linear(dim, dim, bias=False)
-        self.resampler = ImageAdapter(sizes, queries, bias=False)
+        self.resampler = resampler
 
     def forward(
         self, branch: Branch, x: Tensor, embedded: Tensor, question: Tensor, images: Images
