@@ -17,6 +17,7 @@ RAGGED = [1, 2, 0]  # pictures of every row
 ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
 IDS = {"target_layer_ids": [0, 2]}
 MROPE = {"rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]}}
+PARTIAL = {"type": "mrope", "mrope_section": [1, 1, 0]}
 LAYOUTS = {
     "eagle": folders.eagle1,
     "msd": folders.eagle1,
@@ -33,6 +34,7 @@ LAYOUTS = {
     "hydra-prefix": folders.prefix_hydra,
     "hydra-attn": lambda folder: folders.eagle_attn(folder, sized=False),
     "mtp": lambda folder: mtp_folders.qwen(folder, experts=4),
+    "mtp-mrope": lambda folder: mtp_folders.qwen(folder, rope_scaling=PARTIAL),
     "mtp-speculators": mtp_folders.speculators,
     "mtp-glm": mtp_folders.glm,
 }

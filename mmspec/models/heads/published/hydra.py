@@ -106,7 +106,7 @@ class PrefixHydraNetwork(HydraNetwork):
         return hidden
 
     def prefixed(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        """What the heads read in place of the target's hidden states `[R, N, H]`."""
+        """Hidden states `[R, N, H]` that the heads read, of the target's `[R, N, H]`."""
         layer = self.prefix_embeding_layer
         out: Tensor = layer.norm(layer.layers[0](x, turns, attend, 0))
         return out

@@ -8,6 +8,8 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLRotaryEmbedding
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextRotaryEmbedding
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
@@ -59,6 +61,22 @@ def test_three_positions_in_turns():
     }
     config = Qwen3VLTextConfig(**SIZES, head_dim=16, rope_parameters=rope)
     theirs = Qwen3VLTextRotaryEmbedding(config)(torch.zeros(1), AXES)
+    ours = HeadRotary({**SIZES, "rope_parameters": rope}, 16)(AXES, torch.float32)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_a_part_of_each_head_in_turns():
+    """Qwen3.5's: a quarter of a head is turned."""
+    rope = {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "mrope_section": [4, 2, 2],
+        "mrope_interleaved": True,
+        "partial_rotary_factor": 0.25,
+    }
+    config = Qwen3_5TextConfig(**SIZES, head_dim=64, rope_parameters=rope)
+    theirs = Qwen3_5TextRotaryEmbedding(config)(torch.zeros(1), AXES)
     ours = HeadRotary({**SIZES, "rope_parameters": rope}, 16)(AXES, torch.float32)
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other)
