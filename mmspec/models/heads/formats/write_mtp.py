@@ -21,7 +21,13 @@ Layout = tuple[dict[str, Any], dict[str, Tensor], str]
 
 KEYS = (
     *LAYER,
-    *("model_type", "num_hidden_layers", "partial_rotary_factor", "num_experts_per_tok"),
+    *(
+        "model_type",
+        "layer_types",
+        "num_hidden_layers",
+        "partial_rotary_factor",
+        "num_experts_per_tok",
+    ),
     *("norm_topk_prob", "routed_scaling_factor", "n_group", "topk_group", "scoring_func"),
 )
 
@@ -64,6 +70,8 @@ def _nextn(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
 
 def _speculators(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     layers = _config(head)
+    if head.config.get("layer_types") is None:  # or else its linear attention is looked for
+        layers["layer_types"] = ["full_attention"] * int(layers.get("num_hidden_layers", 1))
     back = [(after, before) for before, after in SPECULATORS]
     named = {
         f"mtp_layers.0.{renamed(name, back)}": value

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import folders
+import mtp_folders
 import pytest
 import torch
 from folders import SIZES, H, V
+from safetensors.torch import load_file
 from toy_vlm import HeadBatch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -27,6 +29,7 @@ LAYOUTS = {
     "peagle": lambda folder: folders.peagle(folder, **LAYERS),
     "dflash": lambda folder: folders.dflash(folder),
     "dspark": lambda folder: folders.dspark(folder),
+    "mtp": mtp_folders.speculators,
 }
 
 
@@ -56,6 +59,7 @@ def read(verifier, tmp_path):
         config = json.loads((folder / "config.json").read_text())
         config["transformer_layer_config"]["_attn_implementation"] = "eager"
         (folder / "config.json").write_text(json.dumps(config))
+        head.written = folder
         return head, SpeculatorModel.from_pretrained(folder, dtype=torch.float64).eval()
 
     return both
@@ -65,7 +69,9 @@ def read(verifier, tmp_path):
 def test_the_package_reads_every_tensor(read, name):
     head, theirs = read(name)
     weights = theirs.state_dict()
-    for key, weight in head.network.state_dict().items():
+    written = load_file(head.written / "model.safetensors")
+    assert len(written) >= len(head.network.state_dict())
+    for key, weight in written.items():
         assert torch.equal(weights[key], weight), key
     assert not any(weight.isnan().any() for weight in weights.values())
     if head.vocabulary is not None:
