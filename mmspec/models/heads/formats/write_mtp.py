@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..published.experts import MixtureOfExperts
 from ..published.head import PublishedHead
 from ..published.mtp import MtpNetwork
 from .mtp import NEXTN, SPECULATORS, renamed
@@ -70,8 +71,9 @@ def _nextn(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
 
 def _speculators(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     layers = _config(head)
-    if head.config.get("layer_types") is None:  # or else its linear attention is looked for
-        layers["layer_types"] = ["full_attention"] * int(layers.get("num_hidden_layers", 1))
+    # or else the package looks for Qwen3-Next's linear attention, and for its many experts
+    count = int(layers.get("num_hidden_layers", 1))
+    layers = {"layer_types": ["full_attention"] * count, **_experts(head), **layers}
     back = [(after, before) for before, after in SPECULATORS]
     named = {
         f"mtp_layers.0.{renamed(name, back)}": value
@@ -79,6 +81,19 @@ def _speculators(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     }
     own = envelope("mtp", "MTPDraftModel", head.length or 3, verifier, layers)
     return {**own, "num_nextn_predict_layers": 1}, named, "model.safetensors"
+
+
+def _experts(head: PublishedHead) -> dict[str, int]:
+    """Sizes of the mixture, by keys of Qwen3-Next's configuration."""
+    mlp = head.network.get_submodule("layers.0.mlp")
+    if not isinstance(mlp, MixtureOfExperts):
+        return {"num_experts": 0}
+    sizes = mlp.sizes
+    return {
+        "num_experts": sizes.count,
+        "moe_intermediate_size": sizes.inner,
+        "shared_expert_intermediate_size": sizes.shared,
+    }
 
 
 def _config(head: PublishedHead) -> dict[str, Any]:

@@ -30,6 +30,7 @@ LAYOUTS = {
     "dflash": lambda folder: folders.dflash(folder),
     "dspark": lambda folder: folders.dspark(folder),
     "mtp": mtp_folders.speculators,
+    "mtp experts": lambda folder: mtp_folders.qwen(folder, experts=4),
 }
 
 
