@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..worlds.shapes import TASKS, Scene, render, sample
 from ..worlds.shapes.patches import LABELS, patch_labels
-from ..worlds.shapes.scene import in_turn
+from ..worlds.shapes.prompts import mixed_caption
+from ..worlds.shapes.scene import in_turn, sample_mixed
 from ..worlds.shapes.vocabulary import Split, Task
 
 # what is hard comes more often; single objects are in every other task too
@@ -20,6 +21,10 @@ MIX: tuple[Task, ...] = (
     *("two_object", "counting", "position", "color_attr"),
     *("position", "color_attr"),
 )
+MIXED = (
+    0.25  # of the training scenes are of one to four things of any kind, whose captions say more
+)
+# combinations than the tasks do: what was never said together has to be drawn together
 Scenes = tuple[list[str], Tensor, Tensor]
 """Captions, pictures or their tokens, and `SCENE_LABELS` of their patches `[B, grid², 2]`."""
 SCENE_LABELS = {name: LABELS[name] for name in ("shape", "color")}  # what a scene's patches have
@@ -64,8 +69,12 @@ def draw_labelled(
 def _scenes(rng: np.random.Generator, size: int, split: Split) -> Iterator[tuple[str, Scene]]:
     """Captions and what they tell of."""
     for task in in_turn(rng, MIX if split == "train" else TASKS, size):
-        prompt, scene = sample(rng, task, split)
-        yield prompt.prompt, scene
+        if split == "train" and rng.random() < MIXED:
+            scene = sample_mixed(rng)
+            yield mixed_caption(rng, [(item.shape, item.color) for item in scene.items]), scene
+        else:
+            prompt, scene = sample(rng, task, split)
+            yield prompt.prompt, scene
 
 
 def _pixels(scenes: Sequence[Scene], resolution: int) -> Tensor:

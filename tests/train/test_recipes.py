@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +36,9 @@ from mmspec.train.muon import Muon, orthogonalize
 from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.train.trainer import Batches, TrainConfig, Trainer
 from mmspec.worlds.shapes import TASKS, sample_prompt
+from mmspec.worlds.shapes.prompts import mixed_caption
+from mmspec.worlds.shapes.scene import sample_mixed
+from mmspec.worlds.shapes.vocabulary import NUMBERS, PLURALS, SHAPES, held_out_color
 
 # --- the trainer ----------------------------------------------------------------------------------
 
@@ -368,9 +372,30 @@ def test_batches_are_balanced_and_seeded():
     assert torch.equal(pixels, again[1])
     assert pixels.shape == (17, 3, 64, 64)
     assert -1 <= pixels.amin() < -0.5 < 0.5 < pixels.amax() <= 1
-    assert sum(" and " in caption for caption in captions) == 7  # of 17: three and four
     shown = scene_batch(np.random.default_rng(5), 12, 64, "held_out")[0]
     assert sum(" and " in caption for caption in shown) == 4  # two tasks in six, twice
+
+
+def test_mixed_captions_say_what_is_there_and_fit():
+    """Things counted off the caption are those of the scene; training shows no held-out ones."""
+    words, rng, names = caption_tokenizer(), np.random.default_rng(3), Counter()
+    single = {plural: shape for shape, plural in PLURALS.items()} | {s: s for s in SHAPES}
+    numbers = {"a": 1, "an": 1, **{word: n for n, word in NUMBERS.items()}}
+    for _ in range(300):
+        things = [(item.shape, item.color) for item in sample_mixed(rng).items]
+        assert not any(held_out_color(*thing) for thing in things)
+        said = mixed_caption(rng, things)
+        ids = words(said).input_ids
+        assert words.unk_token_id not in ids
+        assert len(ids) <= image_target.PREFIX
+        told = Counter()
+        for part in said.removeprefix("a photo of ").split(" and "):
+            number, *color, shape = part.split()
+            told[single[shape], color[0] if color else ""] += numbers[number]
+        colored = any(color for _, color in told)
+        names[colored] += 1
+        assert told == Counter((shape, color if colored else "") for shape, color in things)
+    assert min(names[True], names[False]) > 50
 
 
 # --- the image recipes ----------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -22,6 +24,9 @@ from .vocabulary import (
     held_out_pair,
     held_out_relation,
 )
+
+
+TOLD = 3  # kinds of things that a caption names with their colours
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,24 @@ def caption(task: Task, include: list[dict[str, Any]]) -> str:
     if task == "position":  # the anchor stands first in the metadata and last in the caption
         return f"a photo of {names[1]} {include[1]['position'][0]} {names[0]}"
     return f"a photo of {' and '.join(names)}"
+
+
+def mixed_caption(rng: np.random.Generator, things: Sequence[tuple[str, str]]) -> str:
+    """A caption of one to four things, pairs of shape and colour, in any order and equal ones once.
+
+    Colours are named in most captions, and left out where the caption would grow too long for the
+    models' prefix (`TOLD` kinds of things).
+    """
+    colored = len(set(things)) <= TOLD and rng.random() < 0.7
+    kinds = Counter((shape, color if colored else "") for shape, color in things)
+    parts = []
+    for number in rng.permutation(len(kinds)):
+        (shape, color), count = list(kinds.items())[number]
+        if count == 1:
+            parts.append(named({"class": shape, **({"color": color} if color else {})}))
+        else:
+            parts.append(" ".join(filter(None, [NUMBERS[count], color, PLURALS[shape]])))
+    return f"a photo of {' and '.join(parts)}"
 
 
 def named(clause: dict[str, Any]) -> str:
