@@ -25,7 +25,6 @@ from .vocabulary import (
     held_out_relation,
 )
 
-
 TOLD = 3  # kinds of things that a caption names with their colours
 
 
