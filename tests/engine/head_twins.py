@@ -5,10 +5,16 @@ from __future__ import annotations
 import folders
 import naive
 import torch
-from toy_vlm import Passes
+from toy_vlm import Passes, guided_vlm, tiny_llava
+from toys import distance, whole_loop
+from watched_drafts import inner, joint
 
+from mmspec.draft.feature.feature_model import EagleDrafter
+from mmspec.draft.feature.head_model import head_model
+from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.models.heads.formats.files import HeadFiles
 from mmspec.models.heads.formats.registry import read_head
+from mmspec.models.target import TokenTarget
 
 ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
 LAYOUTS = {
@@ -215,3 +221,21 @@ class Twin:
         return naive.linear(
             t, "fc", torch.cat([embedded, naive.linear(t, "img_fc", torch.cat([hidden, g]))])
         )
+
+
+def loop_error(head, kind) -> float:
+    """Distance between the law of whole outputs behind a picture and the target's own.
+
+    Of the shipped loop; the head is for a vocabulary of two tokens.
+    """
+    model = tiny_llava(vocab=2)
+    target, prompt, images = guided_vlm(model, [["picture", 0]], limit=3, scratch=8)
+    drafts = head_model(head, target, images)
+
+    def drafter():
+        chosen = TreeDrafter(drafts, (2, 1)) if kind == "tree" else inner(kind, drafts)[0]
+        return EagleDrafter(drafts, chosen)
+
+    law = whole_loop(3, TokenTarget(target), drafter, inner(kind, drafts)[1])
+    with torch.inference_mode():
+        return distance(law, joint(3, 2, Passes(model, prompt, 0).law))
