@@ -16,7 +16,8 @@ from transformers.generation.streamers import BaseStreamer
 from ...engine.draft import Context
 from ...errors import InputError
 from ...methods import ResolvedConfig, SpecConfig
-from ...models.heads.loading import AnyHead, DraftHeads, load_head
+from ...models.heads.loading import DraftHeads, load_head
+from ...models.heads.published.head import PublishedHead
 from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
@@ -74,7 +75,7 @@ class VlmPipeline(SpeculativePipeline):
         processor: Any,
         drafter: PreTrainedModel | None = None,
         drafter_processor: Any = None,
-        heads: Mapping[str, AnyHead] | None = None,
+        heads: Mapping[str, PublishedHead] | None = None,
     ) -> None:
         super().__init__({**locals(), "heads": DraftHeads(heads) if heads else None})
         check_family(model.config.model_type)
@@ -83,7 +84,7 @@ class VlmPipeline(SpeculativePipeline):
     @classmethod
     def load_parts(cls, folder: Path, loading: Loading) -> dict[str, Any]:
         """Load a folder in transformers' layout; a given drafter has only a given processor."""
-        given, of = loading.parts, (loading.dtype, loading.variant)
+        given = loading.parts
         own = [name for name in ("model", "processor") if name not in given]
         parts = load_vlm(folder, loading.dtype, own, loading.variant)
         home = folder / "drafter"
@@ -96,7 +97,7 @@ class VlmPipeline(SpeculativePipeline):
                 parts["drafter_processor"] = small["processor"]
         if "heads" not in given:
             homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
-            parts["heads"] = {home.name: load_head(home, *of) for home in homes}
+            parts["heads"] = {home.name: load_head(home, loading.dtype) for home in homes}
         return parts
 
     @checked
