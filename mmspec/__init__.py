@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from .models.heads.loading import load_head
     from .pipelines.continuous.pipeline import ContinuousImagePipeline
     from .pipelines.image.pipeline import ImagePipeline
+    from .pipelines.text.chat import Chat
+    from .pipelines.text.pipeline import TextPipeline
     from .pipelines.video.pipeline import VideoPipeline
     from .pipelines.vlm.generate import disable_speculation, enable_speculation
     from .pipelines.vlm.pipeline import VlmPipeline
 
 __version__ = "0.2.0"
 __all__ = [
+    "Chat",
     "ContinuousImagePipeline",
     "ImagePipeline",
     "InputError",
     "SpecConfig",
+    "TextPipeline",
     "VideoPipeline",
     "VlmPipeline",
     "__version__",
@@ -33,10 +37,12 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Chat": "mmspec.pipelines.text.chat:Chat",
     "ContinuousImagePipeline": "mmspec.pipelines.continuous.pipeline:ContinuousImagePipeline",
     "ImagePipeline": "mmspec.pipelines.image.pipeline:ImagePipeline",
     "InputError": "mmspec.errors:InputError",
     "SpecConfig": "mmspec.methods.config:SpecConfig",
+    "TextPipeline": "mmspec.pipelines.text.pipeline:TextPipeline",
     "VideoPipeline": "mmspec.pipelines.video.pipeline:VideoPipeline",
     "VlmPipeline": "mmspec.pipelines.vlm.pipeline:VlmPipeline",
     "disable_speculation": "mmspec.pipelines.vlm.generate:disable_speculation",

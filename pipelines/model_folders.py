@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..files import read_object
 from ..methods import PIPELINES, Modality, SpecConfig, serving
 from ..models.embedded import MODELS, readable
+from ..models.packaged import PACKAGED, packaged_folder
 from ..registry import resolve
 from .loading import Loading
 
@@ -65,7 +66,8 @@ def shipped() -> dict[str, Path]:
 def locate(path: str | Path | None, embedded: str, loading: Loading | None = None) -> Path:
     """The folder of an embedded model ("embedded-image"), a local one, or a downloaded repository.
 
-    None stands for the model `embedded`; `loading` names a subfolder, and how to download.
+    A packaged model ("smollm2") too. None stands for the model `embedded`; `loading` names a
+    subfolder, and how to download.
     """
     loading = loading or Loading()
     if path is None and not embedded:
@@ -78,6 +80,8 @@ def locate(path: str | Path | None, embedded: str, loading: Loading | None = Non
                 f"no model {name} ships with this version (there are {known}); name a folder"
             )
         folder = readable(there[name])
+    elif str(path) in PACKAGED:
+        folder = packaged_folder(str(path))
     elif (folder := Path(path)).exists():
         if "revision" in loading.hub:
             raise InputError(f"{folder} is a folder, which has no revisions; leave revision out")
@@ -85,8 +89,8 @@ def locate(path: str | Path | None, embedded: str, loading: Loading | None = Non
     elif "/" in str(path) and not str(path).startswith((".", "/", "~")):
         folder = loading.download(str(path))
     else:
-        ships = ", ".join(shipped()) or "none"
-        raise InputError(f"no model folder at {path}; models that ship are {ships}")
+        names = ", ".join([*shipped(), *PACKAGED])
+        raise InputError(f"no model folder at {path}; models by name are {names}")
     if loading.subfolder is None:
         return folder
     if not (folder / loading.subfolder).is_dir():

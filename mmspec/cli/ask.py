@@ -12,7 +12,7 @@ from ..methods import PIPELINES, SpecConfig, serving
 from ..progress import say
 from . import options
 
-_CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "background")
+_CALL = ("max_new_tokens", "temperature", "top_k", "top_p", "stop")
 
 
 def add_parser(commands: Any) -> None:
@@ -20,11 +20,7 @@ def add_parser(commands: Any) -> None:
     ask.add_argument("image", nargs="+", help="a picture's file, or several")
     ask.add_argument("question", help="what to answer")
     options.add_model(ask)
-    ask.add_argument(
-        "--method",
-        help=f"{', '.join(serving('vlm'))}; with settings: 'draft[num_draft_tokens=5]' (default: "
-        f"the first of {', '.join(PIPELINES['vlm'].first)} that the model has the parts for)",
-    )
+    add_answers(ask)
     ask.add_argument(
         "--expert",
         action="append",
@@ -32,15 +28,24 @@ def add_parser(commands: Any) -> None:
         help="of method verdict: a model that answers first; repeatable (default: those in the "
         "model's folder)",
     )
-    options.add_runs(ask, "answer", "answer")
-    ask.add_argument("--max-new-tokens", type=int, default=128, help="of an answer, at most")
-    ask.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
-    ask.add_argument("--top-k", type=int, default=0, help="draw from so many tokens; 0: all")
-    options.add_top_p(ask)
-    ask.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
     options.add_background(ask)
-    ask.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
-    options.add_settings(ask, "vlm")
+
+
+def add_answers(parser: argparse.ArgumentParser) -> None:
+    """The options of how a question is answered."""
+    parser.add_argument(
+        "--method",
+        help=f"{', '.join(serving('vlm'))}; with settings: 'draft[num_draft_tokens=5]' (default: "
+        f"the first of {', '.join(PIPELINES['vlm'].first)} that the model has the parts for)",
+    )
+    options.add_runs(parser, "answer", "answer")
+    parser.add_argument("--max-new-tokens", type=int, default=128, help="of an answer, at most")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
+    parser.add_argument("--top-k", type=int, default=0, help="draw from so many tokens; 0: all")
+    options.add_top_p(parser)
+    parser.add_argument("--stop", action="append", help="a string that ends the answer; repeatable")
+    parser.add_argument("--stream", action="store_true", help="print the answer as it is accepted")
+    options.add_settings(parser, "vlm")
 
 
 def _ask(args: argparse.Namespace) -> int:
@@ -54,17 +59,27 @@ def _ask(args: argparse.Namespace) -> int:
         return _verdict(args)
     if args.expert:
         raise InputError("--expert is for --method verdict; leave it out")
-    return _streamed(args, config) if args.stream else _measured(args, config)
+    if args.stream:
+        check_streamed(args)
+    pipe = options.open_pipeline(args, "vlm")
+    call = {"image": list(args.image), "background": args.background}
+    if not args.stream:
+        return measured(args, config, pipe, args.question, call)
+    pipe.enable_speculation(config)
+    say("answering")
+    pipe(args.question, **call, **streamed(args, pipe.processor.tokenizer))
+    return 0
 
 
-def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
+def measured(
+    args: argparse.Namespace, config: SpecConfig, pipe: Any, question: Any, call: dict[str, Any]
+) -> int:
+    """Print answers by the methods that the arguments name, and with --compare a table."""
     from ..eval.showcase import Showcase, ask, print_table
 
     methods = options.methods_of(args, args.method, config)
-    call = {name: getattr(args, name) for name in _CALL}
-    pipe = options.open_pipeline(args, "vlm")
-    call["image"] = list(args.image)
-    record = ask(Showcase(pipe, methods, args.question, args.num_answers, args.seed, call))
+    call |= {name: getattr(args, name) for name in _CALL}
+    record = ask(Showcase(pipe, methods, question, args.num_answers, args.seed, call))
     if args.json:
         print(to_json(record, indent=2))
         return 0
@@ -76,28 +91,26 @@ def _measured(args: argparse.Namespace, config: SpecConfig) -> int:
     return 0
 
 
-def _streamed(args: argparse.Namespace, config: SpecConfig) -> int:
-    _refuse(args, "--stream prints one answer as it comes", "json", "compare", "num_answers")
+def check_streamed(args: argparse.Namespace) -> None:
+    """Raise an `InputError` for options that an answer which is printed as it comes can't have."""
+    refuse(args, "--stream prints one answer as it comes", "json", "compare", "num_answers")
+
+
+def streamed(args: argparse.Namespace, tokenizer: Any) -> dict[str, Any]:
+    """Arguments of a call that prints its answer as it comes."""
     import torch
     from transformers import TextStreamer
 
-    pipe = options.open_pipeline(args, "vlm")
-    pipe.enable_speculation(config)
-    say("answering")
-    words = TextStreamer(pipe.processor.tokenizer, skip_prompt=True, skip_special_tokens=True)
-    pipe(
-        args.question,
-        list(args.image),
-        generator=torch.Generator().manual_seed(args.seed),
-        streamer=words,
+    return {
+        "generator": torch.Generator().manual_seed(args.seed),
+        "streamer": TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True),
         **{name: getattr(args, name) for name in _CALL},
-    )
-    return 0
+    }
 
 
 def _verdict(args: argparse.Namespace) -> int:
     """Speculative Verdict: the experts answer and reason, the model gives the verdict."""
-    _refuse(args, "a verdict is one answer", "compare", "num_answers", "stream", "stop")
+    refuse(args, "a verdict is one answer", "compare", "num_answers", "stream", "stop")
     from ..picture import open_picture
     from ..pipelines.model_folders import locate
     from ..pipelines.prompts import check_sampling
@@ -143,7 +156,8 @@ def _verdict(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse(args: argparse.Namespace, why: str, *options: str) -> None:
+def refuse(args: argparse.Namespace, why: str, *options: str) -> None:
+    """Raise an `InputError` if one of the options is given, which can't be because of `why`."""
     for name in options:
         given = args.num_answers > 1 if name == "num_answers" else getattr(args, name)
         if given:

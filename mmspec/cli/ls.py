@@ -41,9 +41,12 @@ def _ls(args: argparse.Namespace) -> int:
             raise InputError(f"--markdown and --into are for methods, not for {args.what}")
         return put(args)
     if args.what == "models":
+        from ..models.packaged import PACKAGED
         from ..pipelines.model_folders import shipped
 
-        return print_names({name: str(folder) for name, folder in shipped().items()}, args.json)
+        found = {name: str(folder) for name, folder in shipped().items()}
+        found |= {name: model.told for name, model in PACKAGED.items()}
+        return print_names(found, args.json)
     found, columns, rows = {"methods": _methods, "parts": _parts, "options": _options}[args.what]()
     if args.json:
         print(to_json(found, indent=2))

@@ -16,6 +16,7 @@ from ..methods import PIPELINES, Modality, serving
 from ..models.truncation import gathered
 from ..progress import showing
 from . import ask as cli_ask
+from . import chat as cli_chat
 from . import demo as cli_demo
 from . import doctor as cli_doctor
 from . import eval as cli_eval
@@ -164,6 +165,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     cli_ask.add_parser(commands)
+    cli_chat.add_parser(commands)
     cli_video.add_parser(commands)
     cli_eval.add_commands(commands)
     cli_heads.add_commands(commands)

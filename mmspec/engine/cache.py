@@ -75,6 +75,10 @@ class StaticCache:
         kept = self.data[:, :, self._rows, :, source]  # [R, K, layers, 2, heads, head_dim]
         self.data[:, :, self._rows, :, target] = kept
 
+    def take(self, other: StaticCache, count: int) -> None:
+        """Copy the first `count` slots of a cache of the same layers and rows."""
+        self.data[..., :count, :] = other.data[..., :count, :]
+
     def select(self, rows: Tensor) -> None:
         """Keep (or repeat) the given rows, in this order."""
         self.data = self.data[:, :, rows].contiguous()
@@ -136,6 +140,10 @@ class SpreadCache:
     def gather(self, source: Tensor, target: Tensor) -> None:
         for part in self.parts:
             part.gather(source.to(part.data.device), target.to(part.data.device))
+
+    def take(self, other: SpreadCache, count: int) -> None:
+        for part, theirs in zip(self.parts, other.parts, strict=True):
+            part.take(theirs, count)
 
     def select(self, rows: Tensor) -> None:
         for part in self.parts:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from .. import assets
@@ -40,16 +41,29 @@ def readable(folder: Path) -> Path:
     """
     if not is_packed(folder):
         return folder
-    copy = cache() / f"{folder.resolve().name}-{_digest(folder)}"
+
+    def unpack(fresh: Path) -> None:
+        shutil.copytree(folder, fresh)
+        unpack_folder(fresh)
+
+    return made_once(folder.resolve().name, _digest(folder), unpack)
+
+
+def made_once(name: str, digest: str, make: Callable[[Path], None]) -> Path:
+    """The folder of the cache that `make` fills, once for every digest of what it is made of.
+
+    Raises:
+        InputError: what it is made of is damaged, or the cache can't be written.
+    """
+    copy = cache() / f"{name}-{digest}"
     if copy.is_dir():
         return copy
-    say(f"unpacking the model {folder.name}, this once")
+    say(f"unpacking the model {name}, this once")
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=copy.parent) as scratch:
             fresh = Path(scratch) / copy.name
-            shutil.copytree(folder, fresh)
-            unpack_folder(fresh)
+            make(fresh)
             try:
                 fresh.rename(copy)
             except OSError:  # another process was faster
@@ -59,7 +73,7 @@ def readable(folder: Path) -> Path:
         if isinstance(error, InputError) and not isinstance(error.__cause__, OSError):
             raise  # a packed file is damaged
         raise InputError(
-            f"can't unpack {folder.name!r} into {copy.parent}: {reason(error)}; "
+            f"can't unpack {name!r} into {copy.parent}: {reason(error)}; "
             "set MMSPEC_CACHE to a folder that can be written"
         ) from error
     return copy

@@ -45,11 +45,15 @@ class GuidedDecoder:
         hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`; see
             the decoder's `states`.
         made_of: all arguments but the network, for a drafter's network beside this one.
+        earlier: a cache of the same network and of one row, and how many of its first slots hold
+            what this prefix begins with: `start` takes them over. Not for a watched network, whose
+            hidden states it does not have.
     """
 
     drafts = False
     watched = False
     hidden: Tensor | None = None
+    earlier: tuple[KVCache, int] | None = None
 
     def __init__(
         self,
@@ -99,16 +103,20 @@ class GuidedDecoder:
         if self.cache is None:
             self.cache = self.decoder.cache(len(self.prefix), self.slots)
             self.cache.contained = self.drafts
-        length = self.offset - 1
-        if length:
-            mask = self.causal[:length, :length]
+        length, first = self.offset - 1, 0
+        if self.earlier is not None and not self.watched:
+            earlier, known = self.earlier
+            first = min(known, length)
+            self.cache.take(earlier, first)
+        if first < length:
+            mask = self.causal[first:length, :length]
             if self.padded:
                 keys = self.keys[:length]
                 # a padded query reads itself, so that its softmax is defined
                 real = (keys >= self.pads[:, None, None]) | (keys == keys[:, None])
                 mask = (mask + additive(real, mask.dtype))[:, None]
-            x, rotary = self._prefilled(length), self.rotary[:length]
-            hidden = self.decoder.forward(x, rotary, self.cache, 0, length, mask, head=False)
+            x, rotary = self._prefilled(length)[:, first:], self.rotary[first:length]
+            hidden = self.decoder.forward(x, rotary, self.cache, first, length, mask, head=False)
             self.hidden = self.decoder.states(hidden)
 
     def _prefilled(self, length: int) -> Tensor:

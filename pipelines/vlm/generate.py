@@ -34,6 +34,7 @@ from ..output import VlmStats
 from ..parts import finish, token_offers
 from ..stopping import Stops, StopStrings, StopText
 from .draft_networks import Drafting, visual_tokens
+from .memory import Memory
 from .request import Request, TokenStream
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
@@ -124,9 +125,11 @@ class SpeculativeGeneration:
     Attributes:
         seeds: of the rows of a sampled call; None: drawn from torch's own generator.
         on_round: called after every round; True interrupts, keeping what there is.
+        memory: of the conversation that a prompt of one row goes on with; None: there is none.
     """
 
     seeds: list[int] | None = None
+    memory: Memory | None = None
     on_round: Callable[[Context], bool] | None = None
 
     def __init__(
@@ -257,6 +260,8 @@ class SpeculativeGeneration:
         with self.target.repacked(), self.drafting.repacked():
             context = run(engine, len(input_ids), request.limit, stats, on_round, device)
             finish(engine, stats, self._costs, self._notices, all(context.finished))
+        if self.memory is not None and isinstance(engine.target, ProcessedTarget):
+            self.memory.keep(engine.target.model, input_ids, context)
         if self.config.drafts and stats.fault is None:
             self.drafting.tell(stats)
         if streamer is not None:
@@ -279,6 +284,8 @@ class SpeculativeGeneration:
         target = request.guided(network, prompt, drafting.scratch)
         stats.visual_tokens = visual_tokens(prompt)
         model = drafting.model(request, target, prompt, stats)
+        if self.memory is not None:
+            self.memory.recall(target, request.ids)
         vocab_size = network.vocab_size
         offers = token_offers(
             target,

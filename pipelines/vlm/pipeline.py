@@ -13,28 +13,23 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
-from ...engine.draft import Context
 from ...errors import InputError
-from ...methods import ResolvedConfig, SpecConfig
-from ...models.heads.loading import DraftHeads, load_head
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
-from ..base import OnStep, SpeculativePipeline, row_seeds
+from ..base import OnStep, SpeculativePipeline
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
-from ..prompts import check_between, check_sampling
+from .answering import AnsweringPipeline, check_how
 from .chat import Message, conversation
-from .generate import SpeculativeGeneration
 
 Opened: TypeAlias = Image.Image | str | Path | bytes | np.ndarray[Any, Any] | Tensor
 Pictures: TypeAlias = Opened | Sequence[Opened] | None  # of one question, see `open_picture`
-_KEPT = 8  # configurations whose networks stay prepared
 
 
-class VlmPipeline(SpeculativePipeline):
+class VlmPipeline(AnsweringPipeline):
     """A vision-language model of transformers that answers questions about pictures.
 
     Folders are in transformers' own layout: the model and its processor as `save_pretrained` writes
@@ -54,7 +49,6 @@ class VlmPipeline(SpeculativePipeline):
     """
 
     embedded = "vlm"
-    modality = "vlm"
     instead: ClassVar = SpeculativePipeline.instead | {
         "num_inference_steps": "an answer takes as many calls as its tokens need; give "
         "max_new_tokens",
@@ -62,7 +56,6 @@ class VlmPipeline(SpeculativePipeline):
         "messages": "give them as prompt",
         "text": "give it as prompt",
     }
-    index: ClassVar[str] = "config.json"
     homes: ClassVar[dict[str, str]] = {
         "model": ".",
         "processor": ".",
@@ -77,9 +70,8 @@ class VlmPipeline(SpeculativePipeline):
         drafter_processor: Any = None,
         heads: Mapping[str, PublishedHead] | None = None,
     ) -> None:
-        super().__init__({**locals(), "heads": DraftHeads(heads) if heads else None})
+        super().__init__(locals())
         check_family(model.config.model_type)
-        self._known: dict[ResolvedConfig, SpeculativeGeneration] = {}
 
     @classmethod
     def load_parts(cls, folder: Path, loading: Loading) -> dict[str, Any]:
@@ -95,9 +87,7 @@ class VlmPipeline(SpeculativePipeline):
             parts["drafter"] = small["model"]
             if two:
                 parts["drafter_processor"] = small["processor"]
-        if "heads" not in given:
-            homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
-            parts["heads"] = {home.name: load_head(home, loading.dtype) for home in homes}
+        parts |= cls.load_heads(folder, loading)
         return parts
 
     @checked
@@ -144,55 +134,15 @@ class VlmPipeline(SpeculativePipeline):
                 it, or a prompt is longer than the model's context.
         """
         pictures, questions = _requests(prompt, image, background)
-        check_between("max_new_tokens", max_new_tokens, 1, 2**20)
-        check_sampling(temperature, top_k, top_p)
-        speculation = self._speculation(self.speculation.resolve(self.modality))
-        inputs: dict[str, Any] = process_questions(self.processor, pictures, questions, self.model)
-        if self.drafter_processor is not None and speculation.drafting.drafter is not None:
+        check_how(max_new_tokens, temperature, top_k, top_p)
+        inputs = process_questions(self.processor, pictures, questions, self.model)
+        own = None
+        if self.drafter_processor is not None and self.prepared().drafting.drafter is not None:
             own = process_questions(self.drafter_processor, pictures, questions, self.model)
-            inputs["drafter_inputs"] = own
-        self.interrupt = False
-
-        def on_round(context: Context) -> bool:
-            state = {"context": context, "stats": self.model.speculation_stats}
-            done = min(context.base)
-            return self._after_round(callback_on_step_end, context.round, done, **state)
-
-        speculation.on_round = on_round
-        how: dict[str, Any] = {"do_sample": temperature != 0}
-        if temperature:
-            speculation.seeds = row_seeds(generator, len(questions))
-            how |= {"temperature": float(temperature), "top_k": top_k, "top_p": top_p}
-        if stop is not None:
-            how |= {"stop_strings": stop, "tokenizer": self.processor.tokenizer}
-        rows = speculation.generate(
-            **inputs, max_new_tokens=max_new_tokens, streamer=streamer, **how
-        )
-        assert isinstance(rows, Tensor)
-        stats: VlmStats = self.model.speculation_stats
-        answers = rows[:, inputs["input_ids"].shape[1] :]
-        tokens = [row[:n].tolist() for row, n in zip(answers, stats.emitted, strict=True)]
-        text = self.processor.batch_decode(tokens, skip_special_tokens=True)
-        return VlmOutput(text=text, tokens=tokens, stats=stats) if return_dict else (text, stats)
-
-    def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
-        resolved = config.resolve(self.modality)
-        if set(resolved.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
-            super().check_speculation(config)
-        self._speculation(resolved)
-        return resolved
-
-    def _speculation(self, config: ResolvedConfig) -> SpeculativeGeneration:
-        """Generation of a configuration; the latest are kept, for they learn what calls cost."""
-        small: PreTrainedModel | None = self.drafter if "drafter" in config.needs else None
-        head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
-        known, networks = self._known.pop(config, None), (small, head)
-        if known is None or known.model is not self.model or known.drafting.networks != networks:
-            known = SpeculativeGeneration(self.model, config.config, *networks)
-        self._known[config] = known
-        if len(self._known) > _KEPT:
-            del self._known[next(iter(self._known))]
-        return known
+        how = max_new_tokens, temperature, top_k, top_p, stop
+        beside = generator, streamer, callback_on_step_end
+        out = self.answer(inputs, own, self.processor.tokenizer, *how, *beside)
+        return out if return_dict else (out.text, out.stats)
 
 
 def _lays_out(home: Path, folder: Path) -> bool:

@@ -41,14 +41,15 @@ from .prompts import FilePrompts, ShapesPrompts
 from .teacher import Teacher
 
 POOL = 32  # batches that are kept, the newest ones
-USES = 8  # steps for a new one: answers take several times as long as a step
-TOGETHER = 4  # batches whose answers are written at once
+USES = 4  # steps for a new one: answers take several times as long as a step
+TOGETHER = 8  # batches whose answers are written at once
 RATE = 3e-3  # learning rate at width 256; it falls as width grows
 DRAFTED = 7  # tokens a round of an evaluation
 SIDE = 336  # px of the shapes world's pictures, for models that do not say
 # levels of a draft that a step trains, one of these; deep ones cost as much as all above (HASS,
 # Zhang et al. 2024, section 3.2)
 DEPTHS = (1, 1, 2, 3)
+LAWS = 0.5  # part of a curriculum after which heads of EAGLE's kind learn laws, not states
 # of a step, by the part of the run that is over: whether pictures are shown, and what else the
 # head's `loss` takes
 Curriculum = Callable[[float, np.random.Generator], tuple[bool, dict[str, Any]]]
@@ -59,9 +60,17 @@ def whole(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
     return True, {}
 
 
+def slots(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """A head of EAGLE's kind that says several tokens a call: the loss on laws after the middle."""
+    return True, {"laws": done >= LAWS}
+
+
 def levels(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
-    """A head that drafts from its own states: some steps go several levels deep."""
-    return True, {"depth": int(rng.choice(DEPTHS))}
+    """A head that drafts from its own states: some steps go several levels deep.
+
+    EAGLE's loss on hidden states comes first; then ViSpec's on laws, which are what is accepted.
+    """
+    return True, {"depth": int(rng.choice(DEPTHS)), "laws": done >= LAWS}
 
 
 def vispec(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
@@ -69,7 +78,7 @@ def vispec(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]
 
     EAGLE's loss first; then that on laws, the head's own states fed back once.
     """
-    return True, {"depth": 1} if done < 0.5 else {"depth": 2, "stage": 2}
+    return True, {"depth": 1} if done < LAWS else {"depth": 2, "laws": True}
 
 
 def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
@@ -82,7 +91,8 @@ def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
 
 CURRICULA: dict[str, Curriculum] = {
     **dict.fromkeys(("eagle", "eagle3", "specvlm"), levels),
-    **dict.fromkeys(("flash", "dflash", "medusa", "hydra"), whole),
+    **dict.fromkeys(("dflash", "medusa", "hydra"), whole),
+    "flash": slots,
     "vispec": vispec,
     "msd": msd,
 }
@@ -124,7 +134,8 @@ class VlmHeadRecipe(BaseRecipe):
         target = parts["model"].to(config.device)
         self.prompts = ShapesPrompts(side_of(target)) if data is None else FilePrompts(data)
         self.model = new_head(method, target, settings or {})
-        self.start(init and f"heads/{init}")
+        # a trained head goes on with the second half of its curriculum
+        self.first = 0.5 if self.start(init and f"heads/{init}") else 0.0
         reads = self.model.reads_of(target.config.get_text_config().num_hidden_layers)
         self.teacher = Teacher(target, parts["processor"], max_new_tokens, reads)
         self.rate = rate or RATE * 256 / self.model.target_size
@@ -153,7 +164,7 @@ class VlmHeadRecipe(BaseRecipe):
         return hybrid_optimizers(self.model, self.rate, self.config.precision, inside)
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
-        seen, how = self.curriculum(self.done, rng)
+        seen, how = self.curriculum(self.first + (1 - self.first) * self.done, rng)
         example = self.teacher.on_device(self.example(batch, seen))
         torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
         loss, metrics = head_loss(self.model, example, **how)

@@ -26,20 +26,19 @@ ANCHORS = 32  # blocks of a row that a step trains
 
 
 def head_loss(
-    head: PublishedHead, batch: HeadBatch, depth: int = 1, stage: int = 1
+    head: PublishedHead, batch: HeadBatch, depth: int = 1, laws: bool = False
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss, and figures of this batch for the log.
 
     Args:
         depth: levels of a draft, of heads that draft from their own states.
-        stage: 2: ViSpec's loss on laws in place of EAGLE's.
+        laws: of EAGLE's kind, a loss on laws in place of the one on hidden states.
     """
     network = head.network
-    if isinstance(network, FlashNetwork):
-        return losses.mean_loss(_flash(head, batch), batch.output, batch.output, losses.eagle_loss)
     if isinstance(network, EagleNetwork):
-        pairs = levels(head, batch, depth)
-        loss = losses.eagle_loss if stage == 1 else losses.vispec_loss
+        flash = isinstance(network, FlashNetwork)
+        pairs = _flash(head, batch) if flash else levels(head, batch, depth)
+        loss = losses.vispec_loss if laws else losses.eagle_loss
         return losses.mean_loss(pairs, batch.output, batch.output, loss)
     if isinstance(network, Eagle3Network):
 

@@ -288,8 +288,15 @@ def test_msd_shows_pictures_ever_more_often(done, share):
 def test_vispec_goes_two_stages():
     rng = np.random.default_rng(0)
     turns = [CURRICULA["vispec"](done, rng) for done in (0.0, 0.49, 0.5, 1.0)]
-    assert [how.get("stage", 1) for _, how in turns] == [1, 1, 2, 2]
+    assert [how.get("laws", False) for _, how in turns] == [False, False, True, True]
     assert [how["depth"] for _, how in turns] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("method", ["eagle", "msd", "specvlm", "flash"])
+def test_laws_come_after_hidden_states(method):
+    rng = np.random.default_rng(0)
+    turns = [CURRICULA[method](done, rng)[1]["laws"] for done in (0.0, 0.49, 0.5, 1.0)]
+    assert turns == [False, False, True, True]
 
 
 def test_levels_take_turns():

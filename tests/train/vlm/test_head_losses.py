@@ -63,7 +63,7 @@ def test_training_in_mixed_precision(name):
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [("eagle", {"depth": 3}), ("eagle3", {"depth": 3}), ("vispec", {"depth": 2, "stage": 2})],
+    [("eagle", {"depth": 3}), ("eagle3", {"depth": 3}), ("vispec", {"depth": 2, "laws": True})],
 )
 def test_gradient_at_deeper_levels(name, how):
     model = tiny_llava()

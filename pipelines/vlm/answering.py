@@ -1,0 +1,126 @@
+"""Base of the pipelines that write text: the same generation, whatever the prompt is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation.streamers import BaseStreamer
+
+from ...engine.draft import Context
+from ...methods import ResolvedConfig, SpecConfig
+from ...models.heads.loading import DraftHeads, load_head
+from ..base import OnStep, SpeculativePipeline, row_seeds
+from ..loading import Loading
+from ..output import VlmOutput, VlmStats
+from ..prompts import check_between, check_sampling
+from .generate import SpeculativeGeneration
+from .memory import Memory
+
+_KEPT = 8  # configurations whose networks stay prepared
+
+
+class AnsweringPipeline(SpeculativePipeline):
+    """A language model of transformers, with a drafter or draft heads beside it or none.
+
+    Subclasses have the components `model`, `drafter` and `heads`, and make the inputs of prompts.
+    """
+
+    modality = "vlm"
+    index = "config.json"
+
+    def __init__(self, declared: Mapping[str, Any]) -> None:
+        heads = declared["heads"]
+        super().__init__({**declared, "heads": DraftHeads(heads) if heads else None})
+        self._known: dict[ResolvedConfig, SpeculativeGeneration] = {}
+
+    @staticmethod
+    def load_heads(folder: Path, loading: Loading) -> dict[str, Any]:
+        """The draft heads of a folder, unless others are given."""
+        if "heads" in loading.parts:
+            return {}
+        homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
+        return {"heads": {home.name: load_head(home, loading.dtype) for home in homes}}
+
+    def answer(
+        self,
+        inputs: Mapping[str, Any],
+        drafter_inputs: Mapping[str, Any] | None,
+        tokenizer: Any,
+        max_new_tokens: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        stop: str | Sequence[str] | None,
+        generator: torch.Generator | list[torch.Generator] | None,
+        streamer: BaseStreamer | None,
+        callback: OnStep | None,
+        memory: Memory | None = None,
+    ) -> VlmOutput:
+        """Answers to prompts.
+
+        Args:
+            inputs: those of the model, of B left-padded prompts.
+            drafter_inputs: those of a draft model; None: the same.
+            callback: called as `callback(pipe, round, tokens so far, state)`.
+            memory: of the conversation that the one prompt goes on with; None: it is forgotten.
+        """
+        speculation = self.prepared()
+        self.interrupt = False
+
+        def on_round(context: Context) -> bool:
+            state = {"context": context, "stats": self.model.speculation_stats}
+            done = min(context.base)
+            return self._after_round(callback, context.round, done, **state)
+
+        speculation.on_round, speculation.memory = on_round, memory
+        how: dict[str, Any] = {"do_sample": temperature != 0}
+        rows = len(inputs["input_ids"])
+        if temperature:
+            speculation.seeds = row_seeds(generator, rows)
+            how |= {"temperature": float(temperature), "top_k": top_k, "top_p": top_p}
+        if stop is not None:
+            how |= {"stop_strings": stop, "tokenizer": tokenizer}
+        if drafter_inputs is not None:
+            how["drafter_inputs"] = drafter_inputs
+        out = speculation.generate(
+            **inputs, max_new_tokens=max_new_tokens, streamer=streamer, **how
+        )
+        assert isinstance(out, Tensor)
+        stats: VlmStats = self.model.speculation_stats
+        answers = out[:, inputs["input_ids"].shape[1] :]
+        tokens = [row[:n].tolist() for row, n in zip(answers, stats.emitted, strict=True)]
+        text = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return VlmOutput(text=text, tokens=tokens, stats=stats)
+
+    def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
+        resolved = config.resolve(self.modality)
+        if set(resolved.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
+            super().check_speculation(config)
+        self.prepared(resolved)
+        return resolved
+
+    def prepared(self, config: ResolvedConfig | None = None) -> SpeculativeGeneration:
+        """Generation of a configuration, None: this pipeline's.
+
+        The latest are kept, for they learn what calls cost.
+        """
+        config = self.speculation.resolve(self.modality) if config is None else config
+        small = self.drafter if "drafter" in config.needs else None
+        head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
+        known, networks = self._known.pop(config, None), (small, head)
+        if known is None or known.model is not self.model or known.drafting.networks != networks:
+            known = SpeculativeGeneration(self.model, config.config, *networks)
+        self._known[config] = known
+        if len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
+        return known
+
+
+def check_how(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raise an `InputError` if an answer can't be so long, or be drawn so."""
+    check_between("max_new_tokens", max_new_tokens, 1, 2**20)
+    check_sampling(temperature, top_k, top_p)
