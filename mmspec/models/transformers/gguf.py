@@ -6,7 +6,9 @@ the package `gguf` for that.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +44,10 @@ def load_gguf(
         if "tokenizer" in names:
             parts["tokenizer"] = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         if "model" in names:
-            model = AutoModelForCausalLM.from_pretrained(
-                file.parent, gguf_file=file.name, dtype=dtype
-            )
+            with redirect_stderr(io.StringIO()):  # a bar of tqdm's that no setting leaves out
+                model = AutoModelForCausalLM.from_pretrained(
+                    file.parent, gguf_file=file.name, dtype=dtype
+                )
             parts["model"] = _plain(model).eval()
     except Exception as error:  # the reader raises what its parsers raise
         raise InputError(f"can't read {file} as a language model: {reason(error)}") from error

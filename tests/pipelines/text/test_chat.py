@@ -34,7 +34,7 @@ def read(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "method", ["plain", "prompt-lookup", "draft", "draft[drafter=tree]", "token-recycling"]
+    "method", ["plain", "prompt-lookup", "draft", "tree", "token-recycling"]
 )
 def test_every_turn_is_what_a_fresh_prompt_gives(pipe, method):
     try:

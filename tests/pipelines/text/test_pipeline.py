@@ -38,7 +38,7 @@ def of_transformers(pipe, prompt, **how):
 
 
 @pytest.mark.parametrize(
-    "method", ["plain", "prompt-lookup", "draft", "token-recycling", "lookahead", "lantern"]
+    "method", ["plain", "prompt-lookup", "draft", "token-recycling", "tree", "sjd"]
 )
 def test_greedy_text_is_transformers_own(pipe, method):
     """In one batch of prompts of several lengths."""
