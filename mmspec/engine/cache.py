@@ -75,8 +75,9 @@ class StaticCache:
         kept = self.data[:, :, self._rows, :, source]  # [R, K, layers, 2, heads, head_dim]
         self.data[:, :, self._rows, :, target] = kept
 
-    def take(self, other: StaticCache, count: int) -> None:
+    def take(self, other: KVCache, count: int) -> None:
         """Copy the first `count` slots of a cache of the same layers and rows."""
+        assert isinstance(other, StaticCache)
         self.data[..., :count, :] = other.data[..., :count, :]
 
     def select(self, rows: Tensor) -> None:
@@ -141,7 +142,8 @@ class SpreadCache:
         for part in self.parts:
             part.gather(source.to(part.data.device), target.to(part.data.device))
 
-    def take(self, other: SpreadCache, count: int) -> None:
+    def take(self, other: KVCache, count: int) -> None:
+        assert isinstance(other, SpreadCache)
         for part, theirs in zip(self.parts, other.parts, strict=True):
             part.take(theirs, count)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...errors import InputError
 from ..output import VlmOutput
+from ..vlm.chat import Message
 from ..vlm.memory import Memory
 from .pipeline import TextPipeline
 
@@ -29,7 +30,7 @@ class Chat:
             kind = type(pipe.tokenizer).__name__
             raise InputError(f"{kind} has no chat template; set pipe.tokenizer.chat_template")
         self.pipe, self.memory = pipe, Memory()
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[Message] = []
         if system is not None:
             self.messages.append({"role": "system", "content": system})
 

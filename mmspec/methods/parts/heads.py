@@ -30,26 +30,26 @@ def head_preset(head: str, summary: str, length: int, drafter: str = "model") ->
 PARTS = (
     Head(
         "eagle",
-        ".published.eagle1:EagleNetwork",
+        ".feature:EagleVlmHead",
         "one layer on the target's features",
         paper="Li et al. 2024",
     ),
     Head(
         "vispec",
-        ".published.vispec:ViSpecNetwork",
+        ".vispec:ViSpecHead",
         "eagle's; a picture is a vector or two, and one for all text",
         paper="Kang et al. 2025",
     ),
     Head(
         "specvlm",
-        ".published.specvlm:SpecVlmNetwork",
+        ".specvlm:SpecVlmHead",
         "eagle's; the question chooses how a picture is shortened",
         BranchOptions,
         paper="Huang et al. 2025",
     ),
     Head(
         "msd",
-        ".published.eagle1:MsdNetwork",
+        ".feature:MsdHead",
         "eagle's; pictures and text come in by ways of their own",
         paper="Lin et al. 2025",
     ),
@@ -61,7 +61,7 @@ PARTS = (
     ),
     Head(
         "flash",
-        ".published.flash:FlashNetwork",
+        ".flash:FlashHead",
         "pictures are pooled, a call says several tokens",
         blocks=True,
         paper="Wang et al. 2025",

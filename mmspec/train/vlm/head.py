@@ -149,8 +149,8 @@ class VlmHeadRecipe(BaseRecipe):
             return False
         self.origin = self.pipeline / init
         before = load_head(self.origin, kind=None)
-        if before.method != self.method:
-            raise InputError(f"{self.origin} is no head of {self.method!r}")
+        if not isinstance(before, PublishedHead) or before.method != self.method:
+            raise InputError(f"{self.origin} is no head of {self.method!r} in its published layout")
         load_strict(self.model, before.state_dict(), self.origin)
         return True
 

@@ -33,9 +33,7 @@ def read(monkeypatch):
     return counts
 
 
-@pytest.mark.parametrize(
-    "method", ["plain", "prompt-lookup", "draft", "tree", "token-recycling"]
-)
+@pytest.mark.parametrize("method", ["plain", "prompt-lookup", "draft", "tree", "token-recycling"])
 def test_every_turn_is_what_a_fresh_prompt_gives(pipe, method):
     try:
         pipe.enable_speculation(method)
