@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import read_json, read_text, write_json
-from .schema_parts import Choice, EqualShare, Member, Quality, Ratio, Throughput
+from .schema_parts import Category, Choice, EqualShare, Member, Quality, Ratio, Throughput
 from .strict import STRICT, read_as
 
 VERSION = 2
@@ -78,6 +78,7 @@ class MethodResult:
         members: of a method of several models, by name.
         drafted_share: of video, share of the blocks that are the drafter's; None: of others.
         at_equal_share: against other ways to route blocks, by family.
+        categories: of text, by the category of its prompts.
     """
 
     __pydantic_config__ = STRICT
@@ -128,6 +129,7 @@ class MethodResult:
     outputs_per_second: float | None = None
     tokens_per_second: float | None = None
     accepted_lengths: list[float] = field(default_factory=list)
+    categories: dict[str, Category] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float | None:

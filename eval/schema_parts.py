@@ -68,6 +68,28 @@ class Ratio:
 
 
 @dataclass
+class Category:
+    """Row of a method on the prompts of one category.
+
+    Attributes:
+        n: prompts.
+        mean_acceptance_length: tokens emitted per target call.
+        acceptance_by_position: share of drafted tokens that stood, given those before them did.
+        tokens_per_second: of the token loop.
+        speedup_median, speedup_ci95: paired decode-time ratio to plain; None for plain itself.
+    """
+
+    __pydantic_config__ = STRICT
+
+    n: int
+    mean_acceptance_length: float
+    acceptance_by_position: list[float]
+    tokens_per_second: float
+    speedup_median: float | None = None
+    speedup_ci95: tuple[float, float] | None = None
+
+
+@dataclass
 class EqualShare:
     """Gain in the suite's first metric over another way to route, at the same drafted share.
 

@@ -103,6 +103,13 @@ MODALITIES = {
         ("calls", "peers", "blank", "verdict"),
         (AnswerGrade,),
     ),
+    "text": ModalityPart(
+        f"{_HERE}.text.modality:TextModality",
+        f"{_DATA}.conversations:load_conversations",
+        ("max_new_tokens", "temperature", "top_k", "top_p", "stop"),
+        ("calls", "peers"),
+        (),
+    ),
     "continuous": ModalityPart(
         f"{_HERE}.continuous:ContinuousModality",
         f"{_DATA}.prompts:load_prompts",

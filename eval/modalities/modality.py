@@ -24,12 +24,14 @@ class Modality(ABC):
 
     Attributes:
         pipeline: the class.
+        model: that is measured where none is named; None: the pipeline's embedded one.
         takes_device_map: whether its models can be told devices by a map.
         entropy_samples: those whose laws are looked at, at most.
         bench: who does the units of a job, made with it and a pipeline.
     """
 
     pipeline: ClassVar[type[SpeculativePipeline]]
+    model: ClassVar[str | None] = None
     takes_device_map = True
     entropy_samples = 0
     bench: ClassVar[type[Bench]]

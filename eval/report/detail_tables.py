@@ -78,6 +78,25 @@ def _gain(report: Report, found: EqualShare | None, digits: int) -> Cell:
     return Cell(f.fixed(found.value, digits, sign=True), f.interval(found.ci95, digits), (mixed,))
 
 
+def by_category(report: Report) -> Table:
+    """Speed-up and mean acceptance length by category of prompts: a row per method."""
+    having = {name: row for name, row in report.methods.items() if row.categories}
+    tags = list(dict.fromkeys(tag for row in having.values() for tag in row.categories))
+    rows = []
+    for name, row in having.items():
+        cells = []
+        for tag in tags:
+            found = row.categories[tag]
+            length = f"{f.fixed(found.mean_acceptance_length, 2)} tokens a call"
+            speed = f.fixed(found.speedup_median, 2, unit="×")
+            cells.append(Cell(speed, f.interval(found.speedup_ci95, 2), (length,)))
+        rows.append(labelled(report, name, cells))
+    counts = {tag: found.n for row in having.values() for tag, found in row.categories.items()}
+    headings = (f"{tag} ({counts[tag]})" for tag in tags)
+    caption = "By category, with its prompts: speed-up over plain, and tokens per call."
+    return Table(caption, ("method", *headings), tuple(rows))
+
+
 def text_tables(report: Report) -> list[Table]:
     """Tables of answers: what drafters see, compressors choose, and models cost."""
     having = {n: row for n, row in report.methods.items() if row.acceptance_ratios}
@@ -107,6 +126,7 @@ def text_tables(report: Report) -> list[Table]:
         for who, member in row.members.items()
     }
     tables = [
+        by_category(report),
         Table(
             "Mean acceptance length, and over that of other rows.",
             ("method", TOKENS_PER_CALL.heading, *(_OVER[other] for other in others)),

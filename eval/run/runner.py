@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from ... import __version__
-from ...methods import Modality
 from ..measure.quality import quality_rows
 from ..modalities.base import modality
 from ..schema import Report
@@ -59,7 +58,7 @@ def run_suite(
 
 def _settings(job: Job, todo: Plan) -> dict[str, Any]:
     """Settings that samples depend on, defaults of methods as well; a run may be extended."""
-    made = cast(Modality, job.suite.pipeline)
+    made = modality(job.suite.pipeline).pipeline.modality
     return {
         "mmspec": __version__,
         "torch": torch.__version__,

@@ -61,7 +61,9 @@ def add_commands(commands: Any) -> None:
 def _add_run(actions: Any) -> None:
     run = options.add_command(actions, "run", _run, "run a suite and write a report")
     run.add_argument("--suite", required=True, help="a name, see `mmspec eval ls`, or a YAML file")
-    run.add_argument("--pipeline", help="image, vlm, continuous or video (default: the suite's)")
+    run.add_argument(
+        "--pipeline", help="image, vlm, text, continuous or video (default: the suite's)"
+    )
     options.add_model(run)
     run.add_argument(
         "--methods",
@@ -92,7 +94,7 @@ def _add_run(actions: Any) -> None:
         "--prompts",
         type=Path,
         help="in GenEval's format, JSON lines or text; for vlm "
-        'lines {"image": path, "question": text, "answer": text}',
+        'lines {"image": path, "question": text, "answer": text}, for text {"turns": [text]}',
     )
     given.add_argument("--images", type=Path, help="folder of pictures to be judged")
     given.add_argument("--reference", type=Path, help="folder of real pictures")
@@ -144,6 +146,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     from ..picture import BACKGROUND, check_background
 
     part, measured = MODALITIES[suite.pipeline], modality(suite.pipeline)
+    model = measured.model if args.model is None else args.model
     prompts = part.items(suite, args.prompts)
     files = {**dict(args.weights), **{f"expert:{name}": path for name, path in args.expert}}
     for name in ("reference", "prompts"):
@@ -157,7 +160,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     pipe = None
     if args.executor == "local":
         options.prepare(args)
-        pipe = measured.open(args.model, args.device, args.device_map)
+        pipe = measured.open(model, args.device, args.device_map)
     call = {**suite.call, **size}
     if args.background != BACKGROUND:
         if "background" not in part.arguments:
@@ -173,7 +176,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         parse_methods(methods, args.sweep),
         call,
         seed=args.seed,
-        model=args.model,
+        model=model,
         device=args.device,
         device_map=args.device_map,
         files=files,

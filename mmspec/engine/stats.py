@@ -154,6 +154,13 @@ class SpecStats:
                 mine += theirs
             setattr(self, f.name, mine)
 
+    def as_one(self) -> SpecStats:
+        """The same counters, of rows that were parts of one output."""
+        total = self.merged([])
+        for name in _ROWS:
+            setattr(total, name, [sum(getattr(self, name))])
+        return total
+
     def phase(self, name: str) -> _Phase:
         """A context manager that adds the time of its block to `seconds[name]`."""
         return _Phase(self.seconds, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from PIL import Image
@@ -38,6 +38,7 @@ class Answers:
         stats: what they took, all together.
         choices: of a compressor that chooses, question by question.
         members: of a method of several models what each took, by name, question by question.
+        turns: of conversations, ids answer by answer.
     """
 
     text: list[str]
@@ -45,6 +46,17 @@ class Answers:
     stats: SpecStats
     members: list[dict[str, Cost]] = field(default_factory=list)
     choices: list[Chosen] = field(default_factory=list)
+    turns: list[list[list[int]]] = field(default_factory=list)
+
+    def joined(self, others: Sequence[Answers]) -> Answers:
+        """These answers and others."""
+        everyone = [self, *others]
+
+        def rows(name: str) -> Any:
+            return [row for one in everyone for row in getattr(one, name)]
+
+        lists = {f.name: rows(f.name) for f in fields(self) if f.name != "stats"}
+        return Answers(stats=self.stats.merged([one.stats for one in others]), **lists)
 
 
 @dataclass(frozen=True)
@@ -72,11 +84,6 @@ class OneByOne:
         def answers() -> Answers:
             rows = zip(inputs.pictures, inputs.texts, seeds, strict=True)
             first, *others = [self.answer(*row, call) for row in rows]
-            first.stats = first.stats.merged([one.stats for one in others])
-            for one in others:
-                first.text += one.text
-                first.tokens += one.tokens
-                first.members += one.members
-            return first
+            return first.joined(others)
 
         return answers

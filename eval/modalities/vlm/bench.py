@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
+
+from PIL import Image
 
 from ....errors import InputError
 from ....picture import BACKGROUND
@@ -18,8 +21,8 @@ from ..bench import Bench, Judged
 from .answers import Answers, OneByOne, Questions
 from .entropy import answer_entropy
 from .experts import Experts, expert_names
-from .inputs import picture_side
-from .peers import peers
+from .inputs import inputs_of, picture_side
+from .peers import Peer, peers
 from .variants import BLANK, VlmMethod, methods_of
 
 TOKENS = 128  # new tokens of an answer where the suite does not say
@@ -54,7 +57,13 @@ class VlmBench(Bench):
         own, methods = name.removesuffix(BLANK), methods_of(self.job)
         if own in methods:
             return VlmMethod(methods[own], self.pipe, blank=own != name)
-        return OneByOne(partial(peers(methods)[name].answer_or_refuse, self.pipe))
+        return OneByOne(partial(self._ask, peers(methods)[name]))
+
+    def _ask(
+        self, peer: Peer, picture: Image.Image, question: str, seed: int, call: Mapping[str, Any]
+    ) -> Answers:
+        inputs = partial(inputs_of, self.pipe, picture, question)
+        return peer.answer_or_refuse(self.pipe, self.pipe.processor.tokenizer, inputs, seed, call)
 
     def inputs(self, indices: range) -> Questions:
         items: list[PictureQuestion] = [self.job.prompt(index) for index in indices]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
-from PIL import Image
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from ....methods import SpecConfig
 from ....pipelines.verdict.expert import continued
@@ -33,19 +33,28 @@ def answer_entropy(
     stop = pipe.model.config.image_token_id
     drawn = plain.prepare(inputs, seeds, call)().tokens
     answers = [ids[: ids.index(stop)] if stop in ids else ids for ids in drawn]
-    total = sum(
-        float(torch.special.entr(laws(pipe, picture, question, answer)).sum())
-        for picture, question, answer in zip(inputs.pictures, inputs.texts, answers, strict=True)
-        if answer
-    )
-    return total / max(1, sum(map(len, answers)))
+    asked = zip(inputs.pictures, inputs.texts, strict=True)
+    return mean_entropy(pipe.model, (inputs_of(pipe, *one) for one in asked), answers)
 
 
-def laws(pipe: VlmPipeline, picture: Image.Image, question: str, answer: list[int]) -> Tensor:
-    """The target's laws `[L, V]` of the tokens of an answer, at temperature 1."""
-    model = pipe.model
-    prompt = inputs_of(pipe, picture, question)
-    tokens = torch.tensor([answer], device=model.device)
+@torch.inference_mode()
+def mean_entropy(
+    model: PreTrainedModel, prompts: Iterable[dict[str, Tensor]], answers: Iterable[list[int]]
+) -> float:
+    """Mean entropy, in nats per token, of a model's laws of the tokens of answers to prompts."""
+    total, tokens = 0.0, 0
+    for prompt, answer in zip(prompts, answers, strict=True):
+        if answer:
+            law = logits(model, prompt, answer)[:-1].double().softmax(-1)
+            total += float(torch.special.entr(law).sum())
+            tokens += len(answer)
+    return total / max(1, tokens)
+
+
+@torch.inference_mode()
+def logits(model: PreTrainedModel, prompt: dict[str, Tensor], answer: list[int]) -> Tensor:
+    """A model's logits `[L + 1, V]` of the tokens of an answer, and of the one behind it."""
+    tokens = torch.tensor([answer], dtype=torch.long, device=model.device)
     given = continued(prompt, tokens, torch.ones_like(tokens, dtype=torch.bool))
-    logits = model(**given, logits_to_keep=len(answer) + 1, use_cache=False).logits
-    return logits[0, -len(answer) - 1 : -1].double().softmax(-1)
+    out = model(**given, logits_to_keep=len(answer) + 1, use_cache=False).logits
+    return out[0, -len(answer) - 1 :]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from PIL import Image
+from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 
 from ....engine.stats import SpecStats
 from ....methods import SpecConfig
-from ....pipelines.vlm.pipeline import VlmPipeline
+from ....pipelines.vlm.answering import AnsweringPipeline
 from ...variants import RefusedError
 from .answers import Answers
-from .inputs import inputs_of
 
 PEER = "transformers:"  # what the names of peers begin with
 REFUSED = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
@@ -41,13 +40,17 @@ class Peer:
 
     def answer(
         self,
-        pipe: VlmPipeline,
-        picture: Image.Image,
-        question: str,
+        pipe: AnsweringPipeline,
+        tokenizer: Any,
+        inputs: Callable[[], dict[str, Tensor]],
         seed: int,
         call: Mapping[str, Any],
     ) -> Answers:
-        """The answer to one question; arguments as of the pipeline's call.
+        """The answer to one prompt.
+
+        Args:
+            inputs: makes those of the pipeline's model, which is timed, too.
+            call: arguments as of the pipeline's call.
 
         Calls of the target are counted by a hook on its forward pass. The first one reads the
         prompt and emits already. `seconds` holds what comes before any network as "encode", all up
@@ -62,7 +65,7 @@ class Peer:
             cuts = {"top_k": call.get("top_k", 0), "top_p": call.get("top_p", 1.0)}
             options |= {"temperature": float(temperature), **cuts}
         if call.get("stop") is not None:
-            options |= {"stop_strings": call["stop"], "tokenizer": pipe.processor.tokenizer}
+            options |= {"stop_strings": call["stop"], "tokenizer": tokenizer}
         if assistant is not None:
             options["assistant_model"] = assistant
         if self.lookup:
@@ -77,16 +80,16 @@ class Peer:
             stack.enter_context(torch.random.fork_rng([model.device] if on_gpu else []))
             stack.enter_context(torch.inference_mode())
             torch.manual_seed(seed)
-            given = inputs_of(pipe, picture, question)
+            given = inputs()
             rows = GenerationMixin.generate(model, **given, **options)
             ended = time.perf_counter()
         tokens = rows[0, given["input_ids"].shape[1] :].tolist()
-        text = pipe.processor.batch_decode([tokens], skip_special_tokens=True)
+        text = tokenizer.batch_decode([tokens], skip_special_tokens=True)
         stats = watch.stats(len(tokens), given["input_ids"].shape[1], ended)
         return Answers(text, [tokens], stats)
 
     def answer_or_refuse(self, *given: Any) -> Answers:
-        """Answer one question; errors of transformers become a `RefusedError`."""
+        """Answer one prompt; errors of transformers become a `RefusedError`."""
         try:
             return self.answer(*given)
         except REFUSED as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from ...errors import InputError, reason
 
 
 def process_texts(
-    tokenizer: Any, prompts: Sequence[str | list[dict[str, str]]], device: Any
+    tokenizer: Any, prompts: Sequence[str | Sequence[Mapping[str, Any]]], device: Any
 ) -> dict[str, Tensor]:
     """Inputs `input_ids`, `attention_mask` `[B, T]` of prompts, left-padded.
 

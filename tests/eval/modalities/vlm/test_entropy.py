@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmspec.eval.modalities.vlm.answers import Questions
-from mmspec.eval.modalities.vlm.entropy import answer_entropy, laws
+from mmspec.eval.modalities.vlm.entropy import answer_entropy, logits
 from mmspec.eval.modalities.vlm.inputs import inputs_of
 
 NEW = 10
@@ -49,4 +49,5 @@ def test_entropy_is_that_of_laws_by_hand(pipe, items):
 def test_laws_are_those_of_the_token_that_follows(pipe, items):
     picture, question = items[0].picture(64), items[0].prompt
     greedy = pipe(question, picture, max_new_tokens=NEW).tokens[0]
-    assert laws(pipe, picture, question, greedy).argmax(-1).tolist() == greedy
+    prompt = inputs_of(pipe, picture, question)
+    assert logits(pipe.model, prompt, greedy)[:-1].argmax(-1).tolist() == greedy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -20,12 +21,17 @@ PEERS = {
 }
 
 
+def ask(peer, pipe, picture, question, seed, call):
+    inputs = partial(inputs_of, pipe, picture, question)
+    return peer.answer(pipe, pipe.processor.tokenizer, inputs, seed, call)
+
+
 @pytest.mark.parametrize("how", CALLS)
 @pytest.mark.parametrize("name", PEERS)
 def test_tokens_and_calls_are_those_of_generate(pipe, items, name, how):
     peer, options = PEERS[name]
     picture, question, call = items[0].picture(64), items[0].prompt, CALLS[how]
-    said = peer.answer(pipe, picture, question, 5, {"max_new_tokens": 24, **call})
+    said = ask(peer, pipe, picture, question, 5, {"max_new_tokens": 24, **call})
     if peer.assisted:
         options = {"assistant_model": pipe.drafter}
         config = pipe.drafter.generation_config
@@ -56,7 +62,7 @@ def test_seeds_are_kept_apart(pipe, items):
     call = {"max_new_tokens": 8, "temperature": 1.0}
     state = torch.get_rng_state()
     one, same, other = (
-        Peer().answer(pipe, picture, question, seed, call).tokens for seed in (1, 1, 2)
+        ask(Peer(), pipe, picture, question, seed, call).tokens for seed in (1, 1, 2)
     )
     assert one == same != other
     assert torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,1 @@
+"""Conversations in text: answered turn by turn, and timed beside transformers' own generation."""

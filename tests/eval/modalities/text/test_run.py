@@ -1,0 +1,191 @@
+"""A run of the text suite on a tiny model: rows, categories, and what greedy answers are."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import texts
+import torch
+
+import mmspec
+from mmspec.cli.main import main
+from mmspec.eval.modalities.base import MODALITIES
+from mmspec.eval.modalities.text.bench import TextBench
+from mmspec.eval.modalities.text.modality import check_conversations
+from mmspec.eval.run.job import Job
+from mmspec.eval.schema import Report
+from mmspec.eval.suite import load_suite
+from mmspec.eval.sweeps import parse_methods
+
+CONVERSATIONS = [
+    {"question_id": 1, "category": "cats", "turns": ["the cat saw", "and the dog"]},
+    {"question_id": 2, "category": "cats", "turns": ["the cat and the cat"]},
+    {"question_id": 3, "category": "dogs", "turns": ["the dog saw the dog"]},
+]
+METHODS = ("draft", "prompt-lookup", "token-recycling")
+PEERS = [f"transformers:{n}" for n in ("plain", "assisted", "assisted-default", "prompt-lookup")]
+ARMS = ["plain", *METHODS, *PEERS]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    words = texts.tokenizer()
+    folder = tmp_path_factory.mktemp("text") / "model"
+    target, small = (texts.model(words, seed=seed) for seed in (0, 1))
+    mmspec.TextPipeline(target, words, drafter=small).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "question.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in CONVERSATIONS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(folder, prompts, tmp_path_factory) -> Path:
+    suite = tmp_path_factory.mktemp("suite") / "short.yaml"
+    suite.write_text(
+        "summary: s\nsource: prompts\npipeline: text\nspeed: 3\ncall: {max_new_tokens: 10}\n"
+        "calls: {greedy: {temperature: 0.0}, sampled: {temperature: 1.0}}\npeers: true\n"
+    )
+    out = tmp_path_factory.mktemp("run") / "report"
+    words = ["eval", "run", "--suite", suite, "--model", folder, "--prompts", prompts, "-o", out]
+    assert main([*map(str, words), "--methods", ",".join(METHODS)]) == 0
+    return out
+
+
+def lines(folder: Path, kind: str) -> list[dict]:
+    every = map(json.loads, (folder / "samples.jsonl").read_text().splitlines())
+    return [line for line in every if line["kind"] == kind]
+
+
+def by_hand(folder: Path, turns: list[str]) -> list[list[int]]:
+    """transformers' greedy answers turn by turn."""
+    pipe = mmspec.TextPipeline.from_pretrained(folder)
+    told, answers = [], []
+    for turn in turns:
+        told.append({"role": "user", "content": turn})
+        given = pipe.tokenizer.apply_chat_template(
+            told, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        out = pipe.model.generate(**given, do_sample=False, max_new_tokens=10, pad_token_id=0)
+        answers.append(out[0, given["input_ids"].shape[1] :].tolist())
+        text = pipe.tokenizer.decode(answers[-1], skip_special_tokens=True)
+        told.append({"role": "assistant", "content": text})
+    return answers
+
+
+def test_every_row_says_greedily_what_transformers_says_turn_by_turn(finished, folder):
+    answers = {(x["method"], x["index"]): x for x in lines(finished, "quality")}
+    asked = (CONVERSATIONS[0], CONVERSATIONS[2], CONVERSATIONS[1])  # categories take turns
+    for index, one in enumerate(asked):
+        told = by_hand(folder, one["turns"])
+        for arm in ARMS:
+            assert answers[f"{arm}@greedy", index]["turns"] == told, (arm, index)
+    rows = Report.read(finished).methods
+    assert list(rows) == [f"{arm}@{call}" for call in ("greedy", "sampled") for arm in ARMS]
+    assert all(rows[f"{arm}@greedy"].same_output == 1.0 for arm in ARMS)
+    assert all(rows[f"{arm}@sampled"].same_output is None for arm in ARMS)
+    assert {rows[f"{arm}@greedy"].role for arm in PEERS} == {"peer"}
+
+
+def test_categories_add_up_to_the_row(finished):
+    report = Report.read(finished)
+    speed = lines(finished, "speed")
+    for name, row in report.methods.items():
+        assert {tag: c.n for tag, c in row.categories.items()} == {"cats": 2, "dogs": 1}
+        own = {x["index"]: x for x in speed if x["method"] == name}
+        dogs, stats = row.categories["dogs"], own[1]["stats"]
+        assert len(stats["calls"]) == 1  # the turns of a conversation are one sample
+        assert dogs.mean_acceptance_length == sum(stats["emitted"]) / sum(stats["calls"])
+        assert dogs.tokens_per_second == pytest.approx(
+            sum(stats["emitted"]) / own[1]["decode_seconds"]
+        )
+        plain = {x["index"]: x for x in speed if x["method"] == f"plain@{row.call}"}
+        if name == f"plain@{row.call}":
+            assert dogs.speedup_median is None
+        else:
+            each = [p["decode_seconds"] / sum(p["stats"]["emitted"]) for p in (plain[1], own[1])]
+            assert dogs.speedup_median == pytest.approx(each[0] / each[1])
+
+
+def test_pages_show_categories_and_texts(finished):
+    page = (finished / "report.md").read_text()
+    assert "By category" in page
+    assert "| cats" in page
+    html = (finished / "report.html").read_text()
+    assert "the cat saw" in html
+
+
+def test_entropy_is_that_of_the_targets_laws(finished, folder, prompts):
+    pipe = mmspec.TextPipeline.from_pretrained(folder)
+    suite = load_suite("spec-bench")
+    items = MODALITIES["text"].items(suite, prompts)
+    job = Job(suite, items, parse_methods(("plain",)), {"max_new_tokens": 6}, model=str(folder))
+    bench = TextBench(job, pipe)
+    made = bench.entropy(range(1))
+    told = [{"role": "user", "content": "the cat saw"}]
+    generator = torch.Generator().manual_seed(0)
+    answer = pipe(told, max_new_tokens=6, temperature=1.0, generator=generator).tokens[0]
+    given = pipe.tokenizer.apply_chat_template(
+        told, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )["input_ids"]
+    nats = []
+    for n in range(len(answer)):
+        ids = torch.cat([given, torch.tensor([answer[:n]], dtype=torch.long)], dim=1)
+        with torch.no_grad():
+            law = pipe.model(ids).logits[0, -1].double().softmax(-1).tolist()
+        nats.append(-sum(p * math.log(p) for p in law if p > 0))
+    assert made == pytest.approx(sum(nats) / len(nats), abs=1e-5)
+
+
+def test_where_answers_part_the_logits_are_told(finished, folder, prompts):
+    pipe = mmspec.TextPipeline.from_pretrained(folder)
+    suite = load_suite("spec-bench")
+    items = MODALITIES["text"].items(suite, prompts)
+    bench = TextBench(Job(suite, items, parse_methods(("plain",)), {}, model=str(folder)), pipe)
+    first, second = by_hand(folder, CONVERSATIONS[0]["turns"])
+    other = [*second]
+    other[3] = (other[3] + 1) % 280
+    told = [
+        {"role": "user", "content": "the cat saw"},
+        {"role": "assistant", "content": pipe.tokenizer.decode(first, skip_special_tokens=True)},
+        {"role": "user", "content": "and the dog"},
+    ]
+    given = pipe.tokenizer.apply_chat_template(
+        told, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )["input_ids"]
+    with torch.no_grad():
+        last = pipe.model(torch.cat([given, torch.tensor([second[:3]])], dim=1)).logits[0, -1]
+    gap = bench._gap(0, [first, second], [first, other])
+    assert gap == pytest.approx(float(last[second[3]] - last[other[3]]), abs=1e-4)
+    assert bench._gap(0, [first, second], [first, second[:3]]) is None
+
+
+def test_a_conversation_that_is_too_long_is_named(folder, prompts):
+    pipe = mmspec.TextPipeline.from_pretrained(folder)
+    suite = load_suite("spec-bench")
+    items = MODALITIES["text"].items(suite, prompts)
+    check_conversations(pipe, items, 100)
+    with pytest.raises(mmspec.InputError, match=r"conversation 1 may take \d+ tokens"):
+        check_conversations(pipe, items, 250)
+
+
+def test_what_the_suite_refuses(capsys, folder, prompts, tmp_path):
+    given = ["eval", "run", "--suite", "spec-bench", "--model", folder, "-o", tmp_path / "out"]
+    cases = {
+        "--prompts FILE": [],
+        "leave them out": ["--prompts", prompts, "--batch-sizes", "2"],
+        "has no use for fid": ["--prompts", prompts, "--weights", "fid=x"],
+    }
+    for message, more in cases.items():
+        assert main([*map(str, (*given, *more))]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert message in err
+        assert not (tmp_path / "out" / "report.json").exists()
