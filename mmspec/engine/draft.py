@@ -198,6 +198,7 @@ class Scores:
             place a reward of the nodes.
         hidden: the target's last hidden states there `[R, N + 1, D]`, unconditional rows last, for
             drafters that read them; None: nobody does.
+        logits: what the laws were made of, under guidance, `[B, N + 1, ≤ V]`; None: not kept.
         calls: of the target for them; 0 if it was not asked.
         reread_tokens: committed tokens that were read once more, per row, on the host.
     """
@@ -206,6 +207,7 @@ class Scores:
     hidden: Tensor | None = None
     calls: int = 1
     reread_tokens: list[int] = field(default_factory=list)
+    logits: Tensor | None = None
 
     @property
     def probs(self) -> Tensor:

@@ -16,6 +16,7 @@ from .decoders import Decoder
 
 LayersOfRows = Sequence[Sequence[int]] | None
 """By row, the layers that run; None: all of them in every row."""
+_COLUMNS = 128  # of a prefix whose logits are there at once
 
 
 class GuidedDecoder:
@@ -42,6 +43,8 @@ class GuidedDecoder:
         drafts: whether it only drafts: what fails in one branch of a tree then leaves the others
             alone. Of a target such a fault is to be seen.
         watched: whether calls leave the last hidden states, after the last norm, behind.
+        ranked: whether calls leave their logits behind.
+        raw: logits of the last call under guidance, not warped, `[B, n, V]`, where it is `ranked`.
         hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`; see
             the decoder's `states`.
         made_of: all arguments but the network, for a drafter's network beside this one.
@@ -51,7 +54,8 @@ class GuidedDecoder:
     """
 
     drafts = False
-    watched = False
+    watched = ranked = False
+    raw: Tensor | None = None
     hidden: Tensor | None = None
     earlier: tuple[KVCache, int] | None = None
 
@@ -118,6 +122,23 @@ class GuidedDecoder:
             x, rotary = self._prefilled(length)[:, first:], self.rotary[first:length]
             hidden = self.decoder.forward(x, rotary, self.cache, first, length, mask, head=False)
             self.hidden = self.decoder.states(hidden)
+
+    def prefix_runners_up(self, count: int, vocab_size: int) -> Tensor | None:
+        """The likeliest of `vocab_size` tokens `[B, n, count]` behind the columns just read.
+
+        Those are the ones that `start` read, the prefix's last but one. None: nothing was read, or the model does more with
+        its hidden states than its output layer does.
+        """
+        if self.hidden is None or not self.hidden.shape[1] or self.copies > 1:
+            return None
+        try:
+            best = [
+                self.decoder.logits(part)[..., :vocab_size].topk(count).indices
+                for part in self.hidden.split(_COLUMNS, dim=1)
+            ]
+        except InputError:
+            return None
+        return torch.cat(best, dim=1)
 
     def _prefilled(self, length: int) -> Tensor:
         """Inputs `[R, length, D]` of the prefix's first columns."""
@@ -220,6 +241,7 @@ class GuidedDecoder:
         if self.scale is not None:
             rows = len(logits) // 2
             logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
+        self.raw = logits if self.ranked else None
         return self.warp(logits)
 
     def _layers_of_rows(self, use: LayersOfRows) -> list[Tensor | bool] | None:

@@ -63,7 +63,8 @@ class TokenTarget:
         laws = self.model.extend(inputs, start, draft)
         hidden = self.model.hidden if self.model.watched else None
         hidden = None if hidden is None else hidden[:, width:]
-        return Scores(laws[:, width:], hidden, calls, missing)
+        logits = None if self.model.raw is None else self.model.raw[:, width:]
+        return Scores(laws[:, width:], hidden, calls, missing, logits)
 
     @staticmethod
     def _tokens_to_read_again(context: Context, width: int) -> tuple[Tensor, list[int]]:

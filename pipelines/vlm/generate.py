@@ -14,6 +14,7 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
 
 from ...draft.guarded import GuardedDrafter
+from ...draft.tree.successors import SuccessorTable
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.loop import run
@@ -151,7 +152,7 @@ class SpeculativeGeneration:
         self.config = config_of(config).resolve(self.target.modality)
         self.drafting = Drafting(self.target, self.config, drafter, head)
         self.before: Any = None  # a `generate` of the object's own
-        self._costs, self._notices = Costs(), Notices()
+        self._costs, self._notices, self._table = Costs(), Notices(), SuccessorTable()
         self.config.check_layers(len(self.target.layers))
         if self.config.own_layers:
             self.target.blocks()  # they must be known to run a part of them
@@ -297,6 +298,7 @@ class SpeculativeGeneration:
             codebook=lambda: None,
             experience=partial(self._costs.experience, config, target, model),
             prompt=lambda: prompt.text,
+            table=lambda: self._table,
         )
         length = config.build_length(offers)
         rule = config.build_rule(offers, 0.0 if request.greedy else 1.0)

@@ -35,6 +35,7 @@ OTHER: dict[str, Any] = {  # than the default
     "confidence": 0.3,
     "rejection": 0.3,
     "tree_widths": (2, 2),
+    "table_lives": True,
     "tree_depth": 3,
     "tree_width": 2,
     "tree_beam": 2,
@@ -67,7 +68,14 @@ CODES = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 
 
 TARGET: Any = SimpleNamespace(layers=4, embeddings=CODES)
-ELSE = {"length": "constant", "more": None, "prompt": None, "relaxed": None, "spatial": TARGET}
+ELSE = {
+    "length": "constant",
+    "more": None,
+    "prompt": None,
+    "table": "kept",
+    "relaxed": None,
+    "spatial": TARGET,
+}
 
 
 def built(config: ResolvedConfig) -> list[Any]:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical, ContractError, OneHot
@@ -102,8 +103,10 @@ class MergedDrafter:
         last = draft.nodes  # slot of the last node
         for drafter, own, place in zip(self.drafters, self._drafts, self._places, strict=True):
             slots = F.pad(place + 1, (1, 0))  # the root's law comes first
-            index = slots.clamp_max(last)[..., None].expand(-1, -1, scores.probs.shape[-1])
-            drafter.observe(context, own, Scores(scores.probs.gather(1, index)), verdict)
+            slots = slots.clamp_max(last)
+            logits = None if scores.logits is None else pick(scores.logits, slots)
+            its = Scores(pick(scores.probs, slots), logits=logits)
+            drafter.observe(context, own, its, verdict)
 
 
 class Offset:

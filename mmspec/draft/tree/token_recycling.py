@@ -3,53 +3,93 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import OneHot
+from ...models.guided import GuidedDecoder
 from .shape import TreeShape
+from .successors import SuccessorTable, runners_up
 
 
 class RecyclingDrafter:
     """A table remembers the likeliest successors of every token; a fixed tree is read from it.
 
-    Whatever the target scores, kept or not, updates the table, one per row. The tree follows from
-    past laws without chance, so its nodes are `OneHot`.
+    Whatever the target scores, kept or not, updates the table, one per row; so does the prompt. The
+    tree follows from past laws without chance, so its nodes are `OneHot`.
 
     Args:
         vocab_size: V.
         widths: children of a node, by level; the widest is the number of successors kept.
+        target: leaves its logits behind, which rank the runners-up of greedy laws too; None: the
+            laws rank them.
+        prompt: tokens `[B, P]` in front of the output, -1 where there is none; None: unknown.
+        table: what was learnt before, and is learnt for later; None: nothing is kept.
     """
 
-    def __init__(self, vocab_size: int, widths: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        widths: tuple[int, ...],
+        target: GuidedDecoder | None = None,
+        prompt: Tensor | None = None,
+        table: SuccessorTable | None = None,
+    ) -> None:
         self.vocab_size, self.shape = vocab_size, TreeShape(widths)
+        self.target, self.prompt, self.table = target, prompt, table
         self._table = torch.empty(0)
+        if target is not None:
+            target.ranked = True
 
     def start(self, context: Context) -> None:
         # one line more than tokens takes what is not to be remembered
-        size = (context.rows, self.vocab_size + 1, max(self.shape.widths))
-        self._table = torch.zeros(size, dtype=torch.long, device=context.tokens.device)
+        size, device = (self.vocab_size + 1, max(self.shape.widths)), context.tokens.device
+        self._table = (self.table or SuccessorTable()).rows(context.rows, size, device)
+        self._root = torch.full_like(context.last, -1)  # in front of the output
+        if self.prompt is None:
+            return
+        self._root = self.prompt[:, -1:]
+        if self.target is not None:
+            found = self.target.prefix_runners_up(size[1], self.vocab_size)
+            if found is not None:
+                self._learn(self.prompt[:, -1 - found.shape[1] : -1], found)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         tokens = context.tokens[:, :0]
-        above = context.last
+        above = root = self._before(context, context.lengths)
+        above = above.clamp_min(0)
         for width in self.shape.widths[: max(budget)]:
             above = pick(self._table, above)[..., :width].flatten(1)  # the likeliest successors
             tokens = torch.cat([tokens, above], dim=1)
         # nothing is known of what follows no token at all
-        depths = [b if known else 0 for b, known in zip(budget, context.base, strict=True)]
+        known = (root[:, 0] >= 0).tolist()
+        depths = [b if there else 0 for b, there in zip(budget, known, strict=True)]
         return self.shape.draft(tokens, OneHot(), depths)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        before = (context.lengths - verdict.counts).clamp_min(0)
-        root = context.tokens.gather(1, (before - 1).clamp_min(0)[:, None])
+        root = self._before(context, context.lengths - verdict.counts)
         scored = torch.cat([root, draft.tokens], dim=1)  # [B, N + 1]
-        best = scores.probs.topk(self._table.shape[2], dim=-1).indices  # [B, N + 1, K]
-        real = torch.cat([(before > 0)[:, None], draft.live()], dim=1)
-        # of a token that was scored several times the last score counts
-        order = torch.where(real, torch.arange(scored.shape[1], device=scored.device), -1)
-        last = torch.full_like(self._table[..., 0], -1).scatter_reduce_(1, scored, order, "amax")
-        stays = real & (last.gather(1, scored) == order)
-        index = torch.where(stays, scored, self.vocab_size)
-        self._table.scatter_(1, index[..., None].expand_as(best), best)
+        live = F.pad(draft.live(), (1, 0), value=True)
+        best = runners_up(scores, self._table.shape[2])  # [B, N + 1, K]
+        self._learn(torch.where(live, scored, -1), best)
+
+    def _before(self, context: Context, lengths: Tensor) -> Tensor:
+        """The token `[B, 1]` in front of a place of the output, -1 if there is none."""
+        last = context.tokens.gather(1, (lengths - 1).clamp_min(0)[:, None])
+        return torch.where(lengths[:, None] > 0, last, self._root)
+
+    def _learn(self, tokens: Tensor, best: Tensor) -> None:
+        """Note the successors `best [B, n, K]` of `tokens [B, n]`, -1 for none.
+
+        Of a token that is there several times the last one counts.
+        """
+        order = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        order = torch.where(tokens >= 0, order, -1)
+        place = torch.where(tokens >= 0, tokens, self.vocab_size)
+        last = torch.full_like(self._table[..., 0], -1).scatter_reduce_(1, place, order, "amax")
+        stays = (order >= 0) & (last.gather(1, place) == order)
+        place = torch.where(stays, place, self.vocab_size)
+        self._table.scatter_(1, place[..., None].expand_as(best), best)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..options import option
-from ..part import Drafter, DraftOptions, Preset
+from ..part import Drafter, DraftOptions, Offers, Preset
 from .heads import head_preset
 from .shared import SiblingsOptions
 
@@ -24,6 +24,14 @@ class WidthsOptions(DraftOptions):
             level *= width
             nodes += level
         return nodes
+
+
+class RecyclingOptions(WidthsOptions):
+    table_lives: bool = option(
+        False,
+        "the table of successors lives on from call to call; what a seed draws then depends on the "
+        "calls before",
+    )
 
 
 class BranchingOptions(SiblingsOptions):
@@ -95,6 +103,10 @@ _DYNAMIC: Any = dict(
 )
 
 
+def _table(options: RecyclingOptions, offers: Offers) -> Any:
+    return offers["table"]() if options.table_lives and "table" in offers else None
+
+
 PARTS = (
     Drafter(
         "tree",
@@ -135,8 +147,8 @@ PARTS = (
         "recycling",
         ".tree.token_recycling:RecyclingDrafter",
         "the target's own runners-up draft a tree",
-        WidthsOptions,
-        {"widths": "tree_widths"},
+        RecyclingOptions,
+        {"widths": "tree_widths", "table": _table},
         tree=True,
         merges=True,
         paper="Luo et al. 2024",

@@ -163,7 +163,7 @@ def test_layout_by_hand():
     assert draft.law.probs[0, 0].tolist() == [0.25] * 4
     assert draft.law.probs[0, 1].tolist() == [0, 0, 0, 1]
     scores = torch.rand(2, 4, 4)
-    drafter.observe(context, draft, type("S", (), {"probs": scores})(), None)
+    drafter.observe(context, draft, Scores(scores), None)
     lengths, seen = parts[0].told
     assert lengths == [1, 2]
     assert torch.equal(seen[0, :2], scores[0, [0, 1]])
