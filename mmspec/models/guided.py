@@ -126,8 +126,8 @@ class GuidedDecoder:
     def prefix_runners_up(self, count: int, vocab_size: int) -> Tensor | None:
         """The likeliest of `vocab_size` tokens `[B, n, count]` behind the columns just read.
 
-        Those are the ones that `start` read, the prefix's last but one. None: nothing was read, or the model does more with
-        its hidden states than its output layer does.
+        Those are the ones that `start` read, the prefix's last but one. None: nothing was read, or
+        the model does more with its hidden states than its output layer does.
         """
         if self.hidden is None or not self.hidden.shape[1] or self.copies > 1:
             return None
