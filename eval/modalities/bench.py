@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ...errors import InputError
 from ..environment import dtype_name, environment
 from ..measure.speed import WARMUP, speed_line
 from ..measure.timing import Sample, rotated, timed
@@ -64,9 +65,18 @@ class Bench(ABC):
         return {}
 
     def run(self, unit: Unit) -> Outcome:
-        """A unit, whole."""
+        """A unit, whole.
+
+        Raises:
+            InputError: one of its samples can't be made; they are named.
+        """
         outcome = Outcome(unit, [])
-        getattr(self, unit.kind)(outcome)
+        try:
+            getattr(self, unit.kind)(outcome)
+        except InputError as error:
+            last = unit.indices[-1]
+            which = f"samples {unit.first} to {last}" if unit.count > 1 else f"sample {unit.first}"
+            raise InputError(f"{which}: {error}") from error
         return outcome
 
     def target(self, outcome: Outcome) -> None:

@@ -14,6 +14,9 @@ from ..engine.protocols import Drafter
 class PromptLookupDrafter(Drafter):
     """Copies what follows the latest earlier place with the same last tokens; needs no model.
 
+    What reaches the end of the text goes on from that place again: text that repeats itself is
+    expected to go on so.
+
     Args:
         longest, shortest: lengths of the matching n-gram; the longest that is found counts.
         prompt: tokens `[B, P]` in front of the output that may be copied from as well; -1 for
@@ -32,11 +35,12 @@ class PromptLookupDrafter(Drafter):
         if not width:
             return Draft(context.tokens[:, :0], torch.zeros_like(lengths), OneHot())
         begin = self._match(text, lengths)  # [B]: where the copy starts, -1 for nowhere
-        positions = begin.clamp_min(0)[:, None] + torch.arange(width, device=device)
-        # filling may stand on padding
-        tokens = text.gather(1, positions.clamp_max(text.shape[1] - 1)).clamp_min(0)
-        real = torch.where(begin < 0, 0, lengths - begin)  # no further than the text goes
-        return Draft(tokens, torch.minimum(real, torch.tensor(budget, device=device)), OneHot())
+        start = begin.clamp_min(0)
+        steps = torch.arange(width, device=device) % (lengths - start).clamp_min(1)[:, None]
+        # what is no token, and filling, is drafted as token 0
+        tokens = text.gather(1, start[:, None] + steps).clamp_min(0)
+        real = torch.where(begin < 0, 0, torch.tensor(budget, device=device))
+        return Draft(tokens, real, OneHot())
 
     def _match(self, text: Tensor, lengths: Tensor) -> Tensor:
         """Find where the latest earlier copy of each row's longest known suffix ends, `[B]`."""

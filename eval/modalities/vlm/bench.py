@@ -9,12 +9,11 @@ from typing import Any
 
 from PIL import Image
 
-from ....errors import InputError
 from ....picture import BACKGROUND
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...data.picture_questions import PictureQuestion
 from ...files import png_bytes
-from ...run.job import Job, Outcome, Unit
+from ...run.job import Job, Outcome
 from ...run.samples import Line
 from ...variants import Variant
 from ..bench import Bench, Judged
@@ -37,19 +36,6 @@ class VlmBench(Bench):
         super().__init__(job, pipe)
         self.limit = max(int(call.get("max_new_tokens", TOKENS)) for call in job.calls.values())
         self._experts = Experts(job, pipe)
-
-    def run(self, unit: Unit) -> Outcome:
-        """Do a unit, whole.
-
-        Raises:
-            InputError: a picture can't be read any more; the samples are named.
-        """
-        try:
-            return super().run(unit)
-        except InputError as error:
-            last = unit.indices[-1]
-            which = f"samples {unit.first} to {last}" if unit.count > 1 else f"sample {unit.first}"
-            raise InputError(f"{which}: {error}") from error
 
     def make_variant(self, name: str) -> Variant:
         if name in expert_names(self.job):

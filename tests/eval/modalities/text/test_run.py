@@ -176,6 +176,16 @@ def test_a_conversation_that_is_too_long_is_named(folder, prompts):
         check_conversations(pipe, items, 250)
 
 
+def test_a_turn_that_becomes_too_long_names_its_sample(capsys, folder, tmp_path, monkeypatch):
+    """Answers as text may be more tokens than were generated."""
+    monkeypatch.setattr("mmspec.eval.modalities.text.modality.check_conversations", lambda *_: None)
+    path = tmp_path / "long.jsonl"
+    path.write_text(json.dumps({"turns": ["the cat", "x" * 600]}) + "\n")
+    given = ["eval", "run", "--suite", "spec-bench", "--model", folder, "--prompts", path]
+    assert main([*map(str, given), "--methods", "plain", "-o", str(tmp_path / "out")]) == 2
+    assert "sample 0: a prompt of" in capsys.readouterr().err
+
+
 def test_what_the_suite_refuses(capsys, folder, prompts, tmp_path):
     given = ["eval", "run", "--suite", "spec-bench", "--model", folder, "-o", tmp_path / "out"]
     cases = {
