@@ -15,7 +15,7 @@ from .records import Record, read_records
 
 @dataclass(frozen=True)
 class Conversation:
-    """What a user says; every turn but the first follows the answer to the one before it.
+    """Turns of a user; every one but the first follows the answer to the one before it.
 
     Attributes:
         turns: one or more.

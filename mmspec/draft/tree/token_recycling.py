@@ -49,9 +49,11 @@ class RecyclingDrafter:
         size, device = (self.vocab_size + 1, max(self.shape.widths)), context.tokens.device
         self._table = (self.table or SuccessorTable()).rows(context.rows, size, device)
         self._root = torch.full_like(context.last, -1)  # in front of the output
+        self._told = [False] * context.rows  # on the host: whether there is such a token
         if self.prompt is None:
             return
         self._root = self.prompt[:, -1:]
+        self._told = (self._root[:, 0] >= 0).tolist()
         if self.target is not None:
             found = self.target.prefix_runners_up(size[1], self.vocab_size)
             if found is not None:
@@ -59,14 +61,13 @@ class RecyclingDrafter:
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         tokens = context.tokens[:, :0]
-        above = root = self._before(context, context.lengths)
-        above = above.clamp_min(0)
+        above = self._before(context, context.lengths).clamp_min(0)
         for width in self.shape.widths[: max(budget)]:
             above = pick(self._table, above)[..., :width].flatten(1)  # the likeliest successors
             tokens = torch.cat([tokens, above], dim=1)
         # nothing is known of what follows no token at all
-        known = (root[:, 0] >= 0).tolist()
-        depths = [b if there else 0 for b, there in zip(budget, known, strict=True)]
+        rows = zip(budget, context.base, self._told, strict=True)
+        depths = [b if base or told else 0 for b, base, told in rows]
         return self.shape.draft(tokens, OneHot(), depths)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:

@@ -114,7 +114,7 @@ def test_configurations_take_turns(pipe):
         pipe.enable_speculation(config)
         stats = pipe("what is red", picture(0), max_new_tokens=4).stats
         assert stats.branches == ([{"pooling": 1.0}] if config.options.get("branch") else [])
-        at_work.append(pipe._speculation(config.resolve("vlm")))
+        at_work.append(pipe.prepared(config.resolve("vlm")))
     assert at_work[:3] == at_work[3:]
     for n in range(1, 12):
         pipe.enable_speculation(SpecConfig("prompt-lookup", num_draft_tokens=n))

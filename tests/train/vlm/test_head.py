@@ -64,6 +64,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(vlm_prompts, "HELD_OUT", 3)
     monkeypatch.setattr(vlm_head, "POOL", 2)
     monkeypatch.setattr(vlm_head, "USES", 2)
+    monkeypatch.setattr(vlm_head, "TOGETHER", 4)
 
 
 @pytest.fixture
