@@ -371,7 +371,7 @@ def test_retrieval_takes_the_place_of_the_least_likely_nodes():
     drafter.start(context)
     draft = drafter.propose(context, [depth, depth], COINS)
     assert draft.lengths.tolist() == [nodes, nodes]
-    for row, retrieved in enumerate([[(1,), (1, 2)], []]):
+    for row, retrieved in enumerate([[(1,), (1, 2), (1, 2, 1)], []]):
         prefix = tuple(context.tokens[row, :4].tolist())
         likelihood = {(): 1.0}
         for path in list_paths(4, depth):
@@ -399,7 +399,7 @@ def test_retrieval_takes_the_place_of_drawn_nodes(siblings):
     alone.start(context)
     whole = drafter.propose(context, [depth, depth], coins)
     own = alone.propose(context, [depth, depth], Offset(coins, 256))
-    for row, retrieved in enumerate([[(1,), (1, 2)], []]):
+    for row, retrieved in enumerate([[(1,), (1, 2), (1, 2, 1)], []]):
         paths = paths_to(own.tokens[row].tolist(), own.parents[row].tolist())[1:]
         expected = list(dict.fromkeys([*retrieved, *paths]))[:nodes]
         found = paths_to(whole.tokens[row].tolist(), whole.parents[row].tolist())[1:]
