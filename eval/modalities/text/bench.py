@@ -13,12 +13,10 @@ from ...run.job import Job, Outcome
 from ...run.samples import Line
 from ...variants import PLAIN, Variant
 from ..bench import Bench, Judged
-from ..vlm.answers import Answers
+from ..vlm.answers import Answers, most_tokens
 from ..vlm.entropy import logits, mean_entropy
 from ..vlm.peers import PEER, peers
 from .talk import inputs_of, of_method, of_peer
-
-TOKENS = 128  # new tokens of an answer where the suite does not say
 
 
 class TextBench(Bench):
@@ -28,7 +26,7 @@ class TextBench(Bench):
 
     def __init__(self, job: Job, pipe: TextPipeline) -> None:
         super().__init__(job, pipe)
-        self.limit = max(int(call.get("max_new_tokens", TOKENS)) for call in job.calls.values())
+        self.limit = most_tokens(job)
 
     def make_variant(self, name: str) -> Variant:
         if name.startswith(PEER):

@@ -14,9 +14,10 @@ from ...run.job import Job, Plan
 from ...run.run_folder import RunFolder
 from ..base import Rows
 from ..modality import Modality
+from ..vlm.answers import most_tokens
 from ..vlm.peers import peers
 from ..vlm.rows import complete_rows
-from .bench import TOKENS, TextBench
+from .bench import TextBench
 from .talk import inputs_of
 
 TIE = 1e-4  # logits that differ by less are equal up to rounding in float32
@@ -43,8 +44,7 @@ class TextModality(Modality):
             for config in job.configs.values():
                 pipe.check_speculation(config)
             count = min(max(todo.speed, self.entropy_samples), len(job.prompts))
-            limit = max(int(call.get("max_new_tokens", TOKENS)) for call in job.calls.values())
-            check_conversations(pipe, [job.prompt(n) for n in range(count)], limit)
+            check_conversations(pipe, [job.prompt(n) for n in range(count)], most_tokens(job))
 
     def variants(self, job: Job) -> list[str]:
         return [*job.configs, *(peers(job.configs) if job.suite.peers else ())]

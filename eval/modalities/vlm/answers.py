@@ -10,6 +10,14 @@ from PIL import Image
 
 from ....engine.stats import SpecStats
 from ....pipelines.verdict.verdict import Cost
+from ...run.job import Job
+
+_TOKENS = 128  # new tokens of an answer where nobody says
+
+
+def most_tokens(job: Job) -> int:
+    """New tokens that an answer may have in any of a job's ways to call."""
+    return max(int(call.get("max_new_tokens", _TOKENS)) for call in job.calls.values())
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,12 @@ from ...run.job import Job, Outcome
 from ...run.samples import Line
 from ...variants import Variant
 from ..bench import Bench, Judged
-from .answers import Answers, OneByOne, Questions
+from .answers import Answers, OneByOne, Questions, most_tokens
 from .entropy import answer_entropy
 from .experts import Experts, expert_names
 from .inputs import inputs_of, picture_side
 from .peers import Peer, peers
 from .variants import BLANK, VlmMethod, methods_of
-
-TOKENS = 128  # new tokens of an answer where the suite does not say
 
 
 class VlmBench(Bench):
@@ -34,7 +32,7 @@ class VlmBench(Bench):
 
     def __init__(self, job: Job, pipe: VlmPipeline) -> None:
         super().__init__(job, pipe)
-        self.limit = max(int(call.get("max_new_tokens", TOKENS)) for call in job.calls.values())
+        self.limit = most_tokens(job)
         self._experts = Experts(job, pipe)
 
     def make_variant(self, name: str) -> Variant:

@@ -79,19 +79,35 @@ def test_a_prompt_teaches_what_the_model_expects_in_it(pipe, drafters):
         assert torch.equal(table[row, :-1], expected[:-1])
 
 
-def test_the_table_of_greedy_answers_holds_the_runners_up(pipe, drafters):
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_round_teaches_the_runners_up_of_all_that_was_scored(pipe, monkeypatch, temperature):
+    """By transformers' own logits behind the root and behind every node, whatever the law."""
+    rounds = []
+
+    def observe(drafter, context, draft, scores, verdict) -> None:
+        base = int(context.lengths[0] - verdict.counts[0])
+        before = context.tokens[0, :base].tolist()
+        paths = {-1: []}
+        for node in range(int(draft.lengths[0])):
+            above = paths[int(draft.parents[0, node])]
+            paths[node] = [*above, int(draft.tokens[0, node])]
+        original(drafter, context, draft, scores, verdict)
+        rounds.append((before, list(paths.values()), drafter._table[0].clone()))
+
+    original = RecyclingDrafter.observe
+    monkeypatch.setattr(RecyclingDrafter, "observe", observe)
     pipe.enable_speculation("token-recycling")
-    out = pipe(PROMPT, max_new_tokens=12)
-    ids = asked(pipe, PROMPT) + out.tokens[0]
-    with torch.no_grad():
-        logits = pipe.model(torch.tensor([ids])).logits[0]
-    last = {token: place for place, token in enumerate(ids[:-1])}
-    table = drafters[0][0]._table[0]
-    begun = len(ids) - len(out.tokens[0]) - 1
-    own = [token for token, place in last.items() if place >= begun]
-    same = [table[t].tolist() == logits[last[t]].topk(3).indices.tolist() for t in own]
-    # of a token that a fallen node bore too the later one counts
-    assert sum(same) > len(same) / 2
+    generator = torch.Generator().manual_seed(0)
+    pipe(PROMPT, max_new_tokens=12, temperature=temperature, generator=generator)
+    assert len(rounds) > 2
+    for before, paths, table in rounds:
+        known = {}  # of a token that is there several times the last one counts
+        for path in paths:
+            ids = [*asked(pipe, PROMPT), *before, *path]
+            with torch.no_grad():
+                known[ids[-1]] = pipe.model(torch.tensor([ids])).logits[0, -1].topk(3).indices
+        for token, best in known.items():
+            assert torch.equal(table[token], best)
 
 
 def test_a_table_lives_on_if_it_is_told_to(pipe, drafters):
