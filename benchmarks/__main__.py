@@ -16,6 +16,7 @@ from mmspec.cli.options import (
     folder,
     names,
     open_pipeline,
+    prepare,
     seed,
     widths,
 )
@@ -44,6 +45,15 @@ def build_parser() -> argparse.ArgumentParser:
     add_model(micro)
     micro.add_argument("--samples", type=int, default=10, help="of each measurement")
     micro.add_argument("--only", type=names, help="some of the measurements: a,b")
+
+    weights = commands.add_parser(
+        "weights", help="rounded weights: what a call costs, and how far laws move"
+    )
+    weights.set_defaults(run=_weights)
+    add_model(weights)
+    weights.add_argument("--pipeline", choices=("text", "image"), default="text")
+    weights.add_argument("--samples", type=int, default=8, help="prompts")
+    weights.add_argument("--json", action="store_true", help="print JSON, not a table")
 
     growth = commands.add_parser(
         "growth", help="target calls at several sides of the grid: do they grow with its area?"
@@ -98,6 +108,25 @@ def _micro(args: argparse.Namespace) -> int:
 
     check_range(args, 1, None, "samples")
     print(to_json(run_micro(open_pipeline(args), args.samples, args.only), indent=2))
+    return 0
+
+
+def _weights(args: argparse.Namespace) -> int:
+    from .weights import measure_weights, weights_table
+
+    check_range(args, 1, None, "samples")
+    if args.pipeline == "text":
+        from mmspec.pipelines.text.pipeline import TextPipeline
+
+        prepare(args)
+        pipe: Any = TextPipeline.from_pretrained(args.model or "smollm2").to(args.device)
+    else:
+        pipe = open_pipeline(args)
+    record = measure_weights(pipe, args.samples)
+    if args.json:
+        print(to_json(asdict(record), indent=2))
+    else:
+        print(weights_table(record).aligned())
     return 0
 
 

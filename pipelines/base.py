@@ -67,7 +67,7 @@ class SpeculativePipeline(DiffusionPipeline):
         beside = ("self", "__class__")
         self.register_modules(**{n: part for n, part in declared.items() if n not in beside})
         self._notices = Notices()
-        self._built: dict[int, tuple[object, Any]] = {}
+        self._built: dict[tuple[int, str | None], tuple[object, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -272,15 +272,20 @@ class SpeculativePipeline(DiffusionPipeline):
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         """Check the arguments of a call by name; hook of `check_call` for subclasses."""
 
-    def built(self, network: nn.Module, beside: object, build: Callable[[], Any]) -> Any:
-        """Result of `build`, kept until the network's weights or what is `beside` it change."""
+    def built(
+        self, network: nn.Module, beside: object, build: Callable[[], Any], form: str | None = None
+    ) -> Any:
+        """Result of `build`, kept until the network's weights or what is `beside` it change.
+
+        One of each `form` is kept.
+        """
         weights = [
             (p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters()
         ]
         made_of = weights, beside
-        found = self._built.get(id(network))
+        found = self._built.get((id(network), form))
         if found is None or found[0] != made_of:
-            found = self._built[id(network)] = made_of, build()
+            found = self._built[id(network), form] = made_of, build()
         return found[1]
 
     def pictures(self, pixels: Tensor, output_type: str) -> Any:

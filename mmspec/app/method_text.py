@@ -16,6 +16,8 @@ CONTRACTS: dict[Contract, str] = {
     "exact": "Exact: every result is as likely as from plain decoding. Both sides are drawn by "
     "chance, so one seed may still give two results.",
     "exact-greedy": "Exact: the very tokens that plain decoding picks.",
+    "exact-rounded": "Exact for the model with its weights rounded, which is not quite the model "
+    "itself.",
     "bounded": "Bounded: results are more or less likely than from plain decoding, but only as far "
     "as the knob allows.",
     "lossy": "Lossy: what comes out may be worse than plain decoding's. Look at both, and at a "

@@ -23,8 +23,11 @@ _WHO = {
     "head": "the draft head in place of a draft model",
     "draft_compressor": "what shortens the pictures that a draft model is shown",
     "target_compressor": "what shortens the pictures that the target is shown",
+    "draft_weights": "how weights of a draft model are rounded, on a processor",
+    "target_weights": "how weights of the target are rounded, on a processor",
 }
-_SEEING = ("head", "draft_compressor", "target_compressor")  # of models that see
+# of models that write text
+_WRITING = ("head", "draft_compressor", "target_compressor", "draft_weights", "target_weights")
 _PREFIX = "setting_"
 
 
@@ -183,7 +186,7 @@ def add_settings(parser: argparse.ArgumentParser, *modalities: Modality) -> None
     """Add an option for every part and every option of the modalities' methods."""
     group = parser.add_argument_group("settings of the method (default: its own)")
     for name in PARTS:
-        if name not in _SEEING or "vlm" in modalities:
+        if name not in _WRITING or "vlm" in modalities:
             group.add_argument(_flag(name), dest=_PREFIX + name, metavar="NAME", help=_WHO[name])
     declared = {n: o for kind in modalities for n, o in options_of_modality(kind).items()}
     for name, option in declared.items():

@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-Contract = Literal["exact", "exact-greedy", "bounded", "lossy"]
+Contract = Literal["exact", "exact-greedy", "exact-rounded", "bounded", "lossy"]
 
 
 @dataclass

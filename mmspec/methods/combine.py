@@ -140,8 +140,12 @@ def _check_head(config: ResolvedConfig) -> None:
             f"drafter {drafter.name!r} has no use for head {head.name!r}; use "
             f"{either(_drafters(lambda d: d.model == kind))}"
         )
-    if config.config.draft_compressor is not None and "drafter" not in config.needs:
-        raise InputError(
-            "draft_compressor shortens what a draft model is shown, and method "
-            f"{config.method!r} has none; use method 'draft'"
-        )
+    said = {
+        "draft_compressor": "shortens what a draft model is shown",
+        "draft_weights": "rounds the weights of a draft model",
+    }
+    for name, does in said.items():
+        if getattr(config.config, name) is not None and "drafter" not in config.needs:
+            raise InputError(
+                f"{name} {does}, and method {config.method!r} has none; use method 'draft'"
+            )

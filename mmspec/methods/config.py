@@ -18,7 +18,16 @@ from .resolved import KEEP, KINDS, SLOTS, ResolvedConfig, resolve
 if TYPE_CHECKING:
     from .parts.pipelines import Modality
 
-PARTS = ("drafter", "rule", "length", "head", "draft_compressor", "target_compressor")
+PARTS = (
+    "drafter",
+    "rule",
+    "length",
+    "head",
+    "draft_compressor",
+    "target_compressor",
+    "draft_weights",
+    "target_weights",
+)
 _RENAMED = {"wished_speedup": "target_speedup", "wished_quality": "target_quality"}  # since 0.1
 
 
@@ -33,6 +42,9 @@ class SpecConfig:
         draft_compressor: shortens the pictures that a draft model is shown, see `mmspec.compress`.
             The output stays exact.
         target_compressor: the same for the target: lossy, whatever the rule.
+        draft_weights: how weights of a draft model are rounded, on a processor: "float16" or
+            "int8". The output stays exact.
+        target_weights: the same for the target: exact is then exact for the rounded target.
         options: of these parts, such as `window=32`: `mmspec ls options` tells of each, and of its
             range. `draft_keep` and `target_keep` are the share of a picture's tokens that a
             compressor leaves; None: it chooses itself, which "prumerge" can.
@@ -53,6 +65,8 @@ class SpecConfig:
     head: str | None
     draft_compressor: str | None
     target_compressor: str | None
+    draft_weights: str | None
+    target_weights: str | None
     options: Mapping[str, Any]
     _hash: int
 
@@ -65,10 +79,13 @@ class SpecConfig:
         head: str | None = None,
         draft_compressor: str | None = None,
         target_compressor: str | None = None,
+        draft_weights: str | None = None,
+        target_weights: str | None = None,
         **options: Any,
     ) -> None:
         registry.preset(method)
-        given = (drafter, rule, length, head, draft_compressor, target_compressor)
+        parts = (drafter, rule, length, head, draft_compressor, target_compressor)
+        given = (*parts, draft_weights, target_weights)
         for name, value in zip(PARTS, given, strict=True):
             kind = name.split("_")[-1]
             if value is not None and not (kind == "rule" and is_reference(str(value))):

@@ -247,6 +247,21 @@ class Compressor(Part):
         return self.needs + self.takes
 
 
+@dataclass(frozen=True)
+class Weights(Part):
+    """A form that the weights of linear layers are rounded to; `reference` is a class of maps.
+
+    Attributes:
+        bits: of a weight.
+        serves: modalities whose networks can run on them.
+    """
+
+    bits: int = 32
+    serves: tuple[Modality, ...] = ("image", "vlm")
+    kind: ClassVar[str] = "weights"
+    home: ClassVar[str] = "mmspec.models"
+
+
 Role = Literal["baseline", "method", "sceptic"]
 OF_IDS: tuple[Modality, ...] = ("image", "vlm")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..declarations import Declarations
 from ..registry import check_name, is_reference
-from .part import Compressor, Drafter, Head, Length, Preset, Rule
+from .part import Compressor, Drafter, Head, Length, Preset, Rule, Weights
 
 _WHERE = ("mmspec.methods.parts",), "mmspec.parts"
 DRAFTERS = Declarations(Drafter, "drafter", *_WHERE)
@@ -20,15 +20,16 @@ RULES = Declarations(Rule, "rule", *_WHERE)
 LENGTHS = Declarations(Length, "length", *_WHERE)
 HEADS = Declarations(Head, "head", *_WHERE)
 COMPRESSORS = Declarations(Compressor, "compressor", *_WHERE)
+WEIGHTS = Declarations(Weights, "weights", *_WHERE)
 PRESETS = Declarations(Preset, "method", *_WHERE)
 _TABLES: dict[str, Declarations[Any]] = {
-    table.what: table for table in (DRAFTERS, RULES, LENGTHS, HEADS, COMPRESSORS)
+    table.what: table for table in (DRAFTERS, RULES, LENGTHS, HEADS, COMPRESSORS, WEIGHTS)
 }
 _ROLES = ("baseline", "method", "sceptic")  # the order of lists
 
 
 def parts(kind: str) -> Mapping[str, Any]:
-    """The parts of a kind by name: "rule", "drafter", "length", "head" or "compressor"."""
+    """The parts of a kind by name, such as "rule" or "drafter"."""
     return {part.name: part for part in _TABLES[kind].all()}
 
 

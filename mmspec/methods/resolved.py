@@ -28,7 +28,7 @@ T = TypeVar("T")
 _KEPT = "share of a picture's tokens that the compressor leaves; none: it chooses itself"
 KEEP = Option("keep", 0.5, _KEPT, float, optional=True, high=1, above=0)
 KINDS = ("drafter", "rule", "length", "head")  # parts that have options
-SLOTS = ("draft", "target")  # whom a compressor shortens pictures for
+SLOTS = ("draft", "target")  # whose pictures a compressor shortens, whose weights are rounded
 
 
 class Chosen(NamedTuple):
@@ -87,7 +87,8 @@ class ResolvedConfig:
         """The names of all parts, by kind."""
         head = None if self.head is None else self.head.name
         found = {"drafter": self.drafter.name, "rule": self.rule.name, "length": self.length.name}
-        slots = {n: getattr(self.config, n) for n in ("draft_compressor", "target_compressor")}
+        kinds = ("compressor", "weights")
+        slots = {n: getattr(self.config, n) for n in (f"{s}_{k}" for k in kinds for s in SLOTS)}
         return {**found, "head": head, **slots}
 
     def of(self, kind: type[T]) -> T:
@@ -148,11 +149,16 @@ class ResolvedConfig:
     @property
     def contract(self) -> Contract:
         """Contract of draws; a run says it again, for its own temperature."""
+        own = is_reference(self.rule.name)
+        return self.contract_of(self.build_rule({}).contract if own else self.rule.contract)
+
+    def contract_of(self, rule: Contract) -> Contract:
+        """Contract of the output if the rule at work promises `rule`."""
         if self.other_law:
             return "lossy"
-        if is_reference(self.rule.name):
-            return self.build_rule({}).contract
-        return self.rule.contract
+        if self.config.target_weights is None:
+            return rule
+        return "exact-rounded" if rule.startswith("exact") else "lossy"
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -242,6 +248,12 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
         config, preset, modality, drafter, rule, length, head, at_work, chosen, options
     )
     check_combination(made, PIPELINES[modality])
+    for weights in filter(None, (config.draft_weights, config.target_weights)):
+        if modality not in registry.WEIGHTS.get(weights).serves:
+            raise InputError(
+                "draft_weights and target_weights are not for a model that "
+                f"{PIPELINES[modality].does}; leave them out"
+            )
     return made
 
 

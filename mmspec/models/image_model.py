@@ -57,10 +57,17 @@ class ImageModel(Protocol):
     def embed(self, condition: Tensor) -> Tensor:
         """The prefix `[R, T, D]` of this network."""
 
-    def decoder(self, placement: Placement | None = None) -> LlamaGenDecoder | CausalDecoder:
+    def decoder(
+        self, placement: Placement | None = None, weights: str | None = None
+    ) -> LlamaGenDecoder | CausalDecoder:
         """The network's inference form, over the family's token ids.
 
-        `placement`: on which devices, for families whose layers can be spread.
+        Args:
+            placement: on which devices, for families whose layers can be spread.
+            weights: how those of linear layers are rounded, see `rounded.linear`.
+
+        Raises:
+            InputError: they can't be rounded.
         """
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -32,6 +33,7 @@ from ...models.image_model import ImageModel
 from ...models.placement import Placement
 from ...models.target import TokenTarget
 from ...models.token_grid import TokenGrid
+from ...models.transformers.causal import CausalDecoder
 from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
@@ -174,7 +176,7 @@ class TokenImagePipeline(SpeculativePipeline):
         if self.on_engine is not None:
             self.on_engine(engine)
         stats.method = config.method
-        stats.contract = "lossy" if config.other_law else engine.rule.contract
+        stats.contract = config.contract_of(engine.rule.contract)
         limit = grid.length
         with self.progress_bar(total=limit * rows) as bar:
 
@@ -183,7 +185,8 @@ class TokenImagePipeline(SpeculativePipeline):
                 done, state = min(context.base), {"context": context, "stats": stats}
                 return self._after_round(callback_on_step_end, context.round, done, **state)
 
-            context = run(engine, rows, limit, stats, on_round, self.device)
+            with self._repacked(network, config):
+                context = run(engine, rows, limit, stats, on_round, self.device)
 
         finish(engine, stats, self._costs, self._notices, all(context.finished))
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
@@ -208,10 +211,12 @@ class TokenImagePipeline(SpeculativePipeline):
         height: int | None = None,
         width: int | None = None,
         of_drafter: bool = False,
+        weights: str | None = None,
     ) -> Tensor:
         """The target's laws `[B, S, V]` at each of the codes `tokens [B, S]`, given those before.
 
-        Arguments as in `__call__`, one caption per row; `of_drafter`: the draft model's laws.
+        Arguments as in `__call__`, one caption per row; `of_drafter`: the draft model's laws;
+        `weights`: those of the network with its weights rounded, see `rounded.linear`.
         Where the layout forces tokens, `tokens` must be whole pictures.
         """
         network, grid = self.network(height, width)
@@ -222,7 +227,7 @@ class TokenImagePipeline(SpeculativePipeline):
         warp = Warp(temperature, family.top_k if top_k is None else top_k, top_p)
         network = self.drafter if of_drafter else network
         drawing = Drawing(condition, mask, scale, warp, grid, seeds=[])
-        model = self._guided(network, drawing, scratch=1)
+        model = self._guided(network, drawing, scratch=1, weights=weights)
         model.start(len(prompt))
         if not grid.free:
             tokens = grid.tokens(tokens)
@@ -235,10 +240,11 @@ class TokenImagePipeline(SpeculativePipeline):
     ) -> Engine:
         grid, warp = drawing.grid, drawing.warp
         size = config.draft_size(grid.stride)
-        target = self._guided(network, drawing, size.most_read)
+        own = config.config
+        target = self._guided(network, drawing, size.most_read, own.target_weights)
         model: GuidedDecoder | None = None
         if "drafter" in config.needs:
-            model = self._guided(self.drafter, drawing, size.most_read)
+            model = self._guided(self.drafter, drawing, size.most_read, own.draft_weights)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
         family = self.image_model(network)
@@ -283,11 +289,13 @@ class TokenImagePipeline(SpeculativePipeline):
         """
         raise InputError("this family has no network of smaller pictures")
 
-    def _guided(self, network: nn.Module, drawing: Drawing, scratch: int) -> GuidedDecoder:
+    def _guided(
+        self, network: nn.Module, drawing: Drawing, scratch: int, weights: str | None = None
+    ) -> GuidedDecoder:
         """A network with a cache of its own, under guidance and warpers."""
         grid = drawing.grid
         return GuidedDecoder(
-            self.decoder(network),
+            self.decoder(network, weights),
             self.image_model(network).embed(drawing.condition),
             drawing.mask,
             drawing.scale,
@@ -298,13 +306,27 @@ class TokenImagePipeline(SpeculativePipeline):
             grid.forced,
         )
 
-    def decoder(self, network: nn.Module) -> Any:
+    def decoder(self, network: nn.Module, weights: str | None = None) -> Any:
         """The network's inference form, made again if its weights were moved, cast or edited.
 
-        Edits through `.data` go unnoticed, as in autograd.
+        Edits through `.data` go unnoticed, as in autograd. `weights` says how they are rounded, see
+        `rounded.linear`.
         """
-        devices = self._placement(network)
-        return self.built(network, devices, lambda: self.image_model(network).decoder(devices))
+        devices, family = self._placement(network), self.image_model(network)
+        return self.built(network, devices, lambda: family.decoder(devices, weights), weights)
+
+    @contextmanager
+    def _repacked(self, network: nn.Module, config: ResolvedConfig) -> Iterator[None]:
+        """Surround a run: networks of transformers are repacked, see `CausalDecoder.repacked`."""
+        own = config.config
+        decoders = [self.decoder(network, own.target_weights)]
+        if "drafter" in config.needs:
+            decoders.append(self.decoder(self.drafter, own.draft_weights))
+        with ExitStack() as running:
+            for decoder in decoders:
+                if isinstance(decoder, CausalDecoder):
+                    running.enter_context(decoder.repacked())
+            yield
 
     def _placement(self, network: Any) -> Placement | None:
         """The devices of a network's layers; None: all of it is where its weights are."""

@@ -56,6 +56,8 @@ class Drafting:
         self.target, self.config, self.head = target, config, head
         self.networks = drafter, head
         self.drafter = None if drafter is None else probed(drafter)
+        if self.drafter is not None:
+            self.drafter.round_weights(config.config.draft_weights)
         self._check_needs()
         self._head: AnyDecoder | None = None
         self.refresh()

@@ -150,6 +150,7 @@ class SpeculativeGeneration:
         if config is None:
             config = "draft" if drafter is not None else self.target.method
         self.config = config_of(config).resolve(self.target.modality)
+        self.target.round_weights(self.config.config.target_weights)
         self.drafting = Drafting(self.target, self.config, drafter, head)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices, self._table = Costs(), Notices(), SuccessorTable()
@@ -248,7 +249,7 @@ class SpeculativeGeneration:
         stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
         engine = self._engine(request, stops, stats)
-        stats.contract = "lossy" if self.config.other_law else engine.rule.contract
+        stats.contract = self.config.contract_of(engine.rule.contract)
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
             pad = stops.eos[0]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...methods.parts.heads import BRANCHES
+from ..llama_layers import LlamaLayers
 from ..llamagen.decoder import LlamaGenDecoder
 from ..placement import Placement
 from ..transformers.causal import CausalDecoder
@@ -32,7 +33,7 @@ class HeadDecoder(LlamaGenDecoder):
         network.fit.check(target.model)
         self.network, self.target = network, target
         device, blocks = target.embeddings.device, network.blocks()
-        self.dim, self.layers = network.dim, []
+        self.dim, self.layers = network.dim, LlamaLayers([], 0, 0, 0, 0.0)
         if blocks:
             self._arrange(blocks, Placement.on(device, len(blocks)), network.sizes.norm_eps)
         self.embeddings = target.embeddings

@@ -1,8 +1,6 @@
-"""A LlamaGen transformer as it runs at inference: few kernels a layer, over a static cache.
+"""A LlamaGen transformer as it runs at inference: its weights, rearranged once as `LlamaLayers`.
 
-The weights are those of `LlamaGenTransformer`, rearranged once: norms are folded into the linear
-maps behind them, projections of one input are joined. Plain and speculative decoding both run here.
-Layers may be spread over several devices.
+Plain and speculative decoding both run here. Layers may be spread over several devices.
 """
 
 from __future__ import annotations
@@ -14,20 +12,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine.cache import KVCache, SpreadCache, StaticCache
-from ..linear import RowLinear
+from ..llama_layers import LlamaLayer, LlamaLayers
 from ..placement import Placement
+from ..rounded import folded, linear
 from .transformer import LlamaGenBlock, LlamaGenTransformer
 
 
-def arrange(block: LlamaGenBlock, device: torch.device) -> tuple[RowLinear, ...]:
-    """Query-key-value, output, gate-and-up and down projections of one block."""
+def arrange(block: LlamaGenBlock, device: torch.device, weights: str | None = None) -> LlamaLayer:
+    """The maps of one block."""
     attention, mlp = block.attention, block.feed_forward
-    gate_up = torch.cat([mlp.w1.weight.to(device), mlp.w3.weight.to(device)])
-    return (
-        RowLinear(attention.wqkv.weight.to(device) * block.attention_norm.weight.to(device)),
-        RowLinear(attention.wo.weight.to(device)),
-        RowLinear(gate_up * block.ffn_norm.weight.to(device)),
-        RowLinear(mlp.w2.weight.to(device)),
+    both = torch.cat([mlp.w1.weight, mlp.w3.weight]).to(device)
+    own = block.attention_norm.weight.to(device), block.ffn_norm.weight.to(device)
+    qkv, gate_up, norms = folded(attention.wqkv.weight.to(device), both, own, weights)
+    return LlamaLayer(
+        linear(qkv, weights),
+        linear(attention.wo.weight.to(device), weights),
+        linear(gate_up, weights),
+        linear(mlp.w2.weight.to(device), weights),
+        norms,
     )
 
 
@@ -37,28 +39,40 @@ class LlamaGenDecoder:
     Args:
         model: holds the weights.
         placement: which device runs what; None: the one where the weights are.
+        weights: how those of linear layers are rounded, see `rounded.linear`; None: as they are.
+
+    Raises:
+        InputError: they can't be rounded.
     """
 
     reads: tuple[int, ...] = ()  # no hidden states but the last
+    weights: str | None = None
 
-    def __init__(self, model: LlamaGenTransformer, placement: Placement | None = None) -> None:
+    def __init__(
+        self,
+        model: LlamaGenTransformer,
+        placement: Placement | None = None,
+        weights: str | None = None,
+    ) -> None:
         config = model.config
-        self.model = model
+        self.model, self.weights = model, weights
         blocks = [block for block in model.layers if isinstance(block, LlamaGenBlock)]
         device = model.output.weight.device
         self._arrange(blocks, placement or Placement.on(device, len(blocks)), config.norm_eps)
         self.embeddings = model.tok_embeddings.weight.detach().to(self.placement.main)
         head = self.placement.head
-        self.head = RowLinear(model.output.weight.to(head) * model.norm.weight.to(head))
+        self.head = linear(model.output.weight.to(head) * model.norm.weight.to(head), weights)
 
     def _arrange(self, blocks: Sequence[LlamaGenBlock], placement: Placement, eps: float) -> None:
         """Set the sizes, and rearrange the weights of the layers."""
         attention = blocks[0].attention
         self.placement, self._moves, self.eps = placement, placement.moves, eps
-        self.heads, self.kv_heads = attention.n_head, attention.n_kv_head
         self.head_dim, self.dim = attention.head_dim, attention.wo.out_features
+        self.heads, self.kv_heads = attention.n_head, attention.n_kv_head
         layers = zip(blocks, placement.layers, strict=True)
-        self.layers = [arrange(block, device) for block, device in layers]
+        arranged = [arrange(block, device, self.weights) for block, device in layers]
+        sizes = self.heads, self.kv_heads, self.head_dim
+        self.layers = LlamaLayers(arranged, *sizes, eps, self._moves)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Inputs `[…, D]` of token ids `[…]`."""
@@ -89,42 +103,8 @@ class LlamaGenDecoder:
         Inputs and results are on the placement's main device. `rotary` are complex factors
         `[N, head_dim / 2]` or `[R, N, head_dim / 2]`; hidden states have a mean square of 1.
         """
-        rows, n, _ = x.shape
-        heads, kv = self.heads, self.kv_heads
-        grouped = heads != kv
-        turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
-        h = x.reshape(rows * n, self.dim)
-        for layer, (wqkv, wo, w13, w2) in enumerate(self.layers):
-            if layer in self._moves:
-                device = self._moves[layer]
-                h, turn = h.to(device), turn.to(device)
-                mask = None if mask is None else mask.to(device)
-                slots = slots.to(device) if isinstance(slots, Tensor) else slots
-            if use is not None and use[layer] is False:
-                continue
-            before = h
-            qkv = wqkv(F.rms_norm(h, (self.dim,), eps=self.eps))
-            qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
-            qk = qkv[:, :, : heads + kv]
-            if qkv.dtype in (torch.float32, torch.float64):
-                torch.view_as_complex(qk.unflatten(-1, (-1, 2))).mul_(turn)
-            else:
-                pairs = torch.view_as_complex(qk.float().unflatten(-1, (-1, 2)))
-                qk.copy_(torch.view_as_real(pairs * turn).flatten(-2))
-            new = qkv[:, :, heads:].unflatten(2, (2, kv)).permute(2, 0, 3, 1, 4)
-            cache.write(layer, new, slots)
-            keys, values = cache.read(layer, length)
-            out = F.scaled_dot_product_attention(
-                qkv[:, :, :heads].transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=grouped
-            )
-            h = h + wo(out.transpose(1, 2).reshape(rows * n, self.dim))
-            gate, up = w13(F.rms_norm(h, (self.dim,), eps=self.eps)).chunk(2, dim=-1)
-            h = h + w2(F.silu(gate) * up)
-            if use is not None and isinstance(counts := use[layer], Tensor):
-                counts = counts.to(h.device)
-                h = torch.where(counts, h.view(rows, n, -1), before.view(rows, n, -1)).flatten(0, 1)
+        h = self.layers(x, rotary, cache, slots, length, mask, use)
         h = F.rms_norm(h.to(self.placement.head), (self.dim,), eps=self.eps)
-        h = h.view(rows, n, -1)
         return self.logits(h) if head else h.to(self.placement.main)
 
     def states(self, hidden: Tensor) -> Tensor:

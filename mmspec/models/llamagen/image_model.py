@@ -56,8 +56,10 @@ class LlamaGenImageModel:
     def embed(self, condition: Tensor) -> Tensor:
         return self.network.cls_embedding(condition)
 
-    def decoder(self, placement: Placement | None = None) -> LlamaGenDecoder:
-        return LlamaGenDecoder(self.network, placement)
+    def decoder(
+        self, placement: Placement | None = None, weights: str | None = None
+    ) -> LlamaGenDecoder:
+        return LlamaGenDecoder(self.network, placement, weights)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         decoded = self.vq_model.decode(codes, grid.rows, grid.columns)

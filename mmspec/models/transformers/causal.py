@@ -16,7 +16,9 @@ from transformers import PreTrainedModel
 
 from ...engine.cache import KVCache
 from ...errors import InputError
+from ..rounded import check_rounding
 from .cache_view import CacheView, columns_of, write_columns
+from .rearranged import Rearranged, Rearranging
 from .repacked import Repacked, patched
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
@@ -70,10 +72,11 @@ class Masks:
 class CausalDecoder:
     """Cached forward passes of a language model of transformers, for `GuidedDecoder`.
 
-    The model runs as transformers has it, but for `torch.compile`, whose graphs would be made anew
-    for every length; only its cache is ours, so that rows can stand at different places and roll
-    back for nothing. It holds all of the text, whatever windows the layers have. Positions are
-    slots of the cache: padding shifts a row as a whole, which rotary positions don't notice.
+    The model runs as transformers has it, or on a processor as `Rearranged`; but not as
+    `torch.compile` has it, whose graphs would be made anew for every length. Its cache is ours, so
+    that rows can stand at different places and roll back for nothing. It holds all of the text,
+    whatever windows the layers have. Positions are slots of the cache: padding shifts a row as a
+    whole, which rotary positions don't notice.
 
     Args:
         model: such as `LlamaForCausalLM`, in evaluation mode; with a `head` of our own a model
@@ -81,6 +84,7 @@ class CausalDecoder:
         embeddings: inputs by token id `[V, D]`; None: the model's own.
         head: logits of hidden states; None: the model's own. There may be fewer than V of them, see
             `GuidedDecoder`.
+        weights: how those of linear layers are rounded, see `rounded.linear`; None: as they are.
 
     Attributes:
         masks: how the model takes masks.
@@ -89,11 +93,12 @@ class CausalDecoder:
             layers the last one. Empty: the last one, behind the final norm.
 
     Raises:
-        InputError: the model has no table of embeddings.
+        InputError: the model has no table of embeddings, or weights that can't be rounded.
     """
 
     head: Callable[[Tensor], Tensor] | None
     reads: tuple[int, ...] = ()
+    weights: str | None = None
     _read: dict[int, Tensor]
 
     def __init__(
@@ -101,6 +106,7 @@ class CausalDecoder:
         model: PreTrainedModel,
         embeddings: Tensor | None = None,
         head: Callable[[Tensor], Tensor] | None = None,
+        weights: str | None = None,
     ) -> None:
         self.model, self.head = model, head
         self.config: Any = model.config.get_text_config()
@@ -114,7 +120,9 @@ class CausalDecoder:
         self._view = CacheView()
         self._measured: tuple[torch.dtype, torch.device] | None = None
         self._cache_name = cache_name(model)
-        self._repacked = Repacked()
+        self._repacked, self._rearranging = Repacked(), Rearranging()
+        self._rearranged: Rearranged | None = None
+        self.round_weights(weights)
 
     @property
     def body(self) -> PreTrainedModel:
@@ -133,14 +141,28 @@ class CausalDecoder:
 
     @contextmanager
     def repacked(self) -> Iterator[None]:
-        """Surround a generation: the layers run on packed weights where that is faster."""
+        """Surround a generation: on a processor, layers run on packed or rearranged weights."""
         head = self.model.get_output_embeddings()
-        parts = [self.body, *([] if head is None else [head])]
+        self._rearranged = self._rearranging.of(self)
+        parts = [] if self._rearranged is not None else [self.body]
+        parts += [] if head is None else [head]
+        running = self._repacked.running(parts, self.weights)
         try:
-            with torch.compiler.set_stance("force_eager"), self._repacked.running(parts):
+            with torch.compiler.set_stance("force_eager"), running:
                 yield
         finally:
+            self._rearranged = None
             self.forget()
+
+    def round_weights(self, weights: str | None) -> None:
+        """Let generations run on rounded weights, see `rounded.linear`; None: on those there are.
+
+        Raises:
+            InputError: they can't be rounded.
+        """
+        if weights is not None:
+            check_rounding(weights, self.embeddings)
+        self.weights = weights
 
     def forget(self) -> None:
         """Let go of the last cache."""
@@ -201,6 +223,11 @@ class CausalDecoder:
         `inputs` are what else the model is to be called with. Hidden states are those after the
         last norm.
         """
+        if self._rearranged is not None and not inputs:
+            self._read = {}
+            where = self.turned(rotary), cache, slots, length, mask, use
+            hidden = self._rearranged(x, *where, self._read if self.reads else None)
+            return self.logits(hidden) if head else hidden
         if mask is None:
             mask = x.new_zeros(x.shape[1], length)
         self._view.move(cache, slots, length)

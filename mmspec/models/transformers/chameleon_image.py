@@ -87,11 +87,13 @@ class ChameleonImageModel(VqImageModel):
         ids = pad_sequence(lines, True, padding_value=-1, padding_side="left")
         return ids.clamp_min(0), ids >= 0
 
-    def decoder(self, placement: Placement | None = None) -> CausalDecoder:
+    def decoder(
+        self, placement: Placement | None = None, weights: str | None = None
+    ) -> CausalDecoder:
         words = self.network.model.embed_tokens.weight
         codes = self.ids[: self.network.config.vq_config.num_embeddings]
         head = partial(F.linear, weight=self.network.lm_head.weight[codes])
-        return CausalDecoder(self.network.model, words[self.ids], head)
+        return CausalDecoder(self.network.model, words[self.ids], head, weights)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         tokenizer = self.network.model.vqmodel

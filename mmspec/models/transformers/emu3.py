@@ -68,11 +68,13 @@ class Emu3ImageModel(VqImageModel):
         ids, mask = tokenize(self.processor, texts, return_for_image_generation=True, **size)
         return ids.to(self.network.device), mask.to(self.network.device)
 
-    def decoder(self, placement: Placement | None = None) -> CausalDecoder:
+    def decoder(
+        self, placement: Placement | None = None, weights: str | None = None
+    ) -> CausalDecoder:
         words = torch.tensor(self.words, device=self.network.device)
         table = self.network.get_input_embeddings().weight.detach()[words]
-        head = self.network.lm_head.weight.detach()[words[: self.codes]]
-        return CausalDecoder(self.network.model.text_model, table, partial(F.linear, weight=head))
+        head = partial(F.linear, weight=self.network.lm_head.weight.detach()[words[: self.codes]])
+        return CausalDecoder(self.network.model.text_model, table, head, weights)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         decoded = self.network.model.vqmodel.decode(codes.unflatten(1, (grid.rows, grid.columns)))

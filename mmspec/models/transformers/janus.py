@@ -60,12 +60,14 @@ class JanusImageModel(VqImageModel):
         said = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
         return self.processor.apply_chat_template(said, add_generation_prompt=True)
 
-    def decoder(self, placement: Placement | None = None) -> CausalDecoder:
+    def decoder(
+        self, placement: Placement | None = None, weights: str | None = None
+    ) -> CausalDecoder:
         parts = self.network.model
         with torch.no_grad():
             codes = torch.arange(self.vocab_size, device=self.network.device)
             table = self.network.prepare_embeddings_for_image_generation(codes)
-        return CausalDecoder(parts.language_model, table, parts.generation_head)
+        return CausalDecoder(parts.language_model, table, parts.generation_head, weights)
 
     def pixels(self, codes: Tensor, grid: TokenGrid) -> Tensor:
         decoded = self.network.decode_image_tokens(codes).permute(0, 3, 1, 2)

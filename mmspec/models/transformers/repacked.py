@@ -1,7 +1,7 @@
 """Linear layers of a transformers model on a processor, where `F.linear` packs them in every call.
 
-A copy of each weight, packed once, takes several rows for little more than one (see `RowLinear`);
-one row alone is as fast without. The model's own weights and classes stay as they are.
+A copy of each weight, packed once, takes several rows for little more than one (see `RowLinear`).
+The copies may be rounded. The model's own weights and classes stay as they are.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from functools import partial
 from typing import Any, TypeGuard
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..linear import RowLinear, packable
+from ...errors import InputError
+from ..linear import packable
+from ..llama_layers import Linear
+from ..rounded import linear
 
 MOST = 2**30  # bytes of weights: larger models keep no copy
 
@@ -48,27 +50,48 @@ class Repacked:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[nn.Linear, tuple[Tensor, RowLinear]] = {}
+        self._kept: dict[nn.Linear, tuple[str | None, Tensor, Linear]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_kept": {}}  # a copy packs its own weights; packed ones can't be copied
 
-    def running(self, parts: Iterable[nn.Module]) -> AbstractContextManager[None]:
-        """The linear layers in `parts` run on packed copies meanwhile; in inference mode."""
-        layers = {m for part in parts for m in part.modules() if _plain(m)}
-        if sum(layer.weight.nbytes for layer in layers) > MOST:
+    def running(
+        self, parts: Iterable[nn.Module], weights: str | None = None
+    ) -> AbstractContextManager[None]:
+        """The linear layers in `parts` run on packed copies meanwhile; in inference mode.
+
+        Args:
+            weights: how the copies are rounded, see `rounded.linear`; None: not at all.
+
+        Raises:
+            InputError: the weights can't be rounded.
+        """
+        can = _plain if weights is None else _own
+        layers = {m for part in parts for m in part.modules() if can(m)}
+        if weights is None and sum(layer.weight.nbytes for layer in layers) > MOST:
             layers = set()
+        if weights is not None and not layers:
+            raise InputError(f"it has no linear layers of torch's to round to {weights!r}")
         self._kept = {layer: kept for layer, kept in self._kept.items() if layer in layers}
-        copies = [(layer, self._packed(layer)) for layer in layers]
+        copies = [(layer, self._packed(layer, weights)) for layer in layers]
         return patched((one, "forward", partial(_forward, one, packed)) for one, packed in copies)
 
-    def _packed(self, layer: nn.Linear) -> RowLinear:
+    def _packed(self, layer: nn.Linear, weights: str | None) -> Linear:
         weight = layer.weight.detach()
-        trace = weight @ torch.linspace(0.5, 1.5, weight.shape[1], dtype=weight.dtype)
+        seen = trace([weight])
         kept = self._kept.get(layer)
-        if kept is None or not torch.equal(kept[0], trace):
-            kept = self._kept[layer] = trace, RowLinear(weight)
-        return kept[1]
+        if kept is None or kept[0] != weights or not torch.equal(kept[1], seen):
+            kept = self._kept[layer] = weights, seen, linear(weight, weights)
+        return kept[2]
+
+
+def trace(weights: Iterable[Tensor]) -> Tensor:
+    """What some weights make of one vector each: it changes with them."""
+    made = []
+    for weight in weights:
+        vector = torch.linspace(0.5, 1.5, weight.shape[-1], dtype=weight.dtype)
+        made.append((weight @ vector).flatten())
+    return torch.cat(made)
 
 
 def _plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
@@ -76,14 +99,14 @@ def _plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
 
     One that is quantized, or computed anew in every call (pruned, normed), is left alone.
     """
-    if type(layer) is not nn.Linear:
-        return False
-    weight = layer._parameters.get("weight")
-    return type(weight) is nn.Parameter and packable(weight)
+    return _own(layer) and packable(layer.weight)
 
 
-def _forward(layer: nn.Linear, packed: RowLinear, x: Tensor) -> Tensor:
+def _own(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """True for a linear layer as torch has it, over a weight of its own."""
+    return type(layer) is nn.Linear and type(layer._parameters.get("weight")) is nn.Parameter
+
+
+def _forward(layer: nn.Linear, packed: Linear, x: Tensor) -> Tensor:
     bias: Tensor | None = layer.bias
-    if x.numel() == layer.in_features:
-        return F.linear(x, layer.weight, bias)
     return packed(x) if bias is None else packed(x) + bias

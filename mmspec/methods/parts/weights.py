@@ -1,0 +1,22 @@
+"""Forms that weights are rounded to."""
+
+from __future__ import annotations
+
+from ..part import Weights
+
+PARTS = (
+    Weights(
+        "float16",
+        ".rounded:HalfLinear",
+        "weights in half the bytes, arithmetic in float32",
+        paper="Micikevicius et al. 2018",
+        bits=16,
+    ),
+    Weights(
+        "int8",
+        ".rounded:Int8Linear",
+        "weights and inputs in eight bits, a scale an output and a scale a row",
+        paper="Dettmers et al. 2022",
+        bits=8,
+    ),
+)

@@ -1,0 +1,138 @@
+"""Layers of Llama's kind as they run at inference: few kernels each, over a static cache.
+
+Projections of one input are joined, the norms' weights may be folded into the maps behind them, and
+the two numbers of a rotary pair lie side by side, so that a layer of one token takes a third of the
+kernels that it takes as models are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..engine.cache import KVCache
+
+Linear = Callable[[Tensor], Tensor]
+"""A map of `[M, in]` to `[M, out]`."""
+
+
+@dataclass(frozen=True)
+class LlamaLayer:
+    """Maps of one layer.
+
+    Attributes:
+        qkv: queries, keys and values of what the first norm gives, a head after the other; the two
+            numbers that a rotary factor turns lie side by side.
+        out: of the heads' values.
+        gate_up: both inputs of the SwiGLU, of what the second norm gives.
+        down: of their product.
+        norms: weights `[D]` of both norms; None: they are folded into the maps.
+        bias: of `qkv`, None: none.
+        qk_norm: weights `[heads + kv_heads, head_dim]` of the norms of queries and keys, in the
+            same order of numbers; None: there are no such norms.
+    """
+
+    qkv: Linear
+    out: Linear
+    gate_up: Linear
+    down: Linear
+    norms: tuple[Tensor, Tensor] | None = None
+    bias: Tensor | None = None
+    qk_norm: Tensor | None = None
+
+
+class LlamaLayers:
+    """Cached passes through layers.
+
+    Args:
+        layers: first to last.
+        heads, kv_heads, head_dim: of attention.
+        eps: of the norms.
+        moves: devices to which activations move before a layer, by layer.
+        act: of the gate.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LlamaLayer],
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        eps: float,
+        moves: Mapping[int, torch.device] | None = None,
+        act: Callable[[Tensor], Tensor] = F.silu,
+    ) -> None:
+        self._layers, self._moves, self._act, self.eps = list(layers), moves or {}, act, eps
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __getitem__(self, number: int) -> LlamaLayer:
+        return self._layers[number]  # which also makes them iterable
+
+    def __call__(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        cache: KVCache,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        use: Sequence[Tensor | bool] | None = None,
+        read: dict[int, Tensor] | None = None,
+    ) -> Tensor:
+        """Hidden states `[R, N, D]` behind the last layer, before any norm.
+
+        Args:
+            x: inputs `[R, N, D]`.
+            rotary: complex factors `[N, head_dim / 2]` or `[R, N, head_dim / 2]`.
+            cache, slots, length, mask, use: see `Decoder.forward`.
+            read: is given what goes into each layer; None: nobody asks.
+        """
+        rows, n, dim = x.shape
+        heads, kv = self.heads, self.kv_heads
+        grouped = heads != kv
+        turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
+        h = x.reshape(rows * n, dim)
+        for number, layer in enumerate(self._layers):
+            if number in self._moves:
+                device = self._moves[number]
+                h, turn = h.to(device), turn.to(device)
+                mask = None if mask is None else mask.to(device)
+                slots = slots.to(device) if isinstance(slots, Tensor) else slots
+            if read is not None:
+                read[number] = h.view(rows, n, dim)
+            if use is not None and use[number] is False:
+                continue
+            before = h
+            first, second = layer.norms or (None, None)
+            qkv = layer.qkv(F.rms_norm(h, (dim,), first, self.eps))
+            if layer.bias is not None:
+                qkv = qkv + layer.bias
+            qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
+            qk = qkv[:, :, : heads + kv]
+            if layer.qk_norm is not None:
+                qk.copy_(F.rms_norm(qk, (self.head_dim,), eps=self.eps) * layer.qk_norm)
+            if qkv.dtype in (torch.float32, torch.float64):
+                torch.view_as_complex(qk.unflatten(-1, (-1, 2))).mul_(turn)
+            else:
+                pairs = torch.view_as_complex(qk.float().unflatten(-1, (-1, 2)))
+                qk.copy_(torch.view_as_real(pairs * turn).flatten(-2))
+            new = qkv[:, :, heads:].unflatten(2, (2, kv)).permute(2, 0, 3, 1, 4)
+            cache.write(number, new, slots)
+            keys, values = cache.read(number, length)
+            out = F.scaled_dot_product_attention(
+                qkv[:, :, :heads].transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=grouped
+            )
+            h = h + layer.out(out.transpose(1, 2).reshape(rows * n, -1))
+            gate, up = layer.gate_up(F.rms_norm(h, (dim,), second, self.eps)).chunk(2, dim=-1)
+            h = h + layer.down(self._act(gate) * up)
+            if use is not None and isinstance(counts := use[number], Tensor):
+                counts = counts.to(h.device)
+                h = torch.where(counts, h.view(rows, n, -1), before.view(rows, n, -1)).flatten(0, 1)
+        return h.view(rows, n, dim)
