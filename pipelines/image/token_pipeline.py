@@ -187,8 +187,8 @@ class TokenImagePipeline(SpeculativePipeline):
 
             with self._repacked(network, config):
                 context = run(engine, rows, limit, stats, on_round, self.device)
+                finish(engine, stats, self._costs, self._notices, all(context.finished))
 
-        finish(engine, stats, self._costs, self._notices, all(context.finished))
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn
         with stats.phase("decode"):

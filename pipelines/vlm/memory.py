@@ -58,5 +58,5 @@ class Memory:
 
 def _room(target: GuidedDecoder) -> tuple[object, ...]:
     """All that a cache must share with another one to be taken over."""
-    weight = target.decoder.embeddings
-    return id(target.decoder), weight.data_ptr(), weight.dtype, weight.device
+    weight, paired = target.decoder.embeddings, getattr(target.decoder, "paired", False)
+    return id(target.decoder), paired, weight.data_ptr(), weight.dtype, weight.device

@@ -18,7 +18,7 @@ from ...engine.cache import KVCache
 from ...errors import InputError
 from ..rounded import check_rounding
 from .cache_view import CacheView, columns_of, write_columns
-from .rearranged import Rearranged, Rearranging
+from .rearranged import Rearranged, Rearranging, is_plain
 from .repacked import Repacked, patched
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
@@ -131,6 +131,11 @@ class CausalDecoder:
         if not isinstance(body, PreTrainedModel):  # an output layer may bear this name
             body = self.model.base_model
         return body if body is not self.model else getattr(self.model, "model", body)
+
+    @property
+    def paired(self) -> bool:
+        """True if its caches hold keys as `LlamaLayers` has them, False if as the model has."""
+        return is_plain(self)
 
     def blocks(self) -> Sequence[nn.Module]:
         """The layers, first to last."""

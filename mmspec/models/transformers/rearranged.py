@@ -79,7 +79,7 @@ class Rearranging:
 
     def of(self, decoder: CausalDecoder) -> Rearranged | None:
         """The copy, of the weights as they are now; None: the body runs as transformers has it."""
-        if not _is_plain(decoder):
+        if not is_plain(decoder):
             self._kept = None
             return None
         blocks: Any = decoder.blocks()
@@ -90,7 +90,7 @@ class Rearranging:
         return kept
 
 
-def _is_plain(decoder: CausalDecoder) -> bool:
+def is_plain(decoder: CausalDecoder) -> bool:
     """True for layers of a known family as transformers has them, over packable weights.
 
     Nothing may look into them or take their place: no hooks, adapters, or layers of other classes.

@@ -84,6 +84,20 @@ def test_other_weights_are_read_anew(pipe):
     assert chat.memory.reused == 0
 
 
+def test_layers_that_run_otherwise_read_anew(pipe):
+    """A hook ends rearranged layers, whose keys the model's own layers can't read."""
+    pipe.to(torch.float32)
+    chat = mmspec.Chat(pipe)
+    chat.say(TURNS[0], max_new_tokens=12)
+    told = [*chat.messages, {"role": "user", "content": TURNS[1]}]
+    assert chat.say(TURNS[1], max_new_tokens=4).tokens == pipe(told, max_new_tokens=4).tokens
+    assert chat.memory.reused > 0
+    pipe.model.model.layers[0].mlp.register_forward_hook(lambda *a: None)
+    told = [*chat.messages, {"role": "user", "content": TURNS[2]}]
+    assert chat.say(TURNS[2], max_new_tokens=4).tokens == pipe(told, max_new_tokens=4).tokens
+    assert chat.memory.reused == 0
+
+
 def test_a_refused_turn_changes_nothing(pipe):
     chat = mmspec.Chat(pipe)
     chat.say(TURNS[0], max_new_tokens=4)
