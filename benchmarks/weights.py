@@ -49,7 +49,7 @@ CAPTIONS = (
 
 @dataclass
 class Rounding:
-    """What was found for a form of the weights.
+    """Cost and distance of a form of the weights.
 
     Attributes:
         megabytes: of the linear layers' weights.

@@ -86,7 +86,7 @@ class Repacked:
 
 
 def trace(weights: Iterable[Tensor]) -> Tensor:
-    """What some weights make of one vector each: it changes with them."""
+    """Products `[…]` of some weights with one vector each: they change as the weights do."""
     made = []
     for weight in weights:
         vector = torch.linspace(0.5, 1.5, weight.shape[-1], dtype=weight.dtype)
