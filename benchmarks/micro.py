@@ -188,7 +188,7 @@ def memory_bound(pipe: Any, samples: int) -> dict[str, float]:
     """The bare one-token pass over the time to read its weights and keys and values once."""
     decoder, grid, device = pipe.decoder(pipe.transformer), pipe.transformer.grid, pipe.device
     cache = decoder.cache(2, decoder.model.prefix_length + grid * grid)
-    matrices = [m.weight for layer in decoder.layers for m in layer] + [decoder.head.weight]
+    matrices = [m.weight for layer in decoder.layers for m in layer.maps] + [decoder.head.weight]
     read = sum(w.numel() * w.element_size() for w in matrices)
     read += cache.nbytes // 2  # half full on average
     block = torch.empty(2**28, dtype=torch.uint8, device=device)

@@ -44,6 +44,11 @@ class LlamaLayer:
     bias: Tensor | None = None
     qk_norm: Tensor | None = None
 
+    @property
+    def maps(self) -> tuple[Linear, ...]:
+        """The four linear maps."""
+        return self.qkv, self.out, self.gate_up, self.down
+
 
 class LlamaLayers:
     """Cached passes through layers.

@@ -79,8 +79,7 @@ def test_every_layer_runs_where_it_is_placed(fake, place):
     decoder = LlamaGenDecoder(network(4), place)
     assert decoder.embeddings.device == place.main
     for layer, device in zip(decoder.layers, place.layers, strict=True):
-        maps = (layer.qkv, layer.out, layer.gate_up, layer.down)
-        assert {linear.weight.device for linear in maps} == {device}
+        assert {linear.weight.device for linear in layer.maps} == {device}
     assert decoder.head.weight.device == place.head
 
     cache = decoder.cache(rows=2, slots=12)

@@ -128,8 +128,7 @@ def test_two_devices(tiny_folder, method):
     spread, whole = load(tiny_folder, device_map), load(tiny_folder).to("cuda:0")
     assert spread.device == torch.device("cuda:0")
     decoder = spread.decoder(spread.transformer)
-    one = decoder.layers[1]
-    assert {m.weight.device for m in (one.qkv, one.out, one.gate_up, one.down)} == {other}
+    assert {linear.weight.device for linear in decoder.layers[1].maps} == {other}
     assert {kept.device for kept in decoder.cache(2, 8).read(1, 4)} == {other}
     for call in ({}, {"temperature": 0}, {"height": 16}):
         assert draw(spread, method, **call).equal(draw(whole, method, **call))
