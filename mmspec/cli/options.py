@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..files import read_object, to_json
 from ..methods import PIPELINES, Modality, SpecConfig, parse_method
 from ..methods.config import PARTS, options_of_modality
+from ..methods.registry import parts
 from ..progress import say
 from ..registry import resolve
 
@@ -26,8 +27,6 @@ _WHO = {
     "draft_weights": "how weights of a draft model are rounded, on a processor",
     "target_weights": "how weights of the target are rounded, on a processor",
 }
-# of models that write text
-_WRITING = ("head", "draft_compressor", "target_compressor", "draft_weights", "target_weights")
 _PREFIX = "setting_"
 
 
@@ -186,7 +185,8 @@ def add_settings(parser: argparse.ArgumentParser, *modalities: Modality) -> None
     """Add an option for every part and every option of the modalities' methods."""
     group = parser.add_argument_group("settings of the method (default: its own)")
     for name in PARTS:
-        if name not in _WRITING or "vlm" in modalities:
+        known = parts(name.split("_")[-1]).values()
+        if any({*getattr(part, "serves", modalities)} & {*modalities} for part in known):
             group.add_argument(_flag(name), dest=_PREFIX + name, metavar="NAME", help=_WHO[name])
     declared = {n: o for kind in modalities for n, o in options_of_modality(kind).items()}
     for name, option in declared.items():

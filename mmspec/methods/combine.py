@@ -140,6 +140,11 @@ def _check_head(config: ResolvedConfig) -> None:
             f"drafter {drafter.name!r} has no use for head {head.name!r}; use "
             f"{either(_drafters(lambda d: d.model == kind))}"
         )
+    if config.config.target_weights is not None and config.preset.answers != "target":
+        raise InputError(
+            f"target_weights rounds the target where it answers, and with method {config.method!r} "
+            "another does; leave it out"
+        )
     said = {
         "draft_compressor": "shortens what a draft model is shown",
         "draft_weights": "rounds the weights of a draft model",

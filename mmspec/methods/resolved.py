@@ -152,6 +152,12 @@ class ResolvedConfig:
         own = is_reference(self.rule.name)
         return self.contract_of(self.build_rule({}).contract if own else self.rule.contract)
 
+    @property
+    def weights(self) -> str | None:
+        """Form that the weights of the network that answers are rounded to; None: as they are."""
+        own = self.config
+        return own.draft_weights if self.drafter_only else own.target_weights
+
     def contract_of(self, rule: Contract) -> Contract:
         """Contract of the output if the rule at work promises `rule`."""
         if self.other_law:

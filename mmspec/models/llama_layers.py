@@ -1,8 +1,8 @@
 """Layers of Llama's kind as they run at inference: few kernels each, over a static cache.
 
 Projections of one input are joined, the norms' weights may be folded into the maps behind them, and
-the two numbers of a rotary pair lie side by side, so that a layer of one token takes a third of the
-kernels that it takes as models are written.
+the two numbers of a rotary pair lie side by side, so that a layer takes fewer kernels than it does
+as models are written.
 """
 
 from __future__ import annotations

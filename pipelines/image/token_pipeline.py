@@ -240,11 +240,10 @@ class TokenImagePipeline(SpeculativePipeline):
     ) -> Engine:
         grid, warp = drawing.grid, drawing.warp
         size = config.draft_size(grid.stride)
-        own = config.config
-        target = self._guided(network, drawing, size.most_read, own.target_weights)
+        target = self._guided(network, drawing, size.most_read, config.weights)
         model: GuidedDecoder | None = None
         if "drafter" in config.needs:
-            model = self._guided(self.drafter, drawing, size.most_read, own.draft_weights)
+            model = self._guided(self.drafter, drawing, size.most_read, config.config.draft_weights)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
         family = self.image_model(network)
@@ -318,10 +317,9 @@ class TokenImagePipeline(SpeculativePipeline):
     @contextmanager
     def _repacked(self, network: nn.Module, config: ResolvedConfig) -> Iterator[None]:
         """Surround a run: networks of transformers are repacked, see `CausalDecoder.repacked`."""
-        own = config.config
-        decoders = [self.decoder(network, own.target_weights)]
+        decoders = [self.decoder(network, config.weights)]
         if "drafter" in config.needs:
-            decoders.append(self.decoder(self.drafter, own.draft_weights))
+            decoders.append(self.decoder(self.drafter, config.config.draft_weights))
         with ExitStack() as running:
             for decoder in decoders:
                 if isinstance(decoder, CausalDecoder):

@@ -15,6 +15,7 @@ from transformers import (
 )
 
 import mmspec
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.methods import SpecConfig
 from mmspec.methods.registry import parts
@@ -173,8 +174,44 @@ def test_who_may_be_rounded():
     assert lossy.contract == "lossy"
     with pytest.raises(InputError, match="draft_weights rounds the weights of a draft model, and"):
         SpecConfig("prompt-lookup", draft_weights="int8")
+    with pytest.raises(InputError, match="target_weights rounds the target where it answers"):
+        SpecConfig("drafter-only", target_weights="int8")
     with pytest.raises(InputError, match="are not for a model that"):
         SpecConfig("plain", target_weights="int8").resolve("video")
     model = llama().bfloat16()
     with pytest.raises(InputError, match="float32 on the processor"):
         mmspec.enable_speculation(model, SpecConfig("plain", target_weights="int8"))
+
+
+@pytest.mark.parametrize("weights", ROUNDED)
+def test_pictures_are_drawn_from_the_rounded_network(tiny_folder, weights):
+    """The target's, the draft model's where that answers; a rounded drafter leaves them alone."""
+    pipe = mmspec.ImagePipeline.from_pretrained(tiny_folder, dtype=torch.float32)
+    pipe.set_progress_bar_config(disable=True)
+    seen = []
+    pipe.on_engine = lambda engine: seen.append(engine.target.model.decoder)
+
+    def drawn(config):
+        pipe.enable_speculation(config)
+        call = dict(temperature=0, output_type="tokens")
+        return pipe("a photo of a ring", **call).images, seen[-1]
+
+    truth, decoder = drawn(SpecConfig("plain"))
+    assert decoder is pipe.decoder(pipe.transformer)
+    _, decoder = drawn(SpecConfig("plain", target_weights=weights))
+    assert (decoder.model, decoder.weights) == (pipe.transformer, weights)
+    _, decoder = drawn(SpecConfig("drafter-only", draft_weights=weights))
+    assert (decoder.model, decoder.weights) == (pipe.drafter, weights)
+    both, decoder = drawn(SpecConfig("draft", draft_weights=weights))
+    assert decoder is pipe.decoder(pipe.transformer)
+    assert torch.equal(both, truth)
+
+
+def test_commands_offer_what_their_models_take(capsys):
+    """Weights for pictures and text, heads and compressors for text, none of them for clips."""
+    flags = ("--target-weights", "--draft-weights", "--head", "--target-compressor")
+    for command, offered in (("generate", flags[:2]), ("ask", flags), ("video", ())):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        told = capsys.readouterr().out
+        assert tuple(flag for flag in flags if flag in told) == offered

@@ -1,6 +1,6 @@
 """Llama's kind of transformers models on a processor: their layers as `LlamaLayers`.
 
-A call then takes a third of the kernels, and its linear layers are packed (see `RowLinear`) or
+A call then takes fewer kernels, and its linear layers are packed (see `RowLinear`) or
 rounded. Weights stay the model's own; the copies are made anew where a weight has changed.
 """
 
