@@ -177,7 +177,8 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
-        "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm or vlm-head",
+        "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, vlm-head or "
+        "text-head",
     )
     train.add_argument(
         "--pipeline", type=Path, default=Path("runs/image"), help="folder of the pipeline"
@@ -185,16 +186,22 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--stage",
         "--method",
-        help="run only this stage, such as sibling; of vlm-head: the method of the draft head",
+        help="run only this stage, such as sibling; of vlm-head and text-head: the draft head's",
     )
     train.add_argument("--init", help="component to start from; the stage's own trains it further")
     train.add_argument("--size", type=int, help="side of the pictures in pixels (default: its own)")
     for option, kind, text in _TRAINED:
         train.add_argument(option, type=kind, help=text)
     train.add_argument(
-        "--data", type=Path, help='questions for vlm-head: lines {"image": path, "question": text}'
+        "--data",
+        type=Path,
+        help='for vlm-head lines {"image": path, "question": text}, for text-head {"prompt": text}',
     )
-    options.add_pairs(train, "--set", "NAME=VALUE", "of vlm-head's head; repeatable")
+    train.add_argument("--objective", help="loss on laws of a draft head, such as log-acceptance")
+    train.add_argument(
+        "--reference", help="trained head of the folder, by which places to learn from are chosen"
+    )
+    options.add_pairs(train, "--set", "NAME=VALUE", "size of a draft head; repeatable")
     train.add_argument("--device", default="cpu", help="cpu or cuda")
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 
@@ -268,7 +275,7 @@ def _train(args: argparse.Namespace) -> int:
         if value is not None and not 0 < value < float("inf"):
             raise InputError(f"--{option.replace('_', '-')} must be above 0, not {value}")
     given = {option.removeprefix("--").replace("-", "_") for option, *_ in _TRAINED}
-    given |= {"stage", "init", "size", "device", "precision", "data"}
+    given |= {"stage", "init", "size", "device", "precision", "data", "objective", "reference"}
     records = train(
         args.recipe,
         options.folder(args.pipeline),

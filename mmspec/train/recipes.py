@@ -64,7 +64,8 @@ def _stage(
     return Stage(f"mmspec.train.{recipe}", config, taken, others, parallel)
 
 
-_SIZED, _HEAD = "init size:resolution", "init data settings rate max_new_tokens"
+_SIZED = "init size:resolution"
+_HEAD = "init data settings rate max_new_tokens objective reference"
 _drawing = partial(_stage, "image.target:ImageTargetRecipe", options=_SIZED)
 # any number of processes train them
 _shared = partial(_stage, parallel=True)
@@ -72,7 +73,12 @@ _learned = partial(_shared, ema=0.995, options="init rate")
 _video = partial(_learned, "video.model:VideoModelRecipe", 4000, 4)
 _vlm = partial(_shared, "vlm.target:VlmTargetRecipe", batch=16, ema=0.995, workers=1)
 _answering = partial(_vlm, options="init rate keep")
-_head = partial(_shared, "vlm.head:VlmHeadRecipe", 4000, 16, options=_HEAD, evaluate_every=250)
+_head = partial(_shared, steps=4000, batch=16, options=_HEAD, evaluate_every=250)
+_vlm_head = partial(_head, "vlm.head:VlmHeadRecipe")
+_text_head = partial(_head, "text.head:TextHeadRecipe")
+# heads whose networks are made for pictures
+_SEEING = {"msd", "vispec", "specvlm", "flash"}
+_HEADS = [name for name, part in parts("head").items() if part.trained]
 _UPSAMPLER = "image.upsampler:ImageUpsamplerRecipe"
 _SPATIAL = "image.spatial_heads:ImageSpatialRecipe"
 _VIDEO_VAE = "video.autoencoder:VideoAutoencoderRecipe"
@@ -109,7 +115,8 @@ STAGES: dict[str, dict[str, Stage]] = {
         "scenes": _answering(2000, stage="scenes", charts=0.0),
         "charts": _answering(2000, stage="charts", charts=1.0),
     },
-    "vlm-head": {n: _head(method=n) for n, part in parts("head").items() if part.trained},
+    "vlm-head": {name: _vlm_head(method=name) for name in _HEADS},
+    "text-head": {name: _text_head(method=name) for name in _HEADS if name not in _SEEING},
 }
 OPTIONS = {
     "init": "a component to start from (init)",
@@ -119,6 +126,8 @@ OPTIONS = {
     "rate": "a learning rate",
     "keep": "a share of the first weights to keep",
     "max_new_tokens": "a length of answers (max_new_tokens)",
+    "objective": "a loss on laws (objective)",
+    "reference": "a head to choose places by (reference)",
 }
 
 

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-import transformers
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ...errors import InputError
-from ...files import read_object
 from ...models.heads.published.head import PublishedHead
-from ...models.loading import load_component
 from ...models.transformers.gguf import SUFFIX, load_gguf
+from ...models.transformers.text_folder import load_text
 from ...models.transformers.text_inputs import process_texts
 from ..arguments import checked, is_chat
 from ..base import OnStep, SpeculativePipeline
@@ -73,10 +70,11 @@ class TextPipeline(AnsweringPipeline):
         own = [name for name in ("model", "tokenizer") if name not in loading.parts]
         if folder.is_file():
             return load_gguf(folder, loading.dtype, own)
-        parts = _load(folder, loading, own)
+        parts = load_text(folder, loading.dtype, own, loading.variant)
         home = folder / "drafter"
         if home.is_dir() and "drafter" not in loading.parts:
-            parts["drafter"] = _load(home, loading, ["model"])["model"]
+            drafter = load_text(home, loading.dtype, ["model"], loading.variant)
+            parts["drafter"] = drafter["model"]
         return parts | cls.load_heads(folder, loading)
 
     @checked
@@ -131,20 +129,6 @@ class TextPipeline(AnsweringPipeline):
         beside = generator, streamer, callback_on_step_end, memory
         out = self.answer(inputs, None, self.tokenizer, *how, *beside)
         return out if return_dict else (out.text, out.stats)
-
-
-def _load(folder: Path, loading: Loading, names: list[str]) -> dict[str, Any]:
-    family = str(read_object(folder / "config.json").get("model_type"))
-    kind = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(family)
-    if kind is None:
-        raise InputError(f"{folder} is no language model that transformers knows: {family!r}")
-    parts = {}
-    if "model" in names:
-        cls = getattr(transformers, kind)
-        parts["model"] = load_component(cls, folder, loading.dtype, loading.variant)
-    if "tokenizer" in names:
-        parts["tokenizer"] = load_component(AutoTokenizer, folder, loading.dtype)
-    return parts
 
 
 def _turns(messages: list[Message]) -> list[dict[str, str]]:

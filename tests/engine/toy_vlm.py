@@ -21,7 +21,7 @@ from mmspec.models.heads.formats.new import MAKERS, NewHead
 from mmspec.models.heads.published.head import PublishedHead
 from mmspec.models.loading import cast
 from mmspec.models.transformers.vlm import VisualPrompt, VlmDecoder
-from mmspec.train.vlm.head_batch import HeadBatch
+from mmspec.train.heads.head_batch import HeadBatch
 
 PICTURE = 16  # columns
 TRAINED = [name for name, part in parts("head").items() if part.trained]  # heads with a recipe

@@ -31,7 +31,7 @@ from mmspec.models.heads.published.flash import FlashNetwork
 from mmspec.models.heads.published.hydra import HydraNetwork
 from mmspec.models.heads.published.medusa import MedusaNetwork
 from mmspec.models.target import TokenTarget
-from mmspec.train.vlm.head_losses import blocks_at, forward
+from mmspec.train.heads.head_losses import blocks_at, forward
 
 FEATURES = ["eagle", "eagle3", "vispec", "vispec-4", "msd", "specvlm", "specvlm-sum"]
 FEATURES += ["specvlm-pruning", "specvlm-pooling", "specvlm-text-only"]

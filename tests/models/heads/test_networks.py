@@ -14,7 +14,7 @@ from mmspec.models.heads.formats.new import MAKERS, NewHead
 from mmspec.models.heads.loading import load_head
 from mmspec.models.heads.published.decoder import published_decoder
 from mmspec.models.transformers.vlm import VlmDecoder
-from mmspec.train.vlm.head_losses import forward
+from mmspec.train.heads.head_losses import forward
 
 
 @pytest.mark.parametrize("name", list(HEADS))

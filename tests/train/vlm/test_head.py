@@ -26,14 +26,15 @@ from mmspec.models.heads.loading import load_head
 from mmspec.models.transformers.prompt_inputs import process_questions
 from mmspec.models.transformers.vlm_folder import load_vlm
 from mmspec.train import recipes
+from mmspec.train.heads import recipe as head_recipe
+from mmspec.train.heads.curricula import CURRICULA
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.train.trainer import TrainConfig, Trainer
-from mmspec.train.vlm import head as vlm_head
 from mmspec.train.vlm import prompts as vlm_prompts
 from mmspec.train.vlm import target as vlm_target
-from mmspec.train.vlm.head import CURRICULA, VlmHeadRecipe
+from mmspec.train.vlm.head import VlmHeadRecipe
 from mmspec.train.vlm.prompts import ShapesPrompts
-from mmspec.train.vlm.teacher import Teacher
+from mmspec.train.vlm.teacher import VlmTeacher
 
 METHODS = TRAINED
 NEW = 10  # tokens of an answer
@@ -62,9 +63,9 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(vlm_prompts, "HELD_OUT", 3)
-    monkeypatch.setattr(vlm_head, "POOL", 2)
-    monkeypatch.setattr(vlm_head, "USES", 2)
-    monkeypatch.setattr(vlm_head, "TOGETHER", 4)
+    monkeypatch.setattr(head_recipe, "POOL", 2)
+    monkeypatch.setattr(head_recipe, "USES", 2)
+    monkeypatch.setattr(head_recipe, "TOGETHER", 4)
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
     """Row by row against transformers' own forward pass over prompt and answer, unpadded."""
     model, processor = load_vlm(folder, torch.float32).values()
     reads = (1, 2) if seen else ()
-    teacher = Teacher(model, processor, NEW, reads)
+    teacher = VlmTeacher(model, processor, NEW, reads)
     teacher.ends = tuple(range(0, model.config.text_config.vocab_size, 8))
     questions = ShapesPrompts(32).draw(np.random.default_rng(3), 6)
     examples = teacher.examples(questions, [10, 11, 12, 13, 14, 15], 4, seen)
@@ -141,7 +142,7 @@ def test_a_lesson_is_what_the_model_itself_computes(folder, seen):
 def test_drawn_answers_follow_the_law(folder):
     """First words of many answers to one question, against the model's own law."""
     model, processor = load_vlm(folder, torch.float32).values()
-    teacher = Teacher(model, processor, 1)
+    teacher = VlmTeacher(model, processor, 1)
     one = ShapesPrompts(32).draw(np.random.default_rng(3), 1)
     many = vlm_prompts.Questions(one.pictures * 400, one.texts * 400)
     (example,) = teacher.examples(many, list(range(1, 800, 2)), 400)
@@ -193,7 +194,7 @@ def test_a_short_run_leaves_a_head_that_drafts(folder, tmp_path, quick, method):
             "latents": len(getattr(head.network, "latent_queries", "")),
         }
         assert sizes[name] == int(value)
-    teacher = Teacher(*load_vlm(own, torch.float32).values(), NEW)
+    teacher = VlmTeacher(*load_vlm(own, torch.float32).values(), NEW)
     questions = ShapesPrompts(32).held_out()
     drafted = []
     for with_head in (True, False):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ....errors import InputError
@@ -23,6 +23,7 @@ from ..published.medusa import MedusaNetwork
 from ..published.rotary import HeadRotary
 from ..published.specvlm import SpecVlmNetwork
 from ..published.vispec import ViSpecNetwork
+from ..published.vocabulary import DraftVocabulary
 
 STD = 0.02  # of first weights
 
@@ -30,16 +31,21 @@ STD = 0.02  # of first weights
 class NewHead:
     """Sizes and first weights that a new head takes from its target.
 
+    Args:
+        target: a language model, some see pictures.
+        counts: gives how often the target says each token `[V]`; None: nobody knows.
+
     Attributes:
         config: keys of `config.json`: sizes of the target's own layers, plain rotary positions.
         output: the target's output layer `[V, Ht]`.
     """
 
-    def __init__(self, target: PreTrainedModel) -> None:
+    def __init__(self, target: PreTrainedModel, counts: Callable[[], Tensor] | None = None) -> None:
         text: Any = target.config.get_text_config()
         heads, width = text.num_attention_heads, text.hidden_size
         rope: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
         self.target, self.layers = target, int(text.num_hidden_layers)
+        self.counts = counts
         self.output = target.get_output_embeddings().weight.detach()
         dim = getattr(text, "head_dim", None) or width // heads
         if dim % 2:
@@ -62,12 +68,35 @@ class NewHead:
         """Sizes of the head's layers."""
         return HeadSizes.of(self.config)
 
+    def most(self, count: int) -> DraftVocabulary | None:
+        """The tokens that the target says most, and those that end its text; None: all of them.
+
+        Of tokens that it says as often the lower ids come first: those of byte pairs are the more
+        frequent ones (VocabTrim, Goel et al. 2025).
+
+        Raises:
+            InputError: nobody knows how often it says them, or it has fewer.
+        """
+        if not count:
+            return None
+        size = len(self.output)
+        if self.counts is None:
+            raise InputError("a smaller vocabulary takes counts of tokens, see mmspec train")
+        if not 0 < count < size:
+            raise InputError(f"vocabulary must be below the target's {size}, not {count}")
+        counts = self.counts().double()
+        end = self.target.generation_config.eos_token_id
+        counts[torch.tensor(end if end is not None else [], dtype=torch.long)] = torch.inf
+        ids = counts.argsort(descending=True, stable=True)[:count].sort().values
+        return DraftVocabulary(ids - torch.arange(count), size)
+
     def head(
         self,
         network: nn.Module,
         format: str,
         reads: tuple[int, ...] = (),
         length: int | None = None,
+        vocabulary: DraftVocabulary | None = None,
         **config: Any,
     ) -> PublishedHead:
         """The head of a network with first weights; arguments as of `PublishedHead`."""
@@ -79,9 +108,7 @@ class NewHead:
         width, vocab = self.config["hidden_size"], self.config["vocab_size"]
         rotary = HeadRotary(self.config, self.config["head_dim"])
         own = {**self.config, **config}
-        return PublishedHead(
-            network, format, own, width, reads, rotary, vocab_size=vocab, length=length
-        )
+        return PublishedHead(network, format, own, width, reads, rotary, vocabulary, vocab, length)
 
     def eagle(self, network: EagleNetwork, format: str, **own: Any) -> PublishedHead:
         """A head of EAGLE-1's kind: the hidden state that comes in goes out again for a start."""
@@ -135,14 +162,19 @@ def flash(new: NewHead, latents: int = 64, block: int = 5) -> PublishedHead:
     return made
 
 
-def eagle3(new: NewHead, num_layers: int = 1) -> PublishedHead:
-    """EAGLE-3, with the whole vocabulary; its output layer begins as the target's."""
+def eagle3(new: NewHead, num_layers: int = 1, vocabulary: int = 0) -> PublishedHead:
+    """EAGLE-3; its output layer begins as the target's.
+
+    Args:
+        vocabulary: tokens that it drafts, see `NewHead.most`; 0: all of the target's.
+    """
     reads = tuple(sorted({*spread(3, new.layers)}))
-    width, vocab = new.config["hidden_size"], new.config["vocab_size"]
-    network = Eagle3Network(new.sizes, len(reads), width, None, vocab, num_layers)
-    made = new.head(network, "eagle3", reads, draft_vocab_size=vocab)
+    width, own = new.config["hidden_size"], new.most(vocabulary)
+    output = new.output if own is None else new.output[own.ids.to(new.output.device)]
+    network = Eagle3Network(new.sizes, len(reads), width, None, len(output), num_layers)
+    made = new.head(network, "eagle3", reads, None, own, draft_vocab_size=len(output))
     with torch.no_grad():
-        network.lm_head.weight.copy_(new.output)
+        network.lm_head.weight.copy_(output)
     return made
 
 

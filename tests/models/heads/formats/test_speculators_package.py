@@ -14,7 +14,7 @@ from toy_vlm import HeadBatch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec.models.heads.loading import load_head
-from mmspec.train.vlm.head_losses import forward
+from mmspec.train.heads.head_losses import forward
 
 pytestmark = pytest.mark.speculators
 

@@ -20,9 +20,10 @@ from toy_vlm import (
 
 from mmspec.methods.parts.heads import BRANCHES
 from mmspec.models.heads.columns import Images
-from mmspec.train.vlm import head_losses, losses
-from mmspec.train.vlm.head_batch import HeadBatch
-from mmspec.train.vlm.head_losses import blocks_at, forward, head_loss
+from mmspec.train.heads import head_losses, objectives
+from mmspec.train.heads.head_batch import HeadBatch
+from mmspec.train.heads.head_losses import blocks_at, forward, head_loss
+from mmspec.train.heads.objectives import Places
 
 
 @pytest.mark.parametrize("name", [n for n in HEADS if not n.startswith("specvlm-")])
@@ -177,22 +178,113 @@ def test_a_block_reads_itself_and_what_is_in_front_of_it():
     assert not torch.allclose(blocks(anchors[:, :1]), both[:, :1], atol=1e-3)
 
 
+def places_of(logits, law, said=None) -> Places:
+    none = torch.full((len(logits),), -1)
+    return Places(logits, logits, logits, law, none if said is None else said)
+
+
 def test_losses_by_hand():
     generator = torch.Generator().manual_seed(0)
     logits, truth = torch.randn(2, 4, 5, generator=generator, dtype=torch.float64)
     q, p = logits.softmax(-1), truth.softmax(-1)
-    assert losses.soft_cross_entropy(logits, truth) == pytest.approx(
-        float(-(p * q.log()).sum() / 4)
-    )
-    assert losses.total_l1(logits, truth) == pytest.approx(float((p - q).abs().sum() / 4))
-    assert losses.acceptance(logits, truth) == pytest.approx(float(torch.minimum(p, q).sum() / 4))
-    total = 0.0
-    for s, t in zip(logits.tolist(), truth.tolist(), strict=True):
+    places = places_of(logits, p, torch.tensor([2, 0, -1, 4]))
+    assert torch.allclose(objectives.cross_entropy(places), -(p * q.log()).sum(-1))
+    assert torch.allclose(objectives.total_l1(places), (p - q).abs().sum(-1))
+    accepted = torch.minimum(p, q).sum(-1)
+    assert torch.allclose(objectives.acceptance(places), accepted)
+    assert torch.allclose(accepted, 1 - (p - q).abs().sum(-1) / 2)
+    assert torch.allclose(objectives.log_acceptance(places), -accepted.log())
+    told = torch.stack([-q[0, 2].log(), -q[1, 0].log(), q[0, 0] * 0, -q[3, 4].log()])
+    assert torch.allclose(objectives.likelihood(places), told)
+    for row, (s, t) in enumerate(zip(logits.tolist(), truth.tolist(), strict=True)):
         order = sorted(range(5), key=lambda n: -t[n])[:3]
+        total = 0.0
         for i, first in enumerate(order):
             left = sum(math.exp(s[n]) for n in order[i:])
             total -= math.log(math.exp(s[first]) / left)
-    assert losses.list_mle(logits, truth, 3) == pytest.approx(total / 4)
+        assert objectives.list_mle(places, 3)[row] == pytest.approx(total)
+    near = (logits - truth).abs()
+    smooth = torch.where(near < 1, near**2 / 2, near - 0.5).mean(-1)
+    both = replace(places, features=truth)
+    expected = smooth + 0.1 * objectives.cross_entropy(places)
+    assert torch.allclose(objectives.eagle(both), expected)
+    assert torch.allclose(
+        objectives.vispec(places),
+        10 * objectives.total_l1(places) + 0.1 * objectives.list_mle(places),
+    )
+
+
+def test_the_sampled_objective_has_the_gradient_of_variation():
+    """Over many draws: that of `TV(p, q)`, but for the size of the step."""
+    generator = torch.Generator().manual_seed(3)
+    logits, truth = torch.randn(2, 1, 6, generator=generator, dtype=torch.float64)
+    p = truth.softmax(-1)
+    whole = logits.clone().requires_grad_()
+    objectives.total_l1(places_of(whole, p)).sum().backward()
+    many = logits.expand(200_000, -1).clone().requires_grad_()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        loss = objectives.sampled_variation(places_of(many, p.expand(len(many), -1)))
+    loss.sum().backward()
+    sampled = many.grad.mean(0)
+    q = logits.softmax(-1)[0]
+    mean = float(q[p[0] > q].sum())
+    expected = whole.grad[0] / 2 / (mean * (1 - mean)) ** 0.5
+    assert torch.allclose(sampled, expected, atol=0.01)
+    assert expected.abs().max() > 0.1
+
+
+def test_places_that_can_be_learned_are_chosen(monkeypatch):
+    """Those at which the reference is ahead the most; the loss is theirs alone."""
+    model = tiny_llava()
+    head, other = tiny_head("eagle3", model), tiny_head("eagle3", model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight += 0.1 * torch.randn_like(weight)
+    batch = batch_of(model, head.reads)
+    (mine,), (theirs,) = (list(head_losses.drafted(one, batch)) for one in (head, other))
+    gain = objectives.cross_entropy(mine) - objectives.cross_entropy(theirs)
+    best = gain.argsort(descending=True)[
+        : len(gain) - math.ceil((1 - head_losses.LEARNED) * (len(gain) - 1))
+    ]
+    expected = objectives.cross_entropy(mine)[best].mean()
+    loss, _ = head_loss(head, batch, reference=other)
+    assert torch.allclose(loss, expected, rtol=1e-9)
+    loss.backward()
+    assert all(weight.grad is None for weight in other.parameters())
+
+
+@pytest.mark.parametrize("name", list(objectives.OBJECTIVES))
+def test_every_objective_brings_acceptance(name):
+    """A law learnt by heart from each of them, tokens' from many draws of it."""
+    generator = torch.Generator().manual_seed(1)
+    truth = 2 * torch.randn(1, 6, generator=generator, dtype=torch.float64)
+    law = truth.softmax(-1).expand(256, -1)
+    said = torch.multinomial(law, 1, generator=generator)[:, 0]
+    logits = torch.zeros(1, 6, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([logits], 0.05)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for _ in range(300):
+            optimizer.zero_grad()
+            places = places_of(logits.expand(256, -1), law, said)
+            objectives.objective_of(name)(places).mean().backward()
+            optimizer.step()
+    assert objectives.acceptance(places_of(logits, law[:1]))[0] > 0.9
+
+
+def test_a_part_of_the_laws():
+    """Laws for some tokens alone are those of the whole vocabulary there."""
+    model = tiny_llava()
+    batch = replace(batch_of(model), layer=model.lm_head)
+    ids = torch.tensor([7, 2, 9])
+    where = batch.ahead(1)[0][batch.ahead(1)[1]]
+    assert torch.allclose(batch.law_at(where, ids), batch.law_at(where)[:, ids], atol=1e-12)
+    tokens = torch.arange(batch.mask.numel()).view_as(batch.mask) % 12
+    batch = replace(batch, tokens=tokens)
+    at = torch.tensor([0, 1, 6, 8])
+    assert batch.said_at(at).tolist() == [1, 2, 7, 9]
+    assert batch.said_at(at, ids).tolist() == [-1, 1, 0, 2]
 
 
 def test_what_counts():
@@ -201,7 +293,8 @@ def test_what_counts():
     answer = torch.tensor([[0, 0, 0, 1, 1, 1]]).bool()
     mask, same = torch.ones_like(answer), lambda x: x
     batch = HeadBatch(features, features, features, mask, answer, None, same, same)
-    states, drafted = batch.ahead(2)
+    places, drafted = batch.ahead(2)
     assert drafted[0].tolist() == [False, False, True, True, False, False]
-    assert states[0, 2, 0] == 3  # the second token behind column 2 is drawn behind column 3
+    # the second token behind column 2 is drawn behind column 3
+    assert batch.features_at(places[:, 2]).tolist() == [[3]]
     assert batch.columns(features).before[0, :, 0].tolist() == [0, 0, 1, 2, 3, 4]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...engine.accept.chain import pick
 from ...models.heads.published.dflash import DFlashNetwork
@@ -18,52 +20,114 @@ from ...models.heads.published.medusa import MedusaNetwork
 from ...models.heads.published.rotary import HeadRotary
 from ...models.llamagen.eagle_head import attend_levels
 from ...models.llamagen.transformer import causal_mask
-from . import losses
+from . import objectives
 from .head_batch import HeadBatch
-from .losses import Pair
+from .objectives import Objective, Places
 
 ANCHORS = 32  # blocks of a row that a step trains
+LEARNED = 0.4  # of the places that a step learns from beside a reference (AdaSPEC, Hu et al. 2025)
+
+Pair = tuple[Tensor, Tensor]
+"""Hidden states of a head `[N, D]`, and their places `[N]`, see `HeadBatch.ahead`."""
 
 
 def head_loss(
-    head: PublishedHead, batch: HeadBatch, depth: int = 1, laws: bool = False
+    head: PublishedHead,
+    batch: HeadBatch,
+    depth: int = 1,
+    laws: bool = False,
+    objective: Objective | None = None,
+    reference: PublishedHead | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss, and figures of this batch for the log.
+    """The loss, and figures of this batch for the log: acceptance at each level of a draft.
 
     Args:
         depth: levels of a draft, of heads that draft from their own states.
         laws: of EAGLE's kind, a loss on laws in place of the one on hidden states.
+        objective: the loss on laws; None: the method's own.
+        reference: a trained head of the same kind. The places count alone at which it is ahead of
+            this one the most, a share `LEARNED`: what can be learned (AdaSPEC, section 3).
     """
     network = head.network
-    if isinstance(network, EagleNetwork):
+    of_features = isinstance(network, EagleNetwork)
+    if objective is None:
+        objective = objectives.vispec if of_features else objectives.cross_entropy
+    if of_features and not laws:
+        objective = objectives.eagle
+    anchors = _anchors(batch) if isinstance(network, DFlashNetwork) else None
+    levels, total, metrics = 0, batch.features.new_zeros(()), {}
+    better = None if reference is None else drafted(reference, batch, depth, anchors)
+    for levels, places in enumerate(drafted(head, batch, depth, anchors), start=1):
+        learned = None
+        with torch.no_grad():
+            if better is not None:
+                learned = _learned(places, next(better))
+            accepted = objectives.acceptance(places)
+        if len(accepted):  # some answers go so far
+            loss = objective(places)
+            total = total + (loss if learned is None else loss[learned]).mean()
+            metrics[f"acceptance_{levels}"] = float(accepted.mean())
+    return total / levels, metrics
+
+
+def _learned(places: Places, better: Places) -> Tensor:
+    """Test at which places a reference is ahead the most `[N]`."""
+    gain = objectives.cross_entropy(places) - objectives.cross_entropy(better)
+    return gain >= gain.float().quantile(1 - LEARNED) if len(gain) else gain > 0
+
+
+def drafted(
+    head: PublishedHead, batch: HeadBatch, depth: int = 1, anchors: Tensor | None = None
+) -> Iterator[Places]:
+    """Places of a batch, with what the head and the target say, by level or token of a draft.
+
+    Args:
+        depth: levels, of heads that draft from their own states.
+        anchors: columns `[R, A]` at which blocks begin, of heads that draft blocks.
+    """
+    network = head.network
+    ids = None if head.vocabulary is None else head.vocabulary.ids.to(batch.features.device)
+    pairs: list[Pair]
+    if isinstance(network, EagleNetwork | Eagle3Network):
         flash = isinstance(network, FlashNetwork)
-        pairs = _flash(head, batch) if flash else levels(head, batch, depth)
-        loss = losses.vispec_loss if laws else losses.eagle_loss
-        return losses.mean_loss(pairs, batch.output, batch.output, loss)
+        pairs = _flash(head, batch) if flash else leveled(head, batch, depth)
+    elif isinstance(network, DFlashNetwork):
+        assert anchors is not None
+        pairs = _blocks(head, network, batch, anchors)
+    else:
+        assert isinstance(network, MedusaNetwork | HydraNetwork)
+        pairs = _paths(network, batch)
+    for hidden, places in pairs:
+        law, said = batch.law_at(places, ids), batch.said_at(places, ids)
+        yield Places(hidden, batch.features_at(places), _logits(network, batch, hidden), law, said)
+
+
+def _logits(network: nn.Module, batch: HeadBatch, hidden: Tensor) -> Tensor:
+    """Logits over the tokens that a head drafts; those of some heads are there already."""
+    if isinstance(network, MedusaNetwork | HydraNetwork):
+        return hidden
     if isinstance(network, Eagle3Network):
-
-        def output(hidden: Tensor) -> Tensor:
-            logits: Tensor = network.lm_head(network.before_output(hidden))
-            return logits
-
-        pairs = levels(head, batch, depth)
-        return losses.mean_loss(pairs, output, batch.output, losses.law_loss)
-    if isinstance(network, DFlashNetwork):
-        pairs = _blocks(head, network, batch)
-        return losses.mean_loss(pairs, batch.output, batch.output, losses.law_loss)
-    assert isinstance(network, MedusaNetwork | HydraNetwork)
-    return losses.mean_loss(_paths(network, batch), _same, batch.output, losses.law_loss)
+        hidden = network.before_output(hidden)
+    own: nn.Module | None = getattr(network, "lm_head", None)
+    return batch.output(hidden) if own is None else own(hidden)
 
 
-def levels(head: PublishedHead, batch: HeadBatch, depth: int) -> list[Pair]:
-    """Hidden states of head and target at what counts, at 1 to `depth` levels of a draft.
+def _anchors(batch: HeadBatch) -> Tensor:
+    """Columns `[R, A]` at which blocks begin, drawn anew every time."""
+    _, begins = batch.ahead(1)
+    drawn = torch.rand(begins.shape, device=begins.device) * begins
+    return drawn.topk(min(ANCHORS, begins.shape[1]), dim=1).indices
+
+
+def leveled(head: PublishedHead, batch: HeadBatch, depth: int) -> list[Pair]:
+    """Hidden states of a head at what counts, at 1 to `depth` levels of a draft.
 
     At level k the last k − 1 columns up to each stand on the head's own outputs of the levels
     above, as in a draft; whatever is in front of them stands on the target's hidden states (HASS,
     Zhang et al. 2024, section 3.2; EAGLE-3, Li et al. 2025, section 3.2).
     """
     outputs, index, mask = forward(head, batch, depth)
-    truth = pick(batch.features, index)
+    truth = batch.ahead(1)[0].gather(1, index)
     pairs = []
     for level, hidden in enumerate(outputs, start=1):
         _, drafted = batch.ahead(level)  # by the draft's root, level − 1 columns in front
@@ -76,7 +140,7 @@ def levels(head: PublishedHead, batch: HeadBatch, depth: int) -> list[Pair]:
 def forward(
     head: PublishedHead, batch: HeadBatch, depth: int
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Outputs `[R, S', H]` by level of a head of EAGLE's kind, see `levels`.
+    """Outputs `[R, S', H]` by level of a head of EAGLE's kind, see `leveled`.
 
     Returns:
         The outputs, the columns `[R, S']` that are read, and which of them are real.
@@ -114,24 +178,23 @@ def _flash(head: PublishedHead, batch: HeadBatch) -> list[Pair]:
     (hidden,), index, mask = forward(head, batch, 1)
     pairs = []
     for n, own in enumerate(network.slots(hidden).unbind(2), start=1):
-        features, drafted = batch.ahead(n)
+        places, drafted = batch.ahead(n)
         counts = drafted.gather(1, index) & mask
-        pairs.append((own[counts], pick(features, index)[counts]))
+        pairs.append((own[counts], places.gather(1, index)[counts]))
     return pairs
 
 
-def _blocks(head: PublishedHead, network: DFlashNetwork, batch: HeadBatch) -> list[Pair]:
-    """Pairs of each place of blocks; where they begin is drawn anew every time."""
-    _, begins = batch.ahead(1)
-    drawn = torch.rand(begins.shape, device=begins.device) * begins
-    at = drawn.topk(min(ANCHORS, begins.shape[1]), dim=1).indices
+def _blocks(
+    head: PublishedHead, network: DFlashNetwork, batch: HeadBatch, at: Tensor
+) -> list[Pair]:
+    """Pairs of each place of blocks that begin at the columns `at [R, A]`."""
     assert head.rotary is not None
     hidden = blocks_at(network, head.rotary, batch, at)
     pairs = []
     for n, own in enumerate(hidden.unbind(2), start=1):
-        features, drafted = batch.ahead(n)
+        places, drafted = batch.ahead(n)
         counts = drafted.gather(1, at)
-        pairs.append((own[counts], pick(features, at)[counts]))
+        pairs.append((own[counts], places.gather(1, at)[counts]))
     return pairs
 
 
@@ -167,20 +230,16 @@ def blocks_at(
 
 
 def _paths(network: MedusaNetwork | HydraNetwork, batch: HeadBatch) -> list[Pair]:
-    """Logits of each head, and the target's features, of drafts that begin at every column."""
+    """Logits of each head, of drafts that begin at every column."""
     columns = batch.columns(batch.features)
     pairs = []
     for n in range(network.count):
-        features, drafted = batch.ahead(n + 1)
+        places, drafted = batch.ahead(n + 1)
         before = columns.before[drafted]
         if isinstance(network, HydraNetwork):
             following = (F.pad(batch.embedded[:, k:], (0, 0, 0, k)) for k in range(n + 1))
             logits = network(before, torch.stack([e[drafted] for e in following], dim=1))
         else:
             logits = network.head(n)(before)
-        pairs.append((logits, features[drafted]))
+        pairs.append((logits, places[drafted]))
     return pairs
-
-
-def _same(logits: Tensor) -> Tensor:
-    return logits

@@ -1,0 +1,58 @@
+"""Curricula of heads: pictures, depth and loss of a step, by the part of the run that is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# levels of a draft that a step trains, one of these; deep ones cost as much as all above (HASS,
+# Zhang et al. 2024, section 3.2)
+DEPTHS = (1, 1, 2, 3)
+LAWS = 0.5  # part of a curriculum after which heads of EAGLE's kind learn laws, not states
+# whether pictures are shown, and arguments of `head_loss`
+Curriculum = Callable[[float, np.random.Generator], tuple[bool, dict[str, Any]]]
+
+
+def whole(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """A head whose loss covers all that it drafts."""
+    return True, {}
+
+
+def slots(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """A head of EAGLE's kind that says several tokens a call: the loss on laws after the middle."""
+    return True, {"laws": done >= LAWS}
+
+
+def levels(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """A head that drafts from its own states: some steps go several levels deep.
+
+    EAGLE's loss on hidden states comes first; then ViSpec's on laws, which are what is accepted.
+    """
+    return True, {"depth": int(rng.choice(DEPTHS)), "laws": done >= LAWS}
+
+
+def vispec(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """ViSpec's two stages, a half each (Kang et al. 2025, section 3.3).
+
+    EAGLE's loss first; then that on laws, the head's own states fed back once.
+    """
+    return True, {"depth": 1} if done < LAWS else {"depth": 2, "laws": True}
+
+
+def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """MSD: text alone for the first half, then ever more pictures (Lin et al. 2025, section 3.3).
+
+    Their probability rises from 0 in the middle to 1 at the end.
+    """
+    return bool(rng.random() < 2 * done - 1), levels(done, rng)[1]
+
+
+CURRICULA: dict[str, Curriculum] = {
+    **dict.fromkeys(("eagle", "eagle3", "specvlm"), levels),
+    **dict.fromkeys(("dflash", "medusa", "hydra"), whole),
+    "flash": slots,
+    "vispec": vispec,
+    "msd": msd,
+}

@@ -1,0 +1,207 @@
+"""A frozen language model as the teacher of draft heads: it answers, and shows its states.
+
+The answers are its own, and what it makes of them is read off as it writes them (online
+distillation, Huang et al. 2025, section 3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ...draft.null import NullDrafter
+from ...engine.accept.token import TokenRule
+from ...engine.coins import ProductionCoins
+from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.length.constant import ConstantLength
+from ...engine.loop import run
+from ...engine.protocols import Drafter, Engine
+from ...engine.stats import SpecStats
+from ...engine.warp import Warp
+from ...models.guided import GuidedDecoder
+from ...models.heads.columns import Images
+from ...models.target import TokenTarget
+from ...models.transformers.prompted import EncodedPrompt, prompted
+from .head_batch import HeadBatch
+
+Spans = Sequence[Sequence[tuple[int, int]]]
+
+
+class Teacher:
+    """Answers prompts with the engine's own loop.
+
+    Args:
+        model: a language model of transformers, in evaluation mode; some see pictures.
+        limit: tokens of an answer at most.
+        reads: hidden states that examples hold beside the last ones, see `PublishedHead.reads`.
+
+    Attributes:
+        ends: tokens that end an answer.
+        temperatures: those of answers, in turn.
+    """
+
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+
+    def __init__(self, model: PreTrainedModel, limit: int, reads: tuple[int, ...] = ()) -> None:
+        self.reads = reads
+        self.model, self.limit = model.requires_grad_(False), limit
+        self.decoder = prompted(model)
+        ends = model.generation_config.eos_token_id
+        self.ends = tuple(ends) if isinstance(ends, list | tuple) else (ends,)
+        if None in self.ends:
+            self.ends = ()
+
+    def placed(
+        self, prompt: EncodedPrompt, warp: Callable[[Tensor], Tensor], scratch: int = 1
+    ) -> GuidedDecoder:
+        """The model in front of its answers.
+
+        Args:
+            warp: makes laws of logits.
+            scratch: tokens that a call may add beyond the output.
+        """
+        self.decoder.place(prompt)
+        prefix = prompt.embedded, prompt.mask
+        limit = prompt.positions.shape[-1] - prompt.mask.shape[1]
+        return GuidedDecoder(self.decoder, *prefix, None, warp, limit, 0, scratch)
+
+    def answer(
+        self,
+        target: GuidedDecoder,
+        drafter: Drafter,
+        length: int,
+        seeds: list[int],
+        ends: tuple[int, ...] | None = None,
+    ) -> tuple[Context, SpecStats]:
+        """Answers of a prompted target, of which a drafter drafts up to `length` tokens a round.
+
+        Args:
+            seeds: one a prompt.
+            ends: tokens that end an answer; None: the model's own.
+        """
+        device, stats = target.prefix.device, SpecStats()
+        coins = ProductionCoins(seeds, device)
+        target_of = TokenTarget(target), drafter, TokenRule(), ConstantLength(length), coins
+        engine = Engine(*target_of, (self.ends if ends is None else ends) or None)
+        return run(engine, len(seeds), target.limit, stats, device=device), stats
+
+    def warp(self, seeds: list[int]) -> Callable[[Tensor], Tensor]:
+        """Laws of rows: each at one of the `temperatures`, by its seed."""
+        kinds = [Warp(temperature) for temperature in self.temperatures]
+        chosen = torch.tensor([seed % len(kinds) for seed in seeds], device=self.model.device)
+
+        def laws(logits: Tensor) -> Tensor:
+            out = kinds[0](logits)
+            for number, kind in enumerate(kinds[1:], start=1):
+                out = torch.where((chosen == number)[:, None, None], kind(logits), out)
+            return out
+
+        return laws
+
+    def lessons(
+        self, prompt: EncodedPrompt, images: Spans, seeds: list[int], size: int
+    ) -> list[HeadBatch]:
+        """Answers to prompts, and hidden states at them, in batches of `size`.
+
+        Batches lie in the host's memory. Many answers at once cost little more than a few.
+
+        Args:
+            images: where the prompts' pictures are, none in most texts.
+            seeds: one a prompt; they choose its temperature, too.
+        """
+        with torch.inference_mode():
+            whole = self._answered(prompt, seeds)
+        first = range(0, len(seeds), size)
+        return [_rows(whole, images, slice(n, n + size)) for n in first]
+
+    def _answered(self, prompt: EncodedPrompt, seeds: list[int]) -> HeadBatch:
+        """Answers to all prompts, as one batch that does not say where pictures are."""
+        target = self.placed(prompt, self.warp(seeds))
+        target.watched = True
+        if self.reads:
+            last = self.model.config.get_text_config().num_hidden_layers
+            self.decoder.reads = (*self.reads, last)
+        noted = _States(target)
+        context, _ = self.answer(target, noted, 0, seeds)
+        width, before = max(context.base), prompt.mask.shape[1]
+        tokens = context.tokens[:, :width]
+        answer = torch.arange(width, device=tokens.device) < context.lengths[:, None]
+        # nobody drafts behind the end
+        states = F.pad(torch.cat(noted.seen, dim=1), (0, 0, 0, 1))
+        read = states.shape[-1] - prompt.embedded.shape[-1]
+        states, features = states.split([read, states.shape[-1] - read], dim=-1)
+        asked = tokens.new_zeros(len(tokens), before)
+        if prompt.text is not None:
+            asked = prompt.text.clamp_min(0)
+        return HeadBatch(
+            torch.cat([prompt.embedded, self.decoder.embed(tokens)], dim=1),
+            features,
+            states if read else features,
+            torch.cat([prompt.mask, answer], dim=1),
+            F.pad(answer, (before, 0)),
+            None,
+            self.decoder.logits,
+            self.decoder.embed,
+            torch.cat([asked, tokens], dim=1),
+            self.model.get_output_embeddings(),
+        )
+
+    def on_device(self, example: HeadBatch) -> HeadBatch:
+        """The batch on the device of the model, in float32."""
+        device, images = self.model.device, example.images
+        if images is not None:
+            moved = {n: getattr(images, n).to(device) for n in ("row", "place", "ends")}
+            images = replace(images, **moved)
+        numbers = example.embedded, example.features, example.states
+        embedded, features, states = (x.to(device, torch.float32) for x in numbers)
+
+        def logits(hidden: Tensor) -> Tensor:
+            return self.decoder.logits(hidden.to(self.model.dtype)).float()
+
+        return replace(
+            example,
+            embedded=embedded,
+            features=features,
+            states=states,
+            mask=example.mask.to(device),
+            answer=example.answer.to(device),
+            tokens=None if example.tokens is None else example.tokens.to(device),
+            images=images,
+            output=logits,
+        )
+
+
+def _rows(whole: HeadBatch, images: Spans, rows: slice) -> HeadBatch:
+    """Some rows, without the columns that are padding in all of them."""
+    real = whole.mask[rows].any(0).nonzero()[:, 0].tolist()
+    columns = slice(real[0], real[-1] + 1)
+    # copies: what inference mode made can't be learned from
+    named = "embedded", "features", "states", "mask", "answer", "tokens"
+    own = {name: getattr(whole, name)[rows, columns].to("cpu", copy=True) for name in named}
+    spans = [[(first - real[0], count) for first, count in row] for row in images[rows]]
+    return replace(whole, **own, images=Images.of(spans), kept={})
+
+
+class _States(NullDrafter):
+    """Drafts nothing, and notes the hidden states of every call of the target.
+
+    Attributes:
+        seen: those of the prompt but its last column, then of a column a call, `[R, n, D]` each.
+    """
+
+    def __init__(self, target: GuidedDecoder) -> None:
+        self.target = target
+        self.seen: list[Tensor] = []
+
+    def start(self, context: Context) -> None:
+        super().start(context)
+        self.seen = [] if self.target.hidden is None else [self.target.hidden]
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        assert scores.hidden is not None
+        self.seen.append(scores.hidden)

@@ -1,0 +1,1 @@
+"""The recipe of draft heads over language models."""

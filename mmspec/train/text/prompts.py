@@ -1,0 +1,86 @@
+"""Prompts for a language model, from whose answers draft heads learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ...errors import InputError
+from ...files import parse_json, read_text
+from ...models.transformers.text_inputs import process_texts
+from .teacher import TextTeacher
+
+HELD_OUT = 16  # prompts of an evaluation at most
+_HELD_OUT_SEED = 2**31  # above those of training
+
+
+class OwnPrompts:
+    """Prompts that the model writes itself, see `TextTeacher.invented`.
+
+    Attributes:
+        described: where they come from in a few words, for the card.
+    """
+
+    described = "prompts that the model wrote itself, in the place of a user"
+
+    def __init__(self, teacher: TextTeacher) -> None:
+        self.teacher = teacher
+
+    def draw(self, rng: np.random.Generator, size: int) -> list[list[int]]:
+        """Token ids of `size` prompts to learn from."""
+        return self.teacher.invented(rng.integers(_HELD_OUT_SEED, size=size).tolist())
+
+    def held_out(self) -> list[list[int]]:
+        """A few that training never asks, always the same."""
+        return self.teacher.invented([_HELD_OUT_SEED + n for n in range(HELD_OUT)])
+
+
+class FilePrompts:
+    """Prompts of one's own: a file of lines `{"prompt": text}`.
+
+    One line in ten is held out, up to `HELD_OUT` of them, spread over the file.
+
+    Args:
+        path: the file.
+        teacher: has the model's tokenizer, whose chat template makes each a user's turn.
+
+    Raises:
+        InputError: a line is no such object, or there are fewer than two.
+    """
+
+    def __init__(self, path: Path, teacher: TextTeacher) -> None:
+        texts = [
+            _prompt(f"{path}, line {number}", line)
+            for number, line in enumerate(read_text(path).splitlines(), start=1)
+            if line.strip()
+        ]
+        if len(texts) < 2:
+            raise InputError(f"{path} has {len(texts)} prompts; one to learn and one to hold out")
+        count = max(1, min(HELD_OUT, len(texts) // 10))
+        held_out = {n * len(texts) // count for n in range(count)}
+        self._held_out = [text for n, text in enumerate(texts) if n in held_out]
+        self._texts = [text for n, text in enumerate(texts) if n not in held_out]
+        self._teacher = teacher
+        self.described = f"{len(self._texts):,} prompts of {path.name}"
+
+    def draw(self, rng: np.random.Generator, size: int) -> list[list[int]]:
+        return self._ids([self._texts[n] for n in rng.integers(len(self._texts), size=size)])
+
+    def held_out(self) -> list[list[int]]:
+        return self._ids(self._held_out)
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        inputs = process_texts(self._teacher.tokenizer, texts, torch.device("cpu"))
+        rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
+        return [ids[real].tolist() for ids, real in rows]
+
+
+def _prompt(where: str, line: str) -> str:
+    """A line's prompt."""
+    row = parse_json(line, where)
+    text = row.get("prompt") if isinstance(row, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f'{where} must be {{"prompt": text}}, not {line:.40}')
+    return text
