@@ -234,19 +234,14 @@ def test_the_sampled_objective_has_the_gradient_of_variation():
     assert expected.abs().max() > 0.1
 
 
-def test_places_that_can_be_learned_are_chosen(monkeypatch):
+def test_places_that_can_be_learned_are_chosen():
     """Those at which the reference is ahead the most; the loss is theirs alone."""
     model = tiny_llava()
-    head, other = tiny_head("eagle3", model), tiny_head("eagle3", model)
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight += 0.1 * torch.randn_like(weight)
+    head, other = tiny_head("eagle3", model), tiny_head("eagle3", model, seed=4)
     batch = batch_of(model, head.reads)
     (mine,), (theirs,) = (list(head_losses.drafted(one, batch)) for one in (head, other))
     gain = objectives.cross_entropy(mine) - objectives.cross_entropy(theirs)
-    best = gain.argsort(descending=True)[
-        : len(gain) - math.ceil((1 - head_losses.LEARNED) * (len(gain) - 1))
-    ]
+    best = gain.argsort(descending=True)[: math.ceil(0.4 * len(gain))]
     expected = objectives.cross_entropy(mine)[best].mean()
     loss, _ = head_loss(head, batch, reference=other)
     assert torch.allclose(loss, expected, rtol=1e-9)
