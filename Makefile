@@ -11,7 +11,7 @@ PYTHON ?= python3
 PORT ?= 7860
 BIN := .venv/bin
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
-TESTS := not gpu and not speculators$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
+TESTS := not gpu and not speculators and not llama_cpp$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
 READY := .venv/.ready
 
 .PHONY: picture demo test docs mutants speculators

@@ -78,7 +78,7 @@ class MethodResult:
         members: of a method of several models, by name.
         drafted_share: of video, share of the blocks that are the drafter's; None: of others.
         at_equal_share: against other ways to route blocks, by family.
-        categories: of text, by the category of its prompts.
+        categories, input_lengths: of text, by the category and the length of its prompts.
     """
 
     __pydantic_config__ = STRICT
@@ -130,6 +130,7 @@ class MethodResult:
     tokens_per_second: float | None = None
     accepted_lengths: list[float] = field(default_factory=list)
     categories: dict[str, Category] = field(default_factory=dict)
+    input_lengths: dict[str, Category] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float | None:

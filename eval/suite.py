@@ -50,6 +50,7 @@ class Suite:
         verdict: Speculative Verdict is measured too, and each of its experts alone, where there are
             experts.
         speed: prompts of the speed measurement; 0: none.
+        batches: sizes whose speed is measured beside single prompts, unless the user says.
         quality: samples that are judged; 0: none.
         images_per_prompt: in a suite of the user's prompts, samples of each.
         margin: loss against plain that is still called small, in the first metric's unit.
@@ -73,6 +74,7 @@ class Suite:
     blank: bool = False
     verdict: bool = False
     speed: int = 0
+    batches: tuple[int, ...] = ()
     quality: int = 0
     images_per_prompt: int = 1
     margin: float | None = None

@@ -32,7 +32,10 @@ class RefusedError(InputError):
 
 
 class Variant(Protocol):
-    """Makes the outputs of a row."""
+    """Makes the outputs of a row.
+
+    Variants that take one sample at a time say so by a true `alone`: they have no row in batches.
+    """
 
     def prepare(
         self, inputs: Any, seeds: Sequence[int], call: Mapping[str, Any]

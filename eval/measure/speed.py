@@ -82,7 +82,8 @@ def speed_rows(lines: Iterable[Line], methods: Iterable[str]) -> dict[str, Metho
     rows = {name: _row(single[name], single[plain]) for name in names}
     for batch, of in by_batch.items():
         for name, row in rows.items():
-            row.throughput[batch] = _throughput(of[name], of[plain])
+            if of[name]:  # some take one sample at a time
+                row.throughput[batch] = _throughput(of[name], of[plain])
     return rows
 
 
@@ -130,7 +131,7 @@ def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
     if lines is not plain:
         pairs = zip(plain, lines, strict=True)
         out.speedup_median, out.speedup_ci95 = _ratio(
-            [p["decode_seconds"] / s["decode_seconds"] for p, s in pairs]
+            [per_token(p) / per_token(s) for p, s in pairs]
         )
     return out
 

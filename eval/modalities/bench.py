@@ -26,7 +26,7 @@ class Bench(ABC):
         pipe: where; its own method stays as it is.
 
     Attributes:
-        judges_timed: whether outputs that are timed are judged too.
+        judges_timed: whether outputs that are timed alone are judged too.
     """
 
     judges_timed = False
@@ -100,7 +100,7 @@ class Bench(ABC):
                 outcome.lines.append(line)
                 continue
             outcome.lines.append(speed_line(unit, name, sample) | self.bare(name, sample))
-            if self.judges_timed:
+            if self.judges_timed and unit.count == 1:
                 self._judge(outcome, name, inputs, sample.output)
 
     def quality(self, outcome: Outcome) -> None:
@@ -130,6 +130,8 @@ class Bench(ABC):
         prompt = texts[0] if unit.count == 1 else texts
         for names in self.job.groups.values():
             for name in rotated(names, unit.first // unit.count):
+                if unit.count > 1 and getattr(self.variant(name), "alone", False):
+                    continue
                 run = self._prepare(name, unit, inputs)
                 first = self.job.seed + shift(name) + unit.first
                 try:

@@ -78,22 +78,26 @@ def _gain(report: Report, found: EqualShare | None, digits: int) -> Cell:
     return Cell(f.fixed(found.value, digits, sign=True), f.interval(found.ci95, digits), (mixed,))
 
 
-def by_category(report: Report) -> Table:
-    """Speed-up and mean acceptance length by category of prompts: a row per method."""
-    having = {name: row for name, row in report.methods.items() if row.categories}
-    tags = list(dict.fromkeys(tag for row in having.values() for tag in row.categories))
+def by_class(report: Report, field: str, named: str) -> Table:
+    """Speed-up and tokens a call by class of prompts: a row per method.
+
+    Args:
+        field: of the rows, such as "categories".
+        named: the classes, for the caption.
+    """
+    having = {name: found for name, row in report.methods.items() if (found := getattr(row, field))}
+    tags = list(dict.fromkeys(tag for found in having.values() for tag in found))
     rows = []
-    for name, row in having.items():
+    for name, own in having.items():
         cells = []
-        for tag in tags:
-            found = row.categories[tag]
+        for found in (own[tag] for tag in tags):
             length = f"{f.fixed(found.mean_acceptance_length, 2)} tokens a call"
             speed = f.fixed(found.speedup_median, 2, unit="×")
             cells.append(Cell(speed, f.interval(found.speedup_ci95, 2), (length,)))
         rows.append(labelled(report, name, cells))
-    counts = {tag: found.n for row in having.values() for tag, found in row.categories.items()}
+    counts = {tag: found.n for own in having.values() for tag, found in own.items()}
     headings = (f"{tag} ({counts[tag]})" for tag in tags)
-    caption = "By category, with its prompts: speed-up over plain, and tokens per call."
+    caption = f"By {named}, with its prompts: speed-up over plain, and tokens per call."
     return Table(caption, ("method", *headings), tuple(rows))
 
 
@@ -126,7 +130,8 @@ def text_tables(report: Report) -> list[Table]:
         for who, member in row.members.items()
     }
     tables = [
-        by_category(report),
+        by_class(report, "categories", "category"),
+        by_class(report, "input_lengths", "length of the prompt"),
         Table(
             "Mean acceptance length, and over that of other rows.",
             ("method", TOKENS_PER_CALL.heading, *(_OVER[other] for other in others)),

@@ -80,9 +80,7 @@ def _add_run(actions: Any) -> None:
     run.add_argument(
         "--max-samples", type=int, help="samples up to which an undecided comparison may go on"
     )
-    run.add_argument(
-        "--batch-sizes", type=options.widths, default=(1,), help="speed of batches too: 1,2,4,8"
-    )
+    run.add_argument("--batch-sizes", type=options.widths, help="speed of batches too: 1,2,4,8")
     run.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
     run.add_argument("--seed", type=options.seed, default=0, help="of the first sample")
     run.add_argument("--executor", default="local", help="local or ray")
@@ -121,7 +119,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.pipeline is not None:
         check_name("pipeline", args.pipeline, MODALITIES)
     options.check_range(args, 1, None, "limit", "max_samples", "workers")
-    if not all(1 <= size <= 1024 for size in args.batch_sizes):
+    if not all(1 <= size <= 1024 for size in args.batch_sizes or ()):
         told = ",".join(map(str, args.batch_sizes))
         raise InputError(f"--batch-sizes must be from 1 to 1024, not {told}")
     suite = load_suite(args.suite)
@@ -182,7 +180,8 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
         files=files,
         threads=torch.get_num_threads(),
     )
-    todo = plan(job, args.limit, args.max_samples, tuple(dict.fromkeys([1, *args.batch_sizes])))
+    sizes = suite.batches if args.batch_sizes is None else args.batch_sizes
+    todo = plan(job, args.limit, args.max_samples, tuple(dict.fromkeys([1, *sizes])))
     # the delay: bad input is one line on stderr, without a bar above it
     with bar(suite.name, "sample", delay=1) as shown:
 

@@ -16,6 +16,7 @@ from ..bench import Bench, Judged
 from ..vlm.answers import Answers, most_tokens
 from ..vlm.entropy import logits, mean_entropy
 from ..vlm.peers import PEER, peers
+from . import llama_cpp
 from .talk import inputs_of, of_method, of_peer
 
 
@@ -29,6 +30,9 @@ class TextBench(Bench):
         self.limit = most_tokens(job)
 
     def make_variant(self, name: str) -> Variant:
+        if name.startswith(llama_cpp.PEER):
+            own = llama_cpp.peers_of(self.job)[name]
+            return own.talk(self.pipe, self.pipe.model.config.max_position_embeddings)
         if name.startswith(PEER):
             return of_peer(peers(self.job.configs)[name], self.pipe)
         return of_method(self.job.configs[name], self.pipe)
@@ -41,15 +45,22 @@ class TextBench(Bench):
 
     def shown(self, outcome: Outcome, name: str, row: int, inputs: Any, out: Answers) -> Line:
         item = (outcome.unit.first + row) % len(self.job.prompts)
-        return {"item": item, "text": out.text[row], "turns": out.turns[row]}
+        told = inputs_of(self.pipe, [{"role": "user", "content": inputs[row].prompt}])
+        length = told["input_ids"].shape[1]
+        shown = {"item": item, "prompt_tokens": length, "text": out.text[row]}
+        return {**shown, "turns": out.turns[row]}
 
     def speed(self, outcome: Outcome) -> None:
         """Time a sample; where a greedy answer leaves plain's, look how near a tie that was."""
         super().speed(outcome)
+        if outcome.unit.count > 1:
+            return
         answers = {x["method"]: x for x in outcome.lines if x["kind"] == "quality"}
         for group, call in zip(self.job.groups.values(), self.job.calls.values(), strict=True):
             plain = answers[group[0]]
             for name in group if not call.get("temperature", 0.0) else ():
+                if name.startswith(llama_cpp.PEER):
+                    continue  # of other arithmetic
                 if name in answers and answers[name]["turns"] != plain["turns"]:
                     parted = plain["turns"], answers[name]["turns"]
                     answers[name]["gap"] = self._gap(outcome.unit.first, *parted)
@@ -76,10 +87,12 @@ class TextBench(Bench):
     def entropy(self, indices: range) -> float:
         """Mean entropy, in nats a token, of the target's laws on its own answers to first turns."""
         plain, call = of_method(SpecConfig(PLAIN), self.pipe), {"temperature": 1.0}
-        told = [[{"role": "user", "content": one.prompt}] for one in self.inputs(indices)]
+        told: list[list[Message]] = [
+            [{"role": "user", "content": one.prompt}] for one in self.inputs(indices)
+        ]
         seeds = [self.job.seed + index for index in indices]
         drawn = [
-            plain.answer([*messages], seed, {**call, "max_new_tokens": self.limit}).tokens[0]
+            plain.answer([messages], [seed], {**call, "max_new_tokens": self.limit}).tokens[0]
             for messages, seed in zip(told, seeds, strict=True)
         ]
         prompts = (inputs_of(self.pipe, messages) for messages in told)

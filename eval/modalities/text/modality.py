@@ -17,9 +17,11 @@ from ..modality import Modality
 from ..vlm.answers import most_tokens
 from ..vlm.peers import peers
 from ..vlm.rows import complete_rows
+from . import llama_cpp
 from .bench import TextBench
 from .talk import inputs_of
 
+LENGTHS = 64, 256, 1024  # tokens of prompts up to which they are of one class
 TIE = 1e-4  # logits that differ by less are equal up to rounding in float32
 
 
@@ -35,8 +37,6 @@ class TextModality(Modality):
         pipe.check_speculation(config)
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
-        if todo.batches != (1,):
-            raise InputError("--batch-sizes are for pictures that are drawn; leave them out")
         strange = [name for name in job.files if name != "prompts"]
         if strange:
             raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
@@ -47,18 +47,35 @@ class TextModality(Modality):
             check_conversations(pipe, [job.prompt(n) for n in range(count)], most_tokens(job))
 
     def variants(self, job: Job) -> list[str]:
-        return [*job.configs, *(peers(job.configs) if job.suite.peers else ())]
+        others = [*peers(job.configs), *llama_cpp.peers_of(job)] if job.suite.peers else []
+        return [*job.configs, *others]
 
     def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
         complete_rows(job, folder.log, rows)
         notes = []
-        timed = {name: _lines(folder, "speed", name) for name in rows}
-        plain = timed[next(iter(rows))]
+        timed = {
+            name: [line for line in _lines(folder, "speed", name) if line["batch"] == 1]
+            for name in rows
+        }
+        first = next(iter(rows))
+        plain, told = timed[first], _lines(folder, "quality", first)
+        length_of = {line["index"]: input_length(line["prompt_tokens"]) for line in told}
         for name, row in rows.items():
             row.categories = categories(timed[name], plain, lambda index: job.prompt(index).tag)
+            row.input_lengths = categories(timed[name], plain, lambda index: length_of[index])
             if found := _parted(name, _lines(folder, "quality", name)):
                 notes.append(found)
         return notes
+
+
+def input_length(tokens: int) -> str:
+    """The class of prompts with so many tokens."""
+    low = 1
+    for most in LENGTHS:
+        if tokens <= most:
+            return f"{low:,} to {most:,} tokens"
+        low = most + 1
+    return f"{low:,} tokens and more"
 
 
 def check_conversations(pipe: TextPipeline, items: Sequence[Conversation], limit: int) -> None:

@@ -19,7 +19,7 @@ from ...data.conversations import Conversation
 from ..vlm.answers import Answers
 from ..vlm.peers import Peer
 
-Answer = Callable[[list[Message], int, Mapping[str, Any]], Answers]
+Answer = Callable[[list[list[Message]], list[int], Mapping[str, Any]], Answers]
 
 
 @dataclass(frozen=True)
@@ -27,34 +27,37 @@ class Talk:
     """A variant that answers conversations turn by turn, each with its own answers in it.
 
     Attributes:
-        answer: to messages, a seed, and the arguments of a pipeline's call.
+        answer: to prompts of messages, their seeds, and the arguments of a pipeline's call.
+        alone: it answers one prompt at a time.
     """
 
     answer: Answer
+    alone: bool = False
 
     def prepare(
         self, inputs: Sequence[Conversation], seeds: Sequence[int], call: Mapping[str, Any]
     ) -> Callable[[], Answers]:
+        """Prepare the timed function: turn by turn, all conversations that have one at once."""
 
         def answers() -> Answers:
-            first, *others = [
-                self._talk(one, seed, call) for one, seed in zip(inputs, seeds, strict=True)
-            ]
-            return first.joined(others)
+            told: list[list[Message]] = [[] for _ in inputs]
+            turns: list[list[list[int]]] = [[] for _ in inputs]
+            stats = []
+            for turn in range(max(len(one.turns) for one in inputs)):
+                rows = [n for n, one in enumerate(inputs) if turn < len(one.turns)]
+                for row in rows:
+                    told[row].append({"role": "user", "content": inputs[row].turns[turn]})
+                made = self.answer([told[n] for n in rows], [seeds[n] for n in rows], call)
+                for row, text, tokens in zip(rows, made.text, made.tokens, strict=True):
+                    told[row].append({"role": "assistant", "content": text})
+                    turns[row].append(tokens)
+                stats.append(made.stats)
+            whole = stats[0].merged(stats[1:])
+            texts = ["\n\n".join(str(m["content"]) for m in own[1::2]) for own in told]
+            ids = [[token for answer in own for token in answer] for own in turns]
+            return Answers(texts, ids, whole.as_one(), turns=turns)
 
         return answers
-
-    def _talk(self, one: Conversation, seed: int, call: Mapping[str, Any]) -> Answers:
-        """All answers of one conversation as one, a paragraph each."""
-        told: list[Message] = []
-        made: list[Answers] = []
-        for turn in one.turns:
-            told.append({"role": "user", "content": turn})
-            made.append(self.answer(told, seed, call))
-            told.append({"role": "assistant", "content": made[-1].text[0]})
-        whole = made[0].joined(made[1:])
-        text, tokens = "\n\n".join(whole.text), [t for ids in whole.tokens for t in ids]
-        return Answers([text], [tokens], whole.stats.as_one(), turns=[whole.tokens])
 
 
 def of_method(config: SpecConfig, pipe: TextPipeline) -> Talk:
@@ -62,8 +65,11 @@ def of_method(config: SpecConfig, pipe: TextPipeline) -> Talk:
     own = TextPipeline(**pipe.components)
     own.enable_speculation(config)
 
-    def answer(messages: list[Message], seed: int, call: Mapping[str, Any]) -> Answers:
-        out = own(messages, generator=torch.Generator().manual_seed(seed), **call)
+    def answer(
+        prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]
+    ) -> Answers:
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        out = own(prompts, generator=generators, **call)
         assert isinstance(out, VlmOutput)
         return Answers(out.text, out.tokens, out.stats)
 
@@ -71,13 +77,15 @@ def of_method(config: SpecConfig, pipe: TextPipeline) -> Talk:
 
 
 def of_peer(peer: Peer, pipe: TextPipeline) -> Talk:
-    """transformers' own generation."""
+    """transformers' own generation; it drafts for one prompt at a time."""
 
-    def answer(messages: list[Message], seed: int, call: Mapping[str, Any]) -> Answers:
-        inputs = partial(inputs_of, pipe, messages)
-        return peer.answer_or_refuse(pipe, pipe.tokenizer, inputs, seed, call)
+    def answer(
+        prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]
+    ) -> Answers:
+        inputs = partial(process_texts, pipe.tokenizer, prompts, pipe.model.device)
+        return peer.answer_or_refuse(pipe, pipe.tokenizer, inputs, seeds[0], call)
 
-    return Talk(answer)
+    return Talk(answer, alone=peer.drafts)
 
 
 def inputs_of(pipe: TextPipeline, messages: Sequence[Message]) -> dict[str, Tensor]:

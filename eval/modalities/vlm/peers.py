@@ -19,6 +19,8 @@ from ...variants import RefusedError
 from .answers import Answers
 
 PEER = "transformers:"  # what the names of peers begin with
+PEERS = PEER, "llama.cpp:"
+"""What the names of rows begin with that are other libraries'."""
 REFUSED = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 """What transformers raises at models and options that it can't put together."""
 
@@ -38,6 +40,11 @@ class Peer:
     lookup: int = 0
     length: int | None = None
 
+    @property
+    def drafts(self) -> bool:
+        """True if it speculates, which transformers does for one prompt at a time."""
+        return self.assisted or self.lookup > 0
+
     def answer(
         self,
         pipe: AnsweringPipeline,
@@ -46,7 +53,7 @@ class Peer:
         seed: int,
         call: Mapping[str, Any],
     ) -> Answers:
-        """The answer to one prompt.
+        """The answer to one prompt, or without drafts to several.
 
         Args:
             inputs: makes those of the pipeline's model, which is timed, too.
@@ -83,10 +90,15 @@ class Peer:
             given = inputs()
             rows = GenerationMixin.generate(model, **given, **options)
             ended = time.perf_counter()
-        tokens = rows[0, given["input_ids"].shape[1] :].tolist()
-        text = tokenizer.batch_decode([tokens], skip_special_tokens=True)
-        stats = watch.stats(len(tokens), given["input_ids"].shape[1], ended)
-        return Answers(text, [tokens], stats)
+        answers = rows[:, given["input_ids"].shape[1] :].tolist()
+        if len(answers) > 1:  # behind an end there is padding
+            ends = model.generation_config.eos_token_id
+            last = {*(ends if isinstance(ends, list) else [ends])}
+            answers = [until(tokens, last) for tokens in answers]
+        text = tokenizer.batch_decode(answers, skip_special_tokens=True)
+        counts = [len(tokens) for tokens in answers]
+        stats = watch.stats(counts, given["input_ids"].shape[1], ended)
+        return Answers(text, answers, stats)
 
     def answer_or_refuse(self, *given: Any) -> Answers:
         """Answer one prompt; errors of transformers become a `RefusedError`."""
@@ -95,6 +107,12 @@ class Peer:
         except REFUSED as error:
             why = " ".join(str(error).split()) or type(error).__name__
             raise RefusedError(why) from error
+
+
+def until(tokens: list[int], ends: set[int]) -> list[int]:
+    """Tokens up to the first that ends an answer, itself included."""
+    found = (n for n, token in enumerate(tokens, start=1) if token in ends)
+    return tokens[: next(found, len(tokens))]
 
 
 def peers(configs: Mapping[str, SpecConfig]) -> dict[str, Peer]:
@@ -139,8 +157,11 @@ class _Watch:
             for hook in hooks:
                 hook.remove()
 
-    def stats(self, emitted: int, prompt: int, ended: float) -> SpecStats:
-        """The counters of one generation of `emitted` tokens behind a prompt of so many."""
+    def stats(self, emitted: list[int], prompt: int, ended: float) -> SpecStats:
+        """The counters of generations of `emitted` tokens behind prompts of so many.
+
+        Of several, which nobody drafts for, each took a call a token.
+        """
         target = [call for call in self.calls if call[0] == "target"]
         read = sum(tokens for *_, tokens in target) - prompt + 1
         first = target[0][2]
@@ -149,13 +170,15 @@ class _Watch:
             later = (call for call in self.calls if call[0] == name and call[2] > first)
             seconds[name] = sum(end - since for _, since, end, _ in later)
         seconds["update"] = ended - first - seconds["draft"] - seconds["target"]
+        alone = len(emitted) == 1
+        calls = [len(target)] if alone else [*emitted]
         return SpecStats(
             "transformers",
-            calls=[len(target)],
-            drafted=[0],
-            accepted=[emitted - len(target)],
-            emitted=[emitted],
-            target_tokens=[read],
+            calls=calls,
+            drafted=[0] * len(emitted),
+            accepted=[count - own for count, own in zip(emitted, calls, strict=True)],
+            emitted=[*emitted],
+            target_tokens=[read] if alone else [*emitted],
             seconds=seconds,
         )
 

@@ -18,7 +18,7 @@ from ...run.job import Job
 from .answers import Answers, Chosen, Questions
 from .blank import Blank
 from .experts import EXPERT, VERDICT
-from .peers import PEER
+from .peers import PEERS
 
 BLANK = ":blank"
 SUM = "sum"  # several branches of a compressor, each by its weight
@@ -75,7 +75,7 @@ def role_of(name: str) -> str | None:
     variant = name.partition("@")[0]
     if variant.endswith(BLANK):
         return "ablation"
-    if variant.startswith(PEER):
+    if variant.startswith(PEERS):
         return "peer"
     return "sceptic" if variant.startswith(EXPERT) else None
 

@@ -13,6 +13,7 @@ import torch
 import mmspec
 from mmspec.cli.main import main
 from mmspec.eval.modalities.base import MODALITIES
+from mmspec.eval.modalities.text import modality as text_modality
 from mmspec.eval.modalities.text.bench import TextBench
 from mmspec.eval.modalities.text.modality import check_conversations
 from mmspec.eval.run.job import Job
@@ -122,6 +123,90 @@ def test_pages_show_categories_and_texts(finished):
     assert "the cat saw" in html
 
 
+@pytest.mark.parametrize(
+    ("tokens", "named"),
+    [
+        (1, "1 to 64 tokens"),
+        (64, "1 to 64 tokens"),
+        (65, "65 to 256 tokens"),
+        (1024, "257 to 1,024 tokens"),
+        (1025, "1,025 tokens and more"),
+    ],
+)
+def test_classes_of_lengths(tokens, named):
+    assert text_modality.input_length(tokens) == named
+
+
+@pytest.mark.parametrize(
+    ("name", "temperature"),
+    [
+        ("plain", 0.0),
+        ("plain", 1.0),
+        ("prompt-lookup", 0.0),
+        ("prompt-lookup", 1.0),
+        ("transformers:plain", 0.0),  # at temperature 1 its rows share one generator
+    ],
+)
+def test_a_batch_says_what_each_conversation_says_alone(folder, prompts, name, temperature):
+    """Conversations of one and of two turns."""
+    pipe = mmspec.TextPipeline.from_pretrained(folder)
+    suite = load_suite("spec-bench")
+    items = MODALITIES["text"].items(suite, prompts)
+    job = Job(suite, items, parse_methods(("plain", "prompt-lookup")), {}, model=str(folder))
+    variant = TextBench(job, pipe).make_variant(name)
+    call, seeds = {"max_new_tokens": 10, "temperature": temperature}, [5, 6, 7]
+    together = variant.prepare(items, seeds, call)()
+    alone = [variant.prepare([one], [seed], call)() for one, seed in zip(items, seeds, strict=True)]
+    assert [turns for one in alone for turns in one.turns] == together.turns
+    assert [len(turns) for turns in together.turns] == [2, 1, 1]
+    assert [text for one in alone for text in one.text] == together.text
+    assert together.stats.emitted == [sum(len(ids) for ids in together.tokens)]
+    assert together.stats.emitted == [sum(sum(one.stats.emitted) for one in alone)]
+    assert together.stats.calls == [sum(sum(one.stats.calls) for one in alone)]
+
+
+def test_batches_and_lengths_of_prompts(folder, prompts, tmp_path, monkeypatch):
+    words = texts.tokenizer()
+    lengths = [
+        len(words.apply_chat_template([{"role": "user", "content": one["turns"][0]}])["input_ids"])
+        for one in CONVERSATIONS
+    ]
+    assert min(lengths) < max(lengths)
+    answer = len(words("<|im_start|>assistant\n")["input_ids"])  # that a prompt ends with
+    most = min(lengths) + answer
+    monkeypatch.setattr(text_modality, "LENGTHS", (most,))
+    suite = tmp_path / "short.yaml"
+    suite.write_text(
+        "summary: s\nsource: prompts\npipeline: text\nspeed: 3\nbatches: [2]\npeers: true\n"
+        "call: {max_new_tokens: 6}\n"
+    )
+    out = tmp_path / "out"
+    words = ["eval", "run", "--suite", suite, "--model", folder, "--prompts", prompts, "-o", out]
+    assert main([*map(str, words), "--methods", "plain,prompt-lookup"]) == 0
+    rows = Report.read(out).methods
+    for arm in ("plain", "prompt-lookup", "transformers:plain"):
+        batch = rows[arm].throughput[2]
+        assert batch.n == 3  # prompts come again
+        assert (batch.speedup_median is None) == (arm == "plain")
+    assert rows["transformers:prompt-lookup"].throughput == {}
+    judged = {x["index"]: x for x in lines(out, "quality") if x["method"] == "plain"}
+    assert len(judged) == len(lines(out, "quality")) / len(rows) == 3  # once each
+    timed = [x for x in lines(out, "speed") if x["method"] == "plain"]
+    assert sorted(x["batch"] for x in timed) == [1, 1, 1, 2, 2, 2]
+    assert "batch 2" in (out / "report.md").read_text()
+    short = [n for n, one in judged.items() if one["prompt_tokens"] == most]
+    for arm, row in rows.items():
+        assert {name: c.n for name, c in row.input_lengths.items()} == {
+            f"1 to {most} tokens": len(short),
+            f"{most + 1} tokens and more": 3 - len(short),
+        }
+        own = [x for x in lines(out, "speed") if x["method"] == arm and x["batch"] == 1]
+        stats = [x["stats"] for x in own if x["index"] in short]
+        emitted, calls = (sum(sum(one[n]) for one in stats) for n in ("emitted", "calls"))
+        assert row.input_lengths[f"1 to {most} tokens"].mean_acceptance_length == emitted / calls
+    assert "By length of the prompt" in (out / "report.md").read_text()
+
+
 def test_entropy_is_that_of_the_targets_laws(finished, folder, prompts):
     pipe = mmspec.TextPipeline.from_pretrained(folder)
     suite = load_suite("spec-bench")
@@ -190,7 +275,7 @@ def test_what_the_suite_refuses(capsys, folder, prompts, tmp_path):
     given = ["eval", "run", "--suite", "spec-bench", "--model", folder, "-o", tmp_path / "out"]
     cases = {
         "--prompts FILE": [],
-        "leave them out": ["--prompts", prompts, "--batch-sizes", "2"],
+        "from 1 to 1024": ["--prompts", prompts, "--batch-sizes", "0"],
         "has no use for fid": ["--prompts", prompts, "--weights", "fid=x"],
     }
     for message, more in cases.items():

@@ -1,0 +1,155 @@
+"""llama.cpp on the file that a model was read from, counted and timed as our loop is.
+
+The package `llama-cpp-python` brings it. It computes in the bits of the file, ours in floats of the
+same weights: its answers may differ, and its row is a peer's for speed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ....engine.stats import SpecStats
+from ....models.packaged import PACKAGED
+from ....models.transformers.gguf import SUFFIX
+from ....pipelines.text.pipeline import TextPipeline
+from ....pipelines.vlm.chat import Message
+from ...run.job import Job
+from ..vlm.answers import Answers
+from ..vlm.peers import PEERS, until
+from .talk import Talk, inputs_of
+
+_, PEER = PEERS
+
+
+@dataclass(frozen=True)
+class LlamaCpp:
+    """A way to run llama.cpp.
+
+    Attributes:
+        file: in GGUF.
+        lookup: tokens a round that its prompt lookup copies; 0: none.
+    """
+
+    file: Path
+    lookup: int = 0
+
+    def talk(self, pipe: TextPipeline, positions: int) -> Talk:
+        """The variant of this way, over prompts as `pipe` lays them out.
+
+        Args:
+            positions: tokens that a conversation may have.
+        """
+        from llama_cpp import Llama
+        from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+        threads, options = torch.get_num_threads(), {}
+        if self.lookup:
+            options["draft_model"] = LlamaPromptLookupDecoding(num_pred_tokens=self.lookup)
+        model = Llama(
+            str(self.file),
+            n_ctx=positions,
+            n_threads=threads,
+            n_threads_batch=threads,
+            verbose=False,
+            **options,
+        )
+        ends = pipe.model.generation_config.eos_token_id
+        last = {*(ends if isinstance(ends, list) else [ends])}
+
+        def answer(
+            prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]
+        ) -> Answers:
+            began = time.perf_counter()
+            (messages,), (seed,) = prompts, seeds
+            ids = inputs_of(pipe, messages)["input_ids"][0].tolist()
+            tokens, stats = generate(model, ids, seed, call, last, began)
+            return Answers(pipe.tokenizer.batch_decode([tokens], True), [tokens], stats)
+
+        return Talk(answer, alone=True)
+
+
+def generate(
+    model: Any,
+    ids: Sequence[int],
+    seed: int,
+    call: Mapping[str, Any],
+    ends: set[int],
+    began: float,
+) -> tuple[list[int], SpecStats]:
+    """The answer of a `llama_cpp.Llama` to a prompt of token ids, and what it took.
+
+    Nothing is kept of the conversation before: it reads the whole prompt, as ours does. All up to
+    the end of its first call is prefill, as with transformers, see `Peer.answer`.
+
+    Args:
+        call: arguments of a pipeline's call.
+        ends: tokens that end an answer.
+        began: when the prompt began to be laid out.
+    """
+    temperature = float(call.get("temperature", 0.0))
+    how = {
+        "top_k": call.get("top_k", 0) or -1,
+        "top_p": call.get("top_p", 1.0),
+        "min_p": 0.0,
+        "temp": temperature,
+        "repeat_penalty": 1.0,
+    }
+    limit, read, ended = call.get("max_new_tokens", 128), [], []
+    evaluate = model.eval
+
+    def watched(tokens: Sequence[int]) -> None:
+        read.append(len(tokens))
+        evaluate(tokens)
+        ended.append(time.perf_counter())
+
+    model.reset()
+    model.set_seed(seed)
+    model.eval = watched
+    started = time.perf_counter()
+    try:
+        said: list[int] = []
+        for token in model.generate(list(ids), **how):
+            said.append(token)
+            if token in ends or len(said) == limit:
+                break
+    finally:
+        del model.eval
+    over = time.perf_counter()
+    tokens = until(said, ends)
+    calls = len(read)
+    seconds = {"encode": started - began, "prefill": ended[0] - started, "target": over - ended[0]}
+    stats = SpecStats(
+        "llama.cpp",
+        "exact-rounded",
+        calls=[calls],
+        drafted=[0],
+        accepted=[len(tokens) - calls],
+        emitted=[len(tokens)],
+        target_tokens=[sum(read) - len(ids) + 1],
+        seconds=seconds,
+    )
+    return tokens, stats
+
+
+def peers_of(job: Job) -> dict[str, LlamaCpp]:
+    """The rows of llama.cpp in a run, by name.
+
+    There are none where the package is missing, or the model comes from no file that it reads.
+    """
+    model = job.model or ""
+    file = PACKAGED[model].path if model in PACKAGED else Path(model)
+    if file is None or file.suffix != SUFFIX or find_spec("llama_cpp") is None:
+        return {}
+    found = {f"{PEER}plain": LlamaCpp(file)}
+    for config in job.configs.values():
+        if config.method == "prompt-lookup":
+            length = int(config.resolve("vlm").options.get("num_draft_tokens") or 0)
+            found.setdefault(f"{PEER}prompt-lookup", LlamaCpp(file, length))
+    return found
