@@ -113,27 +113,30 @@ def draft_levels(
 
 
 def attend_levels(query: Tensor, memory: list[tuple[Tensor, Tensor]], mask: Tensor) -> Tensor:
-    """Attention of the last level, `[R, heads, S, head_dim]`.
+    """Attention of the last level, `[R, heads, T, head_dim]`.
 
     At level k input s reads the first level's keys up to s − k + 1, the second's at s − k + 2, …
-    and its own level's at s. (What that is at s < k − 1 means nothing.)
+    and its own level's at s. (What that is at the first k − 1 of the T inputs means nothing.)
 
     Args:
-        query: of the last level, `[R, heads, S, head_dim]`.
-        memory: keys and values of all levels, `[R, kv_heads, S, head_dim]`.
-        mask: of the first level.
+        query: of the last level, at the last T of S inputs `[R, heads, T, head_dim]`.
+        memory: keys and values of all levels, `[R, kv_heads, S, head_dim]`; of the deeper ones at
+            the last T.
+        mask: of the first level `[R or 1, 1, S, S]`.
     """
+    skip = mask.shape[-1] - query.shape[2]
+    mask = mask[..., skip:, :]
     behind = len(memory) - 1
     if not behind:
         return attend(query, *memory[0], mask)
-    _, heads, length, width = query.shape
+    heads, width, length = query.shape[1], query.shape[-1], mask.shape[-1]
     query = query * width**-0.5
     keys, values = [], []  # of the levels, each where its reader is
     for level, (key, value) in enumerate(memory):
         back, groups = behind - level if level else 0, heads // key.shape[1]
         keys.append(key.roll(back, 2).repeat_interleave(groups, 1))
         values.append(value.roll(back, 2).repeat_interleave(groups, 1))
-    later = torch.full_like(mask[:1, :1], -torch.inf).triu(1 - behind)
+    later = torch.full_like(mask[:1, :1], -torch.inf).triu(1 - behind + skip)
     first = query @ keys[0].transpose(-1, -2) + (mask + later).to(query.dtype)
     others = torch.stack([(query * key).sum(-1) for key in keys[1:]], dim=-1)
     weights = torch.cat([first, others], dim=-1).softmax(-1).to(query.dtype)

@@ -127,24 +127,27 @@ def leveled(head: PublishedHead, batch: HeadBatch, depth: int) -> list[Pair]:
     above, as in a draft; whatever is in front of them stands on the target's hidden states (HASS,
     Zhang et al. 2024, section 3.2; EAGLE-3, Li et al. 2025, section 3.2).
     """
-    outputs, index, mask = forward(head, batch, depth)
+    outputs, index, mask = forward(head, batch, depth, drafted=True)
     truth = batch.ahead(1)[0].gather(1, index)
     pairs = []
     for level, hidden in enumerate(outputs, start=1):
-        _, drafted = batch.ahead(level)  # by the draft's root, level − 1 columns in front
-        counts = F.pad(drafted, (level - 1, 0))[:, : drafted.shape[1]]
+        _, begins = batch.ahead(level)  # by the draft's root, level − 1 columns in front
+        counts = F.pad(begins, (level - 1, 0))[:, : begins.shape[1]]
         counts = counts.gather(1, index) & mask
         pairs.append((hidden[counts], truth[counts]))
     return pairs
 
 
 def forward(
-    head: PublishedHead, batch: HeadBatch, depth: int
+    head: PublishedHead, batch: HeadBatch, depth: int, drafted: bool = False
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """Outputs `[R, S', H]` by level of a head of EAGLE's kind, see `leveled`.
 
+    Args:
+        drafted: leave out what lies in front of all drafts: it is read, and nobody asks for it.
+
     Returns:
-        The outputs, the columns `[R, S']` that are read, and which of them are real.
+        The outputs, the columns `[R, S']` that they are of, and which of them are real.
     """
     network, rotary = head.network, head.rotary
     assert isinstance(network, EagleNetwork | Eagle3Network)
@@ -162,25 +165,29 @@ def forward(
         memory.setdefault(layer, []).append((k, v))
         return attend_levels(q, memory[layer], scores)
 
-    x = inputs_of(network, columns, look, index)
-    outputs: list[Tensor] = []
-    for level in range(depth):
-        if level:
-            own = F.pad(outputs[-1][:, :-1], (0, 0, 1, 0))
-            x = network.joined(embedded, own, context)
-        outputs.append(network(x, turns, attend))
-    return outputs, index, mask
+    skip = 0
+    if drafted:
+        begun = mask & (index >= columns.last_asked())
+        skip = int(begun.long().argmax(1).min())
+    outputs = [network(inputs_of(network, columns, look, index), turns, attend, skip)]
+    cos, sin = turns
+    turns, embedded = (cos[:, skip:], sin[:, skip:]), embedded[:, skip:]
+    context = None if context is None else context[:, skip:]
+    for _ in range(depth - 1):
+        own = F.pad(outputs[-1][:, :-1], (0, 0, 1, 0))
+        outputs.append(network(network.joined(embedded, own, context), turns, attend))
+    return outputs, index[:, skip:], mask[:, skip:]
 
 
 def _flash(head: PublishedHead, batch: HeadBatch) -> list[Pair]:
     """Pairs of each of the K tokens: the next block reads the slots' states."""
     network = head.network
     assert isinstance(network, FlashNetwork)
-    (hidden,), index, mask = forward(head, batch, 1)
+    (hidden,), index, mask = forward(head, batch, 1, drafted=True)
     pairs = []
     for n, own in enumerate(network.slots(hidden).unbind(2), start=1):
-        places, drafted = batch.ahead(n)
-        counts = drafted.gather(1, index) & mask
+        places, answered = batch.ahead(n)
+        counts = answered.gather(1, index) & mask
         pairs.append((own[counts], places.gather(1, index)[counts]))
     return pairs
 

@@ -20,6 +20,7 @@ from toy_vlm import (
 
 from mmspec.methods.parts.heads import BRANCHES
 from mmspec.models.heads.columns import Images
+from mmspec.models.heads.formats.new import MAKERS, NewHead
 from mmspec.train.heads import head_losses, objectives
 from mmspec.train.heads.head_batch import HeadBatch
 from mmspec.train.heads.head_losses import blocks_at, forward, head_loss
@@ -152,6 +153,48 @@ def test_nothing_later_is_read(name):
     after = forward(head, batch, 1)[0][0]
     assert torch.allclose(before[:, :-3], after[:, :-3], atol=1e-12)
     assert (before[:, -3:] - after[:, -3:]).abs().amin(2).max() > 1e-6
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("eagle", {}),
+        ("eagle", {"num_layers": 2}),
+        ("eagle3", {}),
+        ("eagle3", {"num_layers": 2}),
+        ("vispec", {}),
+        ("msd", {}),
+        ("specvlm", {"choose": "pooling"}),
+    ],
+)
+def test_what_lies_in_front_of_drafts_is_left_out(name, settings, depth):
+    """Outputs at what is drafted, and gradients, are those of a pass over everything."""
+    model = tiny_llava()
+    head = MAKERS[name](NewHead(model), **settings).double()
+    batch = batch_of(model, head.reads)
+    # answers of three lengths
+    batch.answer[1, -3:], batch.mask[1, -3:] = False, False
+    batch.answer[2, -5:], batch.mask[2, -5:] = False, False
+    found, widths = [], []
+    for drafted in (False, True):
+        head.zero_grad()
+        outputs, index, mask = forward(head, batch, depth, drafted)
+        widths.append(index.shape[1])
+        assert {hidden.shape[1] for hidden in outputs} == {index.shape[1]}
+        kept = []
+        for level, hidden in enumerate(outputs, start=1):
+            begins = batch.ahead(level)[1]
+            begins = torch.nn.functional.pad(begins, (level - 1, 0))[:, : begins.shape[1]]
+            counts = begins.gather(1, index) & mask
+            assert int(counts.sum()) == int(batch.ahead(level)[1].sum()) > 0
+            kept.append(hidden[counts])
+        torch.cat(kept).sin().sum().backward()
+        gradients = [w.grad for w in head.parameters() if w.grad is not None]
+        found.append((torch.cat(kept), torch.cat([g.flatten() for g in gradients])))
+    assert widths[0] > widths[1] == ANSWER + 1
+    for all_columns, few in zip(*found, strict=True):
+        assert torch.allclose(all_columns, few, atol=1e-10)
 
 
 @torch.no_grad()

@@ -62,10 +62,13 @@ class EagleNetwork(nn.Module):
         x: Tensor = self.fc(torch.cat([embedded, hidden], dim=-1))
         return x
 
-    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        """Hidden states `[R, N, H]` behind the inputs."""
+    def forward(
+        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, skip: int = 0
+    ) -> Tensor:
+        """Hidden states `[R, N − skip, H]` behind the inputs but the first `skip`."""
+        last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
-            x = layer(x, turns, attend, number)
+            x = layer(x, turns, attend, number, skip if number == last else 0)
         return x
 
     def before_output(self, hidden: Tensor) -> Tensor:

@@ -92,13 +92,19 @@ class Eagle3Network(nn.Module):
         """Inputs `[R, N, 2 H]` of embeddings and the hidden states in front of them."""
         return torch.cat([embedded, hidden], dim=-1)
 
-    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        """Hidden states of the next step's inputs `[R, N, H]`, of inputs `[R, N, 2 H]`."""
+    def forward(
+        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, skip: int = 0
+    ) -> Tensor:
+        """Hidden states of the next step's inputs `[R, N − skip, H]`, of inputs `[R, N, 2 H]`.
+
+        Args:
+            skip: the first inputs, which others read and nobody asks for.
+        """
         embedded, hidden = x.split([x.shape[-1] - self.width, self.width], dim=-1)
         first, *others = self.layers
-        h = first(embedded, hidden, turns, attend, 0)
+        h = first(embedded, hidden, turns, attend, 0, 0 if others else skip)
         for number, layer in enumerate(others, start=1):
-            h = layer(h, turns, attend, number)
+            h = layer(h, turns, attend, number, skip if number == len(others) else 0)
         out: Tensor = self.norm(h) if self.feed_normed else h
         return out
 

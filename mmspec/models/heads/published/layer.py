@@ -128,9 +128,10 @@ class HeadAttention(nn.Module):
         return k.transpose(1, 2), v.transpose(1, 2)
 
     def forward(
-        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, layer: int
+        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, layer: int, skip: int = 0
     ) -> Tensor:
-        q, gate = self.queries(x, turns)
+        cos, sin = turns
+        q, gate = self.queries(x[:, skip:], (cos[:, skip:], sin[:, skip:]))
         out = attend(layer, q, *self.keys_values(x, turns)).transpose(1, 2)
         if gate is not None:
             out = out * torch.sigmoid(gate)
@@ -164,11 +165,15 @@ class HeadLayer(nn.Module):
         self.first_norm = first_norm
 
     def forward(
-        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, layer: int
+        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, layer: int, skip: int = 0
     ) -> Tensor:
-        """Hidden states `[R, N, H]` of inputs `[R, N, H]`."""
+        """Hidden states `[R, N − skip, H]` of inputs `[R, N, H]`.
+
+        Args:
+            skip: the first inputs, which others read and nobody asks for.
+        """
         normed = self.input_layernorm(x) if self.first_norm else x
-        h = x + self.self_attn(normed, turns, attend, layer)
+        h = x[:, skip:] + self.self_attn(normed, turns, attend, layer, skip)
         out: Tensor = h + self.mlp(self.post_attention_layernorm(h))
         return out
 
@@ -198,12 +203,13 @@ class FusedLayer(nn.Module):
         turns: tuple[Tensor, Tensor],
         attend: Attend,
         layer: int,
+        skip: int = 0,
     ) -> Tensor:
-        """Hidden states `[R, N, H]` of embeddings and hidden states `[R, N, H]`."""
+        """Hidden states `[R, N − skip, H]` of embeddings and hidden states `[R, N, H]`."""
         normed = self.hidden_norm(hidden)
         x = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
         residual = normed if self.norm_before_residual else hidden
-        h = residual + self.self_attn(x, turns, attend, layer)
+        h = residual[:, skip:] + self.self_attn(x, turns, attend, layer, skip)
         out: Tensor = h + self.mlp(self.post_attention_layernorm(h))
         return out
 
