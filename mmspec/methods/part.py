@@ -211,11 +211,13 @@ class Head(Part):
     Attributes:
         blocks: a call says several tokens.
         trained: there is a recipe for it; others come from published files.
+        sees: it has ways of its own to read pictures, of which text alone has no use.
         serves: modalities whose targets it reads.
     """
 
     blocks: bool = False
     trained: bool = True
+    sees: bool = False
     serves: tuple[Modality, ...] = ("vlm",)
     kind: ClassVar[str] = "head"
     home: ClassVar[str] = "mmspec.models.heads"

@@ -76,9 +76,7 @@ _answering = partial(_vlm, options="init rate keep")
 _head = partial(_shared, steps=4000, batch=16, options=_HEAD, evaluate_every=250)
 _vlm_head = partial(_head, "vlm.head:VlmHeadRecipe")
 _text_head = partial(_head, "text.head:TextHeadRecipe")
-# heads whose networks are made for pictures
-_SEEING = {"msd", "vispec", "specvlm", "flash"}
-_HEADS = [name for name, part in parts("head").items() if part.trained]
+_HEADS = {name: part for name, part in parts("head").items() if part.trained}
 _UPSAMPLER = "image.upsampler:ImageUpsamplerRecipe"
 _SPATIAL = "image.spatial_heads:ImageSpatialRecipe"
 _VIDEO_VAE = "video.autoencoder:VideoAutoencoderRecipe"
@@ -116,7 +114,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         "charts": _answering(2000, stage="charts", charts=1.0),
     },
     "vlm-head": {name: _vlm_head(method=name) for name in _HEADS},
-    "text-head": {name: _text_head(method=name) for name in _HEADS if name not in _SEEING},
+    "text-head": {name: _text_head(method=name) for name, part in _HEADS.items() if not part.sees},
 }
 OPTIONS = {
     "init": "a component to start from (init)",

@@ -38,6 +38,7 @@ PARTS = (
         "vispec",
         ".vispec:ViSpecHead",
         "eagle's; a picture is a vector or two, and one for all text",
+        sees=True,
         paper="Kang et al. 2025",
     ),
     Head(
@@ -45,12 +46,14 @@ PARTS = (
         ".specvlm:SpecVlmHead",
         "eagle's; the question chooses how a picture is shortened",
         BranchOptions,
+        sees=True,
         paper="Huang et al. 2025",
     ),
     Head(
         "msd",
         ".feature:MsdHead",
         "eagle's; pictures and text come in by ways of their own",
+        sees=True,
         paper="Lin et al. 2025",
     ),
     Head(
@@ -64,6 +67,7 @@ PARTS = (
         ".flash:FlashHead",
         "pictures are pooled, a call says several tokens",
         blocks=True,
+        sees=True,
         paper="Wang et al. 2025",
     ),
     Head(

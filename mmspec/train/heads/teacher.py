@@ -88,7 +88,8 @@ class Teacher:
         coins = ProductionCoins(seeds, device)
         target_of = TokenTarget(target), drafter, TokenRule(), ConstantLength(length), coins
         engine = Engine(*target_of, (self.ends if ends is None else ends) or None)
-        return run(engine, len(seeds), target.limit, stats, device=device), stats
+        with self.decoder.repacked():
+            return run(engine, len(seeds), target.limit, stats, device=device), stats
 
     def warp(self, seeds: list[int]) -> Callable[[Tensor], Tensor]:
         """Laws of rows: each at one of the `temperatures`, by its seed."""

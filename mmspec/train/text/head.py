@@ -104,7 +104,7 @@ class TextHeadRecipe(HeadRecipe):
     def _settings(self) -> str:
         """Name of the folder of lessons that are made as these are."""
         teacher, config = self.teacher, self.config
-        made = teacher.reads, teacher.limit, teacher.temperatures, self.prompts.described
+        made = teacher.reads, teacher.limit, teacher.temperatures, self.prompts.key
         sizes = recipe.TOGETHER, config.batch_size, config.seed
         return hashlib.sha256(repr((made, sizes)).encode()).hexdigest()[:12]
 

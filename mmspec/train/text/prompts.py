@@ -10,7 +10,7 @@ import torch
 from ...errors import InputError
 from ...files import parse_json, read_text
 from ...models.transformers.text_inputs import process_texts
-from .teacher import TextTeacher
+from .teacher import ASKED, LIKELY, TextTeacher
 
 HELD_OUT = 16  # prompts of an evaluation at most
 _HELD_OUT_SEED = 2**31  # above those of training
@@ -21,12 +21,18 @@ class OwnPrompts:
 
     Attributes:
         described: where they come from in a few words, for the card.
+        key: prompts of another key are others.
     """
 
     described = "prompts that the model wrote itself, in the place of a user"
 
     def __init__(self, teacher: TextTeacher) -> None:
         self.teacher = teacher
+
+    @property
+    def key(self) -> str:
+        """All that decides the prompts beside the model's weights."""
+        return repr((self.teacher.turn(), ASKED, LIKELY))
 
     def draw(self, rng: np.random.Generator, size: int) -> list[list[int]]:
         """Token ids of `size` prompts to learn from."""
@@ -63,6 +69,7 @@ class FilePrompts:
         self._held_out = [text for n, text in enumerate(texts) if n in held_out]
         self._texts = [text for n, text in enumerate(texts) if n not in held_out]
         self._teacher = teacher
+        self.key = repr(self._ids(texts))
         self.described = f"{len(self._texts):,} prompts of {path.name}"
 
     def draw(self, rng: np.random.Generator, size: int) -> list[list[int]]:

@@ -56,7 +56,7 @@ class TextTeacher(Teacher):
         Args:
             seeds: one a prompt.
         """
-        before, behind = self._turn()
+        before, behind = self.turn()
         prompt = self.encoded([before] * len(seeds), ASKED)
         target = self.placed(prompt, Warp(1.0, LIKELY))
         ends = {*self.ends, *behind[:1]}
@@ -65,7 +65,7 @@ class TextTeacher(Teacher):
         words = [[token for token in row[:count] if token not in ends] for row, count in rows]
         return [[*before, *own, *behind] for own in words]
 
-    def _turn(self) -> tuple[list[int], list[int]]:
+    def turn(self) -> tuple[list[int], list[int]]:
         """Token ids in front of a user's words, and behind them up to the answer."""
         if getattr(self.tokenizer, "chat_template", None) is None:
             starts = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id

@@ -184,6 +184,21 @@ def test_lessons_are_kept_for_other_heads(own, monkeypatch):
     assert written == [0, 2, 0, 0]
 
 
+def test_other_prompts_make_other_lessons(own, tmp_path):
+    """Of the same number, in files of the same name."""
+    found = []
+    for n, word in enumerate(("cat", "dog")):
+        file = tmp_path / str(n) / "asked.jsonl"
+        file.parent.mkdir()
+        file.write_text("".join(json.dumps({"prompt": f"{word} {n}"}) + "\n" for n in range(3)))
+        config = TrainConfig(tmp_path / "run", 2, 2)
+        recipe = TextHeadRecipe(config, own, "medusa", data=file, max_new_tokens=NEW)
+        (example, *_) = recipe.lessons(0, True)
+        found.append(recipe.teacher.tokenizer.decode(example.tokens[0][example.mask[0]]))
+    assert "user\ncat" in found[0]
+    assert "user\ndog" in found[1]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_trained_head_drafts_what_plain_says(own, method):
     options = {"settings": SETTINGS.get(method, {}), "max_new_tokens": NEW}

@@ -48,9 +48,11 @@ class MtpNetwork(EagleNetwork):
     def joined(self, embedded: Tensor, hidden: Tensor, context: Tensor | None = None) -> Tensor:
         return super().joined(self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden))
 
-    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        """Hidden states `[R, N, H]` that the next step takes."""
-        out = super().forward(x, turns, attend)
+    def forward(
+        self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, skip: int = 0
+    ) -> Tensor:
+        """Hidden states `[R, N − skip, H]` that the next step takes."""
+        out = super().forward(x, turns, attend, skip)
         return self.norm(out) if self.feed_normed else out
 
     def before_output(self, hidden: Tensor) -> Tensor:
