@@ -17,7 +17,7 @@ CHAT = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIAL = ("<|im_start|>", "<|im_end|>")
-HEADS, SHARED, WIDTH, LAYERS = 4, 2, 64, 2
+HEADS, SHARED, WIDTH, LAYERS, POSITIONS = 4, 2, 64, 2, 512
 TEXT = "the cat saw the dog and the dog saw the cat. " * 4
 
 
@@ -50,7 +50,7 @@ def model(words: Any, seed: int = 0) -> LlamaForCausalLM:
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=SHARED,
-        max_position_embeddings=512,
+        max_position_embeddings=POSITIONS,
         tie_word_embeddings=True,
         bos_token_id=words.bos_token_id,
         eos_token_id=words.eos_token_id,

@@ -49,8 +49,11 @@ class LlamaCpp:
         from llama_cpp import Llama
         from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-        threads, options = torch.get_num_threads(), {}
+        threads = torch.get_num_threads()
+        options: dict[str, Any] = {}
         if self.lookup:
+            # what it implies by itself leaves too little room for prompts of several batches
+            options["logits_all"] = True
             options["draft_model"] = LlamaPromptLookupDecoding(num_pred_tokens=self.lookup)
         model = Llama(
             str(self.file),

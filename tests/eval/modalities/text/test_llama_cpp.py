@@ -14,6 +14,7 @@ import mmspec
 from mmspec.cli.main import main
 from mmspec.eval.modalities.base import MODALITIES
 from mmspec.eval.modalities.text import llama_cpp
+from mmspec.eval.modalities.text.talk import inputs_of
 from mmspec.eval.run.job import Job
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
@@ -47,7 +48,18 @@ def package(monkeypatch, file):
             return []
 
     class Llama:
-        def __init__(self, path, *, n_ctx, n_threads, n_threads_batch, verbose, draft_model=None):
+        def __init__(
+            self,
+            path,
+            *,
+            n_ctx,
+            n_threads,
+            n_threads_batch,
+            verbose,
+            logits_all=False,
+            draft_model=None,
+        ):
+            assert logits_all == (draft_model is not None)
             assert path == str(file)
             assert n_threads == n_threads_batch == torch.get_num_threads()
             self.limit, self.lookup, self.ids = n_ctx, draft_model, []
@@ -190,4 +202,18 @@ def test_the_package_itself(file, prompts, suite, tmp_path):
             told = answers[f"{name}@greedy", index]["turns"]
             assert told == answers["plain@greedy", index]["turns"]
     assert rows["llama.cpp:prompt-lookup@greedy"].mean_acceptance_length > 1.2
-    assert mmspec.TextPipeline.from_pretrained(file)
+
+
+@pytest.mark.llama_cpp
+def test_prompts_of_several_batches(tmp_path, monkeypatch):
+    """The package reads 512 tokens at once."""
+    monkeypatch.setattr(texts, "POSITIONS", 2048)
+    words = texts.tokenizer()
+    file = texts.write_gguf(tmp_path / "long.gguf", texts.model(words).float(), words)
+    pipe = mmspec.TextPipeline.from_pretrained(file)
+    told = [[{"role": "user", "content": "the cat saw the dog. " * 60}]]
+    plain = pipe(told, max_new_tokens=20)
+    assert inputs_of(pipe, told[0])["input_ids"].shape[1] > 512
+    for lookup in (0, 4):
+        talk = llama_cpp.LlamaCpp(file, lookup).talk(pipe, 2048)
+        assert talk.answer(told, [0], {"max_new_tokens": 20}).tokens == plain.tokens
