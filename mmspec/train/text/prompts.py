@@ -31,7 +31,7 @@ class OwnPrompts:
 
     @property
     def key(self) -> str:
-        """All that decides the prompts beside the model's weights."""
+        """Mark of all that decides the prompts beside the model's weights."""
         return repr((self.teacher.turn(), ASKED, LIKELY))
 
     def draw(self, rng: np.random.Generator, size: int) -> list[list[int]]:

@@ -211,7 +211,7 @@ def test_prompts_of_several_batches(tmp_path, monkeypatch):
     words = texts.tokenizer()
     file = texts.write_gguf(tmp_path / "long.gguf", texts.model(words).float(), words)
     pipe = mmspec.TextPipeline.from_pretrained(file)
-    told = [[{"role": "user", "content": "the cat saw the dog. " * 60}]]
+    told = [[{"role": "user", "content": "the cat saw the dog. " * 150}]]
     plain = pipe(told, max_new_tokens=20)
     assert inputs_of(pipe, told[0])["input_ids"].shape[1] > 512
     for lookup in (0, 4):
