@@ -65,9 +65,7 @@ def of_method(config: SpecConfig, pipe: TextPipeline) -> Talk:
     own = TextPipeline(**pipe.components)
     own.enable_speculation(config)
 
-    def answer(
-        prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]
-    ) -> Answers:
+    def answer(prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]) -> Answers:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         out = own(prompts, generator=generators, **call)
         assert isinstance(out, VlmOutput)
@@ -79,9 +77,7 @@ def of_method(config: SpecConfig, pipe: TextPipeline) -> Talk:
 def of_peer(peer: Peer, pipe: TextPipeline) -> Talk:
     """transformers' own generation; it drafts for one prompt at a time."""
 
-    def answer(
-        prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]
-    ) -> Answers:
+    def answer(prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]) -> Answers:
         inputs = partial(process_texts, pipe.tokenizer, prompts, pipe.model.device)
         return peer.answer_or_refuse(pipe, pipe.tokenizer, inputs, seeds[0], call)
 
