@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ....errors import InputError
@@ -62,10 +62,17 @@ class TextModality(Modality):
         length_of = {line["index"]: input_length(line["prompt_tokens"]) for line in told}
         for name, row in rows.items():
             row.categories = categories(timed[name], plain, lambda index: job.prompt(index).tag)
-            row.input_lengths = categories(timed[name], plain, lambda index: length_of[index])
+            by_length = categories(timed[name], plain, lambda index: length_of[index])
+            row.input_lengths = {one: by_length[one] for one in length_classes(by_length)}
             if found := _parted(name, _lines(folder, "quality", name)):
                 notes.append(found)
         return notes
+
+
+def length_classes(found: Collection[str]) -> list[str]:
+    """The classes among `found`, the shortest prompts first."""
+    every = [input_length(tokens) for tokens in (*LENGTHS, LENGTHS[-1] + 1)]
+    return [name for name in every if name in found]
 
 
 def input_length(tokens: int) -> str:

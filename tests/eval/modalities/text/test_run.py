@@ -137,6 +137,12 @@ def test_classes_of_lengths(tokens, named):
     assert text_modality.input_length(tokens) == named
 
 
+def test_short_prompts_come_first():
+    found = {text_modality.input_length(tokens) for tokens in (2000, 100, 3)}
+    shown = ["1 to 64 tokens", "65 to 256 tokens", "1,025 tokens and more"]
+    assert text_modality.length_classes(found) == shown
+
+
 @pytest.mark.parametrize(
     ("name", "temperature"),
     [
