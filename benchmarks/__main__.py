@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     weights.set_defaults(run=_weights)
     add_model(weights)
-    weights.add_argument("--pipeline", choices=("text", "image"), default="text")
+    weights.add_argument("--pipeline", choices=("text", "image", "continuous"), default="text")
     weights.add_argument("--samples", type=int, default=8, help="prompts")
     weights.add_argument("--json", action="store_true", help="print JSON, not a table")
 
@@ -121,7 +121,7 @@ def _weights(args: argparse.Namespace) -> int:
         prepare(args)
         pipe: Any = TextPipeline.from_pretrained(args.model or "smollm2").to(args.device)
     else:
-        pipe = open_pipeline(args)
+        pipe = open_pipeline(args, args.pipeline)
     record = measure_weights(pipe, args.samples)
     if args.json:
         print(to_json(asdict(record), indent=2))

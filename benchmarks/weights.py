@@ -2,12 +2,13 @@
 
 The distances are between the laws of the rounded and the unrounded target, at every token of the
 unrounded one's own outputs, drawn at temperature 1: total variation, and how often the likeliest
-token is another.
+token is another. Of continuous tokens they are of every denoising step, whose law is normal.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from mmspec.methods import SpecConfig
 from mmspec.methods.registry import WEIGHTS
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.transformers.text_inputs import process_texts
+from mmspec.pipelines.continuous.pipeline import ContinuousImagePipeline
 from mmspec.pipelines.text.pipeline import TextPipeline
 
 ROWS = (1, 2, 4, 8, 16)  # tokens of a call
@@ -55,7 +57,7 @@ class Rounding:
         megabytes: of the linear layers' weights.
         milliseconds: of a call, by tokens a row.
         variation, most_variation: total variation to the unrounded laws, mean and largest.
-        flips: share of tokens where the likeliest is another.
+        flips: share of tokens where the likeliest is another; None: they are no ids.
         speedup, speedup_ci95: plain decoding's seconds a token unrounded over rounded, paired by
             prompt.
     """
@@ -64,18 +66,18 @@ class Rounding:
     milliseconds: dict[int, float]
     variation: float = 0.0
     most_variation: float = 0.0
-    flips: float = 0.0
+    flips: float | None = 0.0
     speedup: float = 1.0
     speedup_ci95: tuple[float, float] | None = None
 
 
 @dataclass
 class WeightsRecord:
-    """A run: its machine, how much was measured, and what was found by form."""
+    """A run: its machine, prompts and laws that were measured, and what was found by form."""
 
     environment: dict[str, Any]
     samples: int
-    tokens: int
+    laws: int
     forms: dict[str, Rounding] = field(default_factory=dict)
 
 
@@ -87,19 +89,34 @@ class Subject(Protocol):
     def decode(self, sample: int, weights: str | None) -> tuple[Tensor, float]:
         """Output tokens of a plain generation, and seconds a token of its loop."""
 
-    def laws(self, sample: int, tokens: Tensor, weights: str | None) -> Tensor:
-        """Laws `[S, V]` at each of the tokens."""
+    def apart(
+        self, sample: int, tokens: Tensor, weights: str | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Total variation `[n]` of its laws over the tokens to the unrounded ones, and whether
+        their likeliest tokens differ `[n]`, if they are ids."""
 
     def call(self, rows: int, weights: str | None) -> float:
         """Seconds of a call of `rows` tokens."""
 
 
-class TextSubject:
+class IdsSubject(ABC):
+    """Tokens that are ids: their laws are lists of probabilities."""
+
+    def apart(self, sample: int, tokens: Tensor, weights: str | None) -> tuple[Tensor, Tensor]:
+        laws, truth = (self.laws(sample, tokens, form).double() for form in (weights, None))
+        return (laws - truth).abs().sum(-1) / 2, laws.argmax(-1) != truth.argmax(-1)
+
+    @abstractmethod
+    def laws(self, sample: int, tokens: Tensor, weights: str | None) -> Tensor:
+        """Laws `[S, V]` at each of the tokens."""
+
+
+class TextSubject(IdsSubject):
     """Answers of a language model."""
 
     def __init__(self, pipe: TextPipeline) -> None:
         self.pipe = pipe
-        self.linears = _linears(pipe.model)
+        self.linears = linears_of(pipe.model)
 
     def decode(self, sample: int, weights: str | None) -> tuple[Tensor, float]:
         self.pipe.enable_speculation(SpecConfig("plain", target_weights=weights))
@@ -136,13 +153,13 @@ class TextSubject:
         return decoder, GuidedDecoder(decoder, *prefix, None, warp, limit, 0, max(ROWS))
 
 
-class ImageSubject:
+class ImageSubject(IdsSubject):
     """Pictures of a LlamaGen model, in two rows: guidance."""
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
         network = pipe.transformer
-        self.linears = [*_linears(network.layers), *_linears(network.output)]
+        self.linears = [*linears_of(network.layers), *linears_of(network.output)]
 
     def decode(self, sample: int, weights: str | None) -> tuple[Tensor, float]:
         self.pipe.enable_speculation(SpecConfig("plain", target_weights=weights))
@@ -166,19 +183,30 @@ class ImageSubject:
         return measure_forward(decoder, 2, grid, rows)
 
 
-def _linears(module: nn.Module) -> list[nn.Linear]:
+def linears_of(module: nn.Module) -> list[nn.Linear]:
+    """Linear layers in a module."""
     return [m for m in module.modules() if isinstance(m, nn.Linear)]
+
+
+def _subject(pipe: Any) -> Subject:
+    if isinstance(pipe, TextPipeline):
+        return TextSubject(pipe)
+    if isinstance(pipe, ContinuousImagePipeline):
+        from .continuous_weights import ContinuousSubject
+
+        return ContinuousSubject(pipe)
+    return ImageSubject(pipe)
 
 
 @torch.inference_mode()
 def measure_weights(pipe: Any, samples: int) -> WeightsRecord:
-    """Measure every form of the weights of a text or image pipeline's target, in turn.
+    """Measure every form of the weights of a pipeline's target, in turn.
 
     Args:
-        pipe: a `TextPipeline` or an `ImagePipeline`, on the processor.
+        pipe: a `TextPipeline`, `ImagePipeline` or `ContinuousImagePipeline`, on the processor.
         samples: prompts, each decoded once with each form.
     """
-    subject: Subject = TextSubject(pipe) if isinstance(pipe, TextPipeline) else ImageSubject(pipe)
+    subject = _subject(pipe)
     forms: dict[str, str | None] = {AS_STORED: None, **{n: n for n in WEIGHTS.names()}}
     count = sum(linear.weight.numel() for linear in subject.linears)
     bits = {name: 32 if form is None else WEIGHTS.get(form).bits for name, form in forms.items()}
@@ -194,18 +222,17 @@ def measure_weights(pipe: Any, samples: int) -> WeightsRecord:
     ratios: dict[str, list[float]] = {name: [] for name in forms}
     for sample in range(samples):
         tokens, unrounded = subject.decode(sample, None)
-        truth = subject.laws(sample, tokens, None).double()
-        record.tokens += len(truth)
         for name, form in forms.items():
             if form is not None:
-                laws = subject.laws(sample, tokens, form).double()
-                distances[name].append((laws - truth).abs().sum(-1) / 2)
-                others[name].append(laws.argmax(-1) != truth.argmax(-1))
+                variation, flips = subject.apart(sample, tokens, form)
+                distances[name].append(variation)
+                others[name] += [] if flips is None else [flips]
                 ratios[name].append(unrounded / subject.decode(sample, form)[1])
     for name in list(forms)[1:]:
-        row, apart = record.forms[name], torch.cat(distances[name])
+        row, apart, other = record.forms[name], torch.cat(distances[name]), others[name]
+        record.laws = len(apart)
         row.variation, row.most_variation = float(apart.mean()), float(apart.max())
-        row.flips = float(torch.cat(others[name]).double().mean())
+        row.flips = float(torch.cat(other).double().mean()) if other else None
         row.speedup, row.speedup_ci95 = ratio_interval(ratios[name])
     return record
 
@@ -223,5 +250,5 @@ def weights_table(record: WeightsRecord) -> Table:
     calls = [f"ms, {n}" for n in ROWS]
     moved = ["variation, mean", "largest", "argmax flips"]
     columns = ("weights", "MB", *calls, f"T({ROWS[-2]})/T(1)", *moved, "plain, speed-up")
-    caption = f"Rounded weights: {record.samples} prompts, {record.tokens} tokens."
+    caption = f"Rounded weights: {record.samples} prompts, {record.laws} laws."
     return Table(caption, columns, tuple(rows))

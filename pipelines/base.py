@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, get_args, get_type_hints
 
@@ -16,6 +17,7 @@ from ..errors import InputError
 from ..files import atomic_folder, read_object, write_json
 from ..methods import Modality, ResolvedConfig, SpecConfig, config_of
 from ..models.loading import load_component
+from ..models.repacked import Repacked
 from .arguments import check_arguments, checked
 from .device_map import spread
 from .loading import DeviceMap, Loading, destination, moved
@@ -287,6 +289,15 @@ class SpeculativePipeline(DiffusionPipeline):
         if found is None or found[0] != made_of:
             found = self._built[id(network), form] = made_of, build()
         return found[1]
+
+    def rounded(self, network: nn.Module, weights: str | None) -> AbstractContextManager[None]:
+        """Around a run, round the layers of `network.blocks`; None: leave them as they are.
+
+        Raises:
+            InputError: they can't be rounded, see `rounded.check_rounding`.
+        """
+        packed = None if weights is None else self.built(network, None, Repacked, "blocks")
+        return nullcontext() if packed is None else packed.running(network.blocks, weights)
 
     def pictures(self, pixels: Tensor, output_type: str) -> Any:
         """Pixels `[B, 3, H, W]` in [0, 1] as "pil", "np" or "pt" asks for them."""

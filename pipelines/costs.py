@@ -47,6 +47,7 @@ class Costs:
         target: GuidedDecoder,
         drafter: GuidedDecoder | None,
         stride: int = 1,
+        rounded: GuidedDecoder | None = None,
     ) -> Experience:
         """Experience that a configuration's generations share; it starts with measured seconds."""
         drafters = self._experience.setdefault(target.decoder, WeakKeyDictionary())
@@ -58,6 +59,8 @@ class Costs:
                 seconds = self.call(target, size.nodes(depth) + 1)
                 if config.own_layers:
                     seconds += depth * self.call(target) / 2  # half the layers, for a start
+                elif rounded is not None:
+                    seconds += depth * self.call(rounded)  # what is drafted for it saves some
                 elif drafter is not None:
                     seconds += sum(self.call(drafter, n) for n in size.draft_calls(depth))
                 rounds.append(seconds)

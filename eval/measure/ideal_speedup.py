@@ -106,10 +106,10 @@ def ideal_seconds(
     """Seconds of the bare passes behind a generation.
 
     None where networks took part whose passes are not timed here: heads on the target's features,
-    and what draws a small picture and scales it up.
+    the target's rounded copy, and what draws a small picture and scales it up.
     """
     parts = config.resolve()
-    if set(parts.needs) - {"drafter"}:
+    if parts.rounds or set(parts.needs) - {"drafter"}:
         return None
     if parts.drafter_only:
         assert drafter is not None

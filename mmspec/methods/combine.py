@@ -128,7 +128,7 @@ def _check_size(config: ResolvedConfig) -> None:
 
 def _check_head(config: ResolvedConfig) -> None:
     """A head has a drafter that it can serve, and what shortens pictures somebody to see them."""
-    drafter, head = config.drafter, config.head
+    drafter, head = config.asks, config.head
     kind = "block" if head is not None and head.blocks else "token"
     if head is None and drafter.model == "block":
         able = [name for name, part in registry.parts("head").items() if part.blocks]
@@ -150,7 +150,8 @@ def _check_head(config: ResolvedConfig) -> None:
         "draft_weights": "rounds the weights of a draft model",
     }
     for name, does in said.items():
-        if getattr(config.config, name) is not None and "drafter" not in config.needs:
+        known = "drafter" in config.needs or (config.rounds and name == "draft_weights")
+        if getattr(config.config, name) is not None and not known:
             raise InputError(
                 f"{name} {does}, and method {config.method!r} has none; use method 'draft'"
             )

@@ -22,6 +22,7 @@ class DraftSize:
     def __init__(self, config: ResolvedConfig, stride: int = 1) -> None:
         self._config, self._stride = config, stride
         self._each: list[DraftOptions] = [options for _, options in config.drafters]
+        self._inner = () if config.inner is None else (config.inner.options,)
         # a tree that several drafters make is cut to its own size
         self._cut = getattr(config.drafter_options, "tree_nodes", None) if config.merged else None
 
@@ -42,12 +43,22 @@ class DraftSize:
     @property
     def most_read(self) -> int:
         """Most tokens a row in one call of the target or of a draft model."""
-        return max(self.most_drafted + 1, *self.draft_calls(self.deepest), 0)
+        calls = [
+            n for o in self._inner for n in (o.nodes(self._within) + 1, *o.calls(self._within))
+        ]
+        return max(self.most_drafted + 1, 0, *self.draft_calls(self.deepest), *calls)
 
     @property
     def largest(self) -> int:
         """Most nodes that are drawn for a draft or read in one call, dropped ones included."""
-        return max(self.most_read - 1, *(options.drawn(self.deepest) for options in self._each))
+        drawn = [options.drawn(self.deepest) for options in self._each]
+        drawn += [options.drawn(self._within) for options in self._inner]
+        return max(self.most_read - 1, *drawn)
+
+    @property
+    def _within(self) -> int:
+        """Most tokens ahead of an inner draft."""
+        return int(self._config.options.get("inner_draft_tokens", 0))
 
     @property
     def deepest(self) -> int:

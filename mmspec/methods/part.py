@@ -155,6 +155,8 @@ class Drafter(Part):
         model: how its draft model says tokens: one a call, or a block of several; "": it has none.
         watched: a length policy may look at its tokens as they are drafted.
         own_layers: it runs some of the target's layers.
+        rounds: it runs the target on rounded weights, as `draft_weights` says.
+        nests: it may draft for such a copy of the target.
         settled: tokens stay in a window as if nobody had looked at them.
         positions: it says where in the picture its nodes stand.
         unjudged: its drafts may stand without a judge, always do, or never.
@@ -174,6 +176,8 @@ class Drafter(Part):
     model: Literal["", "token", "block"] = ""
     watched: bool = False
     own_layers: bool = False
+    rounds: bool = False
+    nests: bool = False
     settled: bool = False
     positions: bool = False
     unjudged: Literal["never", "maybe", "always"] = "never"
@@ -255,11 +259,9 @@ class Weights(Part):
 
     Attributes:
         bits: of a weight.
-        serves: modalities whose networks can run on them.
     """
 
     bits: int = 32
-    serves: tuple[Modality, ...] = ("image", "vlm")
     kind: ClassVar[str] = "weights"
     home: ClassVar[str] = "mmspec.models"
 

@@ -28,6 +28,7 @@ T = TypeVar("T")
 _KEPT = "share of a picture's tokens that the compressor leaves; none: it chooses itself"
 KEEP = Option("keep", 0.5, _KEPT, float, optional=True, high=1, above=0)
 KINDS = ("drafter", "rule", "length", "head")  # parts that have options
+ROUNDED = "int8"  # what a target that drafts for itself is rounded to, if nobody says
 SLOTS = ("draft", "target")  # whose pictures a compressor shortens, whose weights are rounded
 
 
@@ -47,6 +48,7 @@ class ResolvedConfig:
         preset: the method, as it is for the modality.
         modality: what the target makes.
         drafters: the drafters at work; of a merged tree all of them.
+        inner: the drafter that drafts for another drafter; None: none does.
         drafter, rule, length, head: the parts.
         chosen: all parts that read options, with these.
         options: all options that are read, by name.
@@ -60,6 +62,7 @@ class ResolvedConfig:
     length: Length
     head: Head | None
     drafters: tuple[Chosen, ...]
+    inner: Chosen | None
     chosen: tuple[Chosen, ...]
     options: Mapping[str, Any]
 
@@ -89,6 +92,7 @@ class ResolvedConfig:
         found = {"drafter": self.drafter.name, "rule": self.rule.name, "length": self.length.name}
         kinds = ("compressor", "weights")
         slots = {n: getattr(self.config, n) for n in (f"{s}_{k}" for k in kinds for s in SLOTS)}
+        slots["draft_weights"] = self.draft_weights
         return {**found, "head": head, **slots}
 
     def of(self, kind: type[T]) -> T:
@@ -132,9 +136,21 @@ class ResolvedConfig:
         return any(part.own_layers for part, _ in self.drafters)
 
     @property
+    def rounds(self) -> bool:
+        """True if the target drafts on rounded weights, over its own cache."""
+        return any(part.rounds for part, _ in self.drafters)
+
+    @property
+    def asks(self) -> Drafter:
+        """The drafter that a draft model or a head serves."""
+        drafter: Drafter = self.drafter if self.inner is None else self.inner.part
+        return drafter
+
+    @property
     def ranks(self) -> bool:
         """True if the likeliest tokens are drafted, more than one of a law."""
-        return any(options.ranks for _, options in self.drafters)
+        inner = () if self.inner is None else (self.inner,)
+        return any(options.ranks for _, options in (*self.drafters, *inner))
 
     @property
     def merged(self) -> bool:
@@ -158,6 +174,11 @@ class ResolvedConfig:
         own = self.config
         return own.draft_weights if self.drafter_only else own.target_weights
 
+    @property
+    def draft_weights(self) -> str | None:
+        """Form that the weights of the network that drafts are rounded to; None: as they are."""
+        return self.config.draft_weights or (ROUNDED if self.rounds else None)
+
     def contract_of(self, rule: Contract) -> Contract:
         """Contract of the output if the rule at work promises `rule`."""
         if self.other_law:
@@ -176,7 +197,8 @@ class ResolvedConfig:
             return (f"heads/{self.head.name}",)
         if self.preset.answers == "experts":
             return ("experts",)
-        at_work = [*self.drafters, *(c for c in self.chosen if isinstance(c.part, Rule))]
+        at_work = [c for c in (*self.drafters, self.inner) if c is not None]
+        at_work += [c for c in self.chosen if isinstance(c.part, Rule)]
         found = ["drafter"] if self.drafter_only else []
         found += [n for part, options in at_work for n in (*part.needs, *options.needs())]
         return tuple(dict.fromkeys(found))
@@ -200,6 +222,9 @@ class ResolvedConfig:
             built = chosen.part.build(chosen.options, {**offers, **more})
             return feed(built) if feed is not None and chosen.part.model else built
 
+        if self.inner is not None:
+            inner = self.inner
+            return made(self.drafters[0], inner_drafter=lambda: made(inner))
         if not self.merged:
             return made(self.drafters[0])
         return made(self.chosen[0], drafters=lambda: [made(chosen) for chosen in self.drafters])
@@ -250,16 +275,11 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
     merged, options = read.get("merge"), MappingProxyType(read)
     first = {c.part.name: c for c in chosen if isinstance(c.part, Drafter)}
     at_work = tuple(first[name] for name in merged) if merged else (chosen[0],)
+    inner = first[read["inner"]] if "inner" in read else None
     made = ResolvedConfig(
-        config, preset, modality, drafter, rule, length, head, at_work, chosen, options
+        config, preset, modality, drafter, rule, length, head, at_work, inner, chosen, options
     )
     check_combination(made, PIPELINES[modality])
-    for weights in filter(None, (config.draft_weights, config.target_weights)):
-        if modality not in registry.WEIGHTS.get(weights).serves:
-            raise InputError(
-                "draft_weights and target_weights are not for a model that "
-                f"{PIPELINES[modality].does}; leave them out"
-            )
     return made
 
 
@@ -285,12 +305,11 @@ def _chosen(
         return Chosen(part, kind(**{n: value(o) for n, o in options_of(kind).items()}))
 
     chosen = [filled(drafter, drafter.options)]
-    merge = getattr(chosen[0].options, "merge", ())
-    for name in dict.fromkeys(merge):
-        if not registry.DRAFTERS.get(name).merges:
-            able = [n for n, part in registry.parts("drafter").items() if part.merges]
-            raise InputError(f"drafter {name!r} is none to merge; use {either(able)}")
-        chosen.append(filled(registry.DRAFTERS.get(name), registry.DRAFTERS.get(name).options))
+    for name in dict.fromkeys(getattr(chosen[0].options, "merge", ())):
+        chosen.append(filled(beside := _among(name, "merges", "to merge"), beside.options))
+    if (name := getattr(chosen[0].options, "inner", None)) is not None:
+        what = "that drafts for another"
+        chosen.append(filled(beside := _among(name, "nests", what), beside.options))
     chosen += [filled(rule, rule.options), filled(length, length.options)]
     if head is not None:
         chosen.append(filled(head, head.options))
@@ -325,6 +344,15 @@ def _chosen(
                 f"does not read it; leave it out (settings that it reads: {own})"
             )
     return tuple(chosen), found
+
+
+def _among(name: str, able: str, what: str) -> Drafter:
+    """The drafter of a name, an `InputError` unless it declares that it is `able`."""
+    drafter = registry.DRAFTERS.get(name)
+    if not getattr(drafter, able):
+        known = [n for n, part in registry.parts("drafter").items() if getattr(part, able)]
+        raise InputError(f"drafter {name!r} is none {what}; use {either(known)}")
+    return drafter
 
 
 def readers(name: str) -> list[str]:

@@ -16,10 +16,13 @@ class Decoder(Protocol):
     Attributes:
         embeddings: a row a token id `[V, …]`.
         layers: have a length.
+        reads: the hidden states that calls leave behind for a draft head, see `CausalDecoder`;
+            empty: the last one.
     """
 
     embeddings: Tensor
     layers: Any
+    reads: tuple[int, ...]
 
     def embed(self, ids: Tensor) -> Tensor:
         """Inputs `[…, D]` of token ids `[…]`."""
@@ -74,11 +77,10 @@ class HeadDecoder(Decoder, Protocol):
 
     Attributes:
         dim: width of what is kept of the target's hidden states.
-        reads: the hidden states that the target leaves behind, see `CausalDecoder`.
+        reads: the hidden states that the target leaves behind.
     """
 
     dim: int
-    reads: tuple[int, ...]
 
     def fuse(self, states: Tensor) -> Tensor:
         """Part `[…, dim]` of the target's hidden states `[…, A · D]` that is kept."""

@@ -100,6 +100,12 @@ class GuidedDecoder:
         if forced is not None and bool((forced >= 0).any()):
             self.forced = F.pad(forced.to(device), (0, self.room + 1 - limit), value=-1)
 
+    def watch(self, reads: tuple[int, ...] = ()) -> None:
+        """Let calls leave hidden states behind from now on: of `reads`, see `CausalDecoder`."""
+        self.watched = True
+        if reads:
+            self.decoder.reads = reads
+
     def start(self, rows: int) -> None:
         """Prefill all of the prefix but its last column, which is the first call's input."""
         if rows * self.copies != len(self.prefix):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..methods import registry
-from .linear import RowLinear
+from .linear import Affine, RowLinear
 from .llama_layers import Linear
 
 MOST_HALF = 65504.0  # float16's largest number
@@ -113,6 +113,26 @@ def linear(weight: Tensor, weights: str | None = None) -> Linear:
     check_rounding(weights, weight)
     made: Linear = registry.WEIGHTS.get(weights).load()(weight)
     return made
+
+
+class RoundedAffine:
+    """`x @ weightᵀ + bias` for inference, over a rounded `weight [out, in]`, see `linear`."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, weights: str) -> None:
+        self.map, self.bias = linear(weight, weights), bias.detach()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """`x [M, in]` to `[M, out]`."""
+        return self.map(x) + self.bias
+
+
+def affine(weight: Tensor, bias: Tensor, weights: str | None = None) -> Affine | RoundedAffine:
+    """The map of a weight `[out, in]` and a bias `[out]`, rounded as `linear` says.
+
+    Raises:
+        InputError: see `check_rounding`.
+    """
+    return Affine(weight, bias) if weights is None else RoundedAffine(weight, bias, weights)
 
 
 def check_rounding(weights: str, weight: Tensor) -> None:

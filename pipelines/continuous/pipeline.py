@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -162,7 +163,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         self.check_size(height, width)
         check_between("num_images_per_prompt", num_images_per_prompt, 1, 1024)
         check_tensor_inputs(callback_on_step_end_tensor_inputs)
-        plan = self._plan(
+        plan = self.plan(
             num_iterations,
             guidance_scale,
             guidance_schedule,
@@ -178,17 +179,22 @@ class ContinuousImagePipeline(SpeculativePipeline):
         with stats.phase("encode"):
             features = [
                 None if part is None else part.repeat_interleave(num_images_per_prompt, 0)
-                for part in self._features(shown, negative_prompt, plan.guided)
+                for part in self.features(shown, negative_prompt, plan.guided)
             ]
             model = self.drafter if config.drafter_only else self.transformer
-            backbone, small = self._backbone(model, features, plan, seeds), None
+            asked = features, plan, seeds
+            backbone, small = self.backbone(model, config.weights, *asked), None
             if config.needs and not config.drafter_only:
-                small = self._backbone(self.drafter, features, plan, seeds)
+                small = self.backbone(self.drafter, config.draft_weights, *asked)
             wait(self.device)
         speculation = ContinuousSpeculation(
             config, plan, len(features), small, stats, self.on_engine
         )
-        tokens = self._draw(backbone, speculation, rows, callback_on_step_end)
+        with ExitStack() as running:
+            running.enter_context(self.rounded(model, config.weights))
+            if small is not None:
+                running.enter_context(self.rounded(self.drafter, config.draft_weights))
+            tokens = self._draw(backbone, speculation, rows, callback_on_step_end)
         with stats.phase("decode"):
             if output_type == "latent":
                 images = owned(tokens)
@@ -199,9 +205,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
 
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         self.check_size(given["height"], given["width"])
-        check_plan(config, self._plan(*(given[name] for name in _PLANNED)))
+        check_plan(config, self.plan(*(given[name] for name in _PLANNED)))
 
-    def _plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
+    def plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
         """Drawing plan of a call; the arguments are `_PLANNED`."""
         length = self.transformer.length
         return MarPlan(length, length if num_iterations is None else num_iterations, *how)
@@ -249,17 +255,22 @@ class ContinuousImagePipeline(SpeculativePipeline):
             self._notices.check(stats, plain)
         return tokens
 
-    def _backbone(
-        self, model: MarTransformer, features: list[Tensor | None], plan: MarPlan, seeds: list[int]
+    def backbone(
+        self,
+        model: MarTransformer,
+        weights: str | None,
+        features: list[Tensor | None],
+        plan: MarPlan,
+        seeds: list[int],
     ) -> MarBackbone:
-        """A model at work, told of every row what `_features` says."""
-        head = self.built(model.head, None, lambda: PackedHead(model.head))
+        """A model at work, its head rounded, told of every row what `features` says."""
+        head = self.built(model.head, None, lambda: PackedHead(model.head, weights), weights)
         tell = model.captions if self.captioned else model.classes
         nothing = model.nothing(len(seeds))
         buffer = torch.cat([nothing if part is None else tell(part) for part in features])
         return MarBackbone(model, head, buffer, plan, seeds)
 
-    def _features(
+    def features(
         self, shown: list[str] | list[int], negative: str | list[str] | None, guided: bool
     ) -> list[Tensor | None]:
         """Text features `[B, T, D]` or classes `[B]`; guided, then the unconditional rows'.

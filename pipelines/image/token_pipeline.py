@@ -31,6 +31,7 @@ from ...models.codebook_neighbours import Neighbours
 from ...models.guided import GuidedDecoder
 from ...models.image_model import ImageModel
 from ...models.placement import Placement
+from ...models.rounded_copy import RoundedCopy
 from ...models.target import TokenTarget
 from ...models.token_grid import TokenGrid
 from ...models.transformers.causal import CausalDecoder
@@ -246,6 +247,9 @@ class TokenImagePipeline(SpeculativePipeline):
             model = self._guided(self.drafter, drawing, size.most_read, config.config.draft_weights)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
+        rounded: RoundedCopy | None = None
+        if config.rounds:
+            rounded = RoundedCopy(self._rounded(network, config), target)
         family = self.image_model(network)
         config.check_layers(target.layers)
         offers = token_offers(
@@ -255,7 +259,8 @@ class TokenImagePipeline(SpeculativePipeline):
             grid,
             codebook=family.codebook,
             nearest=lambda: nearest_codes(family.codebook, self._near),
-            experience=partial(self._costs.experience, config, target, model, grid.stride),
+            experience=partial(self._costs.experience, config, target, model, grid.stride, rounded),
+            rounded=lambda: rounded,
             scaled_up=lambda: self.scaled_up(drawing, config, stats),
             spatial=lambda: self.head("spatial", target.decoder),
         )
@@ -264,7 +269,8 @@ class TokenImagePipeline(SpeculativePipeline):
         relaxed = rule if isinstance(rule, LocalRule) else None
         built = {"more": lambda: getattr(length, "more", None), "relaxed": lambda: relaxed}
         drafter = config.build_drafter({**offers, **built})
-        if not (grid.free or config.own_layers):  # those draft with the target's own laws
+        # those that are the target's own network know what is forced
+        if not (grid.free or config.own_layers or config.rounds):
             drafter = GridDrafter(drafter, grid.forced)
         turns = config.of(LocalOptions)
         judge: Target = TokenTarget(target, grid.stride, turns.local_turns, turns.local_window)
@@ -314,12 +320,19 @@ class TokenImagePipeline(SpeculativePipeline):
         devices, family = self._placement(network), self.image_model(network)
         return self.built(network, devices, lambda: family.decoder(devices, weights), weights)
 
+    def _rounded(self, network: nn.Module, config: ResolvedConfig) -> Any:
+        """The network on rounded weights, over the caches of its decoder."""
+        decoder, weights = self.decoder(network, config.weights), config.draft_weights
+        return self.built(network, decoder, lambda: decoder.rounded(weights), f"{weights} beside")
+
     @contextmanager
     def _repacked(self, network: nn.Module, config: ResolvedConfig) -> Iterator[None]:
         """Surround a run: networks of transformers are repacked, see `CausalDecoder.repacked`."""
         decoders = [self.decoder(network, config.weights)]
         if "drafter" in config.needs:
             decoders.append(self.decoder(self.drafter, config.config.draft_weights))
+        if config.rounds:
+            decoders.append(self._rounded(network, config))
         with ExitStack() as running:
             for decoder in decoders:
                 if isinstance(decoder, CausalDecoder):

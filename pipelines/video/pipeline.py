@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -210,7 +211,11 @@ class VideoPipeline(SpeculativePipeline):
                 number, made = context.round, work.blocks
                 return self._after_round(callback_on_step_end, number, made, **state)
 
-            work.run(blocks - done, on_block)
+            forms = config.weights, config.draft_weights
+            with ExitStack() as running:
+                for model, weights in zip(models, forms, strict=False):
+                    running.enter_context(self.rounded(model, weights))
+                work.run(blocks - done, on_block)
         if drafter is not None and not self.interrupt and work.pace.plain is not None:
             self._notices.check(stats, work.pace.plain, work.pace.spent)
         frames = joined(shown, output_type)

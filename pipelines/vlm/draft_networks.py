@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -21,6 +21,7 @@ from ...models.heads.published.head import PublishedHead
 from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.heads.specvlm import SpecVlmHead
 from ...models.loading import cast
+from ...models.rounded_copy import RoundedCopy
 from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
@@ -40,6 +41,7 @@ class Drafting:
 
     Attributes:
         scratch: tokens that a call may add beyond the output.
+        rounded: the target on rounded weights, for methods that draft with it.
 
     Raises:
         InputError: the method needs another one, or does not need this one, or what is there does
@@ -58,6 +60,8 @@ class Drafting:
         self.drafter = None if drafter is None else probed(drafter)
         if self.drafter is not None:
             self.drafter.round_weights(config.config.draft_weights)
+        weights = config.draft_weights
+        self.rounded = target.rounded(weights) if config.rounds and weights else None
         self._check_needs()
         self._head: AnyDecoder | None = None
         self.refresh()
@@ -117,8 +121,9 @@ class Drafting:
 
     def refresh(self) -> None:
         """Look the weights up again: the target, which comes first, may have been moved."""
-        if self.drafter is not None:
-            self.drafter.refresh()
+        for beside in (self.drafter, self.rounded):
+            if beside is not None:
+                beside.refresh()
         head = self.head
         if head is None:
             return
@@ -142,9 +147,14 @@ class Drafting:
                 towers.enter_context(shortener.watching())
             yield
 
-    def repacked(self) -> AbstractContextManager[None]:
-        """Repack the draft model's weights, see `CausalDecoder.repacked`."""
-        return nullcontext() if self.drafter is None else self.drafter.repacked()
+    @contextmanager
+    def repacked(self) -> Iterator[None]:
+        """Repack the draft networks' weights, see `CausalDecoder.repacked`."""
+        with ExitStack() as running:
+            for beside in (self.drafter, self.rounded):
+                if beside is not None:
+                    running.enter_context(beside.repacked())
+            yield
 
     def own(
         self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
@@ -179,6 +189,13 @@ class Drafting:
         seen = self.prompt(request, self.drafter)
         stats.draft_visual_tokens = visual_tokens(seen)
         return request.guided(self.drafter, seen, self.scratch, config.ranks)
+
+    def copy(self, target: GuidedDecoder, prompt: EncodedPrompt) -> RoundedCopy | None:
+        """The target on rounded weights in this generation; None: nobody asks for it."""
+        if self.rounded is None:
+            return None
+        self.rounded.place(prompt)
+        return RoundedCopy(self.rounded, target)
 
     def tell(self, stats: VlmStats) -> None:
         """Record what a head made of the pictures of the last generation."""

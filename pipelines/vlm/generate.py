@@ -287,7 +287,8 @@ class SpeculativeGeneration:
         prompt = drafting.prompt(request, network)
         target = request.guided(network, prompt, drafting.scratch)
         stats.visual_tokens = visual_tokens(prompt)
-        model = drafting.model(request, target, prompt, stats)
+        rounded = drafting.copy(target, prompt)
+        model = drafting.model(request, rounded or target, prompt, stats)
         if self.memory is not None:
             self.memory.recall(target, request.ids)
         vocab_size = network.vocab_size
@@ -297,7 +298,8 @@ class SpeculativeGeneration:
             vocab_size,
             TokenGrid(1, prompt.stride),
             codebook=lambda: None,
-            experience=partial(self._costs.experience, config, target, model),
+            experience=partial(self._costs.experience, config, target, model, rounded=rounded),
+            rounded=lambda: rounded,
             prompt=lambda: prompt.text,
             table=lambda: self._table,
         )

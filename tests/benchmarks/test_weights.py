@@ -6,11 +6,13 @@ import json
 
 import pytest
 import torch
+from mars import captioned_pipeline
 from sizes import SMALL
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks import weights
 from benchmarks.__main__ import main
+from benchmarks.continuous_weights import variation
 from benchmarks.weights import ROWS, measure_weights, weights_table
 from mmspec import ImagePipeline, TextPipeline
 from mmspec.train.tokenizers import caption_tokenizer
@@ -47,7 +49,7 @@ def check(record, linears):
 def test_texts(short, text_pipe):
     linears = [m for m in text_pipe.model.modules() if isinstance(m, torch.nn.Linear)]
     record = measure_weights(text_pipe, 2)
-    assert 0 < record.tokens <= 12
+    assert 0 < record.laws <= 12
     check(record, linears)
 
 
@@ -57,8 +59,28 @@ def test_pictures(tiny_folder):
     network = pipe.transformer
     linears = [m for m in network.layers.modules() if isinstance(m, torch.nn.Linear)]
     record = measure_weights(pipe, 1)
-    assert record.tokens == network.grid**2
+    assert record.laws == network.grid**2
     check(record, [*linears, network.output])
+
+
+def test_continuous_pictures():
+    pipe = captioned_pipeline()
+    model = pipe.transformer
+    parts = [*model.blocks, *model.head.blocks, model.head.final_layer.modulation]
+    linears = [m for part in parts for m in part.modules() if isinstance(m, torch.nn.Linear)]
+    record = measure_weights(pipe, 1)
+    assert record.laws == 16 * 24  # tokens, and steps that have a law
+    check(record, linears)
+    assert record.forms["int8"].flips is None
+
+
+def test_the_variation_of_normal_laws():
+    """Beside the closed form where deviations are equal: 2 Φ(d / 2) − 1."""
+    mean, std = torch.zeros(1, 3), torch.ones(1, 3)
+    apart = [float(variation((mean, std), (mean + d / 3**0.5, std))) for d in (0.0, 1.0, 30.0)]
+    assert apart[0] == 0
+    assert apart[1] == pytest.approx(0.383, abs=0.15)  # of few draws
+    assert apart[2] == pytest.approx(1)
 
 
 def test_command(short, text_pipe, tmp_path, capsys):

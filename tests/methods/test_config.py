@@ -32,6 +32,8 @@ OTHER: dict[str, Any] = {  # than the default
     "draft_rows": 2,
     "jacobi_init": "uniform",
     "exit_layer": 2,
+    "inner": "recycling",
+    "inner_draft_tokens": 2,
     "confidence": 0.3,
     "rejection": 0.3,
     "tree_widths": (2, 2),
@@ -75,6 +77,7 @@ ELSE = {
     "table": "kept",
     "relaxed": None,
     "spatial": TARGET,
+    "rounded": TARGET,
 }
 
 
@@ -131,7 +134,8 @@ def idle(make: Callable[[ResolvedConfig], list[Any]], config: ResolvedConfig) ->
     return found
 
 
-CHAINS = ("model", "early-exit", "lookup", "jacobi", "coupled-jacobi", "gumbel-jacobi")
+CHAINS = ("model", "early-exit", "rounded", "nested", "lookup")
+CHAINS += ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 GROWN = ("tree", "dynamic-tree", "merged", "recycling")
 RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool")
 LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++")

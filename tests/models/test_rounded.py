@@ -176,8 +176,8 @@ def test_who_may_be_rounded():
         SpecConfig("prompt-lookup", draft_weights="int8")
     with pytest.raises(InputError, match="target_weights rounds the target where it answers"):
         SpecConfig("drafter-only", target_weights="int8")
-    with pytest.raises(InputError, match="are not for a model that"):
-        SpecConfig("plain", target_weights="int8").resolve("video")
+    for modality in ("continuous", "video"):
+        assert SpecConfig("plain", target_weights="int8").resolve(modality).weights == "int8"
     model = llama().bfloat16()
     with pytest.raises(InputError, match="float32 on the processor"):
         mmspec.enable_speculation(model, SpecConfig("plain", target_weights="int8"))
@@ -208,9 +208,9 @@ def test_pictures_are_drawn_from_the_rounded_network(tiny_folder, weights):
 
 
 def test_commands_offer_what_their_models_take(capsys):
-    """Weights for pictures and text, heads and compressors for text, none of them for clips."""
+    """Weights for all, heads and compressors for text."""
     flags = ("--target-weights", "--draft-weights", "--head", "--target-compressor")
-    for command, offered in (("generate", flags[:2]), ("ask", flags), ("video", ())):
+    for command, offered in (("generate", flags[:2]), ("ask", flags), ("video", flags[:2])):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         told = capsys.readouterr().out

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ...engine.accept.chain import pick
-from ...engine.draft import Context
+from ...engine.draft import Context, Draft, Scores, Verdict
 from ...errors import InputError
 from ...models.decoders import BlockHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import positions
 from ...models.transformers.prompted import continued
-from .feature_model import FeatureModel
+from .feature_model import FeatureModel, emitted_before
 
 
 class DFlashModel(FeatureModel):
@@ -56,6 +56,12 @@ class DFlashModel(FeatureModel):
         if length:
             known = before[:, -length:]  # behind a column: in front of the next one
             self.decoder.feed(known, self.rotary[:length], self.cache, 0)
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        super().observe(context, draft, scores, verdict)
+        # of rounds within a round, what they had read may have fallen
+        told = zip(self._fed, emitted_before(context), strict=True)
+        self._fed = [min(fed, before) for fed, before in told]
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
         assert not drafted.shape[1], "it drafts one block a round"

@@ -15,7 +15,6 @@ from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
 from ...models.decoders import HeadDecoder
 from ...models.guided import GuidedDecoder, LayersOfRows
-from ...models.transformers.causal import CausalDecoder
 
 
 class FeatureModel(GuidedDecoder, ABC):
@@ -32,7 +31,8 @@ class FeatureModel(GuidedDecoder, ABC):
             ranked, also where the target's law is the largest alone.
 
     Attributes:
-        context: where the rows stand; None outside a generation: then no hidden state is known.
+        context: where the rows stand: of a round within a round, there. None outside a generation:
+            then no hidden state is known.
         most: tokens that it can draft ahead; None: any number.
     """
 
@@ -50,14 +50,10 @@ class FeatureModel(GuidedDecoder, ABC):
     ) -> None:
         _, _, scale, own, limit, grid, scratch, forced = target.made_of
         super().__init__(decoder, prefix, mask, scale, warp or own, limit, grid, scratch, forced)
-        target.watched = True
-        if decoder.reads:
-            assert isinstance(target.decoder, CausalDecoder)
-            target.decoder.reads = decoder.reads
+        target.watch(decoder.reads)
         self.target = target
         self.context: Context | None = None
         self._features = torch.zeros(0)  # [R, room, D]: hidden states in front of every output
-        self._lengths = torch.zeros(0)  # [B], committed tokens up to the last observation
 
     def start(self, rows: int) -> None:
         """Read the prefix; the target has just read it."""
@@ -65,7 +61,6 @@ class FeatureModel(GuidedDecoder, ABC):
         self._features = prefix.new_zeros(len(prefix), self.room, self.decoder.dim)
         before = prefix.new_zeros(*prefix.shape[:2], self.decoder.dim)
         if self.context is not None:
-            self._lengths = self.context.lengths
             known = self.target.offset - 1
             if known:
                 assert self.target.hidden is not None, "the target starts first"
@@ -92,11 +87,16 @@ class FeatureModel(GuidedDecoder, ABC):
         # behind the last committed token, and behind every node that was kept: what lies behind
         # one that was not is overwritten before it is read
         index = F.pad(kept + 1, (1, 0))
-        positions = self._lengths[:, None] + self.keys[: index.shape[1]]
+        first = torch.tensor(emitted_before(context), device=index.device)
+        positions = first[:, None] + self.keys[: index.shape[1]]
         rows = torch.arange(len(self.prefix), device=index.device)[:, None]
         states = self.decoder.fuse(pick(scores.hidden, self._of_all_rows(index)))
         self._features[rows, self._of_all_rows(positions)] = states
-        self._lengths = context.lengths
+
+
+def emitted_before(context: Context) -> list[int]:
+    """Tokens that each row had in front of the last round."""
+    return [base - new for base, new in zip(context.base, context.emitted, strict=True)]
 
 
 class TokenFeatureModel(FeatureModel):
@@ -141,6 +141,7 @@ class EagleDrafter:
         self.drafter.start(context)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        self.model.context = context
         if self.model.most is not None:
             budget = [min(b, self.model.most) for b in budget]
         return self.drafter.propose(context, budget, coins)

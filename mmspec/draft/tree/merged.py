@@ -18,6 +18,7 @@ from ...engine.laws import Categorical, ContractError, OneHot
 from ...engine.laws import WithoutReplacement as Without
 from ...engine.protocols import Drafter
 from ..jacobi.coupled import CoupledJacobiDrafter
+from ..shared_coins import Offset
 
 _DRAWS = 256  # more than a drafter draws in a round; not what it does draw: that takes all rows
 
@@ -107,28 +108,6 @@ class MergedDrafter:
             logits = None if scores.logits is None else pick(scores.logits, slots)
             its = Scores(pick(scores.probs, slots), logits=logits)
             drafter.observe(context, own, its, verdict)
-
-
-class Offset:
-    """Coins whose draws are numbered on from `first`: two drafters never share one."""
-
-    def __init__(self, coins: RoundCoins, first: int) -> None:
-        self._coins, self._first = coins, first
-
-    def accept(self, prob: Tensor, lengths: Tensor) -> Tensor:
-        return self._coins.accept(prob, lengths)
-
-    def draw(self, weights: Tensor, index: int | Tensor = 0) -> Tensor:
-        return self._coins.draw(weights, index + self._first)
-
-    def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
-        return self._coins.normal(shape, index + self._first)
-
-    def noise(self, positions: Tensor, count: int) -> Tensor:
-        return self._coins.noise(positions, count)
-
-    def exponential(self, positions: Tensor, count: int) -> Tensor:
-        return self._coins.exponential(positions, count)
 
 
 def _parents(drafts: list[Draft]) -> Tensor:

@@ -18,6 +18,11 @@ class BlockOptions(ChainOptions, SiblingsOptions):
         return [depth]  # as one
 
 
+class InnerOptions(ModelOptions):
+    inner: str = option("lookup", "drafter that drafts for the rounded copy of the target")
+    inner_draft_tokens: int = option(4, "how many it drafts before that copy checks", 1, 64)
+
+
 class LayersOptions(ChainOptions):
     def check_layers(self, layers: int) -> None:
         if layers < 2:
@@ -46,6 +51,7 @@ PARTS = (
         needs=("drafter",),
         model="token",
         watched=True,
+        nests=True,
         paper="Leviathan et al. 2023",
         **CHAIN,
         **ONE_LAW,
@@ -57,6 +63,7 @@ PARTS = (
         BlockOptions,
         {"how": lambda options, offers: "top" if options.siblings == "top" else "drawn"},
         model="block",
+        nests=True,
         **CHAIN,
     ),
     Drafter(
@@ -85,8 +92,32 @@ PARTS = (
         "what followed the last tokens the time before",
         ChainOptions,
         merges=True,
+        nests=True,
         paper="Saxena 2023",
         **CHAIN,
+    ),
+    Drafter(
+        "rounded",
+        ".rounded_target:RoundedDrafter",
+        "the target on rounded weights drafts, over the target's cache",
+        ModelOptions,
+        {"model": "rounded"},
+        rounds=True,
+        watched=True,
+        paper="Georganas et al. 2025",
+        **CHAIN,
+        **ONE_LAW,
+    ),
+    Drafter(
+        "nested",
+        ".rounded_target:nested",
+        "a drafter drafts for the target on rounded weights, and that for the target",
+        InnerOptions,
+        {"depth": "inner_draft_tokens", "inner": "inner_drafter"},
+        rounds=True,
+        paper="Georganas et al. 2025",
+        **CHAIN,
+        **ONE_LAW,
     ),
     Preset("draft", "model", "token", "a smaller model of the same vocabulary drafts"),
     Preset(
@@ -97,6 +128,16 @@ PARTS = (
     ),
     Preset(
         "layer-skip", "layer-skip", "token", "the target drafts with the layers that it needs least"
+    ),
+    Preset(
+        "specqd", "rounded", "token", "the target's own weights, rounded, draft; needs nothing else"
+    ),
+    Preset(
+        "ml-specqd",
+        "nested",
+        "token",
+        "three levels: a drafter, the target's weights rounded, the target",
+        settings={"num_draft_tokens": 8},
     ),
     Preset("prompt-lookup", "lookup", "token", "copies what followed the same tokens"),
 )

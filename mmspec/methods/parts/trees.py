@@ -151,6 +151,7 @@ PARTS = (
         {"widths": "tree_widths", "table": _table},
         tree=True,
         merges=True,
+        nests=True,
         paper="Luo et al. 2024",
     ),
     Preset("tree", "tree", "recursive", "a smaller model drafts a tree"),

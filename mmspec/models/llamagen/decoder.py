@@ -74,6 +74,10 @@ class LlamaGenDecoder:
         sizes = self.heads, self.kv_heads, self.head_dim
         self.layers = LlamaLayers(arranged, *sizes, eps, self._moves)
 
+    def rounded(self, weights: str) -> LlamaGenDecoder:
+        """The same network on rounded weights; its caches are laid out as this one's."""
+        return LlamaGenDecoder(self.model, self.placement, weights)
+
     def embed(self, ids: Tensor) -> Tensor:
         """Inputs `[…, D]` of token ids `[…]`."""
         return F.embedding(ids, self.embeddings)

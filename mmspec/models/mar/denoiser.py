@@ -11,27 +11,37 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..linear import Affine
+from ..rounded import affine
 from .denoising_target import walk
 from .diffusion_head import EPS, DiffusionHead
 from .schedule import DiffusionSchedule
 
 
 class PackedHead:
-    """A head in its inference form: all modulations of a row are one product."""
+    """A head in its inference form: all modulations of a row are one product.
 
-    def __init__(self, head: DiffusionHead) -> None:
+    Args:
+        head: holds the weights.
+        weights: how those of its blocks are rounded, see `rounded.linear`; None: as they are.
+
+    Raises:
+        InputError: they can't be rounded.
+    """
+
+    def __init__(self, head: DiffusionHead, weights: str | None = None) -> None:
         self.head, self.weight = head, head.input_proj.weight  # whose dtype and device it has
         blocks, last = head.blocks, head.final_layer
-        self.modulation = Affine(
+        self.modulation = affine(
             torch.cat([layer.weight for layer in head.modulations]),
             torch.cat([layer.bias for layer in head.modulations]),
+            weights,
         )
         self.input = Affine(head.input_proj.weight, head.input_proj.bias)
         self.output = Affine(last.linear.weight, last.linear.bias)
         self.norms = [block.in_ln for block in blocks]
         self.mlps = [
-            (Affine(first.weight, first.bias), Affine(second.weight, second.bias))
-            for first, second in (block.linears for block in blocks)
+            (affine(one.weight, one.bias, weights), affine(other.weight, other.bias, weights))
+            for one, other in (block.linears for block in blocks)
         ]
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:

@@ -94,6 +94,11 @@ class MarTransformer(ModelMixin, ConfigMixin):
         self.diffloss = nn.ModuleDict({"net": head})
 
     @property
+    def blocks(self) -> list[nn.Module]:
+        """Blocks of the encoder, then of the decoder."""
+        return [*self.encoder_blocks, *self.decoder_blocks]
+
+    @property
     def head(self) -> DiffusionHead:
         """Draws a token from its condition."""
         head = self.diffloss["net"]

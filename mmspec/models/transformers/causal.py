@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +16,14 @@ from transformers import PreTrainedModel
 
 from ...engine.cache import KVCache
 from ...errors import InputError
+from ..repacked import Repacked, Way, patched
 from ..rounded import check_rounding
 from .cache_view import CacheView, columns_of, write_columns
+from .masks import Masks
 from .rearranged import Rearranged, Rearranging, is_plain
-from .repacked import Repacked, patched
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
 
@@ -29,44 +33,6 @@ def cache_name(model: PreTrainedModel) -> str:
     taken = inspect.signature(type(model).forward).parameters
     known = [name for name in CACHE_NAMES if name in taken]
     return known[0] if known else CACHE_NAMES[-1]  # one that names none is older than both
-
-
-@dataclass(frozen=True)
-class Masks:
-    """Form of a model's masks: one for all layers, or one for each kind of layers.
-
-    Attributes:
-        window: entries that a layer with a sliding window reads, itself included; None: no window.
-        kinds: names of the kinds, "sliding" in those that have the window; empty: one mask for all.
-    """
-
-    window: int | None = None
-    kinds: tuple[str, ...] = ()
-
-    @classmethod
-    def stated(cls, config: Any) -> Masks:
-        """The form that a language model's configuration states."""
-        window = getattr(config, "sliding_window", None)
-        kinds = tuple(dict.fromkeys(getattr(config, "layer_types", None) or ()))
-        if not kinds:
-            return cls(window)
-        if not any("sliding" in kind for kind in kinds):
-            return cls()
-        return cls(window, kinds)
-
-    def of(self, mask: Tensor, distance: Callable[[], Tensor]) -> Tensor | dict[str, Tensor]:
-        """The mask, or masks, that the model is given.
-
-        Args:
-            mask: for full attention `[R or 1, 1, N, length]`, added to the scores.
-            distance: how many columns each entry lies before each input `[R, N, length]`.
-        """
-        near = mask
-        if self.window is not None and mask.shape[-1] > self.window:
-            near = mask.masked_fill((distance() >= self.window)[:, None], -torch.inf)
-        if not self.kinds:
-            return near
-        return {kind: near if "sliding" in kind else mask for kind in self.kinds}
 
 
 class CausalDecoder:
@@ -100,6 +66,8 @@ class CausalDecoder:
     reads: tuple[int, ...] = ()
     weights: str | None = None
     _read: dict[int, Tensor]
+    _of: CausalDecoder | None = None  # of a rounded copy: whose caches it writes to
+    _ways: Sequence[Way] = ()  # of a rounded copy: what its calls do with the model's layers
 
     def __init__(
         self,
@@ -148,16 +116,34 @@ class CausalDecoder:
     def repacked(self) -> Iterator[None]:
         """Surround a generation: on a processor, layers run on packed or rearranged weights."""
         head = self.model.get_output_embeddings()
-        self._rearranged = self._rearranging.of(self)
+        if self._of is None or self._of.paired:
+            self._rearranged = self._rearranging.of(self)
         parts = [] if self._rearranged is not None else [self.body]
         parts += [] if head is None else [head]
-        running = self._repacked.running(parts, self.weights)
+        ways = self._repacked.ways(parts, self.weights)
+        if self._of is not None:
+            self._ways, ways = ways, []
         try:
-            with torch.compiler.set_stance("force_eager"), running:
+            with torch.compiler.set_stance("force_eager"), patched(ways):
                 yield
         finally:
-            self._rearranged = None
+            self._rearranged, self._ways = None, ()
             self.forget()
+
+    def rounded(self, weights: str) -> Self:
+        """The same network on rounded weights, see `rounded.linear`, for calls between this one's.
+
+        It reads and writes this one's caches, and has generations of its own to be told of:
+        `repacked`, `refresh`, `place`.
+
+        Raises:
+            InputError: they can't be rounded.
+        """
+        other = copy(self)
+        other.round_weights(weights)
+        other._repacked, other._rearranging = Repacked(), Rearranging()
+        other._of = self
+        return other
 
     def round_weights(self, weights: str | None) -> None:
         """Let generations run on rounded weights, see `rounded.linear`; None: on those there are.
@@ -228,6 +214,21 @@ class CausalDecoder:
         `inputs` are what else the model is to be called with. Hidden states are those after the
         last norm.
         """
+        with patched(self._ways, over=True):
+            return self._forward(x, rotary, cache, slots, length, mask, head, use, inputs)
+
+    def _forward(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        cache: KVCache,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        head: bool,
+        use: list[Tensor | bool] | None,
+        inputs: dict[str, Any],
+    ) -> Tensor:
         if self._rearranged is not None and not inputs:
             self._read = {}
             where = self.turned(rotary), cache, slots, length, mask, use
@@ -294,7 +295,8 @@ class CausalDecoder:
         """
         if self.head is None:
             self.head = self._split()
-        return self.head(hidden)
+        with patched(self._ways, over=True):
+            return self.head(hidden)
 
     @torch.no_grad()
     def _split(self) -> nn.Module:

@@ -20,7 +20,7 @@ from ...engine.draft import Draft
 from ...engine.laws import OneHot
 from ...errors import InputError
 from ..guided import GuidedDecoder
-from .causal import Masks
+from .masks import Masks
 from .prompted import PromptedDecoder, prompted
 
 NARROW = 3  # a window that the trial sees

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from ...engine.cache import KVCache
 from ..llama_layers import LlamaLayer, LlamaLayers
+from ..repacked import MOST, trace
 from ..rounded import folded, linear
-from .repacked import MOST, trace
 
 if TYPE_CHECKING:
     from .causal import CausalDecoder

@@ -28,7 +28,7 @@ from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from torch import Tensor, nn
 
 from ...errors import InputError
-from ..transformers.repacked import patched
+from ..repacked import patched
 
 State = dict[str, Tensor]
 BEGUN = "Rep"  # diffusers' mark of a layer that has only seen the clip's first frame

@@ -20,11 +20,12 @@ from toys import (
 
 from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
 from mmspec.draft.prompt_lookup import PromptLookupDrafter
+from mmspec.draft.shared_coins import Offset
 from mmspec.draft.tree import dynamic_tree as dynamic
 from mmspec.draft.tree import merged
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
-from mmspec.draft.tree.merged import MergedDrafter, Offset, first_equal
+from mmspec.draft.tree.merged import MergedDrafter, first_equal
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores

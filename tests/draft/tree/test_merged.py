@@ -9,9 +9,10 @@ from toys import EXACT, Table, TableModel, TableTarget, context_at, distance, wh
 from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi.jacobi import JacobiDrafter
 from mmspec.draft.prompt_lookup import PromptLookupDrafter
+from mmspec.draft.shared_coins import Offset
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
-from mmspec.draft.tree.merged import MergedDrafter, Offset
+from mmspec.draft.tree.merged import MergedDrafter
 from mmspec.draft.tree.token_recycling import RecyclingDrafter
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.coins import ProductionCoins

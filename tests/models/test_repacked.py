@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from mmspec.models import repacked
 from mmspec.models.linear import RowLinear
-from mmspec.models.transformers import repacked
-from mmspec.models.transformers.repacked import Repacked
+from mmspec.models.repacked import Repacked
 
 
 class Net(nn.Module):

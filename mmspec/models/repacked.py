@@ -1,4 +1,4 @@
-"""Linear layers of a transformers model on a processor, where `F.linear` packs them in every call.
+"""Linear layers of a model on a processor, where `F.linear` packs them in every call.
 
 A copy of each weight, packed once, takes several rows for little more than one (see `RowLinear`).
 The copies may be rounded. The model's own weights and classes stay as they are.
@@ -14,18 +14,19 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from ...errors import InputError
-from ..linear import packable
-from ..llama_layers import Linear
-from ..rounded import linear
+from ..errors import InputError
+from .linear import packable
+from .llama_layers import Linear
+from .rounded import linear
 
 MOST = 2**30  # bytes of weights: larger models keep no copy
 
 
+Way = tuple[nn.Module, str, Callable[..., Tensor]]  # a layer, a method's name, what takes its place
+
+
 @contextmanager
-def patched(
-    ways: Iterable[tuple[nn.Module, str, Callable[..., Tensor]]], over: bool = False
-) -> Iterator[None]:
+def patched(ways: Iterable[Way], over: bool = False) -> Iterator[None]:
     """Replace methods of layers, by name, by functions; unless `over`, what is patched stays."""
     changed = []
     for layer, name, way in ways:
@@ -58,7 +59,11 @@ class Repacked:
     def running(
         self, parts: Iterable[nn.Module], weights: str | None = None
     ) -> AbstractContextManager[None]:
-        """The linear layers in `parts` run on packed copies meanwhile; in inference mode.
+        """The linear layers in `parts` run on packed copies meanwhile; see `ways`."""
+        return patched(self.ways(parts, weights))
+
+    def ways(self, parts: Iterable[nn.Module], weights: str | None = None) -> list[Way]:
+        """For `patched`: the linear layers in `parts` run on packed copies, in inference mode.
 
         Args:
             weights: how the copies are rounded, see `rounded.linear`; None: not at all.
@@ -74,7 +79,7 @@ class Repacked:
             raise InputError(f"it has no linear layers of torch's to round to {weights!r}")
         self._kept = {layer: kept for layer, kept in self._kept.items() if layer in layers}
         copies = [(layer, self._packed(layer, weights)) for layer in layers]
-        return patched((one, "forward", partial(_forward, one, packed)) for one, packed in copies)
+        return [(one, "forward", partial(_forward, one, packed)) for one, packed in copies]
 
     def _packed(self, layer: nn.Linear, weights: str | None) -> Linear:
         weight = layer.weight.detach()

@@ -1,0 +1,44 @@
+"""The target on rounded weights, over the target's own cache: a draft model without a prefill."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..engine.draft import Draft
+from .decoders import Decoder
+from .guided import GuidedDecoder, LayersOfRows
+
+
+class RoundedCopy(GuidedDecoder):
+    """A network with the target's layers that reads what the target has committed.
+
+    What it writes stands behind the last committed token, where the target's next call writes
+    anew. So it has read every committed token as the target has, for nothing.
+
+    Args:
+        decoder: the network, such as `CausalDecoder.rounded`; its keys and values are laid out as
+            the target's.
+        target: whose cache, guidance and warpers it takes.
+    """
+
+    def __init__(self, decoder: Decoder, target: GuidedDecoder) -> None:
+        super().__init__(decoder, *target.made_of)
+        self.target = target
+
+    def start(self, rows: int) -> None:
+        """Take over what the target has just read."""
+        self.cache, self.hidden = self.target.cache, self.target.hidden
+
+    def watch(self, reads: tuple[int, ...] = ()) -> None:
+        self.target.watch(reads)  # of the prefix, it alone has hidden states
+        super().watch(reads)
+
+    def extend(
+        self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
+    ) -> Tensor:
+        assert self.cache is not None, "start() comes first"
+        before, self.cache.contained = self.cache.contained, True  # its faults are not the target's
+        try:
+            return super().extend(tokens, start, draft, use)
+        finally:
+            self.cache.contained = before

@@ -1,0 +1,48 @@
+"""Masks of a transformers model: full, or with a window in some layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Form of a model's masks: one for all layers, or one for each kind of layers.
+
+    Attributes:
+        window: entries that a layer with a sliding window reads, itself included; None: no window.
+        kinds: names of the kinds, "sliding" in those that have the window; empty: one mask for all.
+    """
+
+    window: int | None = None
+    kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def stated(cls, config: Any) -> Masks:
+        """The form that a language model's configuration states."""
+        window = getattr(config, "sliding_window", None)
+        kinds = tuple(dict.fromkeys(getattr(config, "layer_types", None) or ()))
+        if not kinds:
+            return cls(window)
+        if not any("sliding" in kind for kind in kinds):
+            return cls()
+        return cls(window, kinds)
+
+    def of(self, mask: Tensor, distance: Callable[[], Tensor]) -> Tensor | dict[str, Tensor]:
+        """The mask, or masks, that the model is given.
+
+        Args:
+            mask: for full attention `[R or 1, 1, N, length]`, added to the scores.
+            distance: how many columns each entry lies before each input `[R, N, length]`.
+        """
+        near = mask
+        if self.window is not None and mask.shape[-1] > self.window:
+            near = mask.masked_fill((distance() >= self.window)[:, None], -torch.inf)
+        if not self.kinds:
+            return near
+        return {kind: near if "sliding" in kind else mask for kind in self.kinds}
