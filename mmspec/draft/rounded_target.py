@@ -105,7 +105,7 @@ class NestedDrafter:
 
 
 def _nodes_of_emitted(draft: Draft, verdict: Verdict) -> Tensor:
-    """Index of the law that each emitted token was drawn by, `[B, K]`: 0 behind the root, n + 1 behind n."""
+    """Laws that emitted tokens were drawn by `[B, K]`: 0 behind the root, n + 1 behind node n."""
     kept = verdict.path
     if kept is None:
         kept = torch.arange(draft.nodes, device=draft.lengths.device)
