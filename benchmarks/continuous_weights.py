@@ -48,7 +48,7 @@ class ContinuousSubject:
         return out.images, seconds / out.images.shape[1]
 
     def apart(self, sample: int, tokens: Tensor, weights: str | None) -> tuple[Tensor, None]:
-        """Distances of every step's law, all channels of a token together, along unrounded steps."""
+        """Distances of every step's law, all channels of a token at once, along unrounded steps."""
         found = []
         told = self._predictions(sample, tokens, None), self._predictions(sample, tokens, weights)
         for truth, rounded in zip(*told, strict=True):

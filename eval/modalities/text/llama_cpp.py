@@ -1,11 +1,13 @@
 """llama.cpp on the file that a model was read from, counted and timed as our loop is.
 
 The package `llama-cpp-python` brings it. It computes in the bits of the file, ours in floats of the
-same weights: its answers may differ, and its row is a peer's for speed.
+same weights: its answers may differ, and its row is a peer's for speed. Where ours runs on rounded
+weights, it has a row in as many bits.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from typing import Any
 import torch
 
 from ....engine.stats import SpecStats
+from ....errors import InputError
+from ....methods.registry import WEIGHTS
+from ....models.embedded import made_once
 from ....models.packaged import PACKAGED
 from ....models.transformers.gguf import SUFFIX
 from ....pipelines.text.pipeline import TextPipeline
@@ -26,6 +31,8 @@ from ..vlm.peers import PEERS, until
 from .talk import Talk, inputs_of
 
 _, PEER = PEERS
+TYPES = {8: ("Q8_0", 7), 16: ("F16", 1)}  # llama.cpp's own, and their numbers, by bits of ours
+_ROUNDED = "model.gguf"
 
 
 @dataclass(frozen=True)
@@ -34,11 +41,13 @@ class LlamaCpp:
 
     Attributes:
         file: in GGUF.
+        bits: of a weight, which llama.cpp rounds the file to; None: as it is.
         lookup: tokens a round that its prompt lookup copies; 0: none.
     """
 
     file: Path
     lookup: int = 0
+    bits: int | None = None
 
     def talk(self, pipe: TextPipeline, positions: int) -> Talk:
         """The variant of this way, over prompts as `pipe` lays them out.
@@ -56,7 +65,7 @@ class LlamaCpp:
             options["logits_all"] = True
             options["draft_model"] = LlamaPromptLookupDecoding(num_pred_tokens=self.lookup)
         model = Llama(
-            str(self.file),
+            str(self.file if self.bits is None else rounded(self.file, self.bits)),
             n_ctx=positions,
             n_threads=threads,
             n_threads_batch=threads,
@@ -141,6 +150,28 @@ def generate(
     return tokens, stats
 
 
+def rounded(file: Path, bits: int) -> Path:
+    """The file with its weights in another of llama.cpp's types, made in the cache once.
+
+    Raises:
+        InputError: llama.cpp can't round it, or the cache can't be written.
+    """
+    import llama_cpp
+
+    name, number = TYPES[bits]
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        how = llama_cpp.llama_model_quantize_default_params()
+        how.ftype, how.allow_requantize = number, True
+        paths = (str(path).encode() for path in (file, folder / _ROUNDED))
+        if llama_cpp.llama_model_quantize(*paths, how):
+            raise InputError(f"llama.cpp can't round {file} to {name}")
+
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    return made_once(f"{file.stem}-{name}", digest, make) / _ROUNDED
+
+
 def peers_of(job: Job) -> dict[str, LlamaCpp]:
     """The rows of llama.cpp in a run, by name.
 
@@ -152,6 +183,9 @@ def peers_of(job: Job) -> dict[str, LlamaCpp]:
         return {}
     found = {f"{PEER}plain": LlamaCpp(file)}
     for config in job.configs.values():
+        if config.target_weights is not None:
+            bits = WEIGHTS.get(config.target_weights).bits
+            found[f"{PEER}plain[{TYPES[bits][0]}]"] = LlamaCpp(file, bits=bits)
         if config.method == "prompt-lookup":
             length = int(config.resolve("vlm").options.get("num_draft_tokens") or 0)
             found.setdefault(f"{PEER}prompt-lookup", LlamaCpp(file, length))

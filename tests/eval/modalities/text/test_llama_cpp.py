@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import texts
@@ -12,6 +14,7 @@ import torch
 
 import mmspec
 from mmspec.cli.main import main
+from mmspec.errors import InputError
 from mmspec.eval.modalities.base import MODALITIES
 from mmspec.eval.modalities.text import llama_cpp
 from mmspec.eval.modalities.text.talk import inputs_of
@@ -60,7 +63,7 @@ def package(monkeypatch, file):
             draft_model=None,
         ):
             assert logits_all == (draft_model is not None)
-            assert path == str(file)
+            assert Path(path).read_bytes()[:4] == b"GGUF"
             assert n_threads == n_threads_batch == torch.get_num_threads()
             self.limit, self.lookup, self.ids = n_ctx, draft_model, []
 
@@ -95,8 +98,16 @@ def package(monkeypatch, file):
                 copied = list(self.lookup([*self.ids, token])) if self.lookup else []
                 given, drafted = [token, *copied], len(copied)
 
+    def quantize(source, made, how):
+        assert how.allow_requantize
+        if how.ftype == 1:
+            return 1  # what it can't round
+        shutil.copy(source.decode(), made.decode())
+        return 0
+
     fake = types.ModuleType("llama_cpp")
-    fake.Llama = Llama
+    fake.Llama, fake.llama_model_quantize = Llama, quantize
+    fake.llama_model_quantize_default_params = types.SimpleNamespace
     fake.__spec__ = types.SimpleNamespace(name="llama_cpp")
     inner = types.ModuleType("llama_cpp.llama_speculative")
     inner.LlamaPromptLookupDecoding = Lookup
@@ -174,6 +185,27 @@ def test_what_is_counted(package, file):
     assert (ended, stats.emitted) == (tokens[:first], [first])
 
 
+def test_a_row_in_as_many_bits(package, file, prompts, monkeypatch, tmp_path):
+    """Where ours runs on rounded weights, from a copy in the cache that is made once."""
+    monkeypatch.setenv("MMSPEC_CACHE", str(tmp_path / "cache"))
+    modality, suite = MODALITIES["text"], load_suite("spec-bench")
+    methods = parse_methods(("plain", "plain[target_weights=int8]"))
+    job = Job(suite, modality.items(suite, prompts), methods, {}, model=str(file))
+    found = llama_cpp.peers_of(job)
+    assert list(found) == ["llama.cpp:plain", "llama.cpp:plain[Q8_0]"]
+    assert "llama.cpp:plain[Q8_0]@greedy" in job.rows
+    made = llama_cpp.rounded(file, 8)
+    assert made == llama_cpp.rounded(file, 8)
+    assert made.read_bytes() == file.read_bytes()
+    with pytest.raises(InputError, match=r"llama.cpp can't round .*tiny\.gguf to F16"):
+        llama_cpp.rounded(file, 16)
+    assert [path.name[:9] for path in (tmp_path / "cache").iterdir()] == ["tiny-Q8_0"]
+    pipe = mmspec.TextPipeline.from_pretrained(file)
+    talk = found["llama.cpp:plain[Q8_0]"].talk(pipe, 64)
+    told = [[{"role": "user", "content": TURNS[0]}]]
+    assert talk.answer(told, [0], {"max_new_tokens": 5}).tokens
+
+
 @pytest.mark.parametrize("model", [None, "runs/model", "smollm2-of-mine.safetensors"])
 def test_where_it_has_no_rows(package, model, prompts):
     modality = MODALITIES["text"]
@@ -202,6 +234,19 @@ def test_the_package_itself(file, prompts, suite, tmp_path):
             told = answers[f"{name}@greedy", index]["turns"]
             assert told == answers["plain@greedy", index]["turns"]
     assert rows["llama.cpp:prompt-lookup@greedy"].mean_acceptance_length > 1.2
+
+
+@pytest.mark.llama_cpp
+@pytest.mark.parametrize("bits", llama_cpp.TYPES)
+def test_the_package_rounds(file, monkeypatch, tmp_path, bits):
+    monkeypatch.setenv("MMSPEC_CACHE", str(tmp_path))
+    made = llama_cpp.rounded(file, bits)
+    sizes = made.stat().st_size, file.stat().st_size
+    assert sizes[0] < sizes[1]
+    pipe = mmspec.TextPipeline.from_pretrained(file)
+    told = [[{"role": "user", "content": TURNS[0]}]]
+    answer = llama_cpp.LlamaCpp(file, bits=bits).talk(pipe, 64).answer(told, [0], {})
+    assert answer.stats.emitted == [len(answer.tokens[0])]
 
 
 @pytest.mark.llama_cpp
