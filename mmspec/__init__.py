@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .pipelines.video.pipeline import VideoPipeline
     from .pipelines.vlm.generate import disable_speculation, enable_speculation
     from .pipelines.vlm.pipeline import VlmPipeline
+    from .train.heads.online import OnlineLearner
 
 __version__ = "0.2.0"
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ContinuousImagePipeline",
     "ImagePipeline",
     "InputError",
+    "OnlineLearner",
     "SpecConfig",
     "TextPipeline",
     "VideoPipeline",
@@ -41,6 +43,7 @@ _LAZY = {
     "ContinuousImagePipeline": "mmspec.pipelines.continuous.pipeline:ContinuousImagePipeline",
     "ImagePipeline": "mmspec.pipelines.image.pipeline:ImagePipeline",
     "InputError": "mmspec.errors:InputError",
+    "OnlineLearner": "mmspec.train.heads.online:OnlineLearner",
     "SpecConfig": "mmspec.methods.config:SpecConfig",
     "TextPipeline": "mmspec.pipelines.text.pipeline:TextPipeline",
     "VideoPipeline": "mmspec.pipelines.video.pipeline:VideoPipeline",

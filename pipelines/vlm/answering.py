@@ -19,6 +19,7 @@ from ..output import VlmOutput, VlmStats
 from ..prompts import check_between, check_sampling
 from .generate import SpeculativeGeneration
 from .memory import Memory
+from .request import Listener
 
 _KEPT = 8  # configurations whose networks stay prepared
 
@@ -27,8 +28,10 @@ class AnsweringPipeline(SpeculativePipeline):
     """A language model of transformers, with a drafter or draft heads beside it or none.
 
     Subclasses have the components `model`, `drafter` and `heads`, and make the inputs of prompts.
+    Whoever is its `listener` hears of all answers, see `OnlineLearner`.
     """
 
+    listener: Listener | None = None
     modality = "vlm"
     index = "config.json"
 
@@ -79,6 +82,7 @@ class AnsweringPipeline(SpeculativePipeline):
             return self._after_round(callback, context.round, done, **state)
 
         speculation.on_round, speculation.memory = on_round, memory
+        speculation.listener = self.listener
         how: dict[str, Any] = {"do_sample": temperature != 0}
         rows = len(inputs["input_ids"])
         if temperature:

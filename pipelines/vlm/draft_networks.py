@@ -64,6 +64,7 @@ class Drafting:
         self.rounded = target.rounded(weights) if config.rounds and weights else None
         self._check_needs()
         self._head: AnyDecoder | None = None
+        self._made_of: list[int] = []  # its weights, as they were then
         self.refresh()
         # the blocks of some heads reach further than what is asked of them
         self.scratch = config.draft_size().most_read + int(getattr(head, "block_size", 0))
@@ -130,9 +131,12 @@ class Drafting:
         if head.training:
             raise InputError("the draft head is in training mode; call head.eval() first")
         weight = self.target.embeddings
+        head = cast(head.to(weight.device), weight.dtype)
+        made_of = [0 if w.is_inference() else w._version for w in head.parameters()]
         kept = None if self._head is None else self._head.embeddings
-        if kept is None or (kept.device, kept.dtype) != (weight.device, weight.dtype):
-            self._head = head_decoder(cast(head.to(weight.device), weight.dtype), self.target)
+        where = (weight.device, weight.dtype)
+        if kept is None or (kept.device, kept.dtype) != where or self._made_of != made_of:
+            self._head, self._made_of = head_decoder(head, self.target), made_of
         branch = self.config.of(BranchOptions).branch
         if isinstance(head, SpecVlmHead):
             head.choose = branch or head.config.choose

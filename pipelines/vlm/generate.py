@@ -27,7 +27,8 @@ from ...models.token_grid import TokenGrid
 from ...models.transformers.causal import CACHE_NAMES
 from ...models.transformers.probe import probed
 from ...models.transformers.processed_laws import ProcessedTarget
-from ...models.transformers.prompted import refuse
+from ...models.transformers.prompted import EncodedPrompt, refuse
+from ...models.transformers.vlm import VisualPrompt
 from ..arguments import check_value, checked
 from ..base import row_seeds
 from ..costs import Costs
@@ -37,7 +38,7 @@ from ..parts import finish, token_offers
 from ..stopping import Stops, StopStrings, StopText
 from .draft_networks import Drafting, visual_tokens
 from .memory import Memory
-from .request import Request, TokenStream
+from .request import Listener, Request, TokenStream
 
 _CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
 _REFUSED = (
@@ -62,6 +63,7 @@ def enable_speculation(
     config: SpecConfig | str | None = None,
     drafter: PreTrainedModel | None = None,
     head: AnyHead | None = None,
+    listener: Listener | None = None,
 ) -> None:
     """Let `model.generate(...)` speculate from now on; nothing else has to change.
 
@@ -92,11 +94,13 @@ def enable_speculation(
             methods that have one.
         head: a draft head for this very model (`mmspec.load_head`), for methods
             that have one. It is moved to where the model is, in its dtype.
+        listener: hears of every generation, such as an `OnlineLearner`.
 
     Raises:
         InputError: the model or the combination can't speculate.
     """
     speculation = SpeculativeGeneration(model, config, drafter, head)
+    speculation.listener = listener
     disable_speculation(model)
     speculation.before = vars(model).get("generate")
     vars(model)["generate"] = speculation.generate
@@ -129,10 +133,12 @@ class SpeculativeGeneration:
         seeds: of the rows of a sampled call; None: drawn from torch's own generator.
         on_round: called after every round; True interrupts, keeping what there is.
         memory: of the conversation that a prompt of one row goes on with; None: there is none.
+        listener: hears of generations; None: nobody does.
     """
 
     seeds: list[int] | None = None
     memory: Memory | None = None
+    listener: Listener | None = None
     on_round: Callable[[Context], bool] | None = None
 
     def __init__(
@@ -248,7 +254,10 @@ class SpeculativeGeneration:
         )
         stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
-        engine = self._engine(request, stops, stats)
+        engine, prompt = self._engine(request, stops, stats)
+        listener = self.listener
+        if listener is not None:
+            listener.begin(len(input_ids))
         stats.contract = self.config.contract_of(engine.rule.contract)
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
@@ -258,12 +267,17 @@ class SpeculativeGeneration:
         def on_round(context: Context) -> bool:
             if stream is not None:
                 stream.tell(context)
+            if listener is not None:
+                listener.round(context)
             told = self.on_round is not None and self.on_round(context)
             return told or time.time() > stops.until
 
         with self.target.repacked(), self.drafting.repacked():
             context = run(engine, len(input_ids), request.limit, stats, on_round, device)
             finish(engine, stats, self._costs, self._notices, all(context.finished))
+        if listener is not None:
+            images = prompt.images if isinstance(prompt, VisualPrompt) else [()] * len(prompt.mask)
+            listener.end(prompt, images, context)
         if self.memory is not None and isinstance(engine.target, ProcessedTarget):
             self.memory.keep(engine.target.model, input_ids, context)
         if self.config.drafts and stats.fault is None:
@@ -280,7 +294,10 @@ class SpeculativeGeneration:
             return GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
 
-    def _engine(self, request: Request, stops: Stops, stats: VlmStats) -> Engine:
+    def _engine(
+        self, request: Request, stops: Stops, stats: VlmStats
+    ) -> tuple[Engine, EncodedPrompt]:
+        """The loop's parts, and the prompt as what answers reads it."""
         config, drafting = self.config, self.drafting
         network = drafting.drafter if config.drafter_only else self.target
         assert network is not None
@@ -311,7 +328,7 @@ class SpeculativeGeneration:
         rows = len(request.ids)
         # transformers draws no number for a greedy output
         seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
-        return Engine(
+        engine = Engine(
             ProcessedTarget(target, request.law, vocab_size),
             drafter,
             rule,
@@ -320,3 +337,4 @@ class SpeculativeGeneration:
             stops.eos or None,
             StopStrings(stops.text, request.ids) if stops.text is not None else None,
         )
+        return engine, prompt

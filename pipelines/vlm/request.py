@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -142,6 +142,22 @@ class TokenStream:
             real = context.lengths > column
             self.streamer.put(context.tokens[:, column].where(real, self.pad).cpu())
         self._told = max(self._told, ready)
+
+
+@runtime_checkable
+class Listener(Protocol):
+    """Hears what generations make of their drafts, such as an `OnlineLearner`."""
+
+    def begin(self, rows: int) -> None:
+        """Hear that a generation of `rows` answers begins."""
+
+    def round(self, context: Context) -> None:
+        """Hear what became of a round."""
+
+    def end(
+        self, prompt: EncodedPrompt, images: Sequence[Sequence[tuple[int, int]]], context: Context
+    ) -> None:
+        """Hear the answers to a prompt; `images`: where its pictures are, by row."""
 
 
 def _refitted(law: Callable[[Tensor], Tensor], size: int, logits: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ def head_loss(
     laws: bool = False,
     objective: Objective | None = None,
     reference: PublishedHead | None = None,
+    only: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss, and figures of this batch for the log: acceptance at each level of a draft.
 
@@ -48,6 +49,7 @@ def head_loss(
         objective: the loss on laws; None: the method's own.
         reference: a trained head of the same kind. The places count alone at which it is ahead of
             this one the most, a share `LEARNED`: what can be learned (AdaSPEC, section 3).
+        only: the places that count `[R, S]`; None: all.
     """
     network = head.network
     of_features = isinstance(network, EagleNetwork)
@@ -59,11 +61,13 @@ def head_loss(
     levels, total, metrics = 0, batch.features.new_zeros(()), {}
     better = None if reference is None else drafted(reference, batch, depth, anchors)
     for levels, places in enumerate(drafted(head, batch, depth, anchors), start=1):
-        learned = None
+        learned = None if only is None else only.flatten()[places.at].nonzero()[:, 0]
         with torch.no_grad():
             if better is not None:
                 learned = _learned(places, next(better))
             accepted = objectives.acceptance(places)
+            if learned is not None and better is None:
+                accepted = accepted[learned]
         if len(accepted):  # some answers go so far
             loss = objective(places)
             total = total + (loss if learned is None else loss[learned]).mean()
@@ -100,7 +104,8 @@ def drafted(
         pairs = _paths(network, batch)
     for hidden, places in pairs:
         law, said = batch.law_at(places, ids), batch.said_at(places, ids)
-        yield Places(hidden, batch.features_at(places), _logits(network, batch, hidden), law, said)
+        logits = _logits(network, batch, hidden)
+        yield Places(hidden, batch.features_at(places), logits, law, said, places)
 
 
 def _logits(network: nn.Module, batch: HeadBatch, hidden: Tensor) -> Tensor:

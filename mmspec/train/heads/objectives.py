@@ -30,6 +30,7 @@ class Places:
             the head drafts some tokens alone.
         said: the token that stands there as the head numbers it `[N]`, -1 where it drafts no such
             token.
+        at: their numbers in all rows `[N]`, see `HeadBatch.ahead`.
     """
 
     hidden: Tensor
@@ -37,6 +38,7 @@ class Places:
     logits: Tensor
     law: Tensor
     said: Tensor
+    at: Tensor
 
 
 Objective = Callable[[Places], Tensor]

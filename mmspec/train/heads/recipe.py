@@ -93,6 +93,7 @@ class HeadRecipe(BaseRecipe):
     ) -> None:
         super().__init__(config, pipeline, 0.0)
         self.method, self.teacher = method, teacher
+        teacher.model.requires_grad_(False)
         self.model = new_head(method, teacher.model, settings or {}, counts)
         # a trained head goes on with the second half of its curriculum
         self.first = 0.5 if self.start(init and f"heads/{init}") else 0.0

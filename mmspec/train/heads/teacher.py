@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +50,7 @@ class Teacher:
 
     def __init__(self, model: PreTrainedModel, limit: int, reads: tuple[int, ...] = ()) -> None:
         self.reads = reads
-        self.model, self.limit = model.requires_grad_(False), limit
+        self.model, self.limit = model, limit
         self.decoder = prompted(model)
         ends = model.generation_config.eos_token_id
         self.ends = tuple(ends) if isinstance(ends, list | tuple) else (ends,)
@@ -122,18 +123,47 @@ class Teacher:
 
     def _answered(self, prompt: EncodedPrompt, seeds: list[int]) -> HeadBatch:
         """Answers to all prompts, as one batch that does not say where pictures are."""
-        target = self.placed(prompt, self.warp(seeds))
-        target.watched = True
-        if self.reads:
-            last = self.model.config.get_text_config().num_hidden_layers
-            self.decoder.reads = (*self.reads, last)
+        target = self._watched(prompt, self.warp(seeds))
         noted = _States(target)
         context, _ = self.answer(target, noted, 0, seeds)
-        width, before = max(context.base), prompt.mask.shape[1]
-        tokens = context.tokens[:, :width]
-        answer = torch.arange(width, device=tokens.device) < context.lengths[:, None]
+        tokens = context.tokens[:, : max(context.base)]
         # nobody drafts behind the end
         states = F.pad(torch.cat(noted.seen, dim=1), (0, 0, 0, 1))
+        return self._batch(prompt, tokens, context.lengths, states)
+
+    def read(
+        self, prompt: EncodedPrompt, images: Spans, tokens: Tensor, lengths: Tensor
+    ) -> list[HeadBatch]:
+        """Answers that were given already, and hidden states at them, a batch each.
+
+        Args:
+            images: where the prompts' pictures are.
+            tokens: the answers `[R, K]`, of which row r has `lengths[r]`.
+        """
+        with torch.inference_mode():
+            target = self._watched(prompt, partial(torch.softmax, dim=-1))
+            with self.decoder.repacked():
+                target.start(len(tokens))
+                seen = [] if target.hidden is None else [target.hidden]
+                inputs = F.pad(tokens, (1, 0))  # in front: the prompt's last column
+                target.extend(inputs, [-1] * len(tokens))
+            assert target.hidden is not None
+            whole = self._batch(prompt, tokens, lengths, torch.cat([*seen, target.hidden], dim=1))
+        return [_rows(whole, images, slice(row, row + 1)) for row in range(len(tokens))]
+
+    def _watched(self, prompt: EncodedPrompt, warp: Callable[[Tensor], Tensor]) -> GuidedDecoder:
+        """The model in front of its answers; calls leave what heads read behind."""
+        target = self.placed(prompt, warp)
+        last = self.model.config.get_text_config().num_hidden_layers
+        target.watch((*self.reads, last) if self.reads else ())
+        return target
+
+    def _batch(
+        self, prompt: EncodedPrompt, tokens: Tensor, lengths: Tensor, states: Tensor
+    ) -> HeadBatch:
+        """A batch of answers, of the hidden states `[R, T + K, D]` at all columns."""
+        width, before = tokens.shape[1], prompt.mask.shape[1]
+        answer = torch.arange(width, device=tokens.device) < lengths[:, None]
         read = states.shape[-1] - prompt.embedded.shape[-1]
         states, features = states.split([read, states.shape[-1] - read], dim=-1)
         asked = tokens.new_zeros(len(tokens), before)

@@ -223,7 +223,7 @@ def test_a_block_reads_itself_and_what_is_in_front_of_it():
 
 def places_of(logits, law, said=None) -> Places:
     none = torch.full((len(logits),), -1)
-    return Places(logits, logits, logits, law, none if said is None else said)
+    return Places(logits, logits, logits, law, none if said is None else said, none)
 
 
 def test_losses_by_hand():

@@ -1,0 +1,174 @@
+"""A draft head learns from the answers that it drafts for, between them (OSD, Liu et al. 2024)."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ...engine.draft import Context
+from ...errors import InputError
+from ...models.heads.loading import AnyHead
+from ...models.heads.published.head import PublishedHead
+from ...models.transformers.prompted import EncodedPrompt
+from .curricula import CURRICULA
+from .head_batch import HeadBatch
+from .head_losses import head_loss
+from .objectives import objective_of
+from .recipe import RATE
+from .teacher import Spans, Teacher
+
+GENTLE = 0.1  # of the rate of a training from nothing
+
+
+@dataclass
+class _Answers:
+    """Answers of one call, not read yet.
+
+    Attributes:
+        fallen: by row, the numbers of the tokens that the target put in the place of a draft.
+    """
+
+    prompt: EncodedPrompt
+    images: Spans
+    tokens: Tensor
+    lengths: Tensor
+    fallen: list[list[int]]
+
+
+class OnlineLearner:
+    """Learns a head, while it is in use, at the tokens where its drafts fell.
+
+    It listens to generations, `mmspec.enable_speculation(model, head=head, listener=learner)` or
+    `pipe.listener = learner`, and keeps their latest answers. `learn` reads them with the target,
+    in one call, and takes steps; do that when nobody waits. The output's law is the target's
+    whatever the head has learned. What a seed draws does depend on it: freeze a head, by not
+    calling `learn`, where samples are to be repeated.
+
+    Args:
+        model: the target, a language model of transformers.
+        head: its head, in a published layout. It is changed in place, in its own type.
+        rate: learning rate; None: a tenth of that of a training.
+        objective: the loss on laws, one of `OBJECTIVES`.
+        kept: answers that are kept.
+        fallen: learn at the places alone where a draft fell; False: everywhere.
+
+    Attributes:
+        heard: answers so far.
+
+    Raises:
+        InputError: there is no recipe for such heads.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        head: AnyHead,
+        rate: float | None = None,
+        objective: str = "kl",
+        kept: int = 64,
+        fallen: bool = True,
+    ) -> None:
+        if not isinstance(head, PublishedHead) or head.method not in CURRICULA:
+            raise InputError("only heads in a published layout that can be trained learn online")
+        self.head, self.fallen, self.heard = head, fallen, 0
+        self.objective, self.curriculum = objective_of(objective), CURRICULA[head.method]
+        # steps are small: in half precision they would be lost
+        self._own = copy.deepcopy(head).to(model.device).float().train()
+        rate = rate or GENTLE * RATE * 256 / head.target_size
+        self._optimizer = torch.optim.AdamW(self._own.parameters(), rate, weight_decay=0.0)
+        self.teacher = Teacher(model, 1)
+        layers = model.config.get_text_config().num_hidden_layers
+        self.teacher.reads = head.reads_of(layers)
+        self._waiting: deque[_Answers] = deque(maxlen=kept)
+        self._lessons: deque[tuple[HeadBatch, Tensor]] = deque(maxlen=kept)
+        self._rng = np.random.default_rng(0)
+        self._fallen: list[list[int]] = []
+
+    def begin(self, rows: int) -> None:
+        """Hear that a generation of `rows` answers begins."""
+        self._fallen = [[] for _ in range(rows)]
+
+    def round(self, context: Context) -> None:
+        """Hear what became of a round."""
+        told = zip(context.base, context.reached, context.accepted, context.emitted, strict=True)
+        for row, (base, reached, accepted, emitted) in enumerate(told):
+            if accepted < reached and emitted > accepted:
+                self._fallen[row].append(base - 1)
+
+    def end(self, prompt: EncodedPrompt, images: Spans, context: Context) -> None:
+        """Hear the answers.
+
+        Raises:
+            InputError: they were given under guidance, which a head does not learn.
+        """
+        if len(prompt.mask) != context.rows:
+            raise InputError("a head does not learn from answers under guidance; leave it out")
+        tokens = context.tokens[:, : max(context.base)].clone()
+        self._waiting.append(
+            _Answers(prompt, images, tokens, context.lengths.clone(), self._fallen)
+        )
+        self.heard += context.rows
+
+    def learn(self, steps: int = 1, batch_size: int = 4) -> dict[str, float]:
+        """Take steps over the latest answers; returns the mean figures of their last batch.
+
+        Args:
+            batch_size: answers of a step.
+
+        Raises:
+            InputError: there was no answer yet.
+        """
+        self._read()
+        if not self._lessons:
+            raise InputError("there is no answer yet to learn from")
+        figures: dict[str, float] = {}
+        with torch.inference_mode(False), torch.enable_grad():
+            for _ in range(steps):
+                figures = self._step(min(batch_size, len(self._lessons)))
+        with torch.no_grad():
+            for live, own in zip(self.head.parameters(), self._own.parameters(), strict=True):
+                live.copy_(own)
+        return figures
+
+    def _step(self, count: int) -> dict[str, float]:
+        chosen = self._rng.choice(len(self._lessons), count, replace=False)
+        own = [weight for weight in self._own.parameters() if weight.requires_grad]
+        self._optimizer.zero_grad()
+        found: dict[str, list[float]] = {}
+        for number in chosen:
+            lesson, fallen = self._lessons[number]
+            batch = self.teacher.on_device(lesson)
+            _, how = self.curriculum(1.0, self._rng)
+            only = fallen.to(batch.answer.device) if self.fallen else None
+            loss, metrics = head_loss(self._own, batch, objective=self.objective, only=only, **how)
+            if loss.requires_grad:  # of some answers no draft ever fell
+                (loss / count).backward(inputs=own)
+            for name, value in metrics.items():
+                found.setdefault(name, []).append(value)
+        torch.nn.utils.clip_grad_norm_(self._own.parameters(), 1.0)
+        self._optimizer.step()
+        return {name: float(np.mean(values)) for name, values in found.items()}
+
+    def _read(self) -> None:
+        """Let the target read the answers that wait."""
+        while self._waiting:
+            one = self._waiting.popleft()
+            lessons = self.teacher.read(one.prompt, one.images, one.tokens, one.lengths)
+            for lesson, fallen in zip(lessons, one.fallen, strict=True):
+                if bool(lesson.answer.any()):  # an interrupted one may be empty
+                    self._lessons.append((lesson, self._places(lesson, fallen)))
+
+    @staticmethod
+    def _places(lesson: HeadBatch, fallen: Sequence[int]) -> Tensor:
+        """The places `[1, S]` that the tokens of those numbers were drawn from."""
+        first = int(lesson.answer[0].long().argmax())
+        places = torch.zeros_like(lesson.answer)
+        places[0, [first + number - 1 for number in fallen]] = True
+        return places
