@@ -28,7 +28,7 @@ T = TypeVar("T")
 _KEPT = "share of a picture's tokens that the compressor leaves; none: it chooses itself"
 KEEP = Option("keep", 0.5, _KEPT, float, optional=True, high=1, above=0)
 KINDS = ("drafter", "rule", "length", "head")  # parts that have options
-ROUNDED = "int8"  # what a target that drafts for itself is rounded to, if nobody says
+ROUNDED = "float16"  # what a target that drafts for itself is rounded to, if nobody says
 SLOTS = ("draft", "target")  # whose pictures a compressor shortens, whose weights are rounded
 
 
