@@ -8,9 +8,9 @@ from typing import Any
 from ..errors import InputError
 from ..files import to_json
 from ..methods import MODALITIES, Modality, Preset, SpecConfig, parts, presets
+from ..methods.chosen import KINDS, readers
 from ..methods.config import all_options
 from ..methods.options import options_of, text_of
-from ..methods.resolved import KINDS, readers
 from .options import add_command, print_names
 from .tables import add_into, put
 

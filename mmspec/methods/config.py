@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from ..registry import check_name, is_reference
 from . import registry
+from .chosen import KEEP, KINDS, SLOTS
 from .options import Option, options_of
 from .parts.pipelines import MODALITIES, PIPELINES
-from .resolved import KEEP, KINDS, SLOTS, ResolvedConfig, resolve
+from .resolved import ResolvedConfig, resolve
 
 if TYPE_CHECKING:
     from .parts.pipelines import Modality

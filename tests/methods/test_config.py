@@ -19,9 +19,10 @@ from mmspec.engine.length.goodput import Experience
 from mmspec.errors import InputError
 from mmspec.eval.suite import SUITES, load_suite
 from mmspec.methods import ResolvedConfig, config_of, parts, presets, serving
+from mmspec.methods.chosen import readers
 from mmspec.methods.config import all_options
 from mmspec.methods.options import options_of
-from mmspec.methods.resolved import readers, resolve
+from mmspec.methods.resolved import resolve
 from mmspec.models.token_grid import TokenGrid
 from mmspec.pipelines.parts import nearest_codes, token_offers
 
