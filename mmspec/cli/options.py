@@ -24,7 +24,7 @@ _WHO = {
     "head": "the draft head in place of a draft model",
     "draft_compressor": "what shortens the pictures that a draft model is shown",
     "target_compressor": "what shortens the pictures that the target is shown",
-    "draft_weights": "how weights of a draft model are rounded, on a processor",
+    "draft_weights": "how weights of what drafts are rounded, on a processor",
     "target_weights": "how weights of the target are rounded, on a processor",
 }
 _PREFIX = "setting_"

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..engine.coins import RoundCoins
 
 
-class Offset:
+class OffsetCoins:
     """Coins whose draws are numbered on from `first`: two drafters never share one."""
 
     def __init__(self, coins: RoundCoins, first: int) -> None:
@@ -31,7 +31,7 @@ class Offset:
         return self._coins.exponential(positions, count)
 
 
-class Inner(Offset):
+class InnerCoins(OffsetCoins):
     """Coins of a round within a round: its verdicts, too, are made of draws.
 
     Args:

@@ -295,6 +295,19 @@ class Verdict:
     calls: list[int] = field(default_factory=list)
     target_tokens: list[int] = field(default_factory=list)
 
+    def drawn_by(self, draft: Draft) -> Tensor:
+        """Numbers of the laws `[B, K]` that the emitted tokens were judged by, see `Scores`.
+
+        Of a rule that keeps a prefix or a path: 0 is behind the last committed token, n + 1 behind
+        node n. The last one, which recovers or is a bonus, was drawn by the law behind the last
+        kept node.
+        """
+        kept = self.path
+        if kept is None:
+            kept = torch.arange(draft.nodes, device=draft.lengths.device)
+            kept = kept.expand(len(draft.lengths), -1)
+        return torch.nn.functional.pad(kept + 1, (1, 0))
+
 
 class Interrupted(Exception):  # noqa: N818
     """Somebody stopped a generation within a round; target and drafter may raise it."""

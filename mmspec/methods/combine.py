@@ -145,13 +145,22 @@ def _check_head(config: ResolvedConfig) -> None:
             f"target_weights rounds the target where it answers, and with method {config.method!r} "
             "another does; leave it out"
         )
+    own, target = config.draft_weights, config.config.target_weights
+    if config.rounds and own is not None and target is not None:
+        bits = [registry.WEIGHTS.get(name).bits for name in (own, target)]
+        if bits[0] >= bits[1]:
+            raise InputError(
+                f"method {config.method!r} drafts on weights in {own}, which are no fewer bytes "
+                f"than target_weights {target!r}; leave target_weights out, or round drafts further"
+            )
     said = {
         "draft_compressor": "shortens what a draft model is shown",
-        "draft_weights": "rounds the weights of a draft model",
+        "draft_weights": "rounds the weights of what drafts",
     }
     for name, does in said.items():
         known = "drafter" in config.needs or (config.rounds and name == "draft_weights")
         if getattr(config.config, name) is not None and not known:
             raise InputError(
-                f"{name} {does}, and method {config.method!r} has none; use method 'draft'"
+                f"{name} {does}, and method {config.method!r} has no model that drafts; use method "
+                "'draft'"
             )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from .linear import packable
 from .llama_layers import Linear
-from .rounded import linear
+from .rounded import check_rounding, linear
 
 MOST = 2**30  # bytes of weights: larger models keep no copy
 
@@ -83,6 +83,8 @@ class Repacked:
 
     def _packed(self, layer: nn.Linear, weights: str | None) -> Linear:
         weight = layer.weight.detach()
+        if weights is not None:
+            check_rounding(weights, weight)
         seen = trace([weight])
         kept = self._kept.get(layer)
         if kept is None or kept[0] != weights or not torch.equal(kept[1], seen):

@@ -26,8 +26,11 @@ class RoundedCopy(GuidedDecoder):
         self.target = target
 
     def start(self, rows: int) -> None:
-        """Take over what the target has just read."""
+        """Take over what the target has just read, which starts first where it has not yet."""
+        if self.target.cache is None:
+            self.target.start(rows)
         self.cache, self.hidden = self.target.cache, self.target.hidden
+        self.ranked = self.target.ranked
 
     def watch(self, reads: tuple[int, ...] = ()) -> None:
         self.target.watch(reads)  # of the prefix, it alone has hidden states

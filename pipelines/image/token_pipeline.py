@@ -173,22 +173,20 @@ class TokenImagePipeline(SpeculativePipeline):
         warp = Warp(temperature, top_k, top_p)
         uncaptioned = negative is None and scale is not None
         drawing = Drawing(condition, mask, scale, warp, grid, seeds, uncaptioned)
-        engine = self._engine(network, drawing, config, stats)
-        if self.on_engine is not None:
-            self.on_engine(engine)
-        stats.method = config.method
-        stats.contract = config.contract_of(engine.rule.contract)
-        limit = grid.length
-        with self.progress_bar(total=limit * rows) as bar:
+        stats.method, limit = config.method, grid.length
+        with self._repacked(network, config), self.progress_bar(total=limit * rows) as bar:
+            engine = self._engine(network, drawing, config, stats)
+            if self.on_engine is not None:
+                self.on_engine(engine)
+            stats.contract = config.contract_of(engine.rule.contract)
 
             def on_round(context: Context) -> bool:
                 bar.update(sum(context.base) - bar.n)
                 done, state = min(context.base), {"context": context, "stats": stats}
                 return self._after_round(callback_on_step_end, context.round, done, **state)
 
-            with self._repacked(network, config):
-                context = run(engine, rows, limit, stats, on_round, self.device)
-                finish(engine, stats, self._costs, self._notices, all(context.finished))
+            context = run(engine, rows, limit, stats, on_round, self.device)
+            finish(engine, stats, self._costs, self._notices, all(context.finished))
 
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn

@@ -254,11 +254,7 @@ class SpeculativeGeneration:
         )
         stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
-        engine, prompt = self._engine(request, stops, stats)
         listener = self.listener
-        if listener is not None:
-            listener.begin(len(input_ids))
-        stats.contract = self.config.contract_of(engine.rule.contract)
         pad = generation_config.pad_token_id
         if pad is None and stops.eos:
             pad = stops.eos[0]
@@ -273,6 +269,15 @@ class SpeculativeGeneration:
             return told or time.time() > stops.until
 
         with self.target.repacked(), self.drafting.repacked():
+            engine, prompt = self._engine(request, stops, stats)
+            if listener is not None:
+                if self.config.other_law or self.config.weights is not None:
+                    raise InputError(
+                        "a listener hears the target's own answers, and here another network gives "
+                        "them; leave the listener, or target_compressor and target_weights, out"
+                    )
+                listener.begin(prompt, len(input_ids))
+            stats.contract = self.config.contract_of(engine.rule.contract)
             context = run(engine, len(input_ids), request.limit, stats, on_round, device)
             finish(engine, stats, self._costs, self._notices, all(context.finished))
         if listener is not None:

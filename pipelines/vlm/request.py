@@ -148,8 +148,8 @@ class TokenStream:
 class Listener(Protocol):
     """Hears what generations make of their drafts, such as an `OnlineLearner`."""
 
-    def begin(self, rows: int) -> None:
-        """Hear that a generation of `rows` answers begins."""
+    def begin(self, prompt: EncodedPrompt, rows: int) -> None:
+        """Hear that a generation of `rows` answers begins; it may refuse, by an `InputError`."""
 
     def round(self, context: Context) -> None:
         """Hear what became of a round."""

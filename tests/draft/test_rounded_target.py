@@ -9,8 +9,9 @@ import torch
 from toys import EXACT, Table, TableModel, TableTarget, context_at, distance, outputs, whole_loop
 
 from mmspec.draft.draft_model import ModelDrafter
+from mmspec.draft.nested import NestedDrafter
 from mmspec.draft.prompt_lookup import PromptLookupDrafter
-from mmspec.draft.rounded_target import NestedDrafter, RoundedDrafter
+from mmspec.draft.rounded_target import RoundedDrafter
 from mmspec.draft.tree.token_recycling import RecyclingDrafter
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
@@ -57,6 +58,39 @@ def test_a_draft_is_drawn_from_the_middle_models_law(inner):
     for row in range(0, rows, 16):  # and no row depends on its neighbours
         engine.coins = ProductionCoins([row])
         assert outputs(run(engine, 1, 15, SpecStats())) == [together[row]]
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_rows_without_a_budget_wait(inner):
+    """They draft nothing, their neighbours what they would draft alone, and both go on."""
+    target, vocab = Table(4, 7), 4
+
+    class Ragged(ConstantLength):
+        """No draft for row 0 in every other round, and none for row 1 in the others."""
+
+        def budget(self):
+            turn = self._rounds % 2
+            return [4 * (row % 2 == turn) for row in range(self._rows)]
+
+    def drawn(rows):
+        made = NestedDrafter(TableTarget(Table(4, 8)), INNER[inner](vocab), 3)
+        coins = ProductionCoins(rows)
+        length = Ragged(4) if len(rows) > 1 else Only(rows[0])
+        stats = SpecStats()
+        engine = Engine(TableTarget(target), made, TokenRule(), length, coins)
+        return outputs(run(engine, len(rows), 14, stats)), stats
+
+    class Only(ConstantLength):
+        def __init__(self, row):
+            super().__init__(4)
+            self.row = row
+
+        def budget(self):
+            return [4 * (self.row % 2 == self._rounds % 2)]
+
+    together, stats = drawn([0, 1])
+    assert min(stats.drafted) > 0
+    assert [drawn([row])[0][0] for row in (0, 1)] == together
 
 
 class Counted(ProductionCoins):

@@ -172,12 +172,15 @@ def test_who_may_be_rounded():
     assert SpecConfig("plain", target_weights="int8").resolve("vlm").contract == "exact-rounded"
     lossy = SpecConfig("gsd", target_weights="float16").resolve("vlm")
     assert lossy.contract == "lossy"
-    with pytest.raises(InputError, match="draft_weights rounds the weights of a draft model, and"):
+    with pytest.raises(InputError, match="draft_weights rounds the weights of what drafts, and"):
         SpecConfig("prompt-lookup", draft_weights="int8")
     with pytest.raises(InputError, match="target_weights rounds the target where it answers"):
         SpecConfig("drafter-only", target_weights="int8")
     for modality in ("continuous", "video"):
         assert SpecConfig("plain", target_weights="int8").resolve(modality).weights == "int8"
+    with pytest.raises(InputError, match="no fewer bytes than target_weights 'int8'"):
+        SpecConfig("specqd", target_weights="int8")
+    assert SpecConfig("specqd", target_weights="float16", draft_weights="int8")
     model = llama().bfloat16()
     with pytest.raises(InputError, match="float32 on the processor"):
         mmspec.enable_speculation(model, SpecConfig("plain", target_weights="int8"))

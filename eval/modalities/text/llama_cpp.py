@@ -185,7 +185,8 @@ def peers_of(job: Job) -> dict[str, LlamaCpp]:
     for config in job.configs.values():
         if config.target_weights is not None:
             bits = WEIGHTS.get(config.target_weights).bits
-            found[f"{PEER}plain[{TYPES[bits][0]}]"] = LlamaCpp(file, bits=bits)
+            if bits in TYPES:
+                found[f"{PEER}plain[{TYPES[bits][0]}]"] = LlamaCpp(file, bits=bits)
         if config.method == "prompt-lookup":
             length = int(config.resolve("vlm").options.get("num_draft_tokens") or 0)
             found.setdefault(f"{PEER}prompt-lookup", LlamaCpp(file, length))

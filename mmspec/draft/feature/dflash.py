@@ -13,7 +13,7 @@ from ...models.decoders import BlockHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import positions
 from ...models.transformers.prompted import continued
-from .feature_model import FeatureModel, emitted_before
+from .feature_model import FeatureModel, still_known
 
 
 class DFlashModel(FeatureModel):
@@ -59,9 +59,7 @@ class DFlashModel(FeatureModel):
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         super().observe(context, draft, scores, verdict)
-        # of rounds within a round, what they had read may have fallen
-        told = zip(self._fed, emitted_before(context), strict=True)
-        self._fed = [min(fed, before) for fed, before in told]
+        self._fed = still_known(self._fed, context)
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
         assert not drafted.shape[1], "it drafts one block a round"

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine.accept.chain import pick
@@ -81,12 +80,9 @@ class FeatureModel(GuidedDecoder, ABC):
         """Take the target's hidden states in front of the tokens that have joined the output."""
         if scores.hidden is None:
             raise ValueError("the head reads the target's hidden states, and it gives none")
-        kept = verdict.path
-        if kept is None:
-            kept = self.keys[: draft.nodes].expand(context.rows, -1)
         # behind the last committed token, and behind every node that was kept: what lies behind
         # one that was not is overwritten before it is read
-        index = F.pad(kept + 1, (1, 0))
+        index = verdict.drawn_by(draft)
         first = torch.tensor(emitted_before(context), device=index.device)
         positions = first[:, None] + self.keys[: index.shape[1]]
         rows = torch.arange(len(self.prefix), device=index.device)[:, None]
@@ -97,6 +93,16 @@ class FeatureModel(GuidedDecoder, ABC):
 def emitted_before(context: Context) -> list[int]:
     """Tokens that each row had in front of the last round."""
     return [base - new for base, new in zip(context.base, context.emitted, strict=True)]
+
+
+def still_known(known: list[int], context: Context) -> list[int]:
+    """Positions of each row that have been read for good.
+
+    Of rounds within a round, what was read in them may have fallen, and stood on the hidden states
+    of a copy; in others nothing that was read behind the round before counts as known.
+    """
+    before = emitted_before(context)
+    return [min(count, first) for count, first in zip(known, before, strict=True)]
 
 
 class TokenFeatureModel(FeatureModel):

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from ...engine.accept.chain import pick
-from ...engine.draft import Context
+from ...engine.draft import Context, Draft, Scores, Verdict
 from ...models.decoders import TokenHeadDecoder
 from ...models.guided import GuidedDecoder
 from ..draft_model import catch_up
-from .feature_model import TokenFeatureModel
+from .feature_model import TokenFeatureModel, still_known
 
 
 class ReadingModel(TokenFeatureModel):
@@ -25,6 +25,10 @@ class ReadingModel(TokenFeatureModel):
         self._settled = [-1] * rows
         self._inputs = self.decoder.read(self.target.made_of[0], before)[:, -self.offset :]
         GuidedDecoder.start(self, rows)
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        super().observe(context, draft, scores, verdict)
+        self._settled = still_known(self._settled, context)
 
     def _prefilled(self, length: int) -> Tensor:
         return self._inputs[:, :length]

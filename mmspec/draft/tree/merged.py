@@ -18,7 +18,7 @@ from ...engine.laws import Categorical, ContractError, OneHot
 from ...engine.laws import WithoutReplacement as Without
 from ...engine.protocols import Drafter
 from ..jacobi.coupled import CoupledJacobiDrafter
-from ..shared_coins import Offset
+from ..shared_coins import OffsetCoins
 
 _DRAWS = 256  # more than a drafter draws in a round; not what it does draw: that takes all rows
 
@@ -59,7 +59,7 @@ class MergedDrafter:
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         return self._merge(
             [
-                drafter.propose(context, budget, Offset(coins, i * _DRAWS))
+                drafter.propose(context, budget, OffsetCoins(coins, i * _DRAWS))
                 for i, drafter in enumerate(self.drafters)
             ]
         )

@@ -74,6 +74,8 @@ class RecyclingDrafter:
         root = self._before(context, context.lengths - verdict.counts)
         scored = torch.cat([root, draft.tokens], dim=1)  # [B, N + 1]
         live = F.pad(draft.live(), (1, 0), value=True)
+        # of a row that is over, what is said to be scored is not
+        live &= torch.tensor([count > 0 for count in context.emitted], device=live.device)[:, None]
         best = runners_up(scores, self._table.shape[2])  # [B, N + 1, K]
         self._learn(torch.where(live, scored, -1), best)
 

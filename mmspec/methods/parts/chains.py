@@ -110,7 +110,7 @@ PARTS = (
     ),
     Drafter(
         "nested",
-        ".rounded_target:nested",
+        ".nested:nested",
         "a drafter drafts for the target on rounded weights, and that for the target",
         InnerOptions,
         {"depth": "inner_draft_tokens", "inner": "inner_drafter"},

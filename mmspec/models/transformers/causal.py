@@ -134,7 +134,8 @@ class CausalDecoder:
         """The same network on rounded weights, see `rounded.linear`, for calls between this one's.
 
         It reads and writes this one's caches, and has generations of its own to be told of:
-        `repacked`, `refresh`, `place`.
+        `repacked`, `refresh`, `place`. During its calls the model's own layers are rounded: no
+        other thread may call the model meanwhile.
 
         Raises:
             InputError: they can't be rounded.

@@ -16,6 +16,7 @@ from ...engine.draft import Context
 from ...errors import InputError
 from ...models.heads.loading import AnyHead
 from ...models.heads.published.head import PublishedHead
+from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt
 from .curricula import CURRICULA
 from .head_batch import HeadBatch
@@ -51,12 +52,15 @@ class OnlineLearner:
     whatever the head has learned. What a seed draws does depend on it: freeze a head, by not
     calling `learn`, where samples are to be repeated.
 
+    A draft fell where the target put another token in its place: of `ml-specqd`, whose drafts are
+    a rounded copy's, that says little of the head.
+
     Args:
         model: the target, a language model of transformers.
         head: its head, in a published layout. It is changed in place, in its own type.
         rate: learning rate; None: a tenth of that of a training.
         objective: the loss on laws, one of `OBJECTIVES`.
-        kept: answers that are kept.
+        kept: answers that are kept, each with its embeddings and hidden states at all tokens.
         fallen: learn at the places alone where a draft fell; False: everywhere.
 
     Attributes:
@@ -83,16 +87,23 @@ class OnlineLearner:
         self._own = copy.deepcopy(head).to(model.device).float().train()
         rate = rate or GENTLE * RATE * 256 / head.target_size
         self._optimizer = torch.optim.AdamW(self._own.parameters(), rate, weight_decay=0.0)
-        self.teacher = Teacher(model, 1)
+        self.teacher = Teacher(model, 1, decoder=probed(model))
         layers = model.config.get_text_config().num_hidden_layers
         self.teacher.reads = head.reads_of(layers)
-        self._waiting: deque[_Answers] = deque(maxlen=kept)
+        self.kept = kept
+        self._waiting: deque[_Answers] = deque()
         self._lessons: deque[tuple[HeadBatch, Tensor]] = deque(maxlen=kept)
         self._rng = np.random.default_rng(0)
         self._fallen: list[list[int]] = []
 
-    def begin(self, rows: int) -> None:
-        """Hear that a generation of `rows` answers begins."""
+    def begin(self, prompt: EncodedPrompt, rows: int) -> None:
+        """Hear that a generation of `rows` answers begins.
+
+        Raises:
+            InputError: they are given under guidance, which a head does not learn.
+        """
+        if len(prompt.mask) != rows:
+            raise InputError("a head does not learn from answers under guidance; leave it out")
         self._fallen = [[] for _ in range(rows)]
 
     def round(self, context: Context) -> None:
@@ -103,21 +114,23 @@ class OnlineLearner:
                 self._fallen[row].append(base - 1)
 
     def end(self, prompt: EncodedPrompt, images: Spans, context: Context) -> None:
-        """Hear the answers.
-
-        Raises:
-            InputError: they were given under guidance, which a head does not learn.
-        """
-        if len(prompt.mask) != context.rows:
-            raise InputError("a head does not learn from answers under guidance; leave it out")
+        """Hear the answers."""
         tokens = context.tokens[:, : max(context.base)].clone()
         self._waiting.append(
             _Answers(prompt, images, tokens, context.lengths.clone(), self._fallen)
         )
+        while (
+            sum(len(one.fallen) for one in self._waiting) - len(self._waiting[0].fallen)
+            >= self.kept
+        ):
+            self._waiting.popleft()
         self.heard += context.rows
 
     def learn(self, steps: int = 1, batch_size: int = 4) -> dict[str, float]:
         """Take steps over the latest answers; returns the mean figures of their last batch.
+
+        These are acceptance rates at what counts, `acceptance_1` of a draft's first token and so
+        on; there are none where no draft fell.
 
         Args:
             batch_size: answers of a step.
@@ -125,11 +138,12 @@ class OnlineLearner:
         Raises:
             InputError: there was no answer yet.
         """
-        self._read()
-        if not self._lessons:
-            raise InputError("there is no answer yet to learn from")
         figures: dict[str, float] = {}
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
+            self._read()
+            if not self._lessons:
+                raise InputError("there is no answer yet to learn from")
+            torch.manual_seed(int(self._rng.integers(2**63)))  # of what a head draws as it learns
             for _ in range(steps):
                 figures = self._step(min(batch_size, len(self._lessons)))
         with torch.no_grad():
@@ -158,6 +172,7 @@ class OnlineLearner:
 
     def _read(self) -> None:
         """Let the target read the answers that wait."""
+        self.teacher.decoder.refresh()
         while self._waiting:
             one = self._waiting.popleft()
             lessons = self.teacher.read(one.prompt, one.images, one.tokens, one.lengths)

@@ -27,7 +27,7 @@ from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
 from ...models.target import TokenTarget
-from ...models.transformers.prompted import EncodedPrompt, prompted
+from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, prompted
 from .head_batch import HeadBatch
 
 Spans = Sequence[Sequence[tuple[int, int]]]
@@ -40,6 +40,7 @@ class Teacher:
         model: a language model of transformers, in evaluation mode; some see pictures.
         limit: tokens of an answer at most.
         reads: hidden states that examples hold beside the last ones, see `PublishedHead.reads`.
+        decoder: the model over a cache; None: as its configuration states.
 
     Attributes:
         ends: tokens that end an answer.
@@ -48,10 +49,16 @@ class Teacher:
 
     temperatures: tuple[float, ...] = (0.0, 1.0)
 
-    def __init__(self, model: PreTrainedModel, limit: int, reads: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        limit: int,
+        reads: tuple[int, ...] = (),
+        decoder: PromptedDecoder | None = None,
+    ) -> None:
         self.reads = reads
         self.model, self.limit = model, limit
-        self.decoder = prompted(model)
+        self.decoder = decoder or prompted(model)
         ends = model.generation_config.eos_token_id
         self.ends = tuple(ends) if isinstance(ends, list | tuple) else (ends,)
         if None in self.ends:

@@ -20,7 +20,7 @@ from toys import (
 
 from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
 from mmspec.draft.prompt_lookup import PromptLookupDrafter
-from mmspec.draft.shared_coins import Offset
+from mmspec.draft.shared_coins import OffsetCoins
 from mmspec.draft.tree import dynamic_tree as dynamic
 from mmspec.draft.tree import merged
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
@@ -399,7 +399,7 @@ def test_retrieval_takes_the_place_of_drawn_nodes(siblings):
     drafter.start(context)
     alone.start(context)
     whole = drafter.propose(context, [depth, depth], coins)
-    own = alone.propose(context, [depth, depth], Offset(coins, 256))
+    own = alone.propose(context, [depth, depth], OffsetCoins(coins, 256))
     for row, retrieved in enumerate([[(1,), (1, 2), (1, 2, 1)], []]):
         paths = paths_to(own.tokens[row].tolist(), own.parents[row].tolist())[1:]
         expected = list(dict.fromkeys([*retrieved, *paths]))[:nodes]

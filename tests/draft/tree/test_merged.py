@@ -9,7 +9,7 @@ from toys import EXACT, Table, TableModel, TableTarget, context_at, distance, wh
 from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi.jacobi import JacobiDrafter
 from mmspec.draft.prompt_lookup import PromptLookupDrafter
-from mmspec.draft.shared_coins import Offset
+from mmspec.draft.shared_coins import OffsetCoins
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.draft.tree.merged import MergedDrafter
@@ -99,7 +99,7 @@ class Siamese(MergedDrafter):
     """The hazard: two drafters draw with the same coins."""
 
     def propose(self, context, budget, coins):
-        class Deaf(Offset):
+        class Deaf(OffsetCoins):
             def draw(self, weights, index=0):
                 return self._coins.draw(weights, index)
 

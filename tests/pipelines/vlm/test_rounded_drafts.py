@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+
 import folders
 import pytest
 import torch
 import vlms
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
 from vlms import NEW, agree, asked, greedy, made
 
 import mmspec
 from mmspec import SpecConfig
 from mmspec.errors import InputError
+from mmspec.models.rounded_copy import RoundedCopy
 
 RAGGED = [1, 2, 0]  # pictures of every row
 FAMILIES = ("llama", "neox", "llava", "qwen2_5_vl", "qwen3_vl")
@@ -101,13 +111,69 @@ def test_a_head_drafts_for_the_copy(known, sizes, tmp_path, kind, family):
     assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
 
 
-def test_a_draft_model_drafts_for_the_copy(known):
+@pytest.mark.parametrize("kind", HEADS)
+def test_rows_under_a_head_do_not_depend_on_their_neighbours(known, sizes, tmp_path, kind):
+    """Sampled, and eight bits: what the copy's hidden states say is not what the target's say."""
+    model, inputs, _ = known("llama")
+    HEADS[kind](tmp_path / "head")
+    inner = "block" if kind == "dflash" else "model"
+    config = SpecConfig("ml-specqd", head=kind, inner=inner, draft_weights="int8")
+    mmspec.enable_speculation(model, config, head=mmspec.load_head(tmp_path / "head"))
+    generation = vars(model)["generate"].__self__
+    call = dict(max_new_tokens=NEW, do_sample=True)
+    generation.seeds = [3, 4, 5]
+    together = model.generate(**inputs, **call)
+    drafted = model.speculation_stats.drafted, model.speculation_stats.accepted
+    for row in range(3):
+        generation.seeds = [3 + row]
+        alone = model.generate(**{n: x[row : row + 1] for n, x in inputs.items()}, **call)
+        assert torch.equal(alone[0], together[row])
+        stats = model.speculation_stats
+        assert (stats.drafted, stats.accepted) == ([drafted[0][row]], [drafted[1][row]])
+    mmspec.disable_speculation(model)
+
+
+@pytest.mark.parametrize("inner", ["model", "lookup"])
+def test_a_draft_model_drafts_for_the_copy(known, monkeypatch, inner):
+    """A drafter that is the model itself saves the copy most of its calls; lookup does not."""
     model, inputs, theirs = known("llama")
-    torch.manual_seed(1)
-    drafter = LlamaForCausalLM(LlamaConfig(**vlms.TEXT | {"num_hidden_layers": 1})).eval()
-    config = SpecConfig("ml-specqd", inner="model", draft_weights="float16")
-    out, stats = answered(model, inputs, config, drafter=drafter)
+    parts = {"drafter": copy.deepcopy(model)} if inner == "model" else {}
+    calls = []
+    extend = RoundedCopy.extend
+    monkeypatch.setattr(
+        RoundedCopy,
+        "extend",
+        lambda self, *args, **how: calls.append(1) or extend(self, *args, **how),
+    )
+    config = SpecConfig("ml-specqd", inner=inner, draft_weights="float16")
+    out, stats = answered(model, inputs, config, **parts)
     assert agree(out, theirs)
+    assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
+    rounds = len(stats.rounds)  # of up to 8 drafted tokens each
+    assert (len(calls) <= 3 * rounds) == (inner == "model")
+
+
+def test_a_copy_goes_where_its_model_goes(known):
+    """Copied with speculation on, edited, and with windows in its layers."""
+    model, inputs, theirs = known("llama")
+    model = copy.deepcopy(model)
+    mmspec.enable_speculation(model, "specqd")
+    call = dict(max_new_tokens=NEW, do_sample=False)
+    assert agree(model.generate(**inputs, **call), theirs)
+    other = copy.deepcopy(model)
+    assert agree(other.generate(**inputs, **call), theirs)
+    with torch.no_grad():
+        for weight in model.model.layers.parameters():
+            weight.mul_(0.5)
+    out = model.generate(**inputs, **call)
+    stats = model.speculation_stats
+    mmspec.disable_speculation(model)
+    assert agree(out, greedy(model, inputs))
+    assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
+    torch.manual_seed(0)
+    sliding = MistralForCausalLM(MistralConfig(**vlms.TEXT, sliding_window=4)).eval()
+    out, stats = answered(sliding, inputs, "specqd")
+    assert agree(out, greedy(sliding, inputs))
     assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
 
 
@@ -136,6 +202,16 @@ def test_pictures_are_the_targets(tiny_folder, method):
     assert drawn.stats.fault is None
     assert drawn.stats.mean_acceptance_length > 2
     assert pipe.decoder(pipe.transformer).weights is None
+
+
+def test_costs_that_are_known_already(tiny_folder):
+    """The copy may be timed before the target of its generation has started."""
+    pipe = mmspec.ImagePipeline.from_pretrained(tiny_folder, dtype=torch.float32)
+    pipe.set_progress_bar_config(disable=True)
+    for method in ("draft[length=goodput]", "specqd[length=goodput]", "ml-specqd[length=goodput]"):
+        pipe.enable_speculation(method)
+        out = pipe("a photo of a ring", output_type="tokens")
+        assert out.stats.fault is None
 
 
 def test_bad_configurations_are_refused_in_a_line():

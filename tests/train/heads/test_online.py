@@ -72,8 +72,8 @@ def test_it_hears_where_drafts_fell():
     rounds = []
 
     class Beside:
-        def begin(self, rows):
-            learner.begin(rows)
+        def begin(self, prompt, rows):
+            learner.begin(prompt, rows)
 
         def round(self, context):
             learner.round(context)
@@ -176,5 +176,10 @@ def test_enabled_models_and_bad_input():
     mmspec.enable_speculation(pipe.model, head=pipe.heads["eagle"], listener=heard)
     with pytest.raises(InputError, match="does not learn from answers under guidance"):
         pipe.model.generate(torch.tensor([[5, 9, 12]]), guidance_scale=2.0, **call)
+    mmspec.enable_speculation(
+        pipe.model, "eagle[target_weights=float16]", head=pipe.heads["eagle"], listener=heard
+    )
+    with pytest.raises(InputError, match="and here another network gives them"):
+        pipe.model.generate(torch.tensor([[5, 9, 12]]), **call)
     with pytest.raises(InputError, match="that can be trained learn online"):
         OnlineLearner(model, torch.nn.Linear(2, 2))
