@@ -59,14 +59,24 @@ def pipe(tiny_folder) -> ImagePipeline:
     return pipe
 
 
-# local rules plan on the host whose turn it is, and the unverified draw all in one round
-PREFIXED = [name for name, m in serving("image").items() if m.rule not in ("local", "unverified")]
+# local rules plan on the host whose turn it is, the unverified draw all in one round, and rounds
+# within a round end when every row has its draft
+PREFIXED = [
+    name
+    for name, m in serving("image").items()
+    if m.rule not in ("local", "unverified") and m.drafter != "nested"
+]
 
 
 @pytest.mark.parametrize("method", PREFIXED)
 def test_once_a_round(pipe, method, monkeypatch):
     config = with_knobs(method, "image", window=5, tree_widths=(2, 1), tree_depth=2)
     assert waits_per_round(pipe, config, monkeypatch, top_p=0.9) == 1
+
+
+def test_once_more_a_round_within_a_round(pipe, monkeypatch):
+    config = SpecConfig("ml-specqd", num_draft_tokens=3, inner="recycling", tree_widths=(2, 1))
+    assert 1 < waits_per_round(pipe, config, monkeypatch, top_p=0.9) <= 1 + 3
 
 
 @pytest.mark.parametrize(

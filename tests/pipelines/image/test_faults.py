@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+from knobs import precision
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli.main import main
@@ -23,8 +24,8 @@ TARGETED = [name for name, method in METHODS.items() if method.role != "sceptic"
 
 
 @pytest.fixture
-def pipe(tiny_folder) -> ImagePipeline:
-    pipe = ImagePipeline.from_pretrained(tiny_folder, dtype=torch.float64)
+def pipe(request, tiny_folder) -> ImagePipeline:
+    pipe = ImagePipeline.from_pretrained(tiny_folder, dtype=precision(request, "image"))
     pipe.set_progress_bar_config(disable=True)
     return pipe
 

@@ -1,4 +1,7 @@
-"""The image pipeline's contract, on a small random model in float64: rounding decides nothing."""
+"""The image pipeline's contract, on a small random model in float64: rounding decides nothing.
+
+Methods that draft on rounded weights are for float32.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from knobs import precision, with_knobs
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
@@ -35,8 +39,8 @@ def load(folder, dtype=torch.float64) -> ImagePipeline:
 
 
 @pytest.fixture
-def pipe(tiny_folder) -> ImagePipeline:
-    return load(tiny_folder)
+def pipe(request, tiny_folder) -> ImagePipeline:
+    return load(tiny_folder, precision(request, "image"))
 
 
 def seeds(*numbers: int) -> list[torch.Generator]:
@@ -473,7 +477,7 @@ def test_callback_is_told_what_was_drafted(pipe, method):
 
 @pytest.mark.parametrize("method", CALL_A_ROUND)
 def test_interrupt_stops_at_once(pipe, method):
-    speculate(pipe, method)
+    pipe.enable_speculation(with_knobs(method, "image", num_draft_tokens=4))
     whole = draw(pipe, PROMPTS, generator=seeds(1, 2, 3))
     last = {}
 

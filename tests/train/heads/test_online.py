@@ -61,7 +61,7 @@ def test_what_it_learns_stands_and_the_text_stays(method):
     assert before.tokens == after.tokens == truth
     frozen = asked(text_pipe(method)).stats.mean_acceptance_length
     assert before.stats.mean_acceptance_length == frozen
-    assert after.stats.mean_acceptance_length > frozen + 0.5
+    assert after.stats.mean_acceptance_length > frozen + 0.25
     assert all(weight.grad is None for weight in pipe.model.parameters())
 
 
