@@ -82,7 +82,9 @@ class ContinuousSubject:
     ) -> list[HeadPrediction]:
         """Every iteration's, where those before it drew the `tokens [1, L, C]`."""
         pipe, length = self.pipe, self.pipe.transformer.length
-        plan = MarPlan(length, *CALL.values())
+        plan = MarPlan(
+            length, **{"iterations" if n == "num_iterations" else n: v for n, v in CALL.items()}
+        )
         features = pipe.features(list(self._asked(sample).values()), None, plan.guided)
         model = pipe.transformer
         backbone = pipe.backbone(model, weights, features, plan, [sample])

@@ -43,8 +43,8 @@ class SpecConfig:
         draft_compressor: shortens the pictures that a draft model is shown, see `mmspec.compress`.
             The output stays exact.
         target_compressor: the same for the target: lossy, whatever the rule.
-        draft_weights: how weights of a draft model are rounded, on a processor: "float16" or
-            "int8". The output stays exact.
+        draft_weights: how weights of what drafts, a draft model or a copy of the target, are
+            rounded, on a processor: "float16" or "int8". The output stays exact.
         target_weights: the same for the target: exact is then exact for the rounded target.
         options: of these parts, such as `window=32`: `mmspec ls options` tells of each, and of its
             range. `draft_keep` and `target_keep` are the share of a picture's tokens that a

@@ -215,21 +215,6 @@ class CausalDecoder:
         `inputs` are what else the model is to be called with. Hidden states are those after the
         last norm.
         """
-        with patched(self._ways, over=True):
-            return self._forward(x, rotary, cache, slots, length, mask, head, use, inputs)
-
-    def _forward(
-        self,
-        x: Tensor,
-        rotary: Tensor,
-        cache: KVCache,
-        slots: int | Tensor,
-        length: int,
-        mask: Tensor | None,
-        head: bool,
-        use: list[Tensor | bool] | None,
-        inputs: dict[str, Any],
-    ) -> Tensor:
         if self._rearranged is not None and not inputs:
             self._read = {}
             where = self.turned(rotary), cache, slots, length, mask, use
@@ -248,7 +233,8 @@ class CausalDecoder:
         whole = head and self.head is None
         network = self.model if whole else self.body
         masks = self.masks.of(mask if mask.ndim == 4 else mask[None, None], distance)
-        with nullcontext() if use is None else running(self.blocks(), use), self._reading():
+        part = nullcontext() if use is None else running(self.blocks(), use)
+        with patched(self._ways, over=True), part, self._reading():
             out = self._call(network, x, self.turned(rotary), masks, **inputs)
         if whole:
             return out.logits

@@ -72,11 +72,7 @@ def known():
 @pytest.fixture(autouse=True)
 def sizes(monkeypatch):
     """Heads of the models' sizes."""
-    new = dict(H=32, I=48, HEADS=4, KV=2, DIM=8, V=vlms.VOCAB, VD=20)
-    for name, value in new.items():
-        monkeypatch.setattr(folders, name, value)
-    told = dict(hidden_size=32, intermediate_size=48, head_dim=8, vocab_size=vlms.VOCAB)
-    monkeypatch.setattr(folders, "SIZES", {**folders.SIZES, **told})
+    folders.sized_for(vlms.VOCAB, monkeypatch)
     torch.manual_seed(0)
 
 

@@ -1,6 +1,7 @@
 """Tiny random heads in their published layouts."""
 
 import json
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -290,3 +291,17 @@ def prefix_hydra(folder, *, heads=3, blocks=2, sized=False):
     config |= {"hydra_head_arch": "prefix-mlp"}
     write(folder, {**SIZES, **config} if sized else config, named, "hydra_lm_head.pt")
     return folder, {**SIZES, **({} if sized else LEFT_OUT), **config}, {**tensors, **own}
+
+
+def sized_for(words: int, patch: Any) -> None:
+    """Write heads of the sizes of the small models in `vlms` until `patch` is undone.
+
+    Args:
+        words: tokens of the target.
+        patch: pytest's `monkeypatch`.
+    """
+    new = dict(H=32, I=48, HEADS=4, KV=2, DIM=8, V=words, VD=20)
+    for name, value in new.items():
+        patch.setattr(f"{__name__}.{name}", value)
+    told = dict(hidden_size=32, intermediate_size=48, head_dim=8, vocab_size=words)
+    patch.setattr(f"{__name__}.SIZES", {**SIZES, **told})
