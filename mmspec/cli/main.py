@@ -177,8 +177,8 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
-        "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, vlm-head or "
-        "text-head",
+        "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, vlm-adapter, "
+        "vlm-head or text-head",
     )
     train.add_argument(
         "--pipeline", type=Path, default=Path("runs/image"), help="folder of the pipeline"
@@ -196,6 +196,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--data",
         type=Path,
         help='for vlm-head lines {"image": path, "question": text}, for text-head {"prompt": text}',
+    )
+    train.add_argument(
+        "--language", help="for vlm-adapter: folder of a language model, or a name (smollm2)"
     )
     train.add_argument("--objective", help="loss on laws of a draft head, such as log-acceptance")
     train.add_argument(
@@ -275,7 +278,8 @@ def _train(args: argparse.Namespace) -> int:
         if value is not None and not 0 < value < float("inf"):
             raise InputError(f"--{option.replace('_', '-')} must be above 0, not {value}")
     given = {option.removeprefix("--").replace("-", "_") for option, *_ in _TRAINED}
-    given |= {"stage", "init", "size", "device", "precision", "data", "objective", "reference"}
+    given |= {"stage", "init", "size", "device", "precision", "data", "language"}
+    given |= {"objective", "reference"}
     records = train(
         args.recipe,
         options.folder(args.pipeline),

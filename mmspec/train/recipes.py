@@ -79,6 +79,7 @@ _text_head = partial(_head, "text.head:TextHeadRecipe")
 _HEADS = {name: part for name, part in parts("head").items() if part.trained}
 _UPSAMPLER = "image.upsampler:ImageUpsamplerRecipe"
 _SPATIAL = "image.spatial_heads:ImageSpatialRecipe"
+_ADAPTER = "vlm.adapter:VlmAdapterRecipe"
 _VIDEO_VAE = "video.autoencoder:VideoAutoencoderRecipe"
 # stages in the order in which they build on each other, by recipe
 STAGES: dict[str, dict[str, Stage]] = {
@@ -113,6 +114,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         "scenes": _answering(2000, stage="scenes", charts=0.0),
         "charts": _answering(2000, stage="charts", charts=1.0),
     },
+    "vlm-adapter": {"adapter": _shared(_ADAPTER, 3000, 4, options="language rate", workers=1)},
     "vlm-head": {name: _vlm_head(method=name) for name in _HEADS},
     "text-head": {name: _text_head(method=name) for name, part in _HEADS.items() if not part.sees},
 }
@@ -120,6 +122,7 @@ OPTIONS = {
     "init": "a component to start from (init)",
     "size": "a size",
     "data": "data of one's own",
+    "language": "a language model (language)",
     "settings": "settings of a head",
     "rate": "a learning rate",
     "keep": "a share of the first weights to keep",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +28,7 @@ from ...worlds.shapes.patches import LABELS, PLACES, patch_labels, place_labels
 from ...worlds.shapes.questions import SCENE_KINDS
 from ...worlds.shapes.vocabulary import Split
 from ...worlds.shapes.witness import mistaken
+from .turns import Turns
 
 CHARTS = 0.3  # of the pictures
 SHORT = 6  # questions of a picture that take a word or two
@@ -51,7 +51,7 @@ class QuestionBatch:
 
     Attributes:
         pictures: uint8 `[B, S, S, 3]`.
-        ids: tokens `[B, L]`: `<|user|>`, the picture's, then question and answer in turn.
+        ids: tokens `[B, L]`: a turn's start, the picture's, then question and answer in turn.
         segments: the number of the question that a token belongs to, 0 for what all questions
             share, -1 for padding `[B, L]`.
         positions: `[B, L]`, those of every question as if it were alone.
@@ -109,7 +109,7 @@ def hearsay(rng: np.random.Generator, picture: Picture) -> str:
 
 
 def draw_examples(
-    tokenizer: Any,
+    turns: Turns,
     size: int,
     side: int,
     places: int,
@@ -123,11 +123,11 @@ def draw_examples(
     if rng.random() < HEARD:
         drawn = [(picture, said[:-1]) for picture, said in drawn]  # a description needs no help
         heard = [hearsay(rng, picture) for picture, _ in drawn]
-    return pack(tokenizer, drawn, side, places, heard)
+    return pack(turns, drawn, side, places, heard)
 
 
 def pack(
-    tokenizer: Any,
+    turns: Turns,
     rows: list[tuple[Picture, list[Exchange]]],
     side: int,
     places: int,
@@ -139,7 +139,7 @@ def pack(
     """
     before = heard or [""] * len(rows)
     packed = [
-        _row(tokenizer, exchanges, places, text)
+        _row(turns, exchanges, places, text)
         for (_, exchanges), text in zip(rows, before, strict=True)
     ]
     # few lengths: a processor's kernels are made for each, and kept
@@ -147,7 +147,7 @@ def pack(
     ids, segments, positions, weights = (
         torch.tensor([column + [fill] * (length - len(column)) for column in columns])
         for columns, fill in zip(
-            zip(*packed, strict=True), (tokenizer.pad_token_id, -1, 0, 0.0), strict=True
+            zip(*packed, strict=True), (turns.tokenizer.pad_token_id, -1, 0, 0.0), strict=True
         )
     )
     shown, patches = [picture for picture, _ in rows], math.isqrt(places)
@@ -169,16 +169,14 @@ def all_labels(pictures: Sequence[Picture], patches: int, patch: int) -> Tensor:
 
 
 def _row(
-    tokenizer: Any, exchanges: list[Exchange], places: int, heard: str
+    turns: Turns, exchanges: list[Exchange], places: int, heard: str
 ) -> tuple[list[int], list[int], list[int], list[float]]:
-    ids = (
-        [tokenizer.user_token_id] + [tokenizer.image_token_id] * places + tokenizer(heard).input_ids
-    )
+    ids = turns.before + [turns.image] * places + turns.said(heard)
     shared = len(ids)
     segments, positions, weights = [0] * shared, list(range(shared)), [0.0] * shared
     for number, exchange in enumerate(exchanges, 1):
-        question = [*tokenizer(exchange.question).input_ids, tokenizer.assistant_token_id]
-        answer = [*tokenizer(exchange.answer).input_ids, tokenizer.eos_token_id]
+        question = turns.said(exchange.question) + turns.between
+        answer = turns.said(exchange.answer) + turns.end
         more = len(question) + len(answer)
         ids += question + answer
         segments += [number] * more

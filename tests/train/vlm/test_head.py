@@ -34,6 +34,7 @@ from mmspec.train.vlm import prompts as vlm_prompts
 from mmspec.train.vlm import target as vlm_target
 from mmspec.train.vlm.head import VlmHeadRecipe
 from mmspec.train.vlm.prompts import ShapesPrompts
+from mmspec.train.vlm.recipe import build_processor
 from mmspec.train.vlm.teacher import VlmTeacher
 
 METHODS = TRAINED
@@ -56,7 +57,7 @@ def folder(tmp_path_factory):
         for weight in model.parameters():
             nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.5)
         model.save_pretrained(path)
-        vlm_target.build_processor(words).save_pretrained(path)
+        build_processor(words, 32, vlm_target.PATCH).save_pretrained(path)
     return path
 
 

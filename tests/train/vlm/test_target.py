@@ -7,34 +7,31 @@ import json
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from PIL import Image
+from packed_rows import check_packed_rows
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mmspec.errors import InputError
 from mmspec.pipelines.verdict.folder import VerdictWords, experts_in, verdict_words
-from mmspec.pipelines.verdict.verdict import Opinion
 from mmspec.train import recipes
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.train.trainer import TrainConfig, Trainer
 from mmspec.train.vlm import data as vlm_data
+from mmspec.train.vlm import recipe as vlm_recipe
 from mmspec.train.vlm import target as vlm_target
 from mmspec.train.vlm.data import (
     CHARTS,
-    SHORT_WEIGHT,
     VERDICT,
     draw_examples,
-    hearsay,
-    pack,
     sample_example,
 )
-from mmspec.train.vlm.target import VlmTargetRecipe, answer_all, build_processor, token_losses
+from mmspec.train.vlm.recipe import answer_all, build_processor, token_losses
+from mmspec.train.vlm.target import VlmTargetRecipe
 from mmspec.train.vlm.tower import VlmTowerRecipe
+from mmspec.train.vlm.turns import Turns
 from mmspec.worlds.shapes.exchanges import (
     KINDS,
     LONG_KINDS,
-    draw,
     held_out_questions,
     sample_exchange,
 )
@@ -61,10 +58,10 @@ def small(monkeypatch):
     monkeypatch.setattr(
         vlm_target, "TEXT", {"target": SMALL, "sibling": {**SMALL, "hidden_size": 16}}
     )
-    monkeypatch.setattr(vlm_target, "QUESTIONS", 1)
-    monkeypatch.setattr(vlm_target, "DESCRIPTIONS", 2)
-    monkeypatch.setattr(vlm_target, "BATCH", 4)
-    monkeypatch.setattr(vlm_target, "LIMITS", {"short": 2, "long": 3})
+    monkeypatch.setattr(vlm_recipe, "QUESTIONS", 1)
+    monkeypatch.setattr(vlm_recipe, "DESCRIPTIONS", 2)
+    monkeypatch.setattr(vlm_recipe, "BATCH", 4)
+    monkeypatch.setattr(vlm_recipe, "LIMITS", {"short": 2, "long": 3})
 
 
 def recipe_in(folder, stage="target", init=None, keep=0.0, **changes):
@@ -72,6 +69,10 @@ def recipe_in(folder, stage="target", init=None, keep=0.0, **changes):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return VlmTargetRecipe(config, folder, stage, init, keep=keep)
+
+
+def turns():
+    return Turns.of(build_processor(exchange_tokenizer(), 36, 12))
 
 
 # --- words ------------------------------------------------------------------------------------
@@ -108,9 +109,8 @@ def test_chat_template():
 
 
 def test_lessons_are_the_same_for_the_same_step():
-    words = exchange_tokenizer()
     one, other = (
-        draw_examples(words, 3, 36, 9, CHARTS, np.random.default_rng(4), 0) for _ in range(2)
+        draw_examples(turns(), 3, 36, 9, CHARTS, np.random.default_rng(4), 0) for _ in range(2)
     )
     assert all(
         torch.equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True)
@@ -138,51 +138,18 @@ def test_a_packed_row_is_its_questions_one_by_one(verdict):
     with torch.no_grad():  # so that attention is not nearly even
         for weight in model.parameters():
             weight.mul_(4 if weight.ndim == 2 else 1)
-    processor = build_processor(words)
-    rng = np.random.default_rng(3)
-    drawn = [sample_example(rng) for _ in range(2)]
-    rows = [(draw(picture, 36), said) for picture, said in drawn]
-    heard = [hearsay(rng, picture) if verdict else "" for picture, _ in drawn]
-    examples = pack(words, drawn, 36, model.config.image_seq_length, heard)
-    with torch.no_grad():
-        losses, weights, _ = token_losses(model, examples)
-    expected, expected_weights = [], []
-    for (picture, said), before in zip(rows, heard, strict=True):
-        paths = before.split("\n")[:-1]
-        opinions = [Opinion(str(n), path=path) for n, path in enumerate(paths)]
-        for exchange in said:
-            question = exchange.question
-            if verdict:
-                assert 2 <= len(paths) <= 3
-                question = VerdictWords(**VERDICT).prompt(question, opinions)
-            content = [{"type": "image"}, {"type": "text", "text": question}]
-            ask = [{"role": "user", "content": content}]
-            full = [*ask, {"role": "assistant", "content": exchange.answer}]
-            texts = [
-                processor.apply_chat_template(ask, add_generation_prompt=True),
-                processor.apply_chat_template(full),
-            ]
-            image = Image.fromarray(picture)
-            short, whole = (
-                processor(images=image, text=text, return_tensors="pt") for text in texts
-            )
-            with torch.no_grad():
-                logits = model(**whole).logits[0]
-            ids, start = whole["input_ids"][0], short["input_ids"].shape[1]
-            loss = F.cross_entropy(logits[start - 1 : -1], ids[start:], reduction="none")
-            expected.append(loss)
-            weight = 1.0 if exchange.kind in LONG_KINDS else SHORT_WEIGHT
-            expected_weights += [weight] * len(loss)
-    assert weights.tolist() == expected_weights
-    assert torch.allclose(losses, torch.cat(expected), atol=1e-4)
+    processor = build_processor(words, 36, 12)
+    check_packed_rows(model, processor, verdict)
 
 
 def test_experts_learn_their_subject():
-    words, rng = exchange_tokenizer(), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for charts in (0.0, 1.0):
         said = [exchange for _ in range(20) for exchange in sample_example(rng, charts=charts)[1]]
         assert {"chart" in exchange.kind for exchange in said} == {bool(charts)}
-    some = [draw_examples(words, 1, 36, 9, CHARTS, np.random.default_rng(n), 0) for n in range(40)]
+    some = [
+        draw_examples(turns(), 1, 36, 9, CHARTS, np.random.default_rng(n), 0) for n in range(40)
+    ]
     heard = [int((row.segments == 0).sum()) > 10 for row in some]
     assert 2 <= sum(heard) <= 20  # a step in five
 
@@ -190,7 +157,7 @@ def test_experts_learn_their_subject():
 def test_the_picture_matters_to_the_loss():
     words = exchange_tokenizer()
     model = vlm_target.build_model("target", words).eval()
-    examples = draw_examples(words, 2, 36, 9, CHARTS, np.random.default_rng(1), 0)
+    examples = draw_examples(turns(), 2, 36, 9, CHARTS, np.random.default_rng(1), 0)
     with torch.no_grad():
         first = token_losses(model, examples)
         examples.pictures = 255 - examples.pictures
