@@ -178,7 +178,7 @@ def build_parser() -> argparse.ArgumentParser:
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
         "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, vlm-adapter, "
-        "vlm-head or text-head",
+        "vlm-head, text-head or text-drafter",
     )
     train.add_argument(
         "--pipeline", type=Path, default=Path("runs/image"), help="folder of the pipeline"

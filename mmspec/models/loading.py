@@ -89,9 +89,24 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | N
 
 
 def load_strict(model: M, weights: dict[str, Tensor], source: str | Path) -> M:
-    """The model with `weights`, in their own dtype; names and shapes must match exactly."""
+    """The model with `weights`, in their own dtype; names and shapes must match exactly.
+
+    A weight that layers share stays one.
+
+    Raises:
+        InputError: they do not match, or there are two tensors for a weight that is shared.
+    """
     check_tensors(model.state_dict(), weights, source, type(model).__name__)
+    names: dict[int, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(weight), []).append(name)
     model.load_state_dict(weights, assign=True)
+    for first, *others in names.values():
+        for other in others:
+            if not torch.equal(weights[first], weights[other]):
+                raise InputError(f"{source}: {first} and {other} are one weight, and differ here")
+            home, _, own = other.rpartition(".")
+            setattr(model.get_submodule(home), own, model.get_parameter(first))
     return model
 
 

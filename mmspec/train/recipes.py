@@ -76,6 +76,8 @@ _answering = partial(_vlm, options="init rate keep")
 _head = partial(_shared, steps=4000, batch=16, options=_HEAD, evaluate_every=250)
 _vlm_head = partial(_head, "vlm.head:VlmHeadRecipe")
 _text_head = partial(_head, "text.head:TextHeadRecipe")
+_SMALL = "init data settings rate max_new_tokens"
+_text_drafter = partial(_shared, steps=4000, batch=16, evaluate_every=250)
 _HEADS = {name: part for name, part in parts("head").items() if part.trained}
 _UPSAMPLER = "image.upsampler:ImageUpsamplerRecipe"
 _SPATIAL = "image.spatial_heads:ImageSpatialRecipe"
@@ -117,6 +119,10 @@ STAGES: dict[str, dict[str, Stage]] = {
     "vlm-adapter": {"adapter": _shared(_ADAPTER, 3000, 4, options="language rate", workers=1)},
     "vlm-head": {name: _vlm_head(method=name) for name in _HEADS},
     "text-head": {name: _text_head(method=name) for name, part in _HEADS.items() if not part.sees},
+    "text-drafter": {
+        "pretrain": _text_drafter("text.drafter:TextPretrainRecipe", options=_SMALL),
+        "align": _text_drafter("text.drafter:TextAlignRecipe", options=f"{_SMALL} objective"),
+    },
 }
 OPTIONS = {
     "init": "a component to start from (init)",

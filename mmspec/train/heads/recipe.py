@@ -11,7 +11,6 @@ import copy
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,17 +34,14 @@ from ...models.loading import cast, load_strict
 from ...registry import check_name
 from ..base import BaseRecipe, hybrid_optimizers
 from ..card import write_card
-from ..image.distillation_data import recent_batch
 from ..trainer import Loss, TrainConfig
 from .curricula import CURRICULA
 from .head_batch import HeadBatch
 from .head_losses import head_loss
 from .objectives import objective_of
-from .teacher import Teacher
+from .pool import LessonPool, told_of
+from .teacher import Teacher, acceptance_figures
 
-POOL = 32  # batches that are kept, the newest ones
-USES = 4  # steps for a new one: answers take several times as long as a step
-TOGETHER = 8  # batches whose answers are written at once
 RATE = 3e-3  # learning rate at width 256; it falls as width grows
 DRAFTED = 7  # tokens a round of an evaluation
 
@@ -103,8 +99,8 @@ class HeadRecipe(BaseRecipe):
         self.curriculum = CURRICULA[method]
         self.objective = None if objective is None else objective_of(objective)
         self.reference = None if reference is None else self._head(f"heads/{reference}").eval()
-        self.draw = partial(recent_batch, POOL, USES)
-        self._examples: dict[tuple[int, bool], HeadBatch] = {}
+        self.pool = LessonPool(self.lessons, config.device)
+        self.draw = self.pool.draw
 
     @property
     @abstractmethod
@@ -113,7 +109,7 @@ class HeadRecipe(BaseRecipe):
 
     @abstractmethod
     def lessons(self, number: int, seen: bool) -> list[HeadBatch]:
-        """`TOGETHER` batches from number `number` on; `seen`: their pictures are shown."""
+        """`pool.TOGETHER` batches from number `number` on; `seen`: their pictures are shown."""
 
     @abstractmethod
     def held_out(self, warp: Warp, scratch: int) -> tuple[GuidedDecoder, Images | None, int]:
@@ -152,22 +148,10 @@ class HeadRecipe(BaseRecipe):
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         seen, how = self.curriculum(self.first + (1 - self.first) * self.done, rng)
-        example = self.teacher.on_device(self.example(batch, seen))
+        example = self.teacher.on_device(self.pool.batch(batch, seen))
         torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
         how |= {"objective": self.objective, "reference": self.reference}
         return head_loss(self.model, example, **how)
-
-    def example(self, number: int, seen: bool = True) -> HeadBatch:
-        """A batch of the pool; `seen` says whether its pictures are shown."""
-        if (number, seen) not in self._examples:
-            first = number - number % TOGETHER
-            device = torch.device(self.config.device).type
-            with torch.autocast(device, enabled=False):  # it answers as in decoding
-                made = self.lessons(first, seen)
-            self._examples |= {(n, seen): one for n, one in enumerate(made, start=first)}
-            for key in [key for key in self._examples if key[0] <= number - POOL]:
-                del self._examples[key]
-        return self._examples[number, seen]
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
@@ -176,13 +160,7 @@ class HeadRecipe(BaseRecipe):
         They are real generations, greedy and at temperature 1; at every depth, how often a drafted
         token stood if those before it did.
         """
-        figures = {}
-        for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-            stats = self.accepted(model, temperature)
-            figures[f"held_out_acceptance_length_{name}"] = stats.mean_acceptance_length
-            for depth, rate in enumerate(stats.acceptance_by_position, start=1):
-                figures[f"held_out_acceptance_{name}_at_depth_{depth}"] = rate
-        return figures
+        return acceptance_figures(lambda temperature: self.accepted(model, temperature))
 
     def accepted(self, model: PublishedHead, temperature: float) -> SpecStats:
         """Statistics of the head's chains of at most `DRAFTED` tokens, on held-out prompts."""
@@ -198,7 +176,6 @@ class HeadRecipe(BaseRecipe):
         folder = self.pipeline / "heads" / self.method
         with atomic_folder(folder) as part:
             model.half().save_pretrained(part)
-        examples = -(-record["step"] // USES) * self.config.batch_size
         heat = ", ".join(f"{temperature:g}" for temperature in self.teacher.temperatures)
         write_card(
             folder,
@@ -207,8 +184,8 @@ class HeadRecipe(BaseRecipe):
             "embeddings and output layer",
             limits=self.limits,
             record={"component": self.method, **record},
-            data=f"{examples:,} answers of the target's own, about {USES} times each, in turn at "
-            f"the temperatures {heat}; {self.asked}",
+            data=f"{told_of(record['step'], self.config.batch_size)}, in turn at the temperatures "
+            f"{heat}; {self.asked}",
             held_out="prompts that training never asks",
         )
 

@@ -214,6 +214,21 @@ class Teacher:
         )
 
 
+def acceptance_figures(accepted: Callable[[float], SpecStats]) -> dict[str, float]:
+    """Figures of a card: acceptance lengths greedy and at temperature 1, and rates by depth.
+
+    Args:
+        accepted: gives the statistics of held-out answers at a temperature.
+    """
+    figures = {}
+    for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+        stats = accepted(temperature)
+        figures[f"held_out_acceptance_length_{name}"] = stats.mean_acceptance_length
+        for depth, rate in enumerate(stats.acceptance_by_position, start=1):
+            figures[f"held_out_acceptance_{name}_at_depth_{depth}"] = rate
+    return figures
+
+
 def _rows(whole: HeadBatch, images: Spans, rows: slice) -> HeadBatch:
     """Some rows, without the columns that are padding in all of them."""
     real = whole.mask[rows].any(0).nonzero()[:, 0].tolist()

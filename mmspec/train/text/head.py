@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
-from ...models.heads.formats.new import spread
-from ...models.heads.published.head import PublishedHead
-from ...models.transformers.text_folder import load_text
-from ..feature_cache import cache_folder, read_cached, write_cached
-from ..heads import recipe
+from ..heads import pool
 from ..heads.head_batch import HeadBatch
-from ..heads.recipe import HeadRecipe, dtype_of
+from ..heads.recipe import HeadRecipe
 from ..trainer import TrainConfig
-from .prompts import FilePrompts, OwnPrompts
+from .lessons import TextLessons
 from .teacher import TextTeacher
 
 COUNTED = 32  # batches of answers in which the tokens of a smaller vocabulary are counted
-KEPT = "features", "states", "mask", "answer", "tokens"  # of a batch, on disk
 
 
 class TextHeadRecipe(HeadRecipe):
-    """Trains `heads/METHOD` on a language model's own answers.
-
-    Answers and the hidden states at them are kept in `training/lessons`: to write them takes longer
-    than to learn from them, and heads of other methods learn from the same.
+    """Trains `heads/METHOD` on a language model's own answers, see `TextLessons`.
 
     Args:
         config, pipeline, method, init, settings, rate, objective, reference: see `HeadRecipe`; the
@@ -61,19 +51,12 @@ class TextHeadRecipe(HeadRecipe):
         objective: str | None = None,
         reference: str | None = None,
     ) -> None:
-        self.config, self.pipeline = config, pipeline
-        parts = load_text(pipeline, dtype_of(config))
-        model = parts["model"].to(config.device)
-        # most heads that join hidden states join these; for the others they lie ready
-        layers = model.config.get_text_config().num_hidden_layers
-        shared = tuple(sorted({*spread(3, layers)}))
-        self.teacher = TextTeacher(model, parts["tokenizer"], max_new_tokens, shared)
-        made = OwnPrompts(self.teacher) if data is None else FilePrompts(data, self.teacher)
-        self.prompts: OwnPrompts | FilePrompts = made
-        self.home = cache_folder(pipeline, "lessons", ["."])
+        lessons = self.source = TextLessons(config, pipeline, data, max_new_tokens)
+        self.teacher, self.prompts = lessons.teacher, lessons.prompts
         how = init, settings, rate, objective, reference, self.counts
         super().__init__(config, pipeline, self.teacher, method, *how)
-        self.teacher.reads = self.teacher.reads or shared
+        self.teacher.reads = self.teacher.reads or lessons.shared
+        lessons.joins = bool(self.model.reads)
 
     @property
     def asked(self) -> str:
@@ -83,60 +66,14 @@ class TextHeadRecipe(HeadRecipe):
         """Counts `[V]` of the tokens that the model says in its first `COUNTED` batches."""
         size = self.teacher.decoder.vocab_size
         counts = torch.zeros(size, dtype=torch.long)
-        for first in range(0, COUNTED, recipe.TOGETHER):
+        for first in range(0, COUNTED, pool.TOGETHER):
             for batch in self.lessons(first, True):
                 assert batch.tokens is not None
                 counts += batch.tokens[batch.mask].bincount(minlength=size)
         return counts
 
     def lessons(self, number: int, seen: bool) -> list[HeadBatch]:
-        file = self.home / self._settings() / f"{number:06}.pt"
-        content = read_cached(file)
-        if content is None:
-            content = [
-                {name: _small(getattr(batch, name)) for name in KEPT}
-                for batch in self._written(number)
-            ]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_cached(file, content)
-        return [self._read(**parts) for parts in content]
-
-    def _settings(self) -> str:
-        """Name of the folder of lessons that are made as these are."""
-        teacher, config = self.teacher, self.config
-        made = teacher.reads, teacher.limit, teacher.temperatures, self.prompts.key
-        sizes = recipe.TOGETHER, config.batch_size, config.seed
-        return hashlib.sha256(repr((made, sizes)).encode()).hexdigest()[:12]
-
-    def _written(self, number: int) -> list[HeadBatch]:
-        """Lessons that are made anew."""
-        size = self.config.batch_size
-        rng = np.random.default_rng([self.config.seed, number])
-        prompts = self.prompts.draw(rng, recipe.TOGETHER * size)
-        seeds = rng.integers(2**31, size=len(prompts)).tolist()
-        with torch.inference_mode():
-            encoded = self.teacher.encoded(prompts)
-        return self.teacher.lessons(encoded, [[]] * len(prompts), seeds, size)
-
-    def _read(self, **parts: Tensor) -> HeadBatch:
-        """A batch as it lies on disk; heads that join no hidden states read the last ones."""
-        decoder, features = self.teacher.decoder, parts["features"]
-        model: PublishedHead | None = getattr(self, "model", None)
-        joins = model is None or model.reads
-        tokens = parts["tokens"].long()
-        embedded = decoder.embed(tokens.to(self.teacher.model.device)).cpu()
-        return HeadBatch(
-            embedded,
-            features,
-            parts["states"] if joins else features,
-            parts["mask"],
-            parts["answer"],
-            None,
-            decoder.logits,
-            decoder.embed,
-            tokens,
-            self.teacher.model.get_output_embeddings(),
-        )
+        return self.source.batches(number)
 
     def evaluate(self, model: Any) -> dict[str, float]:
         figures = super().evaluate(model)
@@ -163,10 +100,3 @@ class TextHeadRecipe(HeadRecipe):
     def held_out(self, warp: Warp, scratch: int) -> tuple[GuidedDecoder, Images | None, int]:
         prompts = self.prompts.held_out()
         return self.teacher.placed(self.teacher.encoded(prompts), warp, scratch), None, len(prompts)
-
-
-def _small(x: Tensor) -> Tensor:
-    """As it is kept: halves, and ids in four bytes."""
-    if x.is_floating_point():
-        return x.half()
-    return x.int() if x.dtype == torch.long else x

@@ -53,7 +53,7 @@ _IN_PARTS = """\
 
 
 class Adapted(nn.Module):
-    """What is learned of a vision-language model, and a reader of its patches.
+    """Parts of a vision-language model that learn, and a reader of its patches.
 
     The frozen weights are no part of this module: they are neither averaged nor stored.
 

@@ -12,7 +12,7 @@ from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
 from ...models.transformers.vlm_folder import load_vlm
-from ..heads import recipe
+from ..heads import pool
 from ..heads.head_batch import HeadBatch
 from ..heads.recipe import HeadRecipe, dtype_of
 from ..trainer import TrainConfig
@@ -65,8 +65,8 @@ class VlmHeadRecipe(HeadRecipe):
     def lessons(self, number: int, seen: bool) -> list[HeadBatch]:
         size = self.config.batch_size
         rng = np.random.default_rng([self.config.seed, number])
-        questions = self.prompts.draw(rng, recipe.TOGETHER * size)
-        seeds = rng.integers(2**31, size=recipe.TOGETHER * size).tolist()
+        questions = self.prompts.draw(rng, pool.TOGETHER * size)
+        seeds = rng.integers(2**31, size=pool.TOGETHER * size).tolist()
         return self.teacher.examples(questions, seeds, size, seen)
 
     def held_out(self, warp: Warp, scratch: int) -> tuple[GuidedDecoder, Images | None, int]:

@@ -137,8 +137,8 @@ class VlmTargetRecipe(VlmRecipe):
         if not self.keep:
             return vlm
         assert self.first is not None
-        mixed = copy.deepcopy(vlm)
-        for name, weight in mixed.state_dict().items():
+        mixed = copy.deepcopy(vlm).requires_grad_(False)
+        for name, weight in mixed.named_parameters():  # one that layers share comes once
             weight.lerp_(self.first[name].to(weight), self.keep)
         return mixed
 

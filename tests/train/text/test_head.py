@@ -16,11 +16,13 @@ from mmspec.errors import InputError
 from mmspec.models.heads.loading import load_head
 from mmspec.models.transformers.text_folder import load_text
 from mmspec.train import recipes
+from mmspec.train.heads import pool
 from mmspec.train.heads import recipe as head_recipe
 from mmspec.train.text import head as text_head
 from mmspec.train.text import prompts as text_prompts
 from mmspec.train.text import teacher as text_teacher
 from mmspec.train.text.head import TextHeadRecipe
+from mmspec.train.text.lessons import TextLessons
 from mmspec.train.text.teacher import TextTeacher
 from mmspec.train.trainer import TrainConfig, Trainer
 
@@ -47,9 +49,9 @@ def quick(monkeypatch):
     monkeypatch.setattr(text_prompts, "HELD_OUT", 3)
     monkeypatch.setattr(text_teacher, "ASKED", 6)
     monkeypatch.setattr(text_head, "COUNTED", 2)
-    monkeypatch.setattr(head_recipe, "POOL", 2)
-    monkeypatch.setattr(head_recipe, "USES", 2)
-    monkeypatch.setattr(head_recipe, "TOGETHER", 2)
+    monkeypatch.setattr(pool, "POOL", 2)
+    monkeypatch.setattr(pool, "USES", 2)
+    monkeypatch.setattr(pool, "TOGETHER", 2)
 
 
 @pytest.fixture
@@ -158,10 +160,8 @@ def test_a_lesson_is_what_the_model_itself_computes(build, method):
 
 def test_lessons_are_kept_for_other_heads(own, monkeypatch):
     written = []
-    real = TextHeadRecipe._written
-    monkeypatch.setattr(
-        TextHeadRecipe, "_written", lambda self, n: written.append(n) or real(self, n)
-    )
+    real = TextLessons._written
+    monkeypatch.setattr(TextLessons, "_written", lambda self, n: written.append(n) or real(self, n))
     options = {"steps": 4, "batch_size": 2, "max_new_tokens": NEW}
     recipes.train("text-head", own, stage="eagle3", **options)
     assert written == [0]

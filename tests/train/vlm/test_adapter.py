@@ -213,6 +213,8 @@ def test_size_over_smollm2():
             tie_word_embeddings=True,
         )
         vision = {"hidden_size": 192, "num_attention_heads": 3, "num_hidden_layers": 3}
-        whole = changed(LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=text)))
+        whole = changed(
+            LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=text))
+        )
     learned = sum(weight.numel() for weight in whole.parameters() if weight.requires_grad)
     assert 2 * learned <= 8e6

@@ -26,7 +26,7 @@ from mmspec.models.heads.loading import load_head
 from mmspec.models.transformers.prompt_inputs import process_questions
 from mmspec.models.transformers.vlm_folder import load_vlm
 from mmspec.train import recipes
-from mmspec.train.heads import recipe as head_recipe
+from mmspec.train.heads import pool
 from mmspec.train.heads.curricula import CURRICULA
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.train.trainer import TrainConfig, Trainer
@@ -64,9 +64,9 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(vlm_prompts, "HELD_OUT", 3)
-    monkeypatch.setattr(head_recipe, "POOL", 2)
-    monkeypatch.setattr(head_recipe, "USES", 2)
-    monkeypatch.setattr(head_recipe, "TOGETHER", 4)
+    monkeypatch.setattr(pool, "POOL", 2)
+    monkeypatch.setattr(pool, "USES", 2)
+    monkeypatch.setattr(pool, "TOGETHER", 4)
 
 
 @pytest.fixture
@@ -162,13 +162,13 @@ def test_drawn_answers_follow_the_law(folder):
 
 def test_lessons_depend_on_their_number_alone(build):
     first, second = build("eagle"), build("eagle")
-    before = first.example(0)
-    mine, theirs = first.example(5), second.example(5)
+    before = first.pool.batch(0)
+    mine, theirs = first.pool.batch(5), second.pool.batch(5)
     for name in ("embedded", "features", "mask", "answer"):
         assert torch.equal(getattr(mine, name), getattr(theirs, name))
-    for other in (before, first.example(4)):
+    for other in (before, first.pool.batch(4)):
         assert not torch.equal(mine.embedded[0, -NEW:], other.embedded[0, -NEW:])
-    assert {number for number, _ in first._examples} == {4, 5, 6, 7}  # the pool is bounded
+    assert {number for number, _ in first.pool._held} == {4, 5, 6, 7}  # the pool is bounded
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -312,9 +312,9 @@ def test_the_trainer_tells_how_far_it_is(build, monkeypatch):
     """MSD's examples are text alone up to the middle of the run."""
     recipe = build("msd", steps=8)
     shown = []
-    example = recipe.example
+    batch = recipe.pool.batch
     monkeypatch.setattr(
-        recipe, "example", lambda number, seen: shown.append(seen) or example(number, seen)
+        recipe.pool, "batch", lambda number, seen: shown.append(seen) or batch(number, seen)
     )
     monkeypatch.setattr(recipe, "export", lambda model, record: None)
     with torch.random.fork_rng():

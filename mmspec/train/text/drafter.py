@@ -1,0 +1,283 @@
+"""Recipes of a small language model that drafts for a large one, in FastDraft's two stages.
+
+It is trained on plain text first (`pretrain`), best on several kinds of it one after the other, and
+then on the target's own answers (`align`); FastDraft (Zafrir et al. 2024, section 3). Perplexity
+goes on falling where acceptance no longer rises, so both stages are judged by acceptance.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ...draft.draft_model import ModelDrafter
+from ...engine.stats import SpecStats
+from ...engine.warp import Warp
+from ...errors import InputError
+from ...files import atomic_folder
+from ...models.loading import cast, load_component, load_strict
+from ...registry import check_name
+from ..base import BaseRecipe, hybrid_optimizers
+from ..card import write_card
+from ..heads import objectives
+from ..heads.objectives import Places
+from ..heads.pool import LessonPool, told_of
+from ..heads.teacher import acceptance_figures
+from ..trainer import Loss, TrainConfig
+from .corpus import Corpus
+from .lessons import TextLessons
+from .teacher import TextTeacher
+
+SIZES = {"layers": 2, "width": 0}  # settings; width 0: the target's
+DRAFTED = 7  # tokens a round of an evaluation
+DRAFTER = "drafter"
+_LAYER = re.compile(r"(?<=\.layers\.)\d+(?=\.)")
+
+
+class TextDrafterRecipe(BaseRecipe):
+    """Base of both stages: a model of the target's family, with fewer layers and maybe narrower.
+
+    At the target's width it begins with the target's embeddings and some of its layers, spread
+    evenly (DistilBERT, Sanh et al. 2019, section 3), else with random weights.
+
+    Args:
+        config, rate: see `BaseRecipe`.
+        pipeline: folder of the target and its tokenizer; it receives the drafter.
+        init: `drafter`, to go on with the one that is there; None: see above.
+        data: file of prompts that the target answers, see `FilePrompts`; None: its own.
+        settings: `layers` and `width` as text.
+        max_new_tokens: of an answer.
+
+    Raises:
+        InputError: the folder holds no language model, or no drafter to go on with, or of another
+            size; a setting or a line of the data is wrong.
+    """
+
+    purpose: ClassVar[str] = "drafts for its target, token by token"
+    limits: ClassVar[str] = (
+        "any other target; prompts of another kind: there it is accepted less often; texts of its "
+        "own are poor"
+    )
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        init: str | None,
+        data: Path | None,
+        settings: Mapping[str, str] | None,
+        rate: float,
+        max_new_tokens: int,
+    ) -> None:
+        super().__init__(config, pipeline, rate)
+        self.lessons = TextLessons(config, pipeline, data, max_new_tokens)
+        self.lessons.joins = False
+        self.teacher = self.lessons.teacher
+        self.model = smaller(self.teacher.model.requires_grad_(False), settings or {})
+        if init is not None:
+            check_name("component to start from", init, {DRAFTER: None})
+            self.origin = pipeline / init
+            before = load_component(type(self.model), self.origin, torch.float32)
+            load_strict(self.model, before.state_dict(), self.origin)
+        self.model.float()
+
+    @abstractmethod
+    def learned(self, steps: int) -> str:
+        """Data of a training of so many steps, for the card."""
+
+    def optimizers(self) -> Any:
+        """Muon for the matrices inside, AdamW for embeddings, output layer and vectors."""
+        vocab_size = self.model.config.vocab_size
+
+        def inside(name: str, weight: Tensor) -> bool:
+            return weight.ndim == 2 and vocab_size not in weight.shape
+
+        return hybrid_optimizers(self.model, self.rate, self.config.precision, inside)
+
+    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Logits `[B, S, V]` of texts `[B, S]`, padded where `mask` is False."""
+        places = (mask.long().cumsum(1) - 1).clamp_min(0)
+        out = self.model(
+            input_ids=tokens, attention_mask=mask.long(), position_ids=places, use_cache=False
+        )
+        logits: Tensor = out.logits
+        return logits
+
+    @torch.no_grad()
+    def evaluate(self, model: Any) -> dict[str, float]:
+        """Acceptance lengths, the bonus token included, of drafts for held-out prompts.
+
+        They are real generations, greedy and at temperature 1; at every depth, how often a drafted
+        token stood if those before it did.
+        """
+        student = cast(copy.deepcopy(model), self.teacher.model.dtype)
+        drafting = TextTeacher(student, self.teacher.tokenizer, self.teacher.limit)
+        return acceptance_figures(partial(self.accepted, drafting))
+
+    @torch.inference_mode()
+    def accepted(self, drafting: TextTeacher, temperature: float) -> SpecStats:
+        """Statistics of drafts of at most `DRAFTED` tokens, on held-out prompts."""
+        prompts, warp = self.lessons.prompts.held_out(), Warp(temperature)
+        target, drafter = (
+            one.placed(one.encoded(prompts), warp, 1 + DRAFTED) for one in (self.teacher, drafting)
+        )
+        with drafting.decoder.repacked():
+            seeds = [*range(len(prompts))]
+            return self.teacher.answer(target, ModelDrafter(drafter), DRAFTED, seeds)[1]
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, PreTrainedModel)
+        folder = self.pipeline / DRAFTER
+        with atomic_folder(folder) as part:
+            model.half().save_pretrained(part)
+        write_card(
+            folder,
+            title=f"Draft model over a {model.config.model_type} model",
+            purpose=self.purpose,
+            limits=self.limits,
+            record={**record, "component": DRAFTER},
+            data=self.learned(record["step"]),
+            held_out="prompts that training never asks",
+        )
+
+
+class TextPretrainRecipe(TextDrafterRecipe):
+    """Learns to go on with plain text: next-token prediction.
+
+    Args:
+        config, pipeline, init, settings, rate, max_new_tokens: see `TextDrafterRecipe`.
+        data: the text, see `Corpus`.
+
+    Raises:
+        InputError: see `TextDrafterRecipe`; or there is no text.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        init: str | None = None,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        rate: float = 1e-3,
+        max_new_tokens: int = 128,
+    ) -> None:
+        if data is None:
+            raise InputError(
+                'a drafter is pretrained on text: give --data FILE of lines {"text": …}, or go '
+                "on to --stage align"
+            )
+        super().__init__(config, pipeline, init, None, settings, rate, max_new_tokens)
+        self.corpus = Corpus(data, self.teacher.tokenizer)
+        self.draw = partial(self.corpus.draw, config.batch_size)
+
+    def learned(self, steps: int) -> str:
+        return self.corpus.described
+
+    def loss(self, batch: tuple[Tensor, Tensor], rng: np.random.Generator, step: int) -> Loss:
+        tokens, mask = (part.to(self.config.device) for part in batch)
+        logits = self.logits(tokens, mask)[:, :-1]
+        follows = mask[:, 1:]
+        return F.cross_entropy(logits[follows].float(), tokens[:, 1:][follows]), {}
+
+
+class TextAlignRecipe(TextDrafterRecipe):
+    """Learns what the target says: its answers to prompts, at temperatures from 0 to 1.
+
+    Args:
+        config, pipeline, data, settings, rate, max_new_tokens: see `TextDrafterRecipe`.
+        init: the same; None: the drafter of the folder, if there is one.
+        objective: the loss, one of `OBJECTIVES`; None: on the target's tokens alone, as FastDraft
+            has it: others added nothing clear there.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        init: str | None = None,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        rate: float = 1e-3,
+        max_new_tokens: int = 128,
+        objective: str | None = None,
+    ) -> None:
+        self.objective = objectives.objective_of(objective or "tokens")
+        if init is None and (pipeline / DRAFTER / "config.json").exists():
+            init = DRAFTER
+        super().__init__(config, pipeline, init, data, settings, rate, max_new_tokens)
+        made = self.lessons
+        self.pool = LessonPool(lambda number, seen: made.batches(number), config.device)
+        self.draw = self.pool.draw
+
+    def learned(self, steps: int) -> str:
+        return f"{told_of(steps, self.config.batch_size)}; {self.lessons.prompts.described}"
+
+    def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
+        lesson = self.teacher.on_device(self.pool.batch(batch))
+        assert lesson.tokens is not None
+        torch.manual_seed(int(rng.integers(2**63)))  # of what an objective draws
+        at, drafted = lesson.ahead(1)
+        places, logits = at[drafted], self.logits(lesson.tokens, lesson.mask)[drafted].float()
+        law, said = lesson.law_at(places), lesson.said_at(places)
+        logits = logits[:, : law.shape[1]]
+        found = Places(logits, lesson.features_at(places), logits, law, said, places)
+        accepted = objectives.acceptance(found).mean()
+        return self.objective(found).mean(), {"acceptance": float(accepted.detach())}
+
+
+def smaller(target: PreTrainedModel, settings: Mapping[str, str]) -> PreTrainedModel:
+    """A drafter of the target's class with first weights, see `TextDrafterRecipe`.
+
+    Raises:
+        InputError: a setting is unknown, or there can be no such model.
+    """
+    sizes = dict(SIZES)
+    for name, text in settings.items():
+        check_name("setting of a drafter", name, SIZES)
+        if not text.isdecimal():
+            raise InputError(f"{name} of a drafter is a whole number, not {text!r}")
+        sizes[name] = int(text)
+    config = copy.deepcopy(target.config)
+    layers, width = sizes["layers"], sizes["width"] or config.hidden_size
+    if not 0 < layers < config.num_hidden_layers:
+        raise InputError(
+            f"layers of a drafter must be from 1 to {config.num_hidden_layers - 1}, not {layers}"
+        )
+    chosen = np.linspace(0, config.num_hidden_layers - 1, layers).round().astype(int).tolist()
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:
+        config.layer_types = [kinds[number] for number in chosen]
+    config.num_hidden_layers = layers
+    if width == config.hidden_size:
+        student = type(target)(config)
+        theirs = target.state_dict()
+        own = {
+            name: theirs[_LAYER.sub(lambda n: str(chosen[int(n[0])]), name)].clone()
+            for name in student.state_dict()
+        }
+        student.load_state_dict(own)
+        return student
+    heads, shared = config.num_attention_heads, config.num_key_value_heads
+    config.head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    share = heads // shared
+    if width % (config.head_dim * share):
+        raise InputError(
+            f"width of a drafter must be a multiple of {config.head_dim * share}, not {width}"
+        )
+    config.intermediate_size = max(1, config.intermediate_size * width // config.hidden_size)
+    config.hidden_size = width
+    config.num_attention_heads = width // config.head_dim
+    config.num_key_value_heads = config.num_attention_heads // share
+    return type(target)(config)

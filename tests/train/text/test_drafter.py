@@ -1,0 +1,227 @@
+"""Small language models that draft for a large one: both stages, and what they are given."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import texts
+import torch
+import torch.nn.functional as F
+
+import mmspec
+from mmspec.cli.main import main
+from mmspec.errors import InputError
+from mmspec.models.transformers.text_folder import load_text
+from mmspec.train import recipes
+from mmspec.train.heads import pool
+from mmspec.train.text import corpus as text_corpus
+from mmspec.train.text import prompts as text_prompts
+from mmspec.train.text import teacher as text_teacher
+from mmspec.train.text.corpus import Corpus
+from mmspec.train.text.drafter import TextAlignRecipe, TextPretrainRecipe, smaller
+from mmspec.train.trainer import TrainConfig
+
+NEW, LAYERS = 10, 4
+OPTIONS = {"steps": 3, "batch_size": 2, "max_new_tokens": NEW}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny Llama of random weights with a chat template."""
+    path = tmp_path_factory.mktemp("text")
+    words = texts.tokenizer()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "LAYERS", LAYERS)
+        texts.model(words).float().save_pretrained(path)
+    words.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(text_prompts, "HELD_OUT", 3)
+    monkeypatch.setattr(text_teacher, "ASKED", 6)
+    monkeypatch.setattr(text_corpus, "LENGTH", 12)
+    for name in ("POOL", "USES", "TOGETHER"):
+        monkeypatch.setattr(pool, name, 2)
+
+
+@pytest.fixture
+def own(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "text")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    file = tmp_path / "corpus.jsonl"
+    lines = [json.dumps({"text": f"the dog saw {n} cats"}) for n in range(9)]
+    file.write_text("\n".join(lines))
+    return file
+
+
+def align(own, tmp_path, **options):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = TrainConfig(tmp_path / "run", 3, 2)
+        return TextAlignRecipe(config, own, max_new_tokens=NEW, **options)
+
+
+def test_text_in_pieces(folder, corpus):
+    words = load_text(folder, torch.float32, ["tokenizer"])["tokenizer"]
+    found = Corpus(corpus, words)
+    said = [words(f"the dog saw {n} cats").input_ids for n in range(9)]
+    assert found.ids.tolist() == [i for ids in said for i in [*ids, words.eos_token_id]]
+    tokens, mask = found.draw(40, np.random.default_rng(0), 0)
+    assert tokens.shape == mask.shape == (40, 12)
+    whole = found.ids.unfold(0, 12, 1).tolist()
+    assert all(row in whole for row in tokens.tolist())
+    many, _ = found.draw(4000, np.random.default_rng(1), 0)
+    assert {*map(tuple, many.tolist())} == {*map(tuple, whole)}  # from the first to the last
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_it_begins_with_layers_of_the_target(folder, layers):
+    target = load_text(folder, torch.float32)["model"]
+    student = smaller(target, {"layers": str(layers)})
+    assert len(student.model.layers) == layers
+    chosen = {1: [0], 2: [0, 3], 3: [0, 2, 3]}[layers]
+    for mine, number in zip(student.model.layers, chosen, strict=True):
+        theirs = target.model.layers[number].state_dict()
+        assert all(torch.equal(mine.state_dict()[name], theirs[name]) for name in theirs)
+    assert torch.equal(student.lm_head.weight, target.lm_head.weight)
+    with torch.no_grad():  # its weights are its own
+        student.model.norm.weight.add_(1)
+    assert not torch.equal(student.model.norm.weight, target.model.norm.weight)
+
+
+def test_narrower(folder):
+    target = load_text(folder, torch.float32)["model"]
+    student = smaller(target, {"layers": "1", "width": "32"})
+    config = student.config
+    assert (config.hidden_size, config.head_dim, config.intermediate_size) == (32, 16, 48)
+    assert (config.num_attention_heads, config.num_key_value_heads) == (2, 1)
+    ids = torch.randint(3, config.vocab_size, (2, 5))
+    assert student(ids).logits.shape == target(ids).logits.shape
+
+
+def test_loss_on_text(own, corpus, tmp_path):
+    config = TrainConfig(tmp_path / "run", 3, 2)
+    recipe = TextPretrainRecipe(config, own, data=corpus, max_new_tokens=NEW)
+    tokens, mask = recipe.draw(np.random.default_rng(0), 0)
+    loss, _ = recipe.loss((tokens, mask), np.random.default_rng(0), 0)
+    logits = recipe.model(tokens).logits
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("objective", [None, "kl"])
+def test_loss_on_answers(own, tmp_path, objective):
+    """Row by row, unpadded, against transformers' own passes of both models."""
+    recipe = align(own, tmp_path, objective=objective)
+    target, student = recipe.teacher.model, recipe.model
+    found, accepted = [], []
+    batch = recipe.pool.batch(0)
+    for row in range(2):
+        ids = batch.tokens[row, batch.mask[row]][None]
+        count = int(batch.answer[row].sum())
+        places = slice(-count - 1, -1)
+        p = target(ids).logits[0, places].softmax(-1)
+        logits = student(ids).logits[0, places]
+        if objective is None:
+            found += F.cross_entropy(logits, ids[0, -count:], reduction="none").tolist()
+        else:
+            found += (-(p * logits.log_softmax(-1)).sum(-1)).tolist()
+        accepted += torch.minimum(p, logits.softmax(-1)).sum(-1).tolist()
+    loss, metrics = recipe.loss(0, np.random.default_rng(0), 0)
+    near = {"rel": 2e-3}  # what the target says is kept as halves
+    assert float(loss.detach()) == pytest.approx(sum(found) / len(found), **near)
+    assert metrics["acceptance"] == pytest.approx(sum(accepted) / len(accepted), **near)
+    loss.backward()
+    assert all(weight.grad is not None for weight in student.parameters())
+    assert all(weight.grad is None for weight in target.parameters())
+
+
+def test_the_target_itself_is_always_accepted(own, tmp_path):
+    recipe = align(own, tmp_path, settings={"layers": "3"})
+    figures = recipe.evaluate(recipe.model)
+    assert figures["held_out_acceptance_length_greedy"] < 1 + 7
+    recipe.model = recipe.teacher.model
+    figures = recipe.evaluate(recipe.model)
+    assert {v for n, v in figures.items() if "greedy_at_depth" in n} == {1.0}
+
+
+def test_both_stages_to_a_pipeline(own, corpus):
+    options = {**OPTIONS, "settings": {"layers": "1"}}
+    (first,) = recipes.train("text-drafter", own, stage="pretrain", data=corpus, **options)
+    assert "corpus.jsonl" in (own / "drafter" / "README.md").read_text()
+    (second,) = recipes.train("text-drafter", own, stage="align", objective="tv", **options)
+    assert second["before"]["component"] == "drafter"
+    assert second["before"]["step"] == first["step"] == 3
+    for record in (first, second):
+        assert 1 <= record["held_out"]["held_out_acceptance_length_sampled"] <= NEW
+    assert "prompts that the model wrote itself" in (own / "drafter" / "README.md").read_text()
+    pipe = mmspec.TextPipeline.from_pretrained(own, torch_dtype=torch.float64)
+    asked = ["the cat saw", "the dog and the cat saw the dog"]
+    pipe.enable_speculation("plain")
+    plain = pipe(asked, max_new_tokens=24)
+    pipe.enable_speculation("draft")
+    out = pipe(asked, max_new_tokens=24)
+    assert out.tokens == plain.tokens
+    assert sum(out.stats.drafted) > 0
+
+
+def test_answers_are_those_that_heads_learn_from(own, monkeypatch):
+    recipes.train("text-head", own, stage="medusa", **OPTIONS)
+
+    def written(self, number):
+        raise AssertionError("answers were written again")
+
+    monkeypatch.setattr("mmspec.train.text.lessons.TextLessons._written", written)
+    recipes.train("text-drafter", own, stage="align", **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stage": "pretrain"}, "give --data FILE"),
+        ({"stage": "align", "init": "draft"}, "did you mean 'drafter'"),
+        ({"stage": "align", "init": "drafter"}, "drafter"),
+        ({"stage": "align", "objective": "kll"}, "did you mean 'kl'"),
+        ({"stage": "align", "settings": {"layer": "1"}}, "setting of a drafter"),
+        ({"stage": "align", "settings": {"layers": "two"}}, "is a whole number, not 'two'"),
+        ({"stage": "align", "settings": {"layers": "4"}}, "must be from 1 to 3, not 4"),
+        ({"stage": "align", "settings": {"width": "33"}}, "must be a multiple of 32, not 33"),
+        ({"stage": "align", "language": "smollm2"}, "is for one stage: adapter"),
+    ],
+)
+def test_options_that_cannot_be(own, options, message):
+    with pytest.raises(InputError, match=message):
+        recipes.train("text-drafter", own, **OPTIONS, **options)
+    assert not (own / "drafter").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no text"),
+        ('{"text": "a"}\n{"prompt": "b"}', 'line 2 must be {"text": text}'),
+        ('{"text": " "}', "line 1 must be"),
+    ],
+)
+def test_lines_that_are_no_text(own, tmp_path, text, message):
+    file = tmp_path / "corpus.jsonl"
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        recipes.train("text-drafter", own, stage="pretrain", data=file, **OPTIONS)
+
+
+def test_from_the_command(own, corpus, capsys):
+    command = ["train", "text-drafter", "--stage", "pretrain", "--pipeline", str(own)]
+    command += ["--data", str(corpus), "--set", "layers=1", "--steps", "1", "--batch-size", "2"]
+    with torch.random.fork_rng():
+        assert main([*command, "--max-new-tokens", "5"]) == 0
+    assert '"component": "drafter"' in (own / "drafter" / "training.json").read_text()
+    capsys.readouterr()
