@@ -80,10 +80,15 @@ class StaticCache:
         assert isinstance(other, StaticCache)
         self.data[..., :count, :] = other.data[..., :count, :]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep (or repeat) the given rows, in this order."""
-        self.data = self.data[:, :, rows].contiguous()
-        self._rows = torch.arange(len(rows), device=self.data.device)[:, None]
+    def select(self, rows: Sequence[int], length: int) -> None:
+        """Keep the given rows, in ascending order, with their first `length` slots.
+
+        They move up to the front; what that leaves behind them is not given back.
+        """
+        for place, row in enumerate(rows):
+            if place != row:
+                self.data[:, :, place, :, :length] = self.data[:, :, row, :, :length]
+        self.data, self._rows = self.data[:, :, : len(rows)], self._rows[: len(rows)]
 
 
 class SpreadCache:
@@ -147,9 +152,9 @@ class SpreadCache:
         for part, theirs in zip(self.parts, other.parts, strict=True):
             part.take(theirs, count)
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: Sequence[int], length: int) -> None:
         for part in self.parts:
-            part.select(rows.to(part.data.device))
+            part.select(rows, length)
 
 
 KVCache = StaticCache | SpreadCache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -70,6 +71,14 @@ class Decoder(Protocol):
         Args:
             hidden: what the call gave.
         """
+
+
+@runtime_checkable
+class PlacedDecoder(Protocol):
+    """A decoder whose rows stand at positions of their own."""
+
+    def narrow(self, rows: Sequence[int] | None) -> None:
+        """Run these rows of the generation alone; None: all of them."""
 
 
 class HeadDecoder(Decoder, Protocol):

@@ -12,7 +12,9 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from ..engine.draft import Draft
 from ..errors import InputError
-from .decoders import Decoder
+from .call_masks import additive, tree_mask
+from .decoders import Decoder, PlacedDecoder
+from .running_rows import RunningRows
 
 LayersOfRows = Sequence[Sequence[int]] | None
 """By row, the layers that run; None: all of them in every row."""
@@ -45,6 +47,7 @@ class GuidedDecoder:
         watched: whether calls leave the last hidden states, after the last norm, behind.
         ranked: whether calls leave their logits behind.
         raw: logits of the last call under guidance, not warped, `[B, n, V]`, where it is `ranked`.
+        running: the rows that calls run.
         hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`; see
             the decoder's `states`.
         made_of: all arguments but the network, for a drafter's network beside this one.
@@ -90,6 +93,7 @@ class GuidedDecoder:
         beyond = max(0, slots - len(rotary))
         self.rotary = torch.cat([rotary[:slots], rotary[-1:].repeat_interleave(beyond, 0)])
         device = prefix.device
+        self.running = RunningRows(len(prefix) // self.copies, self.copies, device)
         allowed = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
         self.causal = additive(allowed, prefix.dtype)
         self.keys = torch.arange(slots, device=device)
@@ -110,9 +114,11 @@ class GuidedDecoder:
         """Prefill all of the prefix but its last column, which is the first call's input."""
         if rows * self.copies != len(self.prefix):
             raise ValueError(f"{rows} rows do not match a prefix of {len(self.prefix)}")
-        if self.cache is None:
+        if self.cache is None or self.running.numbers is not None:
             self.cache = self.decoder.cache(len(self.prefix), self.slots)
             self.cache.contained = self.drafts
+            self.running = RunningRows(rows, self.copies, self.prefix.device)
+            self._narrow()
         length, first = self.offset - 1, 0
         if self.earlier is not None and not self.watched:
             earlier, known = self.earlier
@@ -128,6 +134,19 @@ class GuidedDecoder:
             x, rotary = self._prefilled(length)[:, first:], self.rotary[first:length]
             hidden = self.decoder.forward(x, rotary, self.cache, first, length, mask, head=False)
             self.hidden = self.decoder.states(hidden)
+
+    def leave(self, finished: Sequence[bool]) -> None:
+        """Run samples no more that are over; calls give zeros in their place."""
+        assert self.cache is not None
+        rows = self.running.leave(finished)
+        if rows is not None:
+            self.cache.select(rows, self.slots)
+            self._narrow()
+
+    def _narrow(self) -> None:
+        """Let the network run the `running` rows alone."""
+        if isinstance(self.decoder, PlacedDecoder):
+            self.decoder.narrow(self.running.numbers)
 
     def prefix_runners_up(self, count: int, vocab_size: int) -> Tensor | None:
         """The likeliest of `vocab_size` tokens `[B, n, count]` behind the columns just read.
@@ -180,19 +199,18 @@ class GuidedDecoder:
     ) -> Tensor:
         """Decode inputs `[R, n, D]`; of a tree they may be the last n alone."""
         assert self.cache is not None
-        n = x.shape[1]
-        if draft is None and not self.padded and min(start) == max(start):
-            slot, end = self.offset + start[0], self.offset + start[0] + n
+        n, running = x.shape[1], [start[sample] for sample in self.running.left]
+        if draft is None and not self.padded and min(running) == max(running):
+            slot, end = self.offset + running[0], self.offset + running[0] + n
             mask, rotary = None if n == 1 else self.causal[slot:end, :end], self.rotary[slot:end]
-            head = not self.watched
-            return self.decoder.forward(x, rotary, self.cache, slot, end, mask, head=head, use=use)
+            return self._call(x, rotary, slot, end, mask, use)
         count = n if draft is None else draft.nodes + 1
         first = torch.tensor(start, device=x.device)[:, None] + self.offset
-        slots, length = first + self.keys[count - n : count], max(start) + self.offset + count
+        slots, length = first + self.keys[count - n : count], max(running) + self.offset + count
         if draft is None:
             return self._at(x, slots, slots, length, self.keys[:length] <= slots[..., None], use)
         turns = self._places(start, n, draft) + self.offset
-        tree = self._tree_mask(draft, first, self.keys[:length])[:, -n:]
+        tree = tree_mask(draft, first, self.keys[:length])[:, -n:]
         return self._at(x, slots, turns, length, tree, use)
 
     def extend_at(
@@ -234,8 +252,11 @@ class GuidedDecoder:
         `positions [B, n]` are the tokens' own, for the laws that the layout forces.
         """
         if self.watched:
-            self.hidden, out = self.decoder.states(out), self.decoder.logits(out)
-        laws = self._warped(out)
+            self.hidden, out = (
+                self.running.of_all(self.decoder.states(out)),
+                self.decoder.logits(out),
+            )
+        laws = self._warped(self.running.of_all(out))
         if self.forced is None or positions is None:
             return laws
         token, vocab = self.forced[positions + 1], len(self.decoder.embeddings)
@@ -281,21 +302,30 @@ class GuidedDecoder:
             length: slots that are read.
             mask: which of them each input may read `[B, n, length]`.
         """
-        assert self.cache is not None
         copies = len(x) // len(slots)
         slots, turns, mask = (t.repeat(copies, *[1] * (t.ndim - 1)) for t in (slots, turns, mask))
         mask = additive(mask & (self.keys[:length] >= self.pads[:, None, None]), x.dtype)[:, None]
-        rotary, head = self.rotary[turns], not self.watched
-        return self.decoder.forward(x, rotary, self.cache, slots, length, mask, head=head, use=use)
+        return self._call(x, self.rotary[turns], slots, length, mask, use)
 
-    def _tree_mask(self, draft: Draft, first: Tensor, keys: Tensor) -> Tensor:
-        """Mask of the keys that the root and each node may read, `[B, N + 1, length]`."""
-        nodes = draft.nodes
-        family = F.pad(draft.ancestors(), (0, 0, 1, 0))  # the root: no node
-        node = keys - first - 1  # [B, length]: which node's slot a key is; below 0: the past
-        index = node.clamp(0, nodes - 1)[:, None].expand(-1, nodes + 1, -1)
-        past, known = (node < 0)[:, None], (node < nodes)[:, None]
-        return past | (family.gather(2, index) & known)
+    def _call(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        use: list[Tensor | bool] | None,
+    ) -> Tensor:
+        """Run the rows `[R', n, …]` of a call that still do; what has a row for each has R."""
+        assert self.cache is not None
+        of, head = self.running.of, not self.watched
+        if isinstance(slots, Tensor):
+            slots, rotary = of(slots), of(rotary)
+        mask = of(mask) if mask is not None and mask.ndim == 4 else mask
+        if use is not None:
+            use = [of(runs) if isinstance(runs, Tensor) else runs for runs in use]
+        run = self.decoder.forward
+        return run(of(x), rotary, self.cache, slots, length, mask, head=head, use=use)
 
     def seconds_per_call(self, tokens: int = 1, repeats: int = 7) -> float:
         """Median wall-clock of a call with `tokens` new tokens a row, in the output's last slots.
@@ -318,10 +348,6 @@ class GuidedDecoder:
         """Move the nodes of `path [B, K]` behind the root, as the chain that was kept."""
         assert self.cache is not None
         first = torch.tensor(start, device=path.device)[:, None] + self.offset + 1
-        target = first + self.keys[: path.shape[1]]
-        self.cache.gather((first + path).repeat(self.copies, 1), target.repeat(self.copies, 1))
-
-
-def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask to add to attention scores: 0 where `allowed`, minus infinity elsewhere."""
-    return torch.zeros_like(allowed, dtype=dtype).masked_fill_(~allowed, -torch.inf)
+        both = first + path, first + self.keys[: path.shape[1]]
+        source, target = (self.running.of(slots.repeat(self.copies, 1)) for slots in both)
+        self.cache.gather(source, target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from ..engine.draft import Draft
@@ -30,7 +32,11 @@ class RoundedCopy(GuidedDecoder):
         if self.target.cache is None:
             self.target.start(rows)
         self.cache, self.hidden = self.target.cache, self.target.hidden
+        self.running = self.target.running
         self.ranked = self.target.ranked
+
+    def leave(self, finished: Sequence[bool]) -> None:
+        """Keep all rows: they leave with the target's, and a round within a round ends none."""
 
     def watch(self, reads: tuple[int, ...] = ()) -> None:
         self.target.watch(reads)  # of the prefix, it alone has hidden states
@@ -40,6 +46,7 @@ class RoundedCopy(GuidedDecoder):
         self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
     ) -> Tensor:
         assert self.cache is not None, "start() comes first"
+        self._narrow()
         before, self.cache.contained = self.cache.contained, True  # its faults are not the target's
         try:
             return super().extend(tokens, start, draft, use)

@@ -44,6 +44,7 @@ class TokenTarget:
         self._stale = []
 
     def score(self, context: Context, draft: Draft) -> Scores:
+        self.model.leave(context.finished)
         inputs, start, calls = context.last, [b - 1 for b in context.base], 1
         stale, self._stale = self._stale, []
         rows = zip(context.base, context.finished, stale, strict=False)

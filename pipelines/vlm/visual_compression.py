@@ -17,7 +17,7 @@ from ...compress.packed_tower import watch_packed
 from ...compress.tower import TowerCues, watch
 from ...errors import InputError
 from ...methods.registry import COMPRESSORS
-from ...models.guided import additive
+from ...models.call_masks import additive
 from ...models.heads.columns import kept_columns
 from ...models.transformers.causal import running
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder

@@ -37,7 +37,7 @@ def test_layers_of_two_shapes(generator):
     source, target = torch.tensor([[4, 6]] * ROWS), torch.tensor([[3, 4]] * ROWS)
     for cache in (spread, *alone):
         cache.gather(source, target)
-        cache.select(torch.tensor([2, 0]))
+        cache.select([0, 2], 7)
     for layer in range(3):
         for ours, own in zip(spread.read(layer, 7), alone[layer].read(0, 7), strict=True):
             assert torch.equal(ours, own)
@@ -122,17 +122,19 @@ def test_gather_by_hand(generator):
 
 
 def test_select(generator):
-    """Rows are dropped, repeated and put in order; later writes go to the new rows."""
+    """Rows that stay keep their entries; later writes and moves go to them."""
     cache = filled(generator)
     before = cache.data.clone()
-    cache.select(torch.tensor([2, 0, 0, 1]))
-    assert torch.equal(cache.data, before[:, :, [2, 0, 0, 1]])
-    new = torch.randn(2, 4, HEADS, 1, DIM, generator=generator)
-    cache.write(0, new, torch.tensor([[1], [2], [3], [4]]))
-    for row in range(4):
+    cache.select([0, 2], 7)
+    assert torch.equal(cache.data[..., :7, :], before[:, :, [0, 2], :, :7])
+    new = torch.randn(2, 2, HEADS, 1, DIM, generator=generator)
+    cache.write(0, new, torch.tensor([[1], [2]]))
+    for row in range(2):
         assert torch.equal(cache.data[0, :, row, :, row + 1], new[:, row, :, 0])
-    cache.gather(torch.tensor([[1]] * 4), torch.tensor([[0]] * 4))
+    cache.gather(torch.tensor([[1]] * 2), torch.tensor([[0]] * 2))
     assert torch.equal(cache.data[:, :, :, :, 0], cache.data[:, :, :, :, 1])
+    cache.select([1], 7)
+    assert torch.equal(cache.data[0, :, 0, :, 2], new[:, 1, :, 0])
 
 
 def test_spread_over_parts_equals_one_tensor(generator):
@@ -141,7 +143,7 @@ def test_spread_over_parts_equals_one_tensor(generator):
     spread = SpreadCache([StaticCache(n, ROWS, HEADS, SLOTS, DIM) for n in (2, 1)])
     assert (spread.slots, spread.nbytes) == (whole.slots, whole.nbytes)
     slots = torch.tensor([[0, 1], [7, 3], [9, 8]])
-    rows = torch.tensor([2, 0, 0, 1])
+    rows = [0, 2]
     for layer in range(3):
         for place in (slots, 4):
             new = torch.randn(2, ROWS, HEADS, 2, DIM, generator=generator)
@@ -149,8 +151,8 @@ def test_spread_over_parts_equals_one_tensor(generator):
             spread.write(layer, new, place)
     for cache in (whole, spread):
         cache.gather(slots, torch.tensor([[2, 3]] * ROWS))
-        cache.select(rows)
-        cache.write(2, torch.ones(2, len(rows), HEADS, 1, DIM), rows[:, None])
+        cache.select(rows, SLOTS)
+        cache.write(2, torch.ones(2, len(rows), HEADS, 1, DIM), torch.tensor(rows)[:, None])
     assert torch.equal(torch.cat([part.data for part in spread.parts]), whole.data)
     for layer in range(3):
         for ours, theirs in zip(spread.read(layer, 7), whole.read(layer, 7), strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -115,7 +115,7 @@ class PromptedDecoder(CausalDecoder):
         super().__init__(model)
         self._check_attention()
         self.drafts_for: int | None = None
-        self._positions = torch.zeros(1, 0, dtype=torch.long)
+        self._positions = self._narrowed = torch.zeros(1, 0, dtype=torch.long)
 
     @property
     def vocab_size(self) -> int:
@@ -201,8 +201,11 @@ class PromptedDecoder(CausalDecoder):
 
     def place(self, prompt: EncodedPrompt) -> None:
         """Set the next generation's prompt; see `EncodedPrompt.positions`."""
-        self._positions = prompt.positions
+        self._positions = self._narrowed = prompt.positions
         self.reads = ()
+
+    def narrow(self, rows: Sequence[int] | None) -> None:
+        self._narrowed = self._positions if rows is None else self._positions[..., list(rows), :]
 
     def rotary(self, grid: int = 0) -> Tensor:
         """Columns of `positions`, up to the first with one that the model does not have."""
@@ -218,8 +221,8 @@ class PromptedDecoder(CausalDecoder):
 
     def turned(self, columns: Tensor) -> Tensor:
         """Positions of columns; see `EncodedPrompt.positions`."""
-        columns = columns.expand(*self._positions.shape[:-1], -1)
-        return self._positions.gather(-1, columns)
+        columns = columns.expand(*self._narrowed.shape[:-1], -1)
+        return self._narrowed.gather(-1, columns)
 
 
 def refuse(what: str) -> NoReturn:

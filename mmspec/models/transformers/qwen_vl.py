@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ class QwenVlDecoder(VlmDecoder):
 
     _deep: VisualPrompt | None = None  # the prompt, if it has deep features
     _ends_on_picture = False
+    _running: Sequence[int] | None = None  # rows of the prompt; None: all
 
     def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> VisualPrompt:
         """Embed a prompt; `inputs` may have `image_grid_thw [pictures, 3]`, see the base."""
@@ -76,26 +77,34 @@ class QwenVlDecoder(VlmDecoder):
         assert isinstance(prompt, VisualPrompt)
         self._deep = None if prompt.deep is None else prompt
         self._ends_on_picture = bool(prompt.visual[:, -1].any())
+        self._running = None
+
+    def narrow(self, rows: Sequence[int] | None) -> None:
+        super().narrow(rows)
+        self._running = rows
 
     def forward(self, x: Tensor, rotary: Tensor, *args: Any, **inputs: Any) -> Tensor:
         slots = args[1]
         begins = isinstance(slots, int) and slots == 0
         # the prompt's last column is an input of the call behind the first
         if self._deep is not None and (begins or self._ends_on_picture):
-            inputs |= deep_inputs(self._deep, rotary)
+            inputs |= deep_inputs(self._deep, rotary, self._running)
         return super().forward(x, rotary, *args, **inputs)
 
 
-def deep_inputs(prompt: VisualPrompt, columns: Tensor) -> dict[str, Any]:
+def deep_inputs(
+    prompt: VisualPrompt, columns: Tensor, running: Sequence[int] | None = None
+) -> dict[str, Any]:
     """Mask of the pictures among inputs at `columns [n]` or `[R, n]`, and their deep features.
 
-    Columns behind the prompt are outputs.
+    Columns behind the prompt are outputs. The rows are those of the prompt that are `running`.
     """
     assert prompt.deep is not None
-    rows, width = prompt.visual.shape
-    columns = columns.expand(rows, -1)
+    rows = slice(None) if running is None else list(running)
+    order = (prompt.visual.flatten().cumsum(0) - 1).view_as(prompt.visual)[rows]
+    shown, width = prompt.visual[rows], prompt.visual.shape[1]
+    columns = columns.expand(len(shown), -1)
     at = columns.clamp_max(width - 1)
-    visual = prompt.visual.gather(1, at) & (columns < width)
-    order = (prompt.visual.flatten().cumsum(0) - 1).view(rows, width)
+    visual = shown.gather(1, at) & (columns < width)
     deep = prompt.deep[:, order.gather(1, at)[visual]]
     return {"visual_pos_masks": visual, "deepstack_visual_embeds": list(deep)}
