@@ -11,6 +11,7 @@ from torch import Tensor
 from ..draft.draft_model import TokenModel
 from ..draft.feature.feature_model import EagleDrafter, FeatureModel
 from ..draft.guarded import GuardedDrafter
+from ..draft.nested import NestedDrafter
 from ..draft.self_speculation import SelfDrafter
 from ..engine.laws import Contract
 from ..engine.protocols import AcceptanceRule, Engine
@@ -99,5 +100,7 @@ def finish(engine: Engine, stats: SpecStats, costs: Costs, notices: Notices, who
         stats.fault = guard.fault
         if isinstance(guard.drafter, SelfDrafter):
             stats.own_drafts = guard.drafter.share
+        if isinstance(guard.drafter, NestedDrafter):
+            stats.inner = guard.drafter.stats
         if whole and stats.emitted and isinstance(engine.target, TokenTarget):
             notices.check(stats, max(stats.emitted) * costs.call(engine.target.model))

@@ -19,6 +19,7 @@ from ..engine.draft import Context, Draft, Scores, Verdict
 from ..engine.laws import Categorical
 from ..engine.loop import advance
 from ..engine.protocols import AcceptanceRule, Drafter, Target
+from ..engine.stats import SpecStats
 from ..models.rounded_copy import RoundedCopy
 from ..models.target import TokenTarget
 from .shared_coins import InnerCoins
@@ -39,6 +40,9 @@ class NestedDrafter:
         inner: drafts for it; it is told of inner rounds, and then of the target's.
         depth: tokens that it drafts at most.
         rule: an exact one, by which the middle model judges.
+
+    Attributes:
+        stats: counters of the inner rounds.
     """
 
     def __init__(
@@ -46,8 +50,10 @@ class NestedDrafter:
     ) -> None:
         self.middle, self.inner, self.depth = middle, inner, depth
         self.rule = rule or RecursiveRule()
+        self.stats = SpecStats()
 
     def start(self, context: Context) -> None:
+        self.stats.start(context.rows)
         self.middle.start(context.rows)
         self.inner.start(context)
 
@@ -83,7 +89,7 @@ class NestedDrafter:
             places = inside.lengths - context.lengths
             laws = _written(laws, pick(probs, nodes), places)
             good = _written(good, sound.gather(1, nodes), places)
-            advance(inside, draft, scores, verdict)
+            self.stats.observe(*advance(inside, draft, scores, verdict), scores.calls)
             told = zip(inside.finished, inside.base, ends, strict=True)
             inside.finished = [over or base >= end for over, base, end in told]
             self.inner.observe(inside, draft, scores, verdict)

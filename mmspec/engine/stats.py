@@ -53,6 +53,7 @@ class SpecStats:
             update, the pipeline's own.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
         fault: why the drafter was given up in the middle; None: it was not.
+        inner: counters of the rounds in which a drafter drafted for the drafter; None: none did.
     """
 
     method: str = "plain"
@@ -69,6 +70,7 @@ class SpecStats:
     seconds: dict[str, float] = field(default_factory=dict)
     own_drafts: float = 0.0
     fault: str | None = None
+    inner: SpecStats | None = None
 
     def start(self, rows: int) -> None:
         """Zero the counters of `rows` rows."""
@@ -148,7 +150,9 @@ class SpecStats:
                 mine = [sum(pair) for pair in zip_longest(mine, theirs, fillvalue=0)]
             elif isinstance(mine, dict):
                 mine |= {name: mine.get(name, 0.0) + value for name, value in theirs.items()}
-            elif isinstance(mine, str | None):
+            elif isinstance(theirs, SpecStats):
+                mine = (mine or SpecStats()).merged([theirs])
+            elif isinstance(mine, str | SpecStats | None):
                 mine = mine or theirs
             else:  # rows behind rows, or sums
                 mine += theirs
@@ -220,12 +224,17 @@ class SpecStats:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for `stats.json`."""
+        within: dict[str, Any] = {}
+        if self.inner is not None:
+            within["inner_acceptance_length"] = self.inner.mean_acceptance_length
+            within["inner_acceptance_by_position"] = self.inner.acceptance_by_position
         return {
             "method": self.method,
             "contract": self.contract,
             **self.per_sample(shared=True),
             "mean_acceptance_length": self.mean_acceptance_length,
             "acceptance_by_position": self.acceptance_by_position,
+            **within,
             "drafted": sum(self.drafted),
             "accepted": sum(self.accepted),
             "emitted": sum(self.emitted),

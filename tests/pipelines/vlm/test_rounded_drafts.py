@@ -105,6 +105,9 @@ def test_a_head_drafts_for_the_copy(known, sizes, tmp_path, kind, family):
     assert agree(out, theirs)
     assert stats.fault is None
     assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
+    assert min(stats.inner.drafted) > 0
+    # inner rounds end with a token of the copy's own, which may be more than was asked
+    assert sum(stats.inner.emitted) >= sum(stats.drafted)
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -147,6 +150,15 @@ def test_a_draft_model_drafts_for_the_copy(known, monkeypatch, inner):
     assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
     rounds = len(stats.rounds)  # of up to 8 drafted tokens each
     assert (len(calls) <= 3 * rounds) == (inner == "model")
+    assert max(stats.inner.calls) <= len(calls) <= sum(stats.inner.calls)
+    assert (stats.inner.mean_acceptance_length >= 3) == (inner == "model")
+    told = stats.as_dict()
+    assert told["inner_acceptance_length"] == stats.inner.mean_acceptance_length
+    assert told["inner_acceptance_by_position"] == stats.inner.acceptance_by_position
+    both = stats.merged([stats])
+    assert both.inner.emitted == 2 * stats.inner.emitted
+    assert both.inner.judged_at == [2 * n for n in stats.inner.judged_at]
+    assert stats.merged([type(stats)()]).inner.calls == stats.inner.calls
 
 
 def test_a_copy_goes_where_its_model_goes(known):
