@@ -33,6 +33,15 @@ def read_text(path: Path) -> str:
         raise InputError(f"can't read {path}: {reason(error)}") from error
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, as `read_text`.
+
+    A line ends with a line feed alone: other separators of Unicode may stand within a text.
+    """
+    *lines, last = read_text(path).split("\n")
+    return [*lines, last] if last else lines
+
+
 def parse_json(text: str | bytes, where: str) -> Any:
     """The value of a JSON text.
 

@@ -103,4 +103,5 @@ def finish(engine: Engine, stats: SpecStats, costs: Costs, notices: Notices, who
         if isinstance(guard.drafter, NestedDrafter):
             stats.inner = guard.drafter.stats
         if whole and stats.emitted and isinstance(engine.target, TokenTarget):
+            # at most: rows that are over would not have run to the end
             notices.check(stats, max(stats.emitted) * costs.call(engine.target.model))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...errors import InputError
-from ...files import read_text
+from ...files import read_lines
 from .folders import SUFFIXES, ImageFolder, visible_files
 from .records import read_document, read_records
 
@@ -90,7 +90,7 @@ def _text_files(folder: Path) -> dict[str, list[str]]:
     for name, path in visible_files(folder):
         if path.suffix != ".txt":
             raise InputError(f"{path} is no .txt file of captions: move it elsewhere")
-        texts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+        texts = [line.strip() for line in read_lines(path) if line.strip()]
         if not texts:
             raise InputError(f"{path} holds no caption")
         by_id[name] = texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import InputError
-from ...files import read_text
+from ...files import read_lines
 from ...worlds.shapes import Prompt
 from ...worlds.shapes.vocabulary import SHAPES
 from ..judges.coco import CLASSES
@@ -56,7 +56,7 @@ def _read(suite: Suite, path: Path) -> tuple[Prompt, ...]:
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """The prompts of a file of captions."""
     if path.suffix == ".txt":
-        texts = [line.strip() for line in read_text(path).splitlines()]
+        texts = [line.strip() for line in read_lines(path)]
         prompts = [Prompt(text) for text in texts if text]
     else:
         prompts = [Prompt(record.filled("prompt")) for record in read_records(path)]

@@ -25,7 +25,11 @@ def merged_stats(lines: Sequence[Line]) -> SpecStats:
     kinds = (kind for kind in KINDS if told & ({f.name for f in fields(kind)} - _CORE))
     kind = next(kinds, SpecStats)
     known = {f.name for f in fields(kind)}  # earlier versions told every modality's
-    first, *others = (kind(**{n: c[n] for n in c.keys() & known}) for c in counted)
+    told_of = [{n: c[n] for n in c.keys() & known} for c in counted]
+    for counters in told_of:
+        if counters.get("inner"):
+            counters["inner"] = SpecStats(**counters["inner"])
+    first, *others = (kind(**counters) for counters in told_of)
     return first.merged(others)
 
 

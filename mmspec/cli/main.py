@@ -195,16 +195,17 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--data",
         type=Path,
-        help='for vlm-head lines {"image": path, "question": text}, for text-head {"prompt": text}',
+        help='lines {"image": path, "question": text} for vlm-head, {"prompt": text} for text-head '
+        'and the stage align of text-drafter, {"text": text} for its stage pretrain',
     )
     train.add_argument(
         "--language", help="for vlm-adapter: folder of a language model, or a name (smollm2)"
     )
-    train.add_argument("--objective", help="loss on laws of a draft head, such as log-acceptance")
+    train.add_argument("--objective", help="loss on laws, such as log-acceptance")
     train.add_argument(
         "--reference", help="trained head of the folder, by which places to learn from are chosen"
     )
-    options.add_pairs(train, "--set", "NAME=VALUE", "size of a draft head; repeatable")
+    options.add_pairs(train, "--set", "NAME=VALUE", "size of a draft head or a drafter; repeatable")
     train.add_argument("--device", default="cpu", help="cpu or cuda")
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 
@@ -269,6 +270,7 @@ def _of_vectors(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _train(args: argparse.Namespace) -> int:
+    from ..models.packaged import PACKAGED
     from ..train.recipes import train
 
     check_device(args.device)
@@ -277,6 +279,8 @@ def _train(args: argparse.Namespace) -> int:
         value = getattr(args, option)
         if value is not None and not 0 < value < float("inf"):
             raise InputError(f"--{option.replace('_', '-')} must be above 0, not {value}")
+    if args.language is not None and args.language not in PACKAGED:
+        args.language = Path(args.language)
     given = {option.removeprefix("--").replace("-", "_") for option, *_ in _TRAINED}
     given |= {"stage", "init", "size", "device", "precision", "data", "language"}
     given |= {"objective", "reference"}

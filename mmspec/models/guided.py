@@ -115,10 +115,8 @@ class GuidedDecoder:
         if rows * self.copies != len(self.prefix):
             raise ValueError(f"{rows} rows do not match a prefix of {len(self.prefix)}")
         if self.cache is None or self.running.numbers is not None:
-            self.cache = self.decoder.cache(len(self.prefix), self.slots)
-            self.cache.contained = self.drafts
-            self.running = RunningRows(rows, self.copies, self.prefix.device)
-            self._narrow()
+            self._clear()
+        assert self.cache is not None
         length, first = self.offset - 1, 0
         if self.earlier is not None and not self.watched:
             earlier, known = self.earlier
@@ -134,6 +132,14 @@ class GuidedDecoder:
             x, rotary = self._prefilled(length)[:, first:], self.rotary[first:length]
             hidden = self.decoder.forward(x, rotary, self.cache, first, length, mask, head=False)
             self.hidden = self.decoder.states(hidden)
+
+    def _clear(self) -> None:
+        """Make an empty cache; all rows run."""
+        self.cache = self.decoder.cache(len(self.prefix), self.slots)
+        self.cache.contained = self.drafts
+        samples = len(self.prefix) // self.copies
+        self.running = RunningRows(samples, self.copies, self.prefix.device)
+        self._narrow()
 
     def leave(self, finished: Sequence[bool]) -> None:
         """Run samples no more that are over; calls give zeros in their place."""
@@ -330,11 +336,13 @@ class GuidedDecoder:
     def seconds_per_call(self, tokens: int = 1, repeats: int = 7) -> float:
         """Median wall-clock of a call with `tokens` new tokens a row, in the output's last slots.
 
-        They must be free: this is for before or after a generation.
+        They must be free: this is for before or after a generation. All rows run.
         """
         rows = len(self.prefix) // self.copies
         if self.cache is None:
             self.start(rows)
+        elif self.running.numbers is not None:
+            self._clear()
         inputs = torch.zeros(rows, tokens, dtype=torch.long, device=self.prefix.device)
         first = max(0, self.slots - self.offset - tokens)
         times = []

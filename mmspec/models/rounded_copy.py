@@ -26,6 +26,11 @@ class RoundedCopy(GuidedDecoder):
     def __init__(self, decoder: Decoder, target: GuidedDecoder) -> None:
         super().__init__(decoder, *target.made_of)
         self.target = target
+        self._told: list[int] | None = None  # the rows that the network was told to run
+
+    def _narrow(self) -> None:
+        super()._narrow()
+        self._told = self.running.numbers
 
     def start(self, rows: int) -> None:
         """Take over what the target has just read, which starts first where it has not yet."""
@@ -46,7 +51,8 @@ class RoundedCopy(GuidedDecoder):
         self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
     ) -> Tensor:
         assert self.cache is not None, "start() comes first"
-        self._narrow()
+        if self.running.numbers is not self._told:
+            self._narrow()
         before, self.cache.contained = self.cache.contained, True  # its faults are not the target's
         try:
             return super().extend(tokens, start, draft, use)

@@ -129,7 +129,7 @@ OPTIONS = {
     "size": "a size",
     "data": "data of one's own",
     "language": "a language model (language)",
-    "settings": "settings of a head",
+    "settings": "settings of a head or a drafter",
     "rate": "a learning rate",
     "keep": "a share of the first weights to keep",
     "max_new_tokens": "a length of answers (max_new_tokens)",

@@ -254,6 +254,7 @@ class Trainer:
             "average": self.average.state_dict(),
             "optimizers": [o.state_dict() for o in self.optimizers],
             "settings": self.settings,
+            "before": self.before,
         }
         write_cached(self.checkpoint, state)
 
@@ -276,6 +277,8 @@ class Trainer:
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
             self.step, self.seconds = int(state["step"]), float(state["seconds"])
+            # what a run began from may be its own export by now
+            self.before = state.get("before", self.before)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             what = f"checkpoint {file} does not fit what is trained here: {reason(error)}"
             raise InputError(f"{what}; {afresh}") from error

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...files import parse_json, read_text
+from ...files import parse_json, read_lines
 
 LENGTH = 256  # tokens of a piece
 
@@ -31,7 +31,7 @@ class Corpus:
     """
 
     def __init__(self, path: Path, tokenizer: Any) -> None:
-        lines = [(n, one) for n, one in enumerate(read_text(path).splitlines(), 1) if one.strip()]
+        lines = [(n, one) for n, one in enumerate(read_lines(path), 1) if one.strip()]
         end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         ids: list[int] = []
         for number, line in lines:

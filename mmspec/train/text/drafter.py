@@ -42,7 +42,7 @@ from .teacher import TextTeacher
 SIZES = {"layers": 2, "width": 0}  # settings; width 0: the target's
 DRAFTED = 7  # tokens a round of an evaluation
 DRAFTER = "drafter"
-_LAYER = re.compile(r"(?<=\.layers\.)\d+(?=\.)")
+_LAYER = re.compile(r"(\.(?:layers|layer|blocks|block|h)\.)(\d+)(?=\.)")  # in names of weights
 
 
 class TextDrafterRecipe(BaseRecipe):
@@ -179,6 +179,13 @@ class TextPretrainRecipe(TextDrafterRecipe):
                 "on to --stage align"
             )
         super().__init__(config, pipeline, init, None, settings, rate, max_new_tokens)
+        try:
+            self.teacher.turn()
+        except InputError as error:
+            told = str(error).partition(";")[0]
+            raise InputError(
+                f"drafters are judged on prompts that the target writes itself, and {told}"
+            ) from error
         self.corpus = Corpus(data, self.teacher.tokenizer)
         self.draw = partial(self.corpus.draw, config.batch_size)
 
@@ -263,13 +270,20 @@ def smaller(target: PreTrainedModel, settings: Mapping[str, str]) -> PreTrainedM
     if width == config.hidden_size:
         student = type(target)(config)
         theirs = target.state_dict()
-        own = {
-            name: theirs[_LAYER.sub(lambda n: str(chosen[int(n[0])]), name)].clone()
+        names = {
+            name: _LAYER.sub(lambda n: f"{n[1]}{chosen[int(n[2])]}", name)
             for name in student.state_dict()
         }
-        student.load_state_dict(own)
+        if not any(map(_LAYER.search, names)):
+            raise InputError(f"{type(target).__name__} has no list of layers to choose from")
+        student.load_state_dict({name: theirs[other].clone() for name, other in names.items()})
         return student
-    heads, shared = config.num_attention_heads, config.num_key_value_heads
+    heads = config.num_attention_heads
+    shared = getattr(config, "num_key_value_heads", None)
+    if shared is None or getattr(config, "intermediate_size", None) is None:
+        raise InputError(
+            f"there are no narrower drafters for {type(target).__name__}; leave width out"
+        )
     config.head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     share = heads // shared
     if width % (config.head_dim * share):

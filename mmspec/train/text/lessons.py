@@ -51,10 +51,12 @@ class TextLessons:
         self.config = config
         parts = load_text(pipeline, dtype_of(config))
         model = parts["model"].to(config.device)
+        self.teacher = TextTeacher(model, parts["tokenizer"], max_new_tokens)
         # most heads that join hidden states join these; for the others they lie ready
         layers = model.config.get_text_config().num_hidden_layers
-        self.shared = tuple(sorted({*spread(3, layers)}))
-        self.teacher = TextTeacher(model, parts["tokenizer"], max_new_tokens, self.shared)
+        known = hasattr(self.teacher.decoder.body, "layers")
+        self.shared = tuple(sorted({*spread(3, layers)})) if known else ()
+        self.teacher.reads = self.shared
         made = OwnPrompts(self.teacher) if data is None else FilePrompts(data, self.teacher)
         self.prompts: OwnPrompts | FilePrompts = made
         self.home = cache_folder(pipeline, "lessons", ["."])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ...errors import InputError
-from ...files import parse_json, read_text
+from ...files import parse_json, read_lines
 from ...models.transformers.text_inputs import process_texts
 from .teacher import ASKED, LIKELY, TextTeacher
 
@@ -59,7 +59,7 @@ class FilePrompts:
     def __init__(self, path: Path, teacher: TextTeacher) -> None:
         texts = [
             _prompt(f"{path}, line {number}", line)
-            for number, line in enumerate(read_text(path).splitlines(), start=1)
+            for number, line in enumerate(read_lines(path), start=1)
             if line.strip()
         ]
         if len(texts) < 2:

@@ -94,26 +94,38 @@ class VlmAdapterRecipe(VlmRecipe):
             template, or the name of a packaged one, such as "smollm2".
 
     Raises:
-        InputError: there is no such model, or it has no chat template.
+        InputError: there is no such model, it has no chat template, or LLaVA's class would change
+            what it says.
     """
 
     adamw = 0.0
 
     def __init__(
-        self, config: TrainConfig, pipeline: Path, language: str = "smollm2", rate: float = 1e-3
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        language: str | Path = "smollm2",
+        rate: float = 1e-3,
     ) -> None:
-        self.language = language
-        folder = packaged_folder(language) if language in PACKAGED else Path(language)
+        self.language = str(language)
+        packaged = language in PACKAGED
+        folder = packaged_folder(str(language)) if packaged else Path(language)
+        if folder.resolve() == pipeline.resolve():
+            raise InputError(
+                f"{folder} is the language model's own folder; give another --pipeline"
+            )
         parts = load_text(folder, torch.float32)
-        tokenizer = parts["tokenizer"]
+        model, tokenizer = parts["model"], parts["tokenizer"]
         if tokenizer.chat_template is None:
             raise InputError(f"the tokenizer in {folder} has no chat template; give it one")
         tower = load_component(
             LlavaForConditionalGeneration, embedded_folder("vlm"), torch.float32
         ).model.vision_tower
-        vlm = around(parts["model"], tower, tokenizer)
+        vlm = around(model, tower, tokenizer)
         sizes = tower.config.image_size, tower.config.patch_size
-        super().__init__(config, pipeline, rate, build_processor(tokenizer, *sizes))
+        ends = vlm.generation_config.eos_token_id
+        processor = build_processor(tokenizer, *sizes)
+        super().__init__(config, pipeline, rate, processor, ends=ends)
         vlm.config.image_seq_length = self.places
         self.model = Adapted(changed(vlm.to(config.device)), self.reader_of(vlm))
 
@@ -142,7 +154,13 @@ def around(
     """A LLaVA model of a tower and a language model, with a projector of random weights.
 
     `tokenizer` receives a token for places of pictures, and a chat template that knows pictures.
+
+    Raises:
+        InputError: LLaVA's class would change what the language model says.
     """
+    ids = torch.arange(min(8, language.config.vocab_size))[None]
+    with torch.no_grad():
+        said = language(input_ids=ids).logits
     tokenizer.add_tokens([AddedToken(IMAGE, special=True, normalized=False)], special_tokens=True)
     tokenizer.chat_template = _IN_PARTS + tokenizer.chat_template
     tokenizer.padding_side = "left"
@@ -169,8 +187,17 @@ def around(
     vlm.model.language_model = language.base_model
     vlm.lm_head = language.get_output_embeddings()
     vlm.tie_weights()
-    vlm.generation_config.eos_token_id = tokenizer.eos_token_id
-    return vlm.eval()
+    own = language.generation_config.eos_token_id
+    ends = {tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])} - {None}
+    vlm.generation_config.eos_token_id = sorted(ends)
+    with torch.no_grad():
+        told = vlm.eval()(input_ids=ids).logits[..., : said.shape[-1]]
+    if getattr(vlm.lm_head, "bias", None) is not None or not torch.allclose(told, said, rtol=1e-3):
+        raise InputError(
+            f"{type(language).__name__} does more with its hidden states than LLaVA's class does; "
+            "take another language model"
+        )
+    return vlm
 
 
 def changed(vlm: LlavaForConditionalGeneration) -> PeftModel:

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from ...errors import InputError
-from ...files import parse_json, read_text
+from ...files import parse_json, read_lines
 from ...picture import open_picture
 from ...worlds.shapes.exchanges import SHORT_KINDS, draw, held_out_descriptions, sample_exchange
 
@@ -75,7 +75,7 @@ class FilePrompts:
     def __init__(self, path: Path) -> None:
         rows = [
             _line(path, number, line)
-            for number, line in enumerate(read_text(path).splitlines(), start=1)
+            for number, line in enumerate(read_lines(path), start=1)
             if line.strip()
         ]
         if len(rows) < 2:

@@ -8,6 +8,7 @@ The loss is next-token prediction on answers (Liu et al. 2023, "Visual Instructi
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ class VlmRecipe(BaseRecipe):
         processor: the model's.
         charts: how often a picture is a chart.
         seen: weight of the loss of what patches show.
+        ends: see `Turns.of`.
     """
 
     def __init__(
@@ -61,10 +63,11 @@ class VlmRecipe(BaseRecipe):
         processor: LlavaProcessor,
         charts: float = CHARTS,
         seen: float = 0.2,
+        ends: Collection[int] = (),
     ) -> None:
         super().__init__(config, pipeline, rate)
         self.processor, self.seen = processor, seen
-        self.turns = Turns.of(processor)
+        self.turns = Turns.of(processor, ends)
         self.side, self.places = sizes_of(processor)
         self.draw = partial(
             draw_examples, self.turns, config.batch_size, self.side, self.places, charts

@@ -21,6 +21,7 @@ COUNTED = [
     VlmStats(visual_tokens=[4], branches=[{"pooling": 1.0}]),
     ImageStats(sibling_calls=[3]),
     SpecStats("draft"),
+    SpecStats("ml-specqd", inner=SpecStats(calls=[2], emitted=[7], judged_at=[3])),
 ]
 
 
@@ -31,6 +32,7 @@ def test_counters_are_read_as_what_they_were(stats, earlier):
     found = merged_stats([line])
     assert type(found) is type(stats)
     assert found == stats
+    assert merged_stats([line, line]) == stats.merged([stats])
 
 
 def test_merging_goes_by_the_kind_of_a_field():

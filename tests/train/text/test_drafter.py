@@ -10,6 +10,8 @@ import pytest
 import texts
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import mmspec
 from mmspec.cli.main import main
@@ -95,6 +97,45 @@ def test_it_begins_with_layers_of_the_target(folder, layers):
     with torch.no_grad():  # its weights are its own
         student.model.norm.weight.add_(1)
     assert not torch.equal(student.model.norm.weight, target.model.norm.weight)
+
+
+def test_layers_by_other_names():
+    """GPT-2 calls them `h`."""
+    target = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=4, n_head=2, vocab_size=20)).eval()
+    student = smaller(target, {"layers": "2"})
+    for mine, number in zip(student.transformer.h, (0, 3), strict=True):
+        theirs = target.transformer.h[number].state_dict()
+        assert all(torch.equal(mine.state_dict()[name], theirs[name]) for name in theirs)
+    with pytest.raises(InputError, match="no narrower drafters for GPT2LMHeadModel"):
+        smaller(target, {"width": "8"})
+
+
+def test_a_resumed_run_is_an_unbroken_one(own, tmp_path, monkeypatch):
+    """And it remembers what it began from, though its own export lies there by now."""
+
+    def train(out, steps):
+        with torch.random.fork_rng():
+            return recipes.train(
+                "text-drafter", out, stage="align", **{**OPTIONS, "steps": steps}, save_minutes=0.0
+            )[0]
+
+    broken = shutil.copytree(own, tmp_path / "broken")
+    train(own, 4)
+    real = TextAlignRecipe.loss
+
+    def interrupted(self, batch, rng, step):
+        if step == 2:
+            raise KeyboardInterrupt
+        return real(self, batch, rng, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextAlignRecipe, "loss", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(broken, 4)
+    assert train(broken, 4)["before"] is None
+    ours, theirs = (load_file(one / "drafter/model.safetensors") for one in (broken, own))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert train(broken, 5)["before"] is None
 
 
 def test_narrower(folder):
@@ -188,7 +229,7 @@ def test_answers_are_those_that_heads_learn_from(own, monkeypatch):
     [
         ({"stage": "pretrain"}, "give --data FILE"),
         ({"stage": "align", "init": "draft"}, "did you mean 'drafter'"),
-        ({"stage": "align", "init": "drafter"}, "drafter"),
+        ({"stage": "align", "init": "drafter"}, "no folder .*drafter"),
         ({"stage": "align", "objective": "kll"}, "did you mean 'kl'"),
         ({"stage": "align", "settings": {"layer": "1"}}, "setting of a drafter"),
         ({"stage": "align", "settings": {"layers": "two"}}, "is a whole number, not 'two'"),
@@ -201,6 +242,22 @@ def test_options_that_cannot_be(own, options, message):
     with pytest.raises(InputError, match=message):
         recipes.train("text-drafter", own, **OPTIONS, **options)
     assert not (own / "drafter").exists()
+
+
+def test_separators_within_a_text(folder, tmp_path):
+    """JSON lets U+2028 and its like stand as they are."""
+    file = tmp_path / "corpus.jsonl"
+    said = "the cat\u2028saw\x85the dog"
+    file.write_text(json.dumps({"text": said}, ensure_ascii=False) + "\n")
+    words = load_text(folder, torch.float32, ["tokenizer"])["tokenizer"]
+    assert words.decode(Corpus(file, words).ids, skip_special_tokens=True) == said
+
+
+def test_a_target_that_can_t_ask_itself(own, corpus):
+    """It is said before hours of training."""
+    (own / "chat_template.jinja").write_text("{{ messages[0]['content'] | upper }}")
+    with pytest.raises(InputError, match="does not show a user's words"):
+        recipes.train("text-drafter", own, stage="pretrain", data=corpus, **OPTIONS)
 
 
 @pytest.mark.parametrize(

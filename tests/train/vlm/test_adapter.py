@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from packed_rows import check_packed_rows
 from peft import PeftModel
 from safetensors.torch import load_file
+from tokenizers import processors
 from transformers import (
     AutoProcessor,
     AutoTokenizer,
@@ -187,6 +189,74 @@ def test_from_the_command_to_a_pipeline(tmp_path, language, capsys):
         assert main([*command, "--steps", "3", "--batch-size", "1", "--workers", "0"]) == 0
     (record,) = json.loads(capsys.readouterr().out.partition("\n")[2])
     assert record["step"] == 3
+
+
+def test_a_resumed_run_is_an_unbroken_one(tmp_path, language):
+    def trainer(name):
+        recipe = recipe_in(tmp_path / name, language)
+        return Trainer(recipe, replace(recipe.config, save_minutes=0.0))
+
+    whole, broken = trainer("whole"), trainer("broken")
+    whole.run()
+    loss = broken.recipe.loss
+
+    def failing(batch, rng, step):
+        if step == 2:
+            raise KeyboardInterrupt
+        return loss(batch, rng, step)
+
+    broken.recipe.loss = failing
+    with pytest.raises(KeyboardInterrupt):
+        broken.run()
+    again = trainer("broken")
+    again.run()
+    both = zip(again.model.state_dict().values(), whole.model.state_dict().values(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in both)
+
+
+def test_a_start_token_that_the_template_does_not_write(tmp_path, language):
+    """What such a tokenizer puts in front of a prompt is in front of what is learned."""
+    own = shutil.copytree(language, tmp_path / "language")
+    words = AutoTokenizer.from_pretrained(own)
+    start = words.bos_token
+    words.chat_template = words.chat_template.replace("<|im_start|>", "")
+    words.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A", special_tokens=[(start, words.bos_token_id)]
+    )
+    words.save_pretrained(own)
+    recipe = moved(recipe_in(tmp_path / "vlm", own))
+    assert recipe.turns.before[0] == words.bos_token_id
+    check_packed_rows(recipe.model.vlm, recipe.processor)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for m in messages %}{{ m['content'] | upper }}</s>{% endfor %}", "as they are"),
+        ("{% for m in messages %}{{ m['content'] }}{{ m['content'] }}{% endfor %}", "as they are"),
+        ("{% for m in messages %}{{ m['content'] }} and{% endfor %}", "no token that stops"),
+    ],
+)
+def test_templates_that_hide_words_or_ends(tmp_path, language, template, message):
+    own = shutil.copytree(language, tmp_path / "language")
+    (own / "chat_template.jinja").write_text(template)
+    with pytest.raises(InputError, match=message):
+        recipe_in(tmp_path / "vlm", own)
+
+
+def test_a_model_that_scales_its_logits_is_refused(tmp_path, language):
+    """LLaVA's class would leave the scale out."""
+    own = shutil.copytree(language, tmp_path / "language")
+    config = json.loads((own / "config.json").read_text())
+    config |= {"model_type": "granite", "architectures": ["GraniteForCausalLM"]}
+    (own / "config.json").write_text(json.dumps(config | {"logits_scaling": 8.0}))
+    with pytest.raises(InputError, match="GraniteForCausalLM does more with its hidden states"):
+        recipe_in(tmp_path / "vlm", own)
+
+
+def test_the_language_model_is_not_written_over(language):
+    with pytest.raises(InputError, match="the language model's own folder"):
+        recipe_in(language, language)
 
 
 def test_bad_language_models(tmp_path, language):
