@@ -35,6 +35,7 @@ class StaticCache:
     ) -> None:
         self.data = torch.zeros(layers, 2, rows, heads, slots, head_dim, dtype=dtype, device=device)
         self._rows = torch.arange(rows, device=device)[:, None]
+        self._all = self.data, self._rows
 
     @property
     def slots(self) -> int:
@@ -83,12 +84,16 @@ class StaticCache:
     def select(self, rows: Sequence[int], length: int) -> None:
         """Keep the given rows, in ascending order, with their first `length` slots.
 
-        They move up to the front; what that leaves behind them is not given back.
+        They move up to the front; the memory of the others is not given back, see `restore`.
         """
         for place, row in enumerate(rows):
             if place != row:
                 self.data[:, :, place, :, :length] = self.data[:, :, row, :, :length]
         self.data, self._rows = self.data[:, :, : len(rows)], self._rows[: len(rows)]
+
+    def restore(self) -> None:
+        """Have all rows again; they hold nothing that counts."""
+        self.data, self._rows = self._all
 
 
 class SpreadCache:
@@ -155,6 +160,10 @@ class SpreadCache:
     def select(self, rows: Sequence[int], length: int) -> None:
         for part in self.parts:
             part.select(rows, length)
+
+    def restore(self) -> None:
+        for part in self.parts:
+            part.restore()
 
 
 KVCache = StaticCache | SpreadCache

@@ -134,9 +134,12 @@ class GuidedDecoder:
             self.hidden = self.decoder.states(hidden)
 
     def _clear(self) -> None:
-        """Make an empty cache; all rows run."""
-        self.cache = self.decoder.cache(len(self.prefix), self.slots)
-        self.cache.contained = self.drafts
+        """Begin with an empty cache; all rows run."""
+        if self.cache is None:
+            self.cache = self.decoder.cache(len(self.prefix), self.slots)
+            self.cache.contained = self.drafts
+        else:
+            self.cache.restore()
         samples = len(self.prefix) // self.copies
         self.running = RunningRows(samples, self.copies, self.prefix.device)
         self._narrow()

@@ -135,6 +135,10 @@ def test_select(generator):
     assert torch.equal(cache.data[:, :, :, :, 0], cache.data[:, :, :, :, 1])
     cache.select([1], 7)
     assert torch.equal(cache.data[0, :, 0, :, 2], new[:, 1, :, 0])
+    cache.restore()
+    assert cache.data.shape == before.shape
+    cache.gather(torch.tensor([[1]] * ROWS), torch.tensor([[0]] * ROWS))
+    assert torch.equal(cache.data[:, :, :, :, 0], cache.data[:, :, :, :, 1])
 
 
 def test_spread_over_parts_equals_one_tensor(generator):
