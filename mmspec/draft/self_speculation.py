@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
-from ..models.guided import LayersOfRows
+from ..models.running_rows import LayersOfRows
 from .sound_laws import chain_of_laws, mended
 
 _PRIOR, _WEIGHT = 0.8, 2.0  # what is hoped of an untried set, and how many tokens that outweighs

@@ -14,10 +14,8 @@ from ..engine.draft import Draft
 from ..errors import InputError
 from .call_masks import additive, tree_mask
 from .decoders import Decoder, PlacedDecoder
-from .running_rows import RunningRows
+from .running_rows import LayersOfRows, RunningRows
 
-LayersOfRows = Sequence[Sequence[int]] | None
-"""By row, the layers that run; None: all of them in every row."""
 _COLUMNS = 128  # of a prefix whose logits are there at once
 
 
@@ -197,7 +195,10 @@ class GuidedDecoder:
         if draft is not None and (draft.parents is None or not draft.nodes):
             draft = None  # a chain is what the mask says by itself
         at = None if self.forced is None else self._places(start, tokens.shape[1], draft)
-        return self._laws(self._forward(x, start, draft, self._layers_of_rows(use)), at)
+        return self._laws(
+            self._forward(x, start, draft, self.running.layers(use, self.layers)),
+            at,
+        )
 
     def _forward(
         self,
@@ -280,20 +281,6 @@ class GuidedDecoder:
         self.raw = logits if self.ranked else None
         return self.warp(logits)
 
-    def _layers_of_rows(self, use: LayersOfRows) -> list[Tensor | bool] | None:
-        """The argument `use` of `Decoder.forward`."""
-        if use is None:
-            return None
-        out: list[Tensor | bool] = []
-        for layer in range(self.layers):
-            rows = [layer in layers for layers in use]
-            if all(rows) or not any(rows):
-                out.append(rows[0])
-            else:
-                counts = torch.tensor(rows, device=self.prefix.device)
-                out.append(counts.repeat(len(self.prefix) // len(rows))[:, None, None])
-        return out
-
     def _at(
         self,
         x: Tensor,
@@ -328,13 +315,12 @@ class GuidedDecoder:
         """Run the rows `[R', n, …]` of a call that still do; what has a row for each has R."""
         assert self.cache is not None
         of, head = self.running.of, not self.watched
-        if isinstance(slots, Tensor):
-            slots, rotary = of(slots), of(rotary)
+        slots, rotary = (of(slots), of(rotary)) if isinstance(slots, Tensor) else (slots, rotary)
         mask = of(mask) if mask is not None and mask.ndim == 4 else mask
         if use is not None:
             use = [of(runs) if isinstance(runs, Tensor) else runs for runs in use]
-        run = self.decoder.forward
-        return run(of(x), rotary, self.cache, slots, length, mask, head=head, use=use)
+        where = rotary, self.cache, slots, length, mask
+        return self.decoder.forward(of(x), *where, head=head, use=use)
 
     def seconds_per_call(self, tokens: int = 1, repeats: int = 7) -> float:
         """Median wall-clock of a call with `tokens` new tokens a row, in the output's last slots.

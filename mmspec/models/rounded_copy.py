@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ..engine.draft import Draft
 from .decoders import Decoder
-from .guided import GuidedDecoder, LayersOfRows
+from .guided import GuidedDecoder
+from .running_rows import LayersOfRows
 
 
 class RoundedCopy(GuidedDecoder):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+LayersOfRows = Sequence[Sequence[int]] | None
+"""By row, the layers that run; None: all of them in every row."""
 RUNNING = 7 / 8  # of the rows that ran: if more still do, those that are over run along
 
 
@@ -59,3 +61,17 @@ class RunningRows:
             return out
         rows = self._samples * self._copies
         return out.new_zeros(rows, *out.shape[1:]).index_copy_(0, self._index, out)
+
+    def layers(self, use: LayersOfRows, count: int) -> list[Tensor | bool] | None:
+        """The argument `use` of `Decoder.forward` for all rows, of `count` layers."""
+        if use is None:
+            return None
+        out: list[Tensor | bool] = []
+        for layer in range(count):
+            rows = [layer in chosen for chosen in use]
+            if all(rows) or not any(rows):
+                out.append(rows[0])
+            else:
+                runs = torch.tensor(rows, device=self._device)
+                out.append(runs.repeat(self._copies)[:, None, None])
+        return out

@@ -13,7 +13,8 @@ from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
 from ...models.decoders import HeadDecoder
-from ...models.guided import GuidedDecoder, LayersOfRows
+from ...models.guided import GuidedDecoder
+from ...models.running_rows import LayersOfRows
 
 
 class FeatureModel(GuidedDecoder, ABC):
