@@ -195,10 +195,8 @@ class GuidedDecoder:
         if draft is not None and (draft.parents is None or not draft.nodes):
             draft = None  # a chain is what the mask says by itself
         at = None if self.forced is None else self._places(start, tokens.shape[1], draft)
-        return self._laws(
-            self._forward(x, start, draft, self.running.layers(use, self.layers)),
-            at,
-        )
+        runs = self.running.layers(use, self.layers)
+        return self._laws(self._forward(x, start, draft, runs), at)
 
     def _forward(
         self,
@@ -262,10 +260,8 @@ class GuidedDecoder:
         `positions [B, n]` are the tokens' own, for the laws that the layout forces.
         """
         if self.watched:
-            self.hidden, out = (
-                self.running.of_all(self.decoder.states(out)),
-                self.decoder.logits(out),
-            )
+            self.hidden = self.running.of_all(self.decoder.states(out))
+            out = self.decoder.logits(out)
         laws = self._warped(self.running.of_all(out))
         if self.forced is None or positions is None:
             return laws

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...files import parse_json, read_lines
+from .lines import read_texts
 
 LENGTH = 256  # tokens of a piece
 
@@ -31,11 +31,9 @@ class Corpus:
     """
 
     def __init__(self, path: Path, tokenizer: Any) -> None:
-        lines = [(n, one) for n, one in enumerate(read_lines(path), 1) if one.strip()]
         end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         ids: list[int] = []
-        for number, line in lines:
-            text = _text(f"{path}, line {number}", line)
+        for text in read_texts(path, "text"):
             ids += tokenizer(text, add_special_tokens=False)["input_ids"] + end
         if len(ids) < 2:
             raise InputError(f"{path} holds no text to learn from")
@@ -48,12 +46,3 @@ class Corpus:
         first = torch.from_numpy(rng.integers(len(self.ids) - length + 1, size=(size, 1)))
         tokens = self.ids[first + torch.arange(length)]
         return tokens, torch.ones_like(tokens, dtype=torch.bool)
-
-
-def _text(where: str, line: str) -> str:
-    """A line's text."""
-    row = parse_json(line, where)
-    text = row.get("text") if isinstance(row, dict) else None
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f'{where} must be {{"text": text}}, not {line:.40}')
-    return text

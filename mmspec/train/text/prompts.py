@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ...errors import InputError
-from ...files import parse_json, read_lines
 from ...models.transformers.text_inputs import process_texts
+from .lines import read_texts
 from .teacher import ASKED, LIKELY, TextTeacher
 
 HELD_OUT = 16  # prompts of an evaluation at most
@@ -57,11 +57,7 @@ class FilePrompts:
     """
 
     def __init__(self, path: Path, teacher: TextTeacher) -> None:
-        texts = [
-            _prompt(f"{path}, line {number}", line)
-            for number, line in enumerate(read_lines(path), start=1)
-            if line.strip()
-        ]
+        texts = read_texts(path, "prompt")
         if len(texts) < 2:
             raise InputError(f"{path} has {len(texts)} prompts; one to learn and one to hold out")
         count = max(1, min(HELD_OUT, len(texts) // 10))
@@ -82,12 +78,3 @@ class FilePrompts:
         inputs = process_texts(self._teacher.tokenizer, texts, torch.device("cpu"))
         rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
         return [ids[real].tolist() for ids, real in rows]
-
-
-def _prompt(where: str, line: str) -> str:
-    """A line's prompt."""
-    row = parse_json(line, where)
-    text = row.get("prompt") if isinstance(row, dict) else None
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f'{where} must be {{"prompt": text}}, not {line:.40}')
-    return text

@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 import pytest
-import texts
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
@@ -26,20 +25,8 @@ from mmspec.train.text.corpus import Corpus
 from mmspec.train.text.drafter import TextAlignRecipe, TextPretrainRecipe, smaller
 from mmspec.train.trainer import TrainConfig
 
-NEW, LAYERS = 10, 4
+NEW = 10
 OPTIONS = {"steps": 3, "batch_size": 2, "max_new_tokens": NEW}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A tiny Llama of random weights with a chat template."""
-    path = tmp_path_factory.mktemp("text")
-    words = texts.tokenizer()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "LAYERS", LAYERS)
-        texts.model(words).float().save_pretrained(path)
-    words.save_pretrained(path)
-    return path
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +36,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(text_corpus, "LENGTH", 12)
     for name in ("POOL", "USES", "TOGETHER"):
         monkeypatch.setattr(pool, name, 2)
-
-
-@pytest.fixture
-def own(folder, tmp_path):
-    return shutil.copytree(folder, tmp_path / "text")
 
 
 @pytest.fixture

@@ -29,19 +29,6 @@ from mmspec.train.trainer import TrainConfig, Trainer
 METHODS = list(recipes.STAGES["text-head"])
 NEW = 10  # tokens of an answer
 SETTINGS = {"dflash": {"block": "3"}, "eagle3": {"vocabulary": "40"}}
-LAYERS = 4
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A tiny Llama of random weights with a chat template."""
-    path = tmp_path_factory.mktemp("text")
-    words = texts.tokenizer()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "LAYERS", LAYERS)
-        texts.model(words).float().save_pretrained(path)
-    words.save_pretrained(path)
-    return path
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +39,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(pool, "POOL", 2)
     monkeypatch.setattr(pool, "USES", 2)
     monkeypatch.setattr(pool, "TOGETHER", 2)
-
-
-@pytest.fixture
-def own(folder, tmp_path):
-    return shutil.copytree(folder, tmp_path / "text")
 
 
 @pytest.fixture

@@ -271,7 +271,7 @@ def test_bad_language_models(tmp_path, language):
 
 
 def test_size_over_smollm2():
-    """What is learned over SmolLM2-135M takes at most 8 MB in two bytes a number."""
+    """What is learned over SmolLM2-135M takes 6 MB, of 8 that it may, in two bytes a number."""
     with torch.device("meta"):
         text = LlamaConfig(
             vocab_size=49153,
@@ -287,4 +287,4 @@ def test_size_over_smollm2():
             LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=text))
         )
     learned = sum(weight.numel() for weight in whole.parameters() if weight.requires_grad)
-    assert 2 * learned <= 8e6
+    assert round(2 * learned / 1e6) == 6  # as the training page says
