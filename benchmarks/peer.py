@@ -28,6 +28,7 @@ from mmspec.engine.stats import SpecStats
 from mmspec.engine.warp import Warp
 from mmspec.eval.measure.bootstrap import ratio_interval
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.setting import Setting
 from mmspec.models.target import TokenTarget
 from mmspec.models.transformers.causal import CausalDecoder
 from mmspec.train.tokenizers import caption_tokenizer
@@ -154,7 +155,7 @@ def _ours(name: str, target: Any, assistant: Any, ids: Tensor) -> tuple[Tensor, 
     def guided(model: Any) -> GuidedDecoder:
         decoder = CausalDecoder(model)
         prefix, mask = decoder.embeddings[ids], torch.ones_like(ids, dtype=torch.bool)
-        return GuidedDecoder(decoder, prefix, mask, None, Warp(0.0), NEW, 0, gamma + 1)
+        return GuidedDecoder(decoder, Setting(prefix, mask, None, Warp(0.0), NEW, 0, gamma + 1))
 
     started = time.perf_counter()
     drafter: Drafter = NullDrafter()

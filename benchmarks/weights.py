@@ -24,6 +24,7 @@ from mmspec.eval.report.table import Cell, Row, Table
 from mmspec.methods import SpecConfig
 from mmspec.methods.registry import WEIGHTS
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.setting import Setting
 from mmspec.models.transformers.text_inputs import process_texts
 from mmspec.pipelines.continuous.pipeline import ContinuousImagePipeline
 from mmspec.pipelines.text.pipeline import TextPipeline
@@ -150,7 +151,7 @@ class TextSubject(IdsSubject):
         prompt = decoder.prompt(inputs["input_ids"], inputs["attention_mask"].bool(), limit)
         decoder.place(prompt)
         prefix, warp = (prompt.embedded, prompt.mask), partial(torch.softmax, dim=-1)
-        return decoder, GuidedDecoder(decoder, *prefix, None, warp, limit, 0, max(ROWS))
+        return decoder, GuidedDecoder(decoder, Setting(*prefix, None, warp, limit, 0, max(ROWS)))
 
 
 class ImageSubject(IdsSubject):

@@ -42,8 +42,13 @@ class Throughput:
 
     Attributes:
         n: batches measured.
-        tokens_per_second: output tokens of all rows over the seconds of the token loop, median.
-        speedup_median, speedup_ci95: paired loop-time ratio to plain at the same batch size.
+        tokens_per_second: output tokens of all rows over the seconds of the token loop, in a closed
+            loop of the whole call; median.
+        speedup_median, speedup_ci95: paired ratio of those seconds to plain's at the same size.
+        first_token_seconds: in a closed loop, from when a prompt takes its row to its first token;
+            median.
+        tokens_per_second_each: in a closed loop, output tokens over the seconds that an answer
+            takes.
         head_calls: of continuous tokens, calls of the target's head for a whole batch, one after
             the other; mean.
     """
@@ -55,6 +60,8 @@ class Throughput:
     speedup_median: float | None = None
     speedup_ci95: tuple[float, float] | None = None
     head_calls: float | None = None
+    first_token_seconds: float | None = None
+    tokens_per_second_each: float | None = None
 
 
 @dataclass

@@ -51,6 +51,8 @@ class Suite:
             experts.
         speed: prompts of the speed measurement; 0: none.
         batches: sizes whose speed is measured beside single prompts, unless the user says.
+        closed_loop: batches are served from a queue: as soon as one of so many prompts is done,
+            the next takes its place.
         quality: samples that are judged; 0: none.
         images_per_prompt: in a suite of the user's prompts, samples of each.
         margin: loss against plain that is still called small, in the first metric's unit.
@@ -75,6 +77,7 @@ class Suite:
     verdict: bool = False
     speed: int = 0
     batches: tuple[int, ...] = ()
+    closed_loop: bool = False
     quality: int = 0
     images_per_prompt: int = 1
     margin: float | None = None

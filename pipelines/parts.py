@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import heapreplace
 from typing import Any, get_args
 
 from torch import Tensor
@@ -93,8 +94,18 @@ def own_rule(reference: str) -> AcceptanceRule:
     return rule
 
 
-def finish(engine: Engine, stats: SpecStats, costs: Costs, notices: Notices, whole: bool) -> None:
-    """Complete the counters; say so if speculation did not pay, unless it was cut short."""
+def finish(
+    engine: Engine,
+    stats: SpecStats,
+    costs: Costs,
+    notices: Notices,
+    whole: bool,
+    at_once: int | None = None,
+) -> None:
+    """Complete the counters; say so if speculation did not pay, unless it was cut short.
+
+    `at_once` samples had a row at a time; None: all.
+    """
     guard = engine.drafter
     if isinstance(guard, GuardedDrafter):
         stats.fault = guard.fault
@@ -104,4 +115,13 @@ def finish(engine: Engine, stats: SpecStats, costs: Costs, notices: Notices, who
             stats.inner = guard.drafter.stats
         if whole and stats.emitted and isinstance(engine.target, TokenTarget):
             # at most: rows that are over would not have run to the end
-            notices.check(stats, max(stats.emitted) * costs.call(engine.target.model))
+            rounds = _plain_rounds(stats.emitted, at_once or len(stats.emitted))
+            notices.check(stats, rounds * costs.call(engine.target.model))
+
+
+def _plain_rounds(tokens: Sequence[int], rows: int) -> int:
+    """Calls that plain decoding takes for samples of so many tokens, in so many rows."""
+    ends = [0] * rows
+    for count in tokens:
+        heapreplace(ends, ends[0] + count)
+    return max(ends)

@@ -68,7 +68,7 @@ class StopStrings:
 
     A string may begin in the prompt and end within a token, which then stays whole, as in
     transformers' `StopStringCriteria`. That one reads a vocabulary and needs one which can spell
-    everything; decoded text any tokenizer has. The prompt is ids `[B, T]`.
+    everything; decoded text any tokenizer has. The prompt is ids `[N, T]`.
     """
 
     def __init__(self, stop: StopText, prompt: Tensor) -> None:
@@ -82,7 +82,8 @@ class StopStrings:
         for row, tokens in enumerate(emitted.tolist()):
             done = context.base[row]
             own = context.tokens[row, max(0, done - self.width) : done].tolist()
-            ends.append(self._first([*self.prompt[row], *own][-self.width :], tokens))
+            sample = row if context.samples is None else context.samples[row]
+            ends.append(self._first([*self.prompt[sample], *own][-self.width :], tokens))
         return torch.tensor(ends, device=emitted.device)
 
     def _first(self, before: list[int], tokens: list[int]) -> int:

@@ -123,6 +123,7 @@ def guided_rows():
     from mmspec.engine.warp import Warp
     from mmspec.models.guided import GuidedDecoder
     from mmspec.models.llamagen.decoder import LlamaGenDecoder
+    from mmspec.models.setting import Setting
 
     def build(
         model, pads, rows=None, *, scale=2.0, warp=None, limit=None, scratch=8, uncond_pads=None
@@ -147,13 +148,15 @@ def guided_rows():
                 mask = torch.cat([mask, twin])
             guided = GuidedDecoder(
                 LlamaGenDecoder(model),
-                prefix,
-                mask,
-                scale,
-                warp or Warp(),
-                model.grid**2 if limit is None else limit,
-                model.grid,
-                scratch,
+                Setting(
+                    prefix,
+                    mask,
+                    scale,
+                    warp or Warp(),
+                    model.grid**2 if limit is None else limit,
+                    model.grid,
+                    scratch,
+                ),
             )
         return guided, prefix, mask
 

@@ -31,7 +31,8 @@ def speed_line(unit: Unit, name: str, sample: Sample) -> Line:
         "kind": "speed",
         "method": name,
         "index": unit.first,
-        "batch": unit.count,
+        "batch": unit.size,
+        "closed_loop": unit.at_once is not None,
         "prompt": prompt if isinstance(prompt, str) else " | ".join(prompt),
         "seed": sample.seed,
         "seconds": sample.seconds,
@@ -123,15 +124,28 @@ def per_token(line: Line, seconds: str = "decode_seconds") -> float:
 
 
 def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
-    """Throughput of a method at another batch size."""
-    rates = [output_tokens(line["stats"]) / line["decode_seconds"] for line in lines]
+    """Throughput of a method at another batch size.
+
+    In a closed loop prompts are read while others are answered, so that whole calls are timed.
+    """
+    which = "seconds" if lines[0].get("closed_loop") else "decode_seconds"
+    rates = [1 / per_token(line, which) for line in lines]
     out = Throughput(len(lines), statistics.median(rates))
+    if which == "seconds":
+        first, last = (
+            [seconds for line in lines for seconds in line["stats"].get(name, []) if seconds]
+            for name in ("first_token", "last_token")
+        )
+        if first:
+            out.first_token_seconds = statistics.median(first)
+            tokens = sum(output_tokens(line["stats"]) for line in lines)
+            out.tokens_per_second_each = tokens / sum(last)
     if all("head_calls" in line["stats"] for line in lines):
         out.head_calls = statistics.fmean(line["stats"]["head_calls"] for line in lines)
     if lines is not plain:
         pairs = zip(plain, lines, strict=True)
         out.speedup_median, out.speedup_ci95 = _ratio(
-            [per_token(p) / per_token(s) for p, s in pairs]
+            [per_token(p, which) / per_token(s, which) for p, s in pairs]
         )
     return out
 

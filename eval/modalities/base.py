@@ -83,7 +83,7 @@ class ModalityPart:
 
 
 # fields of a suite that not every modality serves
-OPTIONS = ("calls", "sceptics", "again", "peers", "blank", "verdict")
+OPTIONS = ("calls", "sceptics", "again", "peers", "blank", "verdict", "closed_loop")
 _HERE, _DATA = "mmspec.eval.modalities", "mmspec.eval.data"
 _PICTURES = (PictureMetric, SetDistance)
 _SIZES = ("height", "width")
@@ -107,7 +107,7 @@ MODALITIES = {
         f"{_HERE}.text.modality:TextModality",
         f"{_DATA}.conversations:load_conversations",
         ("max_new_tokens", "temperature", "top_k", "top_p", "stop"),
-        ("calls", "peers"),
+        ("calls", "peers", "closed_loop"),
         (),
     ),
     "continuous": ModalityPart(

@@ -91,9 +91,9 @@ class Bench(ABC):
         """Time a sample, or a batch, by every row in turn; the first of a size is warmed up for."""
         unit = outcome.unit
         inputs = self.inputs(unit.indices)
-        for _ in range(0 if unit.count in self._warm else WARMUP):
+        for _ in range(0 if unit.size in self._warm else WARMUP):
             list(self._in_turn(unit, inputs))
-        self._warm.add(unit.count)
+        self._warm.add(unit.size)
         for name, sample in list(self._in_turn(unit, inputs)):
             if isinstance(sample, RefusedError):
                 line = {"kind": "refused", "method": name, "reason": str(sample)}
@@ -122,7 +122,10 @@ class Bench(ABC):
     def _prepare(self, name: str, unit: Unit, inputs: Any) -> Any:
         """Function that makes a row's outputs."""
         seeds = [self.job.seed + shift(name) + index for index in unit.indices]
-        return self.variant(name).prepare(inputs, seeds, self.job.calls[name.partition("@")[2]])
+        call = self.job.calls[name.partition("@")[2]]
+        if unit.at_once is not None:
+            call = {**call, "batch_size": unit.at_once}
+        return self.variant(name).prepare(inputs, seeds, call)
 
     def _in_turn(self, unit: Unit, inputs: Any) -> Iterator[tuple[str, Sample | RefusedError]]:
         """Time each row, in the order of the unit's turn."""

@@ -86,7 +86,8 @@ def throughput(report: Report) -> str | None:
         axes.set_xscale("log", base=2)
         axes.set_xticks(batches, [str(batch) for batch in batches])
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("batch size")
+        closed = report.settings.get("closed_loop", False)
+        axes.set_xlabel("prompts that run at a time" if closed else "batch size")
         axes.set_ylabel("output tokens per second")
         legend(canvas, axes)
         label = f"Tokens per second by batch size, of {', '.join(rows)}"

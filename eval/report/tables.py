@@ -90,9 +90,19 @@ def throughput(report: Report) -> Table | None:
     batches = sorted({b for row in report.methods.values() for b in row.throughput})
     if not batches:
         return None
-    columns = [Column(f"batch {batch}", partial(_throughput, batch)) for batch in batches]
+    closed = report.settings.get("closed_loop", False)
+    name = "{} at a time" if closed else "batch {}"
+    columns = [Column(name.format(batch), partial(_throughput, batch)) for batch in batches]
     caption = "Output tokens per second of the token loop by batch size, median; then the paired "
-    return _table(report, caption + "speed-up to plain at that size.", columns)
+    caption += "speed-up to plain at that size."
+    if closed:
+        caption = (
+            "Output tokens per second of whole calls in a closed loop, by prompts that run at a "
+            "time: as soon as one is done the next takes its place. Median; then the paired "
+            "speed-up to plain at that load, the median seconds to a first token, and the tokens "
+            "per second that one user sees."
+        )
+    return _table(report, caption, columns)
 
 
 def costs(report: Report) -> Table | None:
@@ -191,4 +201,7 @@ def _throughput(batch: int, row: MethodResult) -> Cell:
         notes = (Cell(speedup, f.interval(many.speedup_ci95, 2)).line(),)
     if f.known(many.head_calls):
         notes += (f"{f.fixed(many.head_calls, 0)} head calls",)
+    if f.known(many.first_token_seconds) and f.known(many.tokens_per_second_each):
+        notes += (f"first after {f.significant(many.first_token_seconds)} s",)
+        notes += (f"{f.significant(many.tokens_per_second_each)} a second each",)
     return Cell(f.fixed(many.tokens_per_second, 0), notes=notes)

@@ -17,6 +17,7 @@ from ..variants import row_name
 from .samples import Line
 
 QUALITY_BATCH = 24  # rows of a quality call
+TURNS = 3  # prompts of a closed loop for each that runs at a time
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,19 @@ class Unit:
             them; "speed": one batch by every method in turn; "quality": one batch by one method.
         first, count: its samples.
         method: the one that works, where it is one.
+        at_once: samples that run at a time, in a closed loop; None: all.
     """
 
     kind: Literal["target", "variation", "speed", "quality"]
     first: int = 0
     count: int = 1
     method: str = ""
+    at_once: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Samples that run at a time."""
+        return self.at_once or self.count
 
     @property
     def indices(self) -> range:
@@ -100,7 +108,8 @@ class Unit:
     @property
     def key(self) -> str:
         """Its name in the log of samples."""
-        return f"{self.kind}/{self.method}/{self.first}+{self.count}"
+        loop = "" if self.at_once is None else f"/{self.at_once}"
+        return f"{self.kind}/{self.method}/{self.first}+{self.count}{loop}"
 
     def samples(self, job: Job) -> int:
         """Outputs that it makes and counts."""
@@ -125,6 +134,7 @@ class Plan:
     Attributes:
         speed, quality: prompts and samples; `most`: to which undecided samples may rise.
         batches: sizes whose speed is measured.
+        closed_loop: they are served from a queue.
         limited: cut short by the user, so not for reporting.
     """
 
@@ -132,7 +142,22 @@ class Plan:
     quality: int
     most: int
     batches: tuple[int, ...] = (1,)
+    closed_loop: bool = False
     limited: bool = False
+
+    def speed_units(self) -> list[Unit]:
+        """The speed measurement: every prompt alone, and once more in batches of other sizes.
+
+        Batches too large for an interval of the prompts have them again, with other seeds.
+        """
+        units = []
+        for size in self.batches if self.speed else ():
+            at_once = size if self.closed_loop and size > 1 else None
+            held = size if at_once is None else TURNS * size
+            count = max(self.speed // held, min(self.speed, FEWEST_PAIRS))
+            for first in range(0, count * held, held):
+                units.append(Unit("speed", first, held, at_once=at_once))
+        return units
 
 
 def plan(
@@ -156,18 +181,8 @@ def plan(
     if limit is not None:
         speed, quality = min(speed, limit), min(quality, limit)
     limited = (speed, quality) != whole
-    return Plan(speed, quality, max(quality, most or 0), (1, *batches[1:]), limited)
-
-
-def speed_units(prompts: int, batches: tuple[int, ...] = (1,)) -> Iterator[Unit]:
-    """The speed measurement: every prompt alone, and once more in batches of other sizes.
-
-    Batches too large for an interval of the prompts have them again, with other seeds.
-    """
-    for batch in batches:
-        count = max(prompts // batch, min(prompts, FEWEST_PAIRS))
-        for first in range(0, count * batch, batch):
-            yield Unit("speed", first, batch)
+    sizes = (1, *batches[1:])
+    return Plan(speed, quality, max(quality, most or 0), sizes, suite.closed_loop, limited)
 
 
 def quality_units(

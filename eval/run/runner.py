@@ -14,7 +14,7 @@ from ..measure.quality import quality_rows
 from ..modalities.base import modality
 from ..schema import Report
 from .executor import Executor, make_executor
-from .job import QUALITY_BATCH, Job, Plan, Unit, quality_units, speed_units
+from .job import QUALITY_BATCH, Job, Plan, Unit, quality_units
 from .run_folder import RunFolder
 from .summary import summarize_run
 
@@ -89,7 +89,7 @@ class _Run:
     def __call__(self) -> None:
         """Do them."""
         job, todo = self.job, self.todo
-        timed = list(speed_units(todo.speed, todo.batches)) if todo.speed else []
+        timed = todo.speed_units()
         self.planned = sum(unit.samples(job) for unit in timed) + todo.quality * len(job.rows)
         self._work(modality(job.suite.pipeline).first(job))
         self._work(timed, alone=True)
@@ -107,8 +107,7 @@ class _Run:
         drawn: dict[str, set[int]] = {}
         for line in self.folder.log.of("quality"):
             drawn.setdefault(line["method"], set()).add(line["index"])
-        timed = sum(u.samples(self.job) for u in speed_units(self.todo.speed, self.todo.batches))
-        self.done = timed * bool(self.todo.speed)
+        self.done = sum(unit.samples(self.job) for unit in self.todo.speed_units())
         self.done += sum(index < samples for own in drawn.values() for index in own)
         self._work(list(quality_units(self.job.rows, samples, drawn)))
 

@@ -43,6 +43,7 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
     counted = {
         "speed_prompts": timed,
         "speed_batches": list(todo.batches) if todo.speed else [],
+        "closed_loop": todo.closed_loop,
         "warmup_calls": 0,
         "quality_samples": max((row.n for row in rows.values()), default=0) if todo.quality else 0,
         "quality_prompts": 0,

@@ -24,6 +24,7 @@ from ..models.guided import GuidedDecoder
 from ..models.heads.columns import Images
 from ..models.heads.published.head import PublishedHead
 from ..models.loading import cast
+from ..models.setting import Setting
 from ..models.target import TokenTarget
 from ..models.transformers.vlm import VisualPrompt
 from .conventions import Convention
@@ -89,7 +90,9 @@ class Trial:
         decoder.place(encoded)
         law = Warp(0.0)
         limit = self.limit
-        return GuidedDecoder(decoder, encoded.embedded, encoded.mask, None, law, limit, 0, scratch)
+        return GuidedDecoder(
+            decoder, Setting(encoded.embedded, encoded.mask, None, law, limit, 0, scratch)
+        )
 
     def _run(self, prompt: Prompt, guided: GuidedDecoder, drafter: Drafter, length: int) -> Run:
         rows, stats = len(prompt.ids), SpecStats()

@@ -21,6 +21,9 @@ class TokenModel(Protocol):
     def start(self, rows: int) -> None:
         """Take in the condition; every token is still to come."""
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Take in the conditions of the samples that begin in these rows."""
+
     def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
         """Laws `[B, n, V]` after each of `tokens [B, n]`, which stand at `start[b] + 0 .. n - 1`.
 
@@ -43,6 +46,17 @@ def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
     return context.tokens.gather(1, positions.clamp_min(0)), start
 
 
+def laws_behind(model: TokenModel, context: Context, known: list[int]) -> Tensor:
+    """Laws `[B, V]` behind the last committed tokens, of a model that has read up to `known`."""
+    inputs, start = catch_up(context, known)
+    laws = model.extend(inputs, start)
+    # a row that came less far than others has read a little past its end
+    last = [b - 1 - s for b, s in zip(context.base, start, strict=True)]
+    if min(last) == laws.shape[1] - 1:
+        return laws[:, -1]
+    return pick(laws, torch.tensor(last, device=laws.device))
+
+
 class TreeModelDrafter(Drafter):
     """Base of drafters whose draft model reads a tree behind the committed tokens.
 
@@ -58,14 +72,16 @@ class TreeModelDrafter(Drafter):
         self.model.start(context.rows)
         self._known = [-1] * context.rows
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self.model.seat(context, rows)
+        for row in rows:
+            self._known[row] = -1
+
     def root_laws(self, context: Context) -> Tensor:
         """Let the model read what it has not read yet: laws `[B, 1, V]` behind the last token."""
-        inputs, start = catch_up(context, self._known)
+        laws = laws_behind(self.model, context, self._known)
         self._known = list(context.base)
-        laws = self.model.extend(inputs, start)
-        # a row that came less far than others has read a little past its end
-        last = [b - 1 - s for b, s in zip(context.base, start, strict=True)]
-        return pick(laws, torch.tensor(last, device=laws.device)).unsqueeze(1)
+        return laws.unsqueeze(1)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the tree's own entries stand behind the last token that was committed before it
@@ -92,23 +108,29 @@ class ModelDrafter:
         self.model.start(context.rows)
         self._known = self._reached = [-1] * context.rows
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self.model.seat(context, rows)
+        for row in rows:
+            self._known[row] = -1
+
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         depth = max(budget)
         lengths = torch.tensor(budget, device=context.tokens.device)
-        inputs, start = catch_up(context, self._known)
-        tokens, laws, good = [], [], []
-        confidence: list[Tensor] = []
+        tokens: list[Tensor] = []
+        laws, good, confidence = [], [], list[Tensor]()
         for n in range(depth):
-            law, is_law = mended(self.model.extend(inputs, start)[:, -1])
+            if not n:
+                law, is_law = mended(laws_behind(self.model, context, self._known))
+            else:
+                start = [b + n - 1 for b in context.base]
+                law, is_law = mended(self.model.extend(tokens[-1][:, None], start)[:, -1])
             laws.append(law)
             good.append(is_law)
             tokens.append(coins.draw(laws[-1], n))
-            inputs = tokens[-1][:, None]
-            start = [b + n for b in context.base]
             if self.more is not None:
                 estimate: Tensor | None = getattr(self.model, "estimate", None)
-                sure = laws[-1].gather(1, inputs)[:, 0] if estimate is None else estimate
-                confidence.append(sure)
+                sure = laws[-1].gather(1, tokens[-1][:, None])[:, 0]
+                confidence.append(sure if estimate is None else estimate)
                 stops = ~self.more(torch.stack(confidence, 1))
                 # the token stays that made the row stop
                 lengths = torch.where(stops & (lengths > n + 1), n + 1, lengths)

@@ -9,7 +9,7 @@ import torch
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Interrupted, Scores, Verdict
 from ..engine.laws import Categorical, ContractError, WithoutReplacement
-from ..engine.protocols import Drafter
+from ..engine.protocols import Drafter, Seatable
 from .null import NullDrafter
 from .sound_laws import faults, sound, without_faults
 
@@ -49,6 +49,17 @@ class GuardedDrafter:
         self._plain.start(context)
         try:
             self.drafter.start(context)
+        except Exception as error:
+            self._give_up(error)
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        if self.fault is not None:
+            return
+        if not isinstance(self.drafter, Seatable):
+            name = type(self.drafter).__name__
+            raise ContractError(f"{name} takes in no sample while others run")
+        try:
+            self.drafter.seat(context, rows)
         except Exception as error:
             self._give_up(error)
 

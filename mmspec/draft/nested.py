@@ -18,7 +18,7 @@ from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from ..engine.laws import Categorical
 from ..engine.loop import advance
-from ..engine.protocols import AcceptanceRule, Drafter, Target
+from ..engine.protocols import AcceptanceRule, Drafter, Seatable, Target
 from ..engine.stats import SpecStats
 from ..models.rounded_copy import RoundedCopy
 from ..models.target import TokenTarget
@@ -57,6 +57,11 @@ class NestedDrafter:
         self.middle.start(context.rows)
         self.inner.start(context)
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        for part in (self.middle, self.inner):
+            assert isinstance(part, Seatable), type(part)
+            part.seat(context, rows)
+
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         device, depth = context.tokens.device, max(budget)
         lengths = torch.tensor(budget, device=device)
@@ -69,6 +74,7 @@ class NestedDrafter:
             base=list(context.base),
             finished=[not most for most in budget],
             round=0,
+            began=None,
         )
         laws = good = torch.zeros(0)
         while not all(inside.finished):

@@ -17,5 +17,8 @@ class NullDrafter(Drafter):
         none = context.tokens[:, :0]
         self._draft = Draft(none, torch.zeros_like(context.lengths), OneHot())
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Forget nothing."""
+
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         return self._draft

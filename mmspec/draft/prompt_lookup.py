@@ -19,18 +19,22 @@ class PromptLookupDrafter(Drafter):
 
     Args:
         longest, shortest: lengths of the matching n-gram; the longest that is found counts.
-        prompt: tokens `[B, P]` in front of the output that may be copied from as well; -1 for
-            padding, which is like no token.
+        prompt: tokens `[N, P]` in front of every sample's output that may be copied from as well;
+            -1 for padding, which is like no token.
     """
 
     def __init__(self, longest: int = 3, shortest: int = 1, prompt: Tensor | None = None) -> None:
         self.longest, self.shortest, self.prompt = longest, shortest, prompt
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Forget nothing: the text is all that there is."""
+
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         text, lengths = context.tokens, context.lengths
         if self.prompt is not None:
-            text = torch.cat([self.prompt, text], dim=1)
-            lengths = lengths + self.prompt.shape[1]
+            prompt = context.of_samples(self.prompt)
+            text = torch.cat([prompt, text], dim=1)
+            lengths = lengths + prompt.shape[1]
         width, device = max(budget), text.device
         if not width:
             return Draft(context.tokens[:, :0], torch.zeros_like(lengths), OneHot())

@@ -67,6 +67,10 @@ class SelfDrafter:
         self.share = 0.0
         self._rows = [_RowSearch(self.sets, self.model.layers) for _ in range(context.rows)]
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        for row in rows:
+            self._rows[row] = _RowSearch(self.sets, self.model.layers)
+
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         for row, most in zip(self._rows, budget, strict=True):
             row.choose(most)
@@ -87,11 +91,12 @@ class SelfDrafter:
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         told = zip(self._rows, context.reached, context.accepted, strict=True)
-        for row, drafted, kept in told:
+        for number, (row, drafted, kept) in enumerate(told):
             if drafted:
                 row.learn(kept)
-            if self.search and context.round % _SEARCH == 0:
-                row.search(context.round // _SEARCH)
+            seen = context.own_round(number)
+            if self.search and seen % _SEARCH == 0:
+                row.search(seen // _SEARCH)
 
 
 class _RowSearch:

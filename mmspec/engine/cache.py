@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -95,6 +96,13 @@ class StaticCache:
         """Have all rows again; they hold nothing that counts."""
         self.data, self._rows = self._all
 
+    def lines(self, rows: slice) -> StaticCache:
+        """A cache of these rows alone, in the same memory."""
+        view = copy.copy(self)
+        view.data = self.data[:, :, rows]
+        view._rows = self._rows[: view.data.shape[2]]
+        return view
+
 
 class SpreadCache:
     """A cache whose layers differ in device or shape: a `StaticCache` for those of each kind.
@@ -164,6 +172,14 @@ class SpreadCache:
     def restore(self) -> None:
         for part in self.parts:
             part.restore()
+
+    def lines(self, rows: slice) -> SpreadCache:
+        view = copy.copy(self)
+        view.parts = [part.lines(rows) for part in self.parts]
+        # layers know their part by its number, see `_of_layer`
+        numbers = {id(part): n for n, part in enumerate(self.parts)}
+        view._of_layer = [(view.parts[numbers[id(part)]], n) for part, n in self._of_layer]
+        return view
 
 
 KVCache = StaticCache | SpreadCache

@@ -8,10 +8,13 @@ of their own: an exact rule judges a draft by chance that the draft has never se
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .draft import Context
 
 PROPOSE, ACCEPT, RECOVER, PROPOSE_ACCEPT = range(4)
 _PURPOSES = 4
@@ -69,7 +72,8 @@ class ProductionCoins:
     def __init__(self, seeds: list[int], device: torch.device | str = "cpu", over: int = 0) -> None:
         wrapped = [(s + 2**63) % 2**64 - 2**63 for s in seeds]
         self._keys = _mix(torch.tensor(wrapped, dtype=torch.int64, device=device))  # [B]
-        self._over = over
+        self._of_samples, self._over = self._keys, over
+        self._began: Tensor | None = None  # [B, 1]: rounds before a row's first; None: none
         self._width, self._first = 16, -1
         self._block: tuple[Tensor, ...] = ()
 
@@ -81,6 +85,16 @@ class ProductionCoins:
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
         number += self._over
         return _Proposals(self, number), _Verifications(self, number)
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self._keys = context.of_samples(self._of_samples)
+        began = context.began or [0] * context.rows
+        self._began = torch.tensor(began, device=self._keys.device)[:, None]
+        self._first = -1  # the block of coins that is there is of others
+
+    def lines(self, numbers: Tensor) -> Tensor:
+        """Lines `[n]` of coins, numbered from the first round on, by row: `[B, n]`."""
+        return numbers if self._began is None else numbers - self._began * _PURPOSES
 
     def at(self, rows: Tensor, positions: Tensor) -> ProductionCoins:
         """Coins `[R]` for the `positions [R]` of some rows, each of which is a row of its own.
@@ -103,9 +117,9 @@ class ProductionCoins:
 
     def picked(self, number: int, purpose: int, index: Tensor) -> Tensor:
         """The uniform numbers `[B, K]` of `uniform` that `index [B, K]` says."""
-        line = number * _PURPOSES + purpose + 1
-        keys = _mix(self._keys + _mix(torch.tensor(line, device=index.device)))
-        return _uniform(_mix(keys[:, None] + _mix(index + 1)))
+        line = self.lines(torch.tensor([number * _PURPOSES + purpose], device=index.device))
+        keys = _mix(self._keys[:, None] + _mix(line + 1))  # [B, 1]
+        return _uniform(_mix(keys + _mix(index + 1)))
 
     def exponential(self, positions: Tensor, count: int) -> Tensor:
         keys = _mix(self._keys[:, None] + _mix(-1 - positions))  # lines of rounds are positive
@@ -126,7 +140,7 @@ class ProductionCoins:
         """Coins `[B, width]` of every round and purpose of one block of rounds."""
         device = self._keys.device
         lines = torch.arange(_ROUNDS * _PURPOSES, device=device) + block * _ROUNDS * _PURPOSES
-        keys = _mix(self._keys[:, None] + _mix(lines + 1))  # [B, rounds · purposes]
+        keys = _mix(self._keys[:, None] + _mix(self.lines(lines) + 1))  # [B, rounds · purposes]
         return _uniform(_bits(keys, self._width)).unbind(1)
 
 
@@ -155,7 +169,8 @@ class _Proposals:
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         line = torch.tensor([self._number * _PURPOSES + self._draws], device=self._coins.device)
-        return self._coins.normal(line, torch.Size(shape).numel(), index).view(-1, *shape)
+        lines = self._coins.lines(line)
+        return self._coins.normal(lines, torch.Size(shape).numel(), index).view(-1, *shape)
 
     def noise(self, positions: Tensor, count: int) -> Tensor:
         return self._coins.normal(-1 - positions, count)  # lines of rounds are not negative

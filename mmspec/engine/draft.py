@@ -35,6 +35,9 @@ class Context:
         seconds: wall-clock of the last round.
         faulty: rows whose last draft had a fault, see `Draft`.
         window: positions of the output that are kept, the latest ones; None: all.
+        samples: the sample in each row, where fewer run at a time than there are; None: sample b is
+            in row b.
+        began: the round in which the sample of each row began; None: all in the first.
     """
 
     tokens: Tensor
@@ -51,6 +54,8 @@ class Context:
     seconds: float = 0.0
     faulty: list[int] = field(default_factory=list)
     window: int | None = None
+    samples: list[int] | None = None
+    began: list[int] | None = None
 
     @classmethod
     def empty(
@@ -83,6 +88,26 @@ class Context:
     def rows(self) -> int:
         """The number of rows B."""
         return self.tokens.shape[0]
+
+    def of_samples(self, x: Tensor) -> Tensor:
+        """Entries `[B, …]` of the samples in the rows, of `x` with one for each sample."""
+        return x if self.samples is None else x[self.samples]
+
+    def own_round(self, row: int) -> int:
+        """Verify rounds that the sample of a row has seen."""
+        return self.round - (0 if self.began is None else self.began[row])
+
+    def seat(self, rows: list[int], samples: list[int]) -> None:
+        """Let samples that have no output yet begin in these rows."""
+        held = self.samples or [*range(self.rows)]
+        began = self.began or [0] * self.rows
+        for row, sample in zip(rows, samples, strict=True):
+            held[row], began[row] = sample, self.round
+            self.base[row], self.finished[row] = 0, False
+        self.samples, self.began = held, began
+        index = torch.tensor(rows, device=self.lengths.device)
+        self.lengths = self.lengths.index_fill(0, index, 0)
+        self.last = self.last.index_fill(0, index, 0)
 
     def room(self) -> list[int]:
         """Tokens each row may still emit."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from .draft import Context, Draft, Interrupted, Scores, Verdict
 from .laws import TargetError
 from .protocols import Engine, Stop
+from .seats import Seats
 from .stats import SpecStats
 
 
@@ -25,29 +26,33 @@ def run(
     device: torch.device | str = "cpu",
     first: Tensor | None = None,
     window: int | None = None,
+    at_once: int | None = None,
 ) -> Context:
     """Generate up to `limit` tokens for every row.
 
     Args:
         engine: target, drafter, rule, length policy and coins.
-        rows: samples B; every row accepts its own length and finishes on its own.
+        rows: samples; every row accepts its own length and finishes on its own.
         limit: output tokens per row.
         stats: counters to fill.
         on_round: called after every round; True interrupts, keeping what was emitted.
         device: where tokens live.
         first: what stands in front of the first token, see `Context.empty`.
         window: positions of the output that are kept; None: all.
+        at_once: samples that have a row, where the others wait until one is over; `first` and
+            `window` are for batches without. None: all.
 
     Returns:
-        The final context: tokens `[B, ≥ limit]`, of which row b has `lengths[b]`.
+        The final context of all samples: tokens `[B, ≥ limit]`, of which row b has `lengths[b]`.
     """
     target, drafter, rule, length = engine.target, engine.drafter, engine.rule, engine.length
     own = 0 if getattr(rule, "local", False) else 1
-    context = Context.empty(rows, limit, device, first, window)
+    context = Context.empty(min(rows, at_once or rows), limit, device, first, window)
+    seats = Seats(engine, context, rows)
     stats.start(rows)
-    length.start(rows)
+    length.start(context.rows)
     with stats.phase("prefill"):
-        target.start(rows)
+        target.start(context.rows)
         drafter.start(context)
     with suppress(Interrupted):  # within a round: what rounds before it emitted is kept
         while not all(context.finished):
@@ -68,14 +73,16 @@ def run(
             with stats.phase("update"):
                 target.commit(context, draft, verdict)
                 counts = advance(context, draft, scores, verdict, engine.eos, engine.stop)
-                stats.observe(*counts, scores.calls, scores.reread_tokens)
-                stats.observe_calls(draft, verdict)
+                stats.observe(*counts, scores.calls, scores.reread_tokens, context.samples)
+                stats.observe_calls(draft, verdict, context.samples)
+                seats.told(context, stats)
                 drafter.observe(context, draft, scores, verdict)
             context.seconds = time.perf_counter() - started
             length.observe(context, draft, verdict)
             if on_round is not None and on_round(context):
                 break
-    return context
+            seats.fill(context, stats)
+    return seats.whole(context)
 
 
 def advance(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -80,6 +80,14 @@ class DraftLength(Protocol):
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         """Learn from what became of the draft. `context` already holds the emitted tokens."""
         return
+
+
+@runtime_checkable
+class Seatable(Protocol):
+    """A part of the loop that takes in samples while others run."""
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Forget what these rows held: other samples begin in them, see `Context.samples`."""
 
 
 Stop = Callable[[Context, Tensor], Tensor]

@@ -52,6 +52,8 @@ class SpecStats:
         seconds: wall-clock per phase: prefill, draft, target, verify, resample (local rules),
             update, the pipeline's own.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
+        first_token, last_token: seconds from when each row's prompt was read to its first and its
+            last token; of rows without one, nothing.
         fault: why the drafter was given up in the middle; None: it was not.
         inner: counters of the rounds in which a drafter drafted for the drafter; None: none did.
     """
@@ -69,6 +71,8 @@ class SpecStats:
     alone: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     own_drafts: float = 0.0
+    first_token: list[float] = field(default_factory=list)
+    last_token: list[float] = field(default_factory=list)
     fault: str | None = None
     inner: SpecStats | None = None
 
@@ -76,6 +80,7 @@ class SpecStats:
         """Zero the counters of `rows` rows."""
         for name in _ROWS:
             setattr(self, name, [0] * rows)
+        self.first_token, self.last_token = [0.0] * rows, [0.0] * rows
         self.judged_at, self.accepted_at, self.rounds = [], [], []
         self.alone = 0
 
@@ -88,6 +93,7 @@ class SpecStats:
         counts: list[int],
         calls: int = 1,
         reread_tokens: Sequence[int] = (),
+        samples: Sequence[int] | None = None,
     ) -> None:
         """Count one round; a row with count 0 took no part in it.
 
@@ -97,6 +103,7 @@ class SpecStats:
             accepted, counts: kept and emitted tokens per row.
             calls: of the target; 0 if nobody scored the draft.
             reread_tokens: committed tokens that those calls read once more, per row.
+            samples: in the rows; None: row b holds sample b.
         """
         most = max(reread_tokens, default=0)
         if calls:
@@ -106,34 +113,37 @@ class SpecStats:
         if grow > 0:
             self.judged_at += [0] * grow
             self.accepted_at += [0] * grow
-        rows = zip(nodes, reach, accepted, counts, strict=True)
-        for row, (n, depth, kept, count) in enumerate(rows):
+        samples = range(len(counts)) if samples is None else samples
+        again = reread_tokens or [0] * len(counts)
+        rows = zip(samples, nodes, reach, accepted, counts, again, strict=True)
+        for sample, n, depth, kept, count, read in rows:
             if count == 0:
                 continue
-            self.calls[row] += calls
-            self.drafted[row] += n
-            self.accepted[row] += kept
-            self.emitted[row] += count
-            self.target_tokens[row] += (n + 1 if calls else 0) + (
-                reread_tokens[row] if reread_tokens else 0
-            )
+            self.calls[sample] += calls
+            self.drafted[sample] += n
+            self.accepted[sample] += kept
+            self.emitted[sample] += count
+            self.target_tokens[sample] += (n + 1 if calls else 0) + read
             for position in range(min(count, depth)):
                 self.judged_at[position] += 1
             for position in range(min(kept, depth)):  # of a set that is no prefix none
                 self.accepted_at[position] += 1
 
-    def observe_calls(self, draft: Draft, verdict: Verdict) -> None:
+    def observe_calls(
+        self, draft: Draft, verdict: Verdict, samples: Sequence[int] | None = None
+    ) -> None:
         """Count a round's calls of the target beside the one that scored the draft."""
-        redrawn = zip(verdict.calls, verdict.target_tokens, strict=True)
-        for row, (calls, read) in enumerate(redrawn):
-            self.calls[row] += calls
-            self.target_tokens[row] += read
+        samples = range(len(self.calls)) if samples is None else samples
+        for sample, calls, read in zip(samples, verdict.calls, verdict.target_tokens, strict=False):
+            self.calls[sample] += calls
+            self.target_tokens[sample] += read
         most = max(verdict.calls, default=0)
         if most:
             self.rounds += [max(1, round(max(verdict.target_tokens) / most)) - 1] * most
         if draft.calls:
-            self.calls = [n + draft.calls for n in self.calls]
-            self.target_tokens = [n + draft.read for n in self.target_tokens]
+            for sample in samples:
+                self.calls[sample] += draft.calls
+                self.target_tokens[sample] += draft.read
             self.rounds += [max(1, round(draft.read / draft.calls)) - 1] * draft.calls
 
     def merged(self, others: list[SpecStats]) -> SpecStats:

@@ -78,7 +78,7 @@ class PlacedDecoder(Protocol):
     """A decoder whose rows stand at positions of their own."""
 
     def narrow(self, rows: Sequence[int] | None) -> None:
-        """Run these rows of the generation alone; None: all of them."""
+        """Run these rows alone, of those that the generation's prompt has; None: all of them."""
 
 
 class HeadDecoder(Decoder, Protocol):

@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..engine.cache import KVCache
-from ..engine.draft import Draft
+from ..engine.draft import Context, Draft
 from ..errors import InputError
 from .call_masks import additive, tree_mask
 from .decoders import Decoder, PlacedDecoder
 from .running_rows import LayersOfRows, RunningRows
-
-_COLUMNS = 128  # of a prefix whose logits are there at once
+from .setting import Setting
 
 
 class GuidedDecoder:
     """Conditional and unconditional rows in one batch, combined before the warpers.
 
     `l = l_u + s (l_c − l_u)`, then temperature, top-k and top-p. Row b of B samples is row b of the
-    network, its unconditional twin row B + b. The prefix is left-padded; columns that are padding
-    in every row are dropped.
+    network, its unconditional twin row B + b: R = 2 B in all with guidance, else B.
 
     Args:
         decoder: the network.
-        prefix: embedded condition `[R, T, D]`; R = 2 B with guidance, conditional rows first.
-        prefix_mask: `[R, T]`, False where padded; the last column is always real.
-        guidance_scale: s; None: no unconditional rows.
-        warp: the warpers: laws of logits `[B, n, V]`.
-        limit: output tokens per row.
-        grid: side of the token grid; of text there is none.
-        scratch: tokens that one call may add beyond the output.
-        forced: `[limit]`, the token that a position must have, -1 where the network decides (see
-            `TokenGrid.forced`). The law of a forced position is a point mass; tokens that only
-            stand there have embeddings behind the others', and need no logits.
+        setting: of the generation.
 
     Attributes:
         drafts: whether it only drafts: what fails in one branch of a tree then leaves the others
@@ -45,10 +34,12 @@ class GuidedDecoder:
         watched: whether calls leave the last hidden states, after the last norm, behind.
         ranked: whether calls leave their logits behind.
         raw: logits of the last call under guidance, not warped, `[B, n, V]`, where it is `ranked`.
-        running: the rows that calls run.
-        hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`; see
-            the decoder's `states`.
-        made_of: all arguments but the network, for a drafter's network beside this one.
+        running: the samples in the rows, and the rows that calls run.
+        prefix, pads: of the samples in the rows `[R, T, D]`, and the first columns that are padding
+            `[R]`.
+        hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`,
+            after `seat` of the new rows' prefixes, with zeros elsewhere; see the decoder's
+            `states`.
         earlier: a cache of the same network and of one row, and how many of its first slots hold
             what this prefix begins with: `start` takes them over. Not for a watched network, whose
             hidden states it does not have.
@@ -60,28 +51,18 @@ class GuidedDecoder:
     hidden: Tensor | None = None
     earlier: tuple[KVCache, int] | None = None
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        prefix: Tensor,
-        prefix_mask: Tensor,
-        guidance_scale: float | None,
-        warp: Callable[[Tensor], Tensor],
-        limit: int,
-        grid: int,
-        scratch: int,
-        forced: Tensor | None = None,
-    ) -> None:
-        self.decoder, self.scale, self.warp, self.limit = decoder, guidance_scale, warp, limit
-        self.copies = 1 if guidance_scale is None else 2  # rows of the network for each sample
-        self.made_of = prefix, prefix_mask, guidance_scale, warp, limit, grid, scratch, forced
-        blank = int((~prefix_mask).long().cumprod(1).sum(1).min())
-        self.prefix = prefix[:, blank:]
-        self.pads = (~prefix_mask[:, blank:]).sum(1)
-        self.padded = bool(self.pads.any())
+    def __init__(self, decoder: Decoder, setting: Setting) -> None:
+        prefix, mask, limit, forced = setting.prefix, setting.mask, setting.limit, setting.forced
+        self.decoder, self.setting = decoder, setting
+        self.scale, self.warp, self.limit = setting.scale, setting.warp, limit
+        self.copies = 1 if setting.scale is None else 2  # rows of the network for each sample
+        blank = int((~mask).long().cumprod(1).sum(1).min())
+        self._of_samples = prefix[:, blank:], (~mask[:, blank:]).sum(1)
+        self.padded = bool(self._of_samples[1].any())
+        self._all_run()
         self.offset = self.prefix.shape[1]  # slot of output position 0
-        slots = self.offset + limit + scratch + 1
-        rotary = decoder.rotary(grid)[blank:]
+        slots = self.offset + limit + setting.scratch + 1
+        rotary = decoder.rotary(setting.grid)[blank:]
         if self.offset + limit > len(rotary):
             raise InputError(
                 f"a prompt of {self.offset} tokens and {limit} more are too long for this model: "
@@ -91,7 +72,6 @@ class GuidedDecoder:
         beyond = max(0, slots - len(rotary))
         self.rotary = torch.cat([rotary[:slots], rotary[-1:].repeat_interleave(beyond, 0)])
         device = prefix.device
-        self.running = RunningRows(len(prefix) // self.copies, self.copies, device)
         allowed = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
         self.causal = additive(allowed, prefix.dtype)
         self.keys = torch.arange(slots, device=device)
@@ -110,26 +90,58 @@ class GuidedDecoder:
 
     def start(self, rows: int) -> None:
         """Prefill all of the prefix but its last column, which is the first call's input."""
-        if rows * self.copies != len(self.prefix):
+        if rows != self.running.rows:
             raise ValueError(f"{rows} rows do not match a prefix of {len(self.prefix)}")
         if self.cache is None or self.running.numbers is not None:
             self._clear()
         assert self.cache is not None
-        length, first = self.offset - 1, 0
+        first = 0
         if self.earlier is not None and not self.watched:
             earlier, known = self.earlier
-            first = min(known, length)
+            first = min(known, self.offset - 1)
             self.cache.take(earlier, first)
-        if first < length:
-            mask = self.causal[first:length, :length]
-            if self.padded:
-                keys = self.keys[:length]
-                # a padded query reads itself, so that its softmax is defined
-                real = (keys >= self.pads[:, None, None]) | (keys == keys[:, None])
-                mask = (mask + additive(real, mask.dtype))[:, None]
-            x, rotary = self._prefilled(length)[:, first:], self.rotary[first:length]
-            hidden = self.decoder.forward(x, rotary, self.cache, first, length, mask, head=False)
-            self.hidden = self.decoder.states(hidden)
+        if first < self.offset - 1:
+            self.hidden = self._prefill(slice(None), first)
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Read the prefixes of the samples that begin in these rows, one by one."""
+        self._sit(context.samples or [])
+        self._read_rows(rows)
+
+    def _read_rows(self, rows: list[int]) -> None:
+        """Read these rows' prefixes, each from its first real column on."""
+        hidden: Tensor | None = None
+        for row in rows:
+            lines = self.running.lines(row)
+            first = int(self.pads[lines].min())
+            if first == self.offset - 1:
+                continue
+            self._narrow([row])
+            own = self._prefill(lines, first)
+            if hidden is None:
+                hidden = own.new_zeros(len(self.prefix), self.offset - 1, *own.shape[2:])
+            hidden[lines, first:] = own
+        self._narrow()
+        self.hidden = hidden
+
+    def _sit(self, samples: Sequence[int]) -> None:
+        """Let these samples have the rows."""
+        self.running.seat(samples)
+        self.prefix, self.pads = map(self.running.of_samples, self._of_samples)
+
+    def _prefill(self, lines: slice, first: int) -> Tensor:
+        """Read some rows' prefix from column `first` on; the hidden states `[R', n, D]`."""
+        assert self.cache is not None
+        length = self.offset - 1
+        mask = self.causal[first:length, :length]
+        if self.padded:
+            keys = self.keys[:length]
+            # a padded query reads itself, so that its softmax is defined
+            real = (keys >= self.pads[lines, None, None]) | (keys == keys[:, None])
+            mask = (mask + additive(real[:, first:], mask.dtype))[:, None]
+        x, rotary = self._prefilled(length)[lines, first:], self.rotary[first:length]
+        where = self.cache.lines(lines), first, length, mask
+        return self.decoder.states(self.decoder.forward(x, rotary, *where, head=False))
 
     def _clear(self) -> None:
         """Begin with an empty cache; all rows run."""
@@ -138,9 +150,14 @@ class GuidedDecoder:
             self.cache.contained = self.drafts
         else:
             self.cache.restore()
-        samples = len(self.prefix) // self.copies
-        self.running = RunningRows(samples, self.copies, self.prefix.device)
+        self._all_run()
         self._narrow()
+
+    def _all_run(self) -> None:
+        """Let the first samples have the rows, all of which run."""
+        prefix, samples = self.setting.prefix, len(self.setting.prefix) // self.copies
+        self.running = RunningRows(samples, self.copies, prefix.device, self.setting.at_once)
+        self._sit(self.running.samples)
 
     def leave(self, finished: Sequence[bool]) -> None:
         """Run samples no more that are over; calls give zeros in their place."""
@@ -150,27 +167,10 @@ class GuidedDecoder:
             self.cache.select(rows, self.slots)
             self._narrow()
 
-    def _narrow(self) -> None:
-        """Let the network run the `running` rows alone."""
+    def _narrow(self, rows: list[int] | None = None) -> None:
+        """Let the network run these rows alone; None: the `running` ones."""
         if isinstance(self.decoder, PlacedDecoder):
-            self.decoder.narrow(self.running.numbers)
-
-    def prefix_runners_up(self, count: int, vocab_size: int) -> Tensor | None:
-        """The likeliest of `vocab_size` tokens `[B, n, count]` behind the columns just read.
-
-        Those are the ones that `start` read, the prefix's last but one. None: nothing was read, or
-        the model does more with its hidden states than its output layer does.
-        """
-        if self.hidden is None or not self.hidden.shape[1] or self.copies > 1:
-            return None
-        try:
-            best = [
-                self.decoder.logits(part)[..., :vocab_size].topk(count).indices
-                for part in self.hidden.split(_COLUMNS, dim=1)
-            ]
-        except InputError:
-            return None
-        return torch.cat(best, dim=1)
+            self.decoder.narrow(self.running.places(rows))
 
     def _prefilled(self, length: int) -> Tensor:
         """Inputs `[R, length, D]` of the prefix's first columns."""
@@ -323,7 +323,7 @@ class GuidedDecoder:
 
         They must be free: this is for before or after a generation. All rows run.
         """
-        rows = len(self.prefix) // self.copies
+        rows = self.running.rows
         if self.cache is None:
             self.start(rows)
         elif self.running.numbers is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..engine.draft import Draft
+from ..engine.draft import Context, Draft
 from .decoders import Decoder
 from .guided import GuidedDecoder
 from .running_rows import LayersOfRows
@@ -25,12 +25,12 @@ class RoundedCopy(GuidedDecoder):
     """
 
     def __init__(self, decoder: Decoder, target: GuidedDecoder) -> None:
-        super().__init__(decoder, *target.made_of)
+        super().__init__(decoder, target.setting)
         self.target = target
         self._told: list[int] | None = None  # the rows that the network was told to run
 
-    def _narrow(self) -> None:
-        super()._narrow()
+    def _narrow(self, rows: list[int] | None = None) -> None:
+        super()._narrow(rows)
         self._told = self.running.numbers
 
     def start(self, rows: int) -> None:
@@ -40,6 +40,13 @@ class RoundedCopy(GuidedDecoder):
         self.cache, self.hidden = self.target.cache, self.target.hidden
         self.running = self.target.running
         self.ranked = self.target.ranked
+        self._narrow()
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Take over what the target has just read."""
+        self._sit(context.samples or [])
+        self._narrow()
+        self.hidden = self.target.hidden
 
     def leave(self, finished: Sequence[bool]) -> None:
         """Keep all rows: they leave with the target's, and a round within a round ends none."""

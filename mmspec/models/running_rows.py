@@ -1,4 +1,4 @@
-"""Rows of a batch that still run: those that are over cost nothing more."""
+"""Rows of a batch that run: the samples in them, and those that are over and cost nothing more."""
 
 from __future__ import annotations
 
@@ -13,41 +13,79 @@ RUNNING = 7 / 8  # of the rows that ran: if more still do, those that are over r
 
 
 class RunningRows:
-    """Samples that still run, of a network with one row or more for each.
+    """Samples that run, of a network with one row or more for each.
 
-    Row b of B samples is row b of the network, its copies are rows B + b and so on. What has a row
-    for each is `[R, …]`, what is of those that run `[R', …]`.
+    Of N samples B have a row, the others wait for one. Row b is row b of the network, its copies
+    are rows B + b and so on. What has an entry for each sample is `[S, …]`, ordered likewise; what
+    has one for each row is `[R, …]`; what is of those that run is `[R', …]`.
 
     Args:
-        samples: B.
+        samples: N.
         copies: rows of the network for each.
         device: where tensors are.
+        at_once: B; None: all.
 
     Attributes:
-        left: the samples, by number.
+        samples: those that have a row, by row.
+        left: rows that run.
         numbers: of the network's rows that run; None: all of them.
     """
 
     numbers: list[int] | None = None
 
-    def __init__(self, samples: int, copies: int, device: torch.device) -> None:
-        self._samples, self._copies, self._device = samples, copies, device
-        self.left: list[int] = [*range(samples)]
+    def __init__(
+        self, samples: int, copies: int, device: torch.device, at_once: int | None = None
+    ) -> None:
+        self._all, self.copies, self._device = samples, copies, device
+        self.samples = [*range(min(samples, at_once or samples))]
+        self.left = [*self.samples]
         self._index = torch.zeros(0)
 
+    @property
+    def rows(self) -> int:
+        """B."""
+        return len(self.samples)
+
+    def seat(self, samples: Sequence[int]) -> None:
+        """Let these samples have the rows, all of which run."""
+        self.samples = list(samples)
+
+    def lines(self, row: int) -> slice:
+        """Entries of what is `[R, …]` that are of a row."""
+        return slice(row, None, self.rows)
+
+    def entries(self, rows: Sequence[int]) -> list[int]:
+        """Entries of what is `[R, …]` that are of these rows."""
+        return [copy * self.rows + row for copy in range(self.copies) for row in rows]
+
+    def places(self, rows: Sequence[int] | None = None) -> list[int] | None:
+        """Entries of what is `[S, …]` that are of these rows, or of those that run.
+
+        None: those are all entries.
+        """
+        held = [self.samples[row] for row in (self.left if rows is None else rows)]
+        if held == [*range(self._all)]:
+            return None
+        return [copy * self._all + sample for copy in range(self.copies) for sample in held]
+
+    def of_samples(self, x: Tensor) -> Tensor:
+        """Entries `[R, …]` of the samples that have a row, of `[S, …]`."""
+        places = self.places(range(self.rows))
+        return x if places is None else x[places]
+
     def leave(self, finished: Sequence[bool]) -> list[int] | None:
-        """Let samples that are over go, if they are so many that it pays.
+        """Let rows that are over go, if they are so many that it pays.
 
         Returns:
             The rows that go on, as numbered among those that ran; None: nothing has changed.
         """
-        before, left = self.left, [sample for sample in self.left if not finished[sample]]
+        before, left = self.left, [row for row in self.left if not finished[row]]
         if not left or len(left) == len(before) or len(left) > RUNNING * len(before):
             return None
-        places = [place for place, sample in enumerate(before) if not finished[sample]]
-        copies = range(self._copies)
+        places = [place for place, row in enumerate(before) if not finished[row]]
+        copies = range(self.copies)
         self.left = left
-        self.numbers = [copy * self._samples + sample for copy in copies for sample in left]
+        self.numbers = self.entries(left)
         self._index = torch.tensor(self.numbers, device=self._device)
         return [copy * len(before) + place for copy in copies for place in places]
 
@@ -59,7 +97,7 @@ class RunningRows:
         """Entries `[R, …]` of all rows, with zeros for those that run no more, of `[R', …]`."""
         if self.numbers is None:
             return out
-        rows = self._samples * self._copies
+        rows = self.rows * self.copies
         return out.new_zeros(rows, *out.shape[1:]).index_copy_(0, self._index, out)
 
     def layers(self, use: LayersOfRows, count: int) -> list[Tensor | bool] | None:
@@ -73,5 +111,5 @@ class RunningRows:
                 out.append(rows[0])
             else:
                 runs = torch.tensor(rows, device=self._device)
-                out.append(runs.repeat(self._copies)[:, None, None])
+                out.append(runs.repeat(self.copies)[:, None, None])
         return out

@@ -43,6 +43,11 @@ class TokenTarget:
         self.model.start(rows)
         self._stale = []
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self.model.seat(context, rows)
+        for row in rows if self._stale else ():
+            self._stale[row] = -1  # it lacks nothing
+
     def score(self, context: Context, draft: Draft) -> Scores:
         self.model.leave(context.finished)
         inputs, start, calls = context.last, [b - 1 for b in context.base], 1

@@ -32,6 +32,7 @@ from ...models.guided import GuidedDecoder
 from ...models.image_model import ImageModel
 from ...models.placement import Placement
 from ...models.rounded_copy import RoundedCopy
+from ...models.setting import Setting
 from ...models.target import TokenTarget
 from ...models.token_grid import TokenGrid
 from ...models.transformers.causal import CausalDecoder
@@ -299,14 +300,16 @@ class TokenImagePipeline(SpeculativePipeline):
         grid = drawing.grid
         return GuidedDecoder(
             self.decoder(network, weights),
-            self.image_model(network).embed(drawing.condition),
-            drawing.mask,
-            drawing.scale,
-            drawing.warp,
-            grid.length,
-            grid.columns,
-            scratch,
-            grid.forced,
+            Setting(
+                self.image_model(network).embed(drawing.condition),
+                drawing.mask,
+                drawing.scale,
+                drawing.warp,
+                grid.length,
+                grid.columns,
+                scratch,
+                grid.forced,
+            ),
         )
 
     def decoder(self, network: nn.Module, weights: str | None = None) -> Any:

@@ -64,6 +64,7 @@ class AnsweringPipeline(SpeculativePipeline):
         streamer: BaseStreamer | None,
         callback: OnStep | None,
         memory: Memory | None = None,
+        batch_size: int | None = None,
     ) -> VlmOutput:
         """Answers to prompts.
 
@@ -72,6 +73,7 @@ class AnsweringPipeline(SpeculativePipeline):
             drafter_inputs: those of a draft model; None: the same.
             callback: called as `callback(pipe, round, tokens so far, state)`.
             memory: of the conversation that the one prompt goes on with; None: it is forgotten.
+            batch_size: prompts that are answered at a time; None: all.
         """
         speculation = self.prepared()
         self.interrupt = False
@@ -82,7 +84,7 @@ class AnsweringPipeline(SpeculativePipeline):
             return self._after_round(callback, context.round, done, **state)
 
         speculation.on_round, speculation.memory = on_round, memory
-        speculation.listener = self.listener
+        speculation.listener, speculation.at_once = self.listener, batch_size
         how: dict[str, Any] = {"do_sample": temperature != 0}
         rows = len(inputs["input_ids"])
         if temperature:

@@ -134,8 +134,10 @@ class SpeculativeGeneration:
         on_round: called after every round; True interrupts, keeping what there is.
         memory: of the conversation that a prompt of one row goes on with; None: there is none.
         listener: hears of generations; None: nobody does.
+        at_once: rows that run at a time, where the others wait until one is over; None: all.
     """
 
+    at_once: int | None = None
     seeds: list[int] | None = None
     memory: Memory | None = None
     listener: Listener | None = None
@@ -249,9 +251,8 @@ class SpeculativeGeneration:
         self.drafting.refresh()
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
-        request = Request(
-            input_ids, logits_processor, stops, generation_config, inputs, device, given, own
-        )
+        told = generation_config, inputs, device, given, own, self.at_once
+        request = Request(input_ids, logits_processor, stops, *told)
         stats = VlmStats(method=self.config.method)
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
         listener = self.listener
@@ -278,8 +279,9 @@ class SpeculativeGeneration:
                     )
                 listener.begin(prompt, len(input_ids))
             stats.contract = self.config.contract_of(engine.rule.contract)
-            context = run(engine, len(input_ids), request.limit, stats, on_round, device)
-            finish(engine, stats, self._costs, self._notices, all(context.finished))
+            rows, limit = len(input_ids), request.limit
+            context = run(engine, rows, limit, stats, on_round, device, at_once=self.at_once)
+            finish(engine, stats, self._costs, self._notices, all(context.finished), self.at_once)
         if listener is not None:
             images = prompt.images if isinstance(prompt, VisualPrompt) else [()] * len(prompt.mask)
             listener.end(prompt, images, context)

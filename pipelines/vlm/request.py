@@ -15,6 +15,7 @@ from transformers.generation import GenerationMode
 from ...engine.draft import Context
 from ...errors import InputError
 from ...models.guided import GuidedDecoder
+from ...models.setting import Setting
 from ...models.transformers.causal import CACHE_NAMES
 from ...models.transformers.processed_laws import GUIDANCE, ProcessedLaw
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, refuse
@@ -32,6 +33,7 @@ class Request:
     Attributes:
         given, own: what the target and the draft model were given, as a processor makes it; None:
             the draft model reads what transformers prepares for the target.
+        at_once: rows that run at a time; None: all.
         law: by which the output is drawn.
         ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
             the likeliest tokens.
@@ -50,11 +52,12 @@ class Request:
         device: torch.device,
         given: Mapping[str, Any],
         own: Mapping[str, Any] | None,
+        at_once: int | None = None,
     ) -> None:
         mode = config.get_generation_mode(None)
         if mode not in _MODES:
             refuse(f"{mode.value.replace('_', ' ')}")
-        self.ids, self.given, self.own = ids.to(device), given, own
+        self.ids, self.given, self.own, self.at_once = ids.to(device), given, own, at_once
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
         self.law = ProcessedLaw(processors, self.greedy, self.ids)
@@ -122,9 +125,17 @@ class Request:
         size = decoder.drafts_for
         if size is not None and size != decoder.vocab_size:
             law = partial(_refitted, law, size)
-        return GuidedDecoder(
-            decoder, prompt.embedded, prompt.mask, self.scale, law, self.limit, 0, scratch
+        setting = Setting(
+            prompt.embedded,
+            prompt.mask,
+            self.scale,
+            law,
+            self.limit,
+            0,
+            scratch,
+            at_once=self.at_once,
         )
+        return GuidedDecoder(decoder, setting)
 
 
 class TokenStream:

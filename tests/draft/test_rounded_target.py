@@ -69,8 +69,8 @@ def test_rows_without_a_budget_wait(inner):
         """No draft for row 0 in every other round, and none for row 1 in the others."""
 
         def budget(self):
-            turn = self._rounds % 2
-            return [4 * (row % 2 == turn) for row in range(self._rows)]
+            rounds = enumerate(self._rounds)
+            return [4 * (row % 2 == number % 2) for row, number in rounds]
 
     def drawn(rows):
         made = NestedDrafter(TableTarget(Table(4, 8)), INNER[inner](vocab), 3)
@@ -86,7 +86,7 @@ def test_rows_without_a_budget_wait(inner):
             self.row = row
 
         def budget(self):
-            return [4 * (self.row % 2 == self._rounds % 2)]
+            return [4 * (self.row % 2 == self._rounds[0] % 2)]
 
     together, stats = drawn([0, 1])
     assert min(stats.drafted) > 0

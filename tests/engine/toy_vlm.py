@@ -20,6 +20,7 @@ from mmspec.models.heads.columns import Images
 from mmspec.models.heads.formats.new import MAKERS, NewHead
 from mmspec.models.heads.published.head import PublishedHead
 from mmspec.models.loading import cast
+from mmspec.models.setting import Setting
 from mmspec.models.transformers.vlm import VisualPrompt, VlmDecoder
 from mmspec.train.heads.head_batch import HeadBatch
 
@@ -128,7 +129,7 @@ def guided_vlm(model, rows=ROWS, *, limit=12, warp=None, scratch=24, scale=None)
         prompt = prompt.joined(prompt_of(decoder, [[5, 6]] * len(rows), limit))
     decoder.place(prompt)
     target = GuidedDecoder(
-        decoder, prompt.embedded, prompt.mask, scale, warp or Warp(), limit, 0, scratch
+        decoder, Setting(prompt.embedded, prompt.mask, scale, warp or Warp(), limit, 0, scratch)
     )
     return target, prompt, Images.of(prompt.images)
 

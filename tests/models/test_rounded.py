@@ -23,6 +23,7 @@ from mmspec.models import rounded
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.linear import RowLinear
 from mmspec.models.rounded import check_rounding, linear
+from mmspec.models.setting import Setting
 from mmspec.models.transformers.causal import CausalDecoder
 
 ROUNDED = sorted(parts("weights"))
@@ -133,7 +134,9 @@ def test_a_rounded_target_speaks_as_its_rounded_layers_do(make, weights):
     decoder = CausalDecoder(model)
     decoder.round_weights(weights)
     prefix = decoder.embeddings[IDS], MASK.bool()
-    guided = GuidedDecoder(decoder, *prefix, None, lambda logits: logits.softmax(-1), 4, 0, 1)
+    guided = GuidedDecoder(
+        decoder, Setting(*prefix, None, lambda logits: logits.softmax(-1), 4, 0, 1)
+    )
     with decoder.repacked():
         guided.start(2)
         law = guided.extend(IDS[:, -1:], [-1, -1])[:, 0]

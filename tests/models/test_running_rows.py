@@ -14,6 +14,7 @@ from mmspec.methods import serving
 from mmspec.models import running_rows
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.running_rows import RunningRows
+from mmspec.models.setting import Setting
 from mmspec.models.transformers.causal import CausalDecoder
 
 PROMPTS = [f"the {'cat saw the dog and ' * (n % 3)}{word}" for n, word in enumerate("abcdefgh")]
@@ -137,7 +138,7 @@ def test_a_second_start_runs_all_rows():
     decoder = CausalDecoder(texts.model(words))
     prefix = decoder.embed(torch.randint(3, 90, (4, 6)))
     mask = torch.ones(4, 6, dtype=torch.bool)
-    target = GuidedDecoder(decoder, prefix, mask, None, lambda x: x.softmax(-1), 8, 0, 1)
+    target = GuidedDecoder(decoder, Setting(prefix, mask, None, lambda x: x.softmax(-1), 8, 0, 1))
     tokens = torch.zeros(4, 1, dtype=torch.long)
     found = []
     for _ in range(2):

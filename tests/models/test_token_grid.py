@@ -10,6 +10,7 @@ from mmspec.engine.draft import Draft
 from mmspec.engine.laws import OneHot
 from mmspec.engine.warp import Warp
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.setting import Setting
 from mmspec.models.token_grid import TokenGrid
 from mmspec.models.transformers.causal import CausalDecoder
 
@@ -79,14 +80,16 @@ class Reference:
         rows = 3 if scale is None else 6
         return GuidedDecoder(
             CausalDecoder(self.model, self.table, lambda hidden: hidden @ self.head.T),
-            self.prefix[:rows],
-            self.mask[:rows],
-            scale,
-            Warp(temperature=0.7, top_k=4),
-            GRID.length,
-            GRID.columns,
-            scratch=6,
-            forced=GRID.forced,
+            Setting(
+                self.prefix[:rows],
+                self.mask[:rows],
+                scale,
+                Warp(temperature=0.7, top_k=4),
+                GRID.length,
+                GRID.columns,
+                scratch=6,
+                forced=GRID.forced,
+            ),
         )
 
     def law(self, row: int, tokens: list[int], scale: float | None) -> torch.Tensor:

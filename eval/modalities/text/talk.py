@@ -75,13 +75,27 @@ def of_method(config: SpecConfig, pipe: TextPipeline) -> Talk:
 
 
 def of_peer(peer: Peer, pipe: TextPipeline) -> Talk:
-    """transformers' own generation; it drafts for one prompt at a time."""
+    """transformers' own generation; it drafts for one prompt at a time.
+
+    In a closed loop its batches come one after the other, each as long as its longest answer.
+    """
 
     def answer(prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]) -> Answers:
         inputs = partial(process_texts, pipe.tokenizer, prompts, pipe.model.device)
         return peer.answer_or_refuse(pipe, pipe.tokenizer, inputs, seeds[0], call)
 
-    return Talk(answer, alone=peer.drafts)
+    def in_batches(
+        prompts: list[list[Message]], seeds: list[int], call: Mapping[str, Any]
+    ) -> Answers:
+        size = call.get("batch_size") or len(prompts)
+        parts = [
+            answer(prompts[first : first + size], seeds[first : first + size], call)
+            for first in range(0, len(prompts), size)
+        ]
+        text, tokens = ([x for part in parts for x in getattr(part, n)] for n in ("text", "tokens"))
+        return Answers(text, tokens, parts[0].stats.merged([part.stats for part in parts[1:]]))
+
+    return Talk(in_batches, alone=peer.drafts)
 
 
 def inputs_of(pipe: TextPipeline, messages: Sequence[Message]) -> dict[str, Tensor]:

@@ -20,6 +20,9 @@ class BlockModel(Protocol):
     def start(self, rows: int) -> None:
         """Take in the condition; every token is still to come."""
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Take in the conditions of the samples that begin in these rows."""
+
     def block(self, context: Context, drafted: Tensor) -> Tensor:
         """Laws `[B, K, V]` of the next K tokens behind the committed ones and `drafted [B, n]`.
 
@@ -41,6 +44,9 @@ class BlockDrafter(Drafter):
 
     def start(self, context: Context) -> None:
         self.model.start(context.rows)
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self.model.seat(context, rows)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         depth = max(budget)

@@ -38,7 +38,7 @@ class DFlashModel(FeatureModel):
         target: GuidedDecoder,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        prefix, mask, _, _, limit, _, scratch, _ = target.made_of
+        prefix, mask, _, _, limit, _, scratch, *_ = target.setting
         self.most = head.most
         if self.most > scratch:
             raise InputError(
@@ -56,6 +56,17 @@ class DFlashModel(FeatureModel):
         if length:
             known = before[:, -length:]  # behind a column: in front of the next one
             self.decoder.feed(known, self.rotary[:length], self.cache, 0)
+
+    def _begin(self, rows: list[int], before: Tensor) -> None:
+        assert self.cache is not None
+        length = self.offset - 1
+        for row in rows:
+            self._fed[row] = 0
+            if length:
+                lines = self.running.lines(row)
+                self._narrow([row])
+                where = self.rotary[:length], self.cache.lines(lines), 0
+                self.decoder.feed(before[lines, -length:], *where)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         super().observe(context, draft, scores, verdict)

@@ -40,14 +40,15 @@ class EagleModel(ReadingModel):
         images: Images | None = None,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        prefix, mask, _, _, limit, _, scratch, _ = target.made_of
-        super().__init__(head, *head.view(prefix, mask, images, limit + scratch + 1), target, warp)
+        of = target.setting
+        view = head.view(of.prefix, of.mask, images, of.limit + of.scratch + 1)
+        super().__init__(head, *view, target, warp)
         self._own = torch.zeros(0)  # [R, 1 + N, D]: the head's states behind root and nodes
         self._drafted = torch.zeros(0)  # [B, 1 + N, V]: the laws there
 
     def _start(self, rows: int, before: Tensor) -> None:
         self._own = before[:, :1]
-        self._begin(rows, before)
+        super()._start(rows, before)
 
     def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
         self._own = self._behind(tokens, self._own[:, -1:], start)

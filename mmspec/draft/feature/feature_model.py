@@ -11,7 +11,7 @@ from torch import Tensor
 from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
-from ...engine.protocols import Drafter
+from ...engine.protocols import Drafter, Seatable
 from ...models.decoders import HeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.running_rows import LayersOfRows
@@ -25,7 +25,7 @@ class FeatureModel(GuidedDecoder, ABC):
 
     Args:
         decoder: the network.
-        prefix, mask: what it reads of the prefix, `[R, T', D]` and `[R, T']`.
+        prefix, mask: what it reads of the samples' prefixes, `[S, T', D]` and `[S, T']`.
         target: what it drafts for; from now on its calls leave their hidden states behind.
         warp: makes laws of logits; None: the target's. Drafts of the likeliest tokens want them
             ranked, also where the target's law is the largest alone.
@@ -48,8 +48,8 @@ class FeatureModel(GuidedDecoder, ABC):
         target: GuidedDecoder,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        _, _, scale, own, limit, grid, scratch, forced = target.made_of
-        super().__init__(decoder, prefix, mask, scale, warp or own, limit, grid, scratch, forced)
+        of = target.setting
+        super().__init__(decoder, of._replace(prefix=prefix, mask=mask, warp=warp or of.warp))
         target.watch(decoder.reads)
         self.target = target
         self.context: Context | None = None
@@ -57,21 +57,34 @@ class FeatureModel(GuidedDecoder, ABC):
 
     def start(self, rows: int) -> None:
         """Read the prefix; the target has just read it."""
-        prefix, mask = self.target.made_of[:2]
-        self._features = prefix.new_zeros(len(prefix), self.room, self.decoder.dim)
+        self._narrow()
+        self._features = self.prefix.new_zeros(len(self.prefix), self.room, self.decoder.dim)
+        self._start(rows, self._states_of_prefix())
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Read the prefixes in these rows; the target has just read them."""
+        self._sit(context.samples or [])
+        self._begin(rows, self._states_of_prefix())
+        self._narrow()
+
+    def _states_of_prefix(self) -> Tensor:
+        """The target's hidden states `[R, T, D]` in front of its prefix's columns."""
+        prefix, mask = map(self.running.of_samples, self.target.setting[:2])
         before = prefix.new_zeros(*prefix.shape[:2], self.decoder.dim)
-        if self.context is not None:
-            known = self.target.offset - 1
-            if known:
-                assert self.target.hidden is not None, "the target starts first"
-                # what is padding in this batch may not be there in another
-                real = mask[:, -1 - known : -1, None]
-                before[:, -known:] = self.decoder.fuse(self.target.hidden) * real
-        self._start(rows, before)
+        known = self.target.offset - 1
+        if self.context is not None and known and self.target.hidden is not None:
+            # what is padding in this batch may not be there in another
+            real = mask[:, -1 - known : -1, None]
+            before[:, -known:] = self.decoder.fuse(self.target.hidden) * real
+        return before
 
     @abstractmethod
     def _start(self, rows: int, before: Tensor) -> None:
         """Read the target's prefix, with the hidden states `[R, T, D]` in front of its columns."""
+
+    @abstractmethod
+    def _begin(self, rows: list[int], before: Tensor) -> None:
+        """Read it in these rows alone."""
 
     def _of_all_rows(self, index: Tensor) -> Tensor:
         """`[B, n]` of samples to `[R, n]` of rows."""
@@ -146,6 +159,11 @@ class EagleDrafter:
     def start(self, context: Context) -> None:
         self.model.context = context
         self.drafter.start(context)
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self.model.context = context
+        assert isinstance(self.drafter, Seatable), type(self.drafter)
+        self.drafter.seat(context, rows)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         self.model.context = context

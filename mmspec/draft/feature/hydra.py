@@ -36,8 +36,9 @@ class HydraModel(TokenFeatureModel):
         images: Images | None = None,
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        prefix, mask, _, _, limit, _, scratch, _ = target.made_of
-        super().__init__(head, *head.view(prefix, mask, images, limit + scratch + 1), target, warp)
+        of = target.setting
+        view = head.view(of.prefix, of.mask, images, of.limit + of.scratch + 1)
+        super().__init__(head, *view, target, warp)
         self.head = head
         self.most = head.most
         self._first = self.prefix[:, :1]  # [R, 1, D]: in front of the prefix's last column
@@ -47,6 +48,11 @@ class HydraModel(TokenFeatureModel):
 
     def _start(self, rows: int, before: Tensor) -> None:
         self._first = self._before = before[:, -1:]
+
+    def _begin(self, rows: list[int], before: Tensor) -> None:
+        at = self.running.entries(rows)
+        self._first = self._first.clone()
+        self._first[at] = before[at, -1:]
 
     def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
         if self.context is None:
@@ -103,7 +109,11 @@ class PrefixHydraModel(ReadingModel, HydraModel):
 
     def _start(self, rows: int, before: Tensor) -> None:
         HydraModel._start(self, rows, before)
-        self._begin(rows, before)
+        ReadingModel._start(self, rows, before)
+
+    def _begin(self, rows: list[int], before: Tensor) -> None:
+        HydraModel._begin(self, rows, before)
+        ReadingModel._begin(self, rows, before)
 
     def _in_front(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
         hidden, begin = self._committed(context, tokens, start)

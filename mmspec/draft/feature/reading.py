@@ -20,11 +20,20 @@ class ReadingModel(TokenFeatureModel):
     _inputs: Tensor  # [R, T', D]: the layers' at the prefix
     _settled: list[int]  # per row, positions before it stand on the target's states
 
-    def _begin(self, rows: int, before: Tensor) -> None:
-        """Read the prefix, with the hidden states `[R, T, D]` in front of the target's columns."""
+    def _start(self, rows: int, before: Tensor) -> None:
         self._settled = [-1] * rows
-        self._inputs = self.decoder.read(self.target.made_of[0], before)[:, -self.offset :]
+        prefix = self.running.of_samples(self.target.setting.prefix)
+        self._inputs = self.decoder.read(prefix, before)[:, -self.offset :]
         GuidedDecoder.start(self, rows)
+
+    def _begin(self, rows: list[int], before: Tensor) -> None:
+        self._narrow(rows)
+        prefix = self.running.of_samples(self.target.setting.prefix)
+        at = self.running.entries(rows)
+        self._inputs[at] = self.decoder.read(prefix[at], before[at])[:, -self.offset :]
+        for row in rows:
+            self._settled[row] = -1
+        self._read_rows(rows)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         super().observe(context, draft, scores, verdict)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,13 @@ class CoupledJacobiDrafter(JacobiDrafter):
     def start(self, context: Context) -> None:
         super().start(context)
         self._last = None
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        super().seat(context, rows)
+        if self._last is not None:
+            lengths = self._last.lengths
+            nothing = lengths.index_fill(0, torch.tensor(rows, device=lengths.device), 0)
+            self._last = replace(self._last, lengths=nothing)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         super().observe(context, draft, scores, verdict)

@@ -33,6 +33,10 @@ class GumbelJacobiDrafter(JacobiDrafter):
         super().start(context)
         self._noise = None
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        super().seat(context, rows)
+        self._noise = None  # what the other rows had of it is made again
+
     def redraw(
         self, context: Context, laws: Tensor, index: Tensor | None, coins: RoundCoins
     ) -> Tensor:

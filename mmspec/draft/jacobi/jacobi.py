@@ -38,6 +38,11 @@ class JacobiDrafter:
         self._past = torch.empty(0)  # [B, limit + 1, V] laws of all positions so far, for "above"
         self._budget: list[int] = []
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        if self._laws is not None:  # as if the target had given uniform ones
+            index = torch.tensor(rows, device=self._laws.device)
+            self._laws = self._laws.index_fill(0, index, float(self._uniform))
+
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         width, device = max(budget), context.tokens.device
         if budget != self._budget:

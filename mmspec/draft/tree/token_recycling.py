@@ -12,7 +12,7 @@ from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import OneHot
 from ...models.guided import GuidedDecoder
 from .shape import TreeShape
-from .successors import SuccessorTable, runners_up
+from .successors import SuccessorTable, runners_up, runners_up_of_prefix
 
 
 class RecyclingDrafter:
@@ -26,7 +26,8 @@ class RecyclingDrafter:
         widths: children of a node, by level; the widest is the number of successors kept.
         target: leaves its logits behind, which rank the runners-up of greedy laws too; None: the
             laws rank them.
-        prompt: tokens `[B, P]` in front of the output, -1 where there is none; None: unknown.
+        prompt: tokens `[N, P]` in front of every sample's output, -1 where there is none; None:
+            unknown.
         table: what was learnt before, and is learnt for later; None: nothing is kept.
     """
 
@@ -45,19 +46,32 @@ class RecyclingDrafter:
             target.ranked = True
 
     def start(self, context: Context) -> None:
+        self._successors = self.table or SuccessorTable()
         # one line more than tokens takes what is not to be remembered
         size, device = (self.vocab_size + 1, max(self.shape.widths)), context.tokens.device
-        self._table = (self.table or SuccessorTable()).rows(context.rows, size, device)
+        self._table = self._successors.rows(context.rows, size, device)
+        self._read_prompt(context, [*range(context.rows)])
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self._successors.begin(rows)
+        self._read_prompt(context, rows)
+
+    def _read_prompt(self, context: Context, rows: list[int]) -> None:
+        """Learn from the prompts in these rows."""
         self._root = torch.full_like(context.last, -1)  # in front of the output
         self._told = [False] * context.rows  # on the host: whether there is such a token
         if self.prompt is None:
             return
-        self._root = self.prompt[:, -1:]
+        prompt = context.of_samples(self.prompt)
+        self._root = prompt[:, -1:]
         self._told = (self._root[:, 0] >= 0).tolist()
-        if self.target is not None:
-            found = self.target.prefix_runners_up(size[1], self.vocab_size)
-            if found is not None:
-                self._learn(self.prompt[:, -1 - found.shape[1] : -1], found)
+        if self.target is None:
+            return
+        found = runners_up_of_prefix(self.target, self._table.shape[2], self.vocab_size)
+        if found is not None:
+            told = torch.full_like(prompt, -1)
+            told[rows] = prompt[rows]
+            self._learn(told[:, -1 - found.shape[1] : -1], found)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         tokens = context.tokens[:, :0]

@@ -15,17 +15,21 @@ class ConstantLength(DraftLength):
 
     def __init__(self, gamma: int, after: int = 0) -> None:
         self.gamma, self.after = gamma, after
-        self._rows = self._rounds = 0
+        self._rounds: list[int] = []
 
     def start(self, rows: int) -> None:
-        self._rows, self._rounds = rows, 0
+        self._rounds = [0] * rows
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        for row in rows:
+            self._rounds[row] = 0
 
     def budget(self) -> list[int]:
-        return [self.gamma if self._rounds >= self.after else 0] * self._rows
+        return [self.gamma if rounds >= self.after else 0 for rounds in self._rounds]
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         """A constant counts rounds and learns nothing."""
-        self._rounds += 1
+        self._rounds = [rounds + 1 for rounds in self._rounds]
 
 
 class HeuristicLength(DraftLength):
@@ -41,6 +45,10 @@ class HeuristicLength(DraftLength):
 
     def start(self, rows: int) -> None:
         self._budget = [min(self.gamma, self.most)] * rows
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        for row in rows:
+            self._budget[row] = min(self.gamma, self.most)
 
     def budget(self) -> list[int]:
         return list(self._budget)

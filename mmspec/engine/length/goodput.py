@@ -69,6 +69,11 @@ class GoodputLength:
         stands = self.experience.stands()
         self._rows = [_RowGoodput(stands) for _ in range(rows)]
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        stands = self.experience.stands()
+        for row in rows:
+            self._rows[row] = _RowGoodput(stands)
+
     def budget(self) -> list[int]:
         return [row.choose(self.experience.seconds) for row in self._rows]
 

@@ -29,6 +29,9 @@ class ConfidenceLength(DraftLength):
     def start(self, rows: int) -> None:
         self._rows = rows
 
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Forget nothing: a threshold knows no rows."""
+
     def budget(self) -> list[int]:
         return [self.most] * self._rows
 
@@ -51,9 +54,16 @@ class SpecDecLength(ConfidenceLength):
 
     def start(self, rows: int) -> None:
         super().start(rows)
-        centres = (torch.arange(_BINS, dtype=torch.float64) + 0.5) / _BINS
         self._judged = torch.full((rows, _BINS), _WEIGHT, dtype=torch.float64)
-        self._stood = self._judged * centres
+        self._stood = self._judged * self._centres()
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self._judged[rows], self._stood[rows] = _WEIGHT, _WEIGHT * self._centres()
+
+    @staticmethod
+    def _centres() -> Tensor:
+        """The confidence in the middle of every bin."""
+        return (torch.arange(_BINS, dtype=torch.float64) + 0.5) / _BINS
 
     def more(self, confidence: Tensor) -> Tensor:
         """Rows `[B]` that draft on, given the probabilities `[B, n]` of their tokens so far."""

@@ -20,6 +20,7 @@ from ...engine.draft import Draft
 from ...engine.laws import OneHot
 from ...errors import InputError
 from ..guided import GuidedDecoder
+from ..setting import Setting
 from .masks import Masks
 from .prompted import PromptedDecoder, prompted
 
@@ -125,7 +126,9 @@ def _ours(decoder: PromptedDecoder) -> Iterator[Tensor]:
     mask = tensor([[n >= width - len(p) for n in range(width)] for p in PROMPTS])
     prompt = decoder.prompt(ids[text], mask, limit=4)
     decoder.place(prompt)
-    guided = GuidedDecoder(decoder, prompt.embedded, mask, None, lambda logits: logits, 4, 0, 4)
+    guided = GuidedDecoder(
+        decoder, Setting(prompt.embedded, mask, None, lambda logits: logits, 4, 0, 4)
+    )
     guided.start(len(PROMPTS))
     nodes, parents = ids[tensor([[*SIBLINGS, CHILD]] * 2)], tensor([[-1, -1, 0]] * 2)
     draft = Draft(nodes, tensor([3, 3]), OneHot(), parents)

@@ -48,7 +48,7 @@ class ProcessedLaw:
     Args:
         processors: as `generate` lists them.
         greedy: whether the largest logit is taken.
-        prompt: ids `[B, T]` in front of the output.
+        prompt: ids `[N, T]` in front of every sample's output.
 
     Raises:
         InputError: a processor is none that this knows.
@@ -104,8 +104,8 @@ class ProcessedLaw:
         place = torch.arange(self.prompt.shape[1], device=self.prompt.device)
         ignored: Tensor | int = 0 if self._ignored is None else self._ignored
         if isinstance(ignored, Tensor):
-            ignored = ignored.to(place.device)[:, None]
-        prompt = self.prompt.masked_fill(place < ignored, vocab_size)
+            ignored = context.of_samples(ignored.to(place.device))[:, None]
+        prompt = context.of_samples(self.prompt).masked_fill(place < ignored, vocab_size)
         written = torch.arange(context.tokens.shape[1], device=place.device)
         written = written < context.lengths[:, None]
         text = torch.cat([prompt, context.tokens.where(written, vocab_size)], dim=1)

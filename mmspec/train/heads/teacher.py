@@ -26,6 +26,7 @@ from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
+from ...models.setting import Setting
 from ...models.target import TokenTarget
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, prompted
 from .head_batch import HeadBatch
@@ -76,7 +77,7 @@ class Teacher:
         self.decoder.place(prompt)
         prefix = prompt.embedded, prompt.mask
         limit = prompt.positions.shape[-1] - prompt.mask.shape[1]
-        return GuidedDecoder(self.decoder, *prefix, None, warp, limit, 0, scratch)
+        return GuidedDecoder(self.decoder, Setting(*prefix, None, warp, limit, 0, scratch))
 
     def answer(
         self,

@@ -18,6 +18,7 @@ from torch import Tensor
 from ...models.guided import GuidedDecoder
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.spatial_heads import SpatialHeads, guided_states, mean_state
+from ...models.setting import Setting
 from ..trainer import Draw, Loss
 from .distillation_data import TaughtRecipe, TeacherLaws, distillation, recent_batch
 
@@ -81,7 +82,9 @@ class ImageSpatialRecipe(TaughtRecipe):
         tokens = self.vq.encode(pixels.to(self.config.device))
         rows, cells = tokens.shape
         prompt = self.condition(self.teacher, *self.encode(captions))
-        model = GuidedDecoder(self.decoder, *prompt, self.scale, self.warp, cells, self.row, 0)
+        model = GuidedDecoder(
+            self.decoder, Setting(*prompt, self.scale, self.warp, cells, self.row, 0)
+        )
         model.watched = True
         model.start(rows)
         assert model.hidden is not None

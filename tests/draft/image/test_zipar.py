@@ -12,6 +12,7 @@ from mmspec.engine.laws import Opaque
 from mmspec.engine.warp import Warp
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.llamagen.decoder import LlamaGenDecoder
+from mmspec.models.setting import Setting
 from mmspec.models.token_grid import TokenGrid
 
 SIDE = 4
@@ -41,7 +42,9 @@ def with_lines(model, prefix, mask, warp):
     decoder = LlamaGenDecoder(model)
     extra = torch.randn(4, model.config.dim, generator=torch.Generator().manual_seed(5))
     decoder.embeddings = torch.cat([decoder.embeddings, extra.to(decoder.embeddings)])
-    return GuidedDecoder(decoder, prefix, mask, 2.0, warp, LINES.length, SIDE, 4, LINES.forced)
+    return GuidedDecoder(
+        decoder, Setting(prefix, mask, 2.0, warp, LINES.length, SIDE, 4, LINES.forced)
+    )
 
 
 @pytest.mark.parametrize("window", [SIDE, SIDE + 3])

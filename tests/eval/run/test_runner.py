@@ -18,7 +18,7 @@ import torch
 from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.run.executor import Worker
-from mmspec.eval.run.job import Job, Plan, Unit, plan, quality_units, speed_units
+from mmspec.eval.run.job import TURNS, Job, Plan, Unit, plan, quality_units
 from mmspec.eval.run.runner import _Run, run_suite
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import load_suite
@@ -276,20 +276,36 @@ def test_units_cover_everything_once():
             own = [u for u in units if u.method == method]
             indices = [i for u in own for i in range(u.first, u.first + u.count)]
             assert indices == list(range(start, last))
-    assert [(u.first, u.count) for u in speed_units(10, (1, 4))][:10] == [(i, 1) for i in range(10)]
-    # as many batches as an interval takes, and no more than there are prompts
-    few = [(4 * i, 4) for i in range(6)]
-    assert [(u.first, u.count) for u in speed_units(10, (1, 4))][10:] == few
-    assert [(u.first, u.count) for u in speed_units(3, (8,))] == [(0, 8), (8, 8), (16, 8)]
-    assert len(list(speed_units(50, (4,)))) == 12
     keys = [
-        Unit(k, f, c, m).key
+        Unit(k, f, c, m, at_once).key
         for k in ("speed", "quality")
         for f in (1, 11)
         for c in (1, 11)
         for m in ("", "plain")
+        for at_once in (None, 1, 11)
     ]
     assert len(set(keys)) == len(keys)
+
+
+def timed(prompts: int, *batches: int, closed_loop: bool = False) -> list[tuple[int, int, int]]:
+    units = Plan(prompts, 0, 0, batches, closed_loop).speed_units()
+    return [(unit.first, unit.count, unit.size) for unit in units]
+
+
+def test_speed_is_measured_of_all_prompts():
+    assert timed(10, 1, 4)[:10] == [(i, 1, 1) for i in range(10)]
+    # as many batches as an interval takes, and no more than there are prompts
+    assert timed(10, 1, 4)[10:] == [(4 * i, 4, 4) for i in range(6)]
+    assert timed(3, 8) == [(0, 8, 8), (8, 8, 8), (16, 8, 8)]
+    assert len(timed(50, 4)) == 12
+    assert timed(0, 1, 4) == []
+
+
+def test_closed_loops_have_prompts_that_wait():
+    loops = timed(60, 1, 2, 8, closed_loop=True)
+    assert loops[:60] == timed(60, 1)
+    assert loops[60:70] == [(2 * TURNS * i, 2 * TURNS, 2) for i in range(10)]
+    assert loops[70:] == [(8 * TURNS * i, 8 * TURNS, 8) for i in range(6)]
 
 
 def test_plans(job):

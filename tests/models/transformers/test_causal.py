@@ -21,6 +21,7 @@ from mmspec.engine.laws import OneHot
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.setting import Setting
 from mmspec.models.transformers.causal import CausalDecoder, cache_name
 
 VOCAB = 20
@@ -46,7 +47,7 @@ def guided(model, prompts=PROMPTS, limit=12) -> GuidedDecoder:
     mask = torch.arange(width) >= torch.tensor([[width - len(p)] for p in prompts])
     decoder = CausalDecoder(model)
     prefix = decoder.embeddings[ids]
-    out = GuidedDecoder(decoder, prefix, mask, None, Warp(), limit, 0, scratch=9)
+    out = GuidedDecoder(decoder, Setting(prefix, mask, None, Warp(), limit, 0, scratch=9))
     out.start(len(prompts))
     return out
 

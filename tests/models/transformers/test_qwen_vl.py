@@ -12,6 +12,7 @@ from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.methods import SpecConfig
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.setting import Setting
 from mmspec.models.transformers.prompted import prompted
 
 CLOSE = 1e-5
@@ -118,7 +119,7 @@ def first_laws(decoder, inputs: dict, deep: float = 1.0) -> tuple[torch.Tensor, 
     prompt = decoder.prompt(inputs["input_ids"], mask, 4, **given(inputs))
     prompt.deep.mul_(deep)
     decoder.place(prompt)
-    network = GuidedDecoder(decoder, prompt.embedded, mask, None, Warp(), 4, 0, 4)
+    network = GuidedDecoder(decoder, Setting(prompt.embedded, mask, None, Warp(), 4, 0, 4))
     network.watched = True
     network.start(len(mask))
     states = network.hidden

@@ -25,6 +25,7 @@ from transformers import (
 from mmspec.engine.draft import Draft
 from mmspec.engine.laws import OneHot
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.setting import Setting
 from mmspec.models.transformers import rearranged
 from mmspec.models.transformers.causal import CausalDecoder
 
@@ -68,7 +69,9 @@ def run(model, packed: bool, reads=(), use=None):
     mask[1, :2] = False
     out = []
     decoder.reads = reads
-    guided = GuidedDecoder(decoder, decoder.embeddings[ids], mask, None, lambda x: x, 12, 0, 9)
+    guided = GuidedDecoder(
+        decoder, Setting(decoder.embeddings[ids], mask, None, lambda x: x, 12, 0, 9)
+    )
     with decoder.repacked() if packed else torch.inference_mode():
         assert (decoder._rearranged is not None) == packed
         guided.start(2)
@@ -99,7 +102,7 @@ def test_one_token_reads_everything_in_front():
     decoder = CausalDecoder(model)
     ids = torch.tensor([[3, 1, 4, 1]])
     prefix, mask = decoder.embeddings[ids], torch.ones(1, 4).bool()
-    guided = GuidedDecoder(decoder, prefix, mask, None, lambda x: x, 8, 0, 1)
+    guided = GuidedDecoder(decoder, Setting(prefix, mask, None, lambda x: x, 8, 0, 1))
     with decoder.repacked():
         guided.start(1)
         logits = [guided.extend(torch.tensor([[t]]), [n - 1]) for n, t in enumerate((0, 9, 2))]

@@ -28,6 +28,7 @@ from mmspec.engine.laws import OneHot
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.setting import Setting
 from mmspec.models.transformers.prompted import prompted
 from mmspec.models.transformers.vlm import VlmDecoder, spans
 
@@ -261,7 +262,7 @@ def started(model, inputs: dict, limit: int = 8) -> tuple[VlmDecoder, GuidedDeco
     mask = inputs["attention_mask"].bool()
     prompt = decoder.prompt(inputs["input_ids"], mask, limit, **given)
     decoder.place(prompt)
-    network = GuidedDecoder(decoder, prompt.embedded, mask, None, Warp(), limit, 0, 8)
+    network = GuidedDecoder(decoder, Setting(prompt.embedded, mask, None, Warp(), limit, 0, 8))
     network.watched = True
     network.start(len(mask))
     return decoder, network

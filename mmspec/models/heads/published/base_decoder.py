@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,7 +38,7 @@ class PublishedDecoder:
         own = head.embeddings
         self._own_embeddings = own is not None
         self.embeddings = target.embeddings if own is None else own.detach()
-        self._turns: tuple[Tensor, Tensor] = (torch.zeros(0), torch.zeros(0))
+        self._turns = self._turns_of_all = torch.zeros(0), torch.zeros(0)
         self._columns = 0
 
     def place(self, positions: Tensor) -> None:
@@ -45,7 +47,14 @@ class PublishedDecoder:
             self.embeddings = self.target.embeddings  # the target may have been moved
         self._columns = positions.shape[-1]
         if self.head.rotary is not None:
-            self._turns = self.head.rotary(positions, self.head.dtype)
+            self._turns_of_all = self.head.rotary(positions, self.head.dtype)
+        self._turns = self._turns_of_all
+
+    def narrow(self, rows: Sequence[int] | None) -> None:
+        """Run these rows alone, of those that were placed; None: all of them."""
+        if self.head.rotary is not None:
+            cos, sin = self._turns_of_all
+            self._turns = (cos, sin) if rows is None else (cos[[*rows]], sin[[*rows]])
 
     def embed(self, ids: Tensor) -> Tensor:
         """Its own inputs, or the target's, which some models scale."""

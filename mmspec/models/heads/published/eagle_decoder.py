@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -49,6 +51,7 @@ class PublishedEagleDecoder(PublishedDecoder):
         self._mask, self._images = mask, images
         columns = self._seen(prefix, torch.zeros_like(prefix))
         self._index, self._kept = read_columns(columns, self.network.look(columns))
+        self._of_all = self._mask, self._index, self._kept
         place = columns.positions()
         if self.head.rotary is not None and self.head.rotary.axes == 3:
             stand = continued(self.target.places(), positions)  # a few more than there are columns
@@ -60,10 +63,16 @@ class PublishedEagleDecoder(PublishedDecoder):
         self.place(torch.cat([stand.gather(-1, index), behind], dim=-1))
         return pick(prefix, self._index), self._kept
 
+    def narrow(self, rows: Sequence[int] | None) -> None:
+        super().narrow(rows)
+        own = self._of_all if rows is None else tuple(x[[*rows]] for x in self._of_all)
+        assert rows is None or self._images is None, "rows with pictures run all at once"
+        self._mask, self._index, self._kept = own
+
     def visual(self) -> list[int]:
         """Columns of pictures that it reads of the last prompt, per row."""
         if self._images is None:
-            return [0] * len(self._index)
+            return [0] * len(self._of_all[1])
         found = self._images.visual(self._mask)
         counts: list[int] = (found.gather(1, self._index) & self._kept).sum(1).tolist()
         return counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,40 @@ def test_batches_and_lengths_of_prompts(folder, prompts, tmp_path, monkeypatch):
         emitted, calls = (sum(sum(one[n]) for one in stats) for n in ("emitted", "calls"))
         assert row.input_lengths[f"1 to {most} tokens"].mean_acceptance_length == emitted / calls
     assert "By length of the prompt" in (out / "report.md").read_text()
+
+
+def test_closed_loops(folder, prompts, tmp_path):
+    suite = tmp_path / "served.yaml"
+    suite.write_text(
+        "summary: s\nsource: prompts\npipeline: text\nspeed: 3\nbatches: [2]\n"
+        "closed_loop: true\npeers: true\ncall: {max_new_tokens: 6}\n"
+    )
+    out = tmp_path / "out"
+    words = ["eval", "run", "--suite", suite, "--model", folder, "--prompts", prompts, "-o", out]
+    assert main([*map(str, words), "--methods", "plain,prompt-lookup"]) == 0
+    report = Report.read(out)
+    assert report.settings["closed_loop"]
+    served = [x for x in lines(out, "speed") if x["closed_loop"]]
+    assert {x["batch"] for x in served} == {2}
+    for arm in ("plain", "prompt-lookup", "transformers:plain"):
+        row = report.methods[arm].throughput[2]
+        own = [x for x in served if x["method"] == arm]
+        assert row.n == len(own) == 3
+        rates = [sum(x["stats"]["emitted"]) / x["seconds"] for x in own]
+        assert row.tokens_per_second == pytest.approx(statistics.median(rates))
+        assert (row.speedup_median is None) == (arm == "plain")
+        assert (row.first_token_seconds is None) == arm.startswith("transformers")
+        if row.first_token_seconds is None:
+            continue
+        for line in own:  # of two conversations one has a second turn
+            stats = line["stats"]
+            assert len(stats["first_token"]) == len(stats["last_token"]) >= 6
+        tokens = sum(sum(x["stats"]["emitted"]) for x in own)
+        waited = sum(sum(x["stats"]["last_token"]) for x in own)
+        assert row.tokens_per_second_each == pytest.approx(tokens / waited)
+    page = (out / "report.md").read_text()
+    assert "2 at a time" in page
+    assert "in a closed loop" in page
 
 
 def test_entropy_is_that_of_the_targets_laws(finished, folder, prompts):

@@ -1,0 +1,37 @@
+"""Setting of a generation: its condition, its length, how tokens are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Setting(NamedTuple):
+    """Arguments of a generation, for any network that takes part in it.
+
+    Attributes:
+        prefix: embedded condition `[S, T, D]` of N samples; S = 2 N with guidance, conditional ones
+            first. It is left-padded; columns that are padding in every row are dropped.
+        mask: `[S, T]`, False where padded; the last column is always real.
+        scale: of guidance; None: no unconditional rows.
+        warp: the warpers: laws of logits `[B, n, V]`.
+        limit: output tokens per row.
+        grid: side of the token grid; of text there is none.
+        scratch: tokens that one call may add beyond the output.
+        forced: `[limit]`, the token that a position must have, -1 where the network decides (see
+            `TokenGrid.forced`). The law of a forced position is a point mass; tokens that only
+            stand there have embeddings behind the others', and need no logits.
+        at_once: samples that have a row; None: all.
+    """
+
+    prefix: Tensor
+    mask: Tensor
+    scale: float | None
+    warp: Callable[[Tensor], Tensor]
+    limit: int
+    grid: int
+    scratch: int
+    forced: Tensor | None = None
+    at_once: int | None = None

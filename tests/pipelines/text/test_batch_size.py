@@ -1,0 +1,173 @@
+"""Prompts that wait until another's answer is done: answers are those of all prompts at once."""
+
+from __future__ import annotations
+
+import pytest
+import texts
+import torch
+from toy_vlm import tiny_head
+from transformers import TextStreamer
+
+import mmspec
+from mmspec import InputError, SpecConfig
+from mmspec.methods import serving
+from mmspec.models.heads.loading import name_of
+from mmspec.models.transformers.causal import CausalDecoder
+
+PROMPTS = [f"{'the cat saw the dog and ' * (n % 3)}the {word}" for n, word in enumerate("abcdefg")]
+RESOLVED = {name: SpecConfig(name).resolve("vlm") for name in serving("vlm")}
+METHODS = [name for name, own in RESOLVED.items() if {"drafter"}.issuperset(own.needs)]
+NEW = 24
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    words = texts.tokenizer()
+    made = mmspec.TextPipeline(texts.model(words), words, drafter=texts.model(words, seed=1))
+    made.model.generation_config.eos_token_id = [*range(0, len(words), 5)]
+    return made
+
+
+def answers(pipe, batch_size, temperature=1.0, **call):
+    seeds = [torch.Generator().manual_seed(n) for n in range(len(PROMPTS))]
+    call = {"max_new_tokens": NEW, "temperature": temperature, "generator": seeds, **call}
+    return pipe(PROMPTS, batch_size=batch_size, **call)
+
+
+def check_same(out, whole):
+    assert out.tokens == whole.tokens
+    for name in ("method", "calls", "drafted", "accepted", "emitted", "fault"):
+        assert getattr(out.stats, name) == getattr(whole.stats, name)
+    assert out.stats.fault is None
+    lengths = sorted(map(len, out.tokens))
+    assert lengths[0] < lengths[-1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", METHODS)
+def test_answers_are_the_same(pipe, method, temperature):
+    # weights are rounded in float32 alone
+    pipe.to(torch.float32 if RESOLVED[method].rounds else torch.float64)
+    pipe.enable_speculation(SpecConfig(method))
+    whole = answers(pipe, None, temperature)
+    for size in (1, 3):
+        check_same(answers(pipe, size, temperature), whole)
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3", "flash", "dflash", "medusa", "hydra"])
+def test_heads(name):
+    words = texts.tokenizer()
+    model = texts.model(words)
+    head = tiny_head(name, model)
+    method = name_of(head)
+    pipe = mmspec.TextPipeline(model, words, heads={method: head})
+    pipe.model.generation_config.eos_token_id = [*range(0, len(words), 5)]
+    pipe.enable_speculation(SpecConfig(method))
+    whole = answers(pipe, None)
+    check_same(answers(pipe, 1), whole)
+    check_same(answers(pipe, 3), whole)
+    assert sum(whole.stats.accepted) > 0
+
+
+def test_a_new_prompt_is_read_alone(pipe, monkeypatch):
+    """Of one row, its real columns alone; the others go on from where they are."""
+    pipe.to(torch.float64)
+    pipe.disable_speculation()
+    calls = []
+    forward = CausalDecoder.forward
+
+    def counting(self, x, *args, **kwargs):
+        calls.append(x.shape[:2])
+        return forward(self, x, *args, **kwargs)
+
+    monkeypatch.setattr(CausalDecoder, "forward", counting)
+    out = answers(pipe, 3)
+    lengths = [len(pipe.tokenizer(prompt)["input_ids"]) for prompt in PROMPTS]
+    read = [columns for rows, columns in calls if rows == 1 and columns > 1]
+    # the template's columns are the same for all
+    around = {columns + 1 - length for columns, length in zip(read, lengths[3:], strict=True)}
+    assert len(around) == 1
+    assert max(rows for rows, _ in calls) == 3
+    assert out.stats.emitted == [len(tokens) for tokens in out.tokens]
+
+
+def test_rows_are_full_as_long_as_prompts_wait(pipe):
+    pipe.to(torch.float64)
+    pipe.disable_speculation()
+    running = []
+
+    def watch(pipe, number, done, state):
+        running.append(3 - sum(state["context"].finished))
+
+    out = answers(pipe, 3, callback_on_step_end=watch)
+    ends = [0] * 3
+    for tokens in out.tokens:
+        ends[ends.index(min(ends))] += len(tokens)
+    assert len(running) == max(ends)
+    assert len(out.stats.rounds) == max(ends)
+
+
+def test_what_is_said_of_every_sample(pipe):
+    pipe.to(torch.float64)
+    pipe.enable_speculation("prompt-lookup")
+    for size in (None, 2):
+        stats = answers(pipe, size).stats
+        assert len(stats.first_token) == len(stats.last_token) == len(PROMPTS)
+        for first, last, count in zip(
+            stats.first_token, stats.last_token, stats.emitted, strict=True
+        ):
+            assert 0 < first <= last
+            assert (first == last) == (count == 1) or stats.accepted
+
+
+def test_stop_strings_and_penalties_know_their_prompt(pipe, monkeypatch):
+    pipe.to(torch.float64)
+    monkeypatch.setattr(pipe.model.generation_config, "repetition_penalty", 1.5)
+    pipe.enable_speculation("prompt-lookup")
+    free = answers(pipe, 2)
+    said = [c for text in free.text for c in text[:-1] if c.isascii() and c.isalpha()]
+    whole = answers(pipe, None, stop=said[:2])
+    assert answers(pipe, 2, stop=said[:2]).tokens == whole.tokens
+    assert whole.tokens != free.tokens
+    monkeypatch.setattr(pipe.model.generation_config, "repetition_penalty", 1.0)
+    assert answers(pipe, 2).tokens != free.tokens
+
+
+def test_tables_that_live_on_learn_of_all(pipe):
+    pipe.to(torch.float64)
+    pipe.enable_speculation("token-recycling[table_lives=true]")
+    first = answers(pipe, 2, temperature=0.0)
+    again = answers(pipe, 2, temperature=0.0)
+    assert again.tokens == first.tokens
+    # what followed each answer's tokens is known by now, of all but what stands twice in a text
+    assert sum(again.stats.calls) < sum(first.stats.calls)
+    alone = [pipe(prompt, max_new_tokens=NEW, temperature=0.0).stats for prompt in PROMPTS]
+    assert sum(again.stats.calls) <= sum(sum(stats.calls) for stats in alone)
+
+
+def test_interrupted_while_prompts_wait(pipe):
+    pipe.to(torch.float64)
+    pipe.disable_speculation()
+
+    def stop(pipe, number, done, state):
+        pipe.interrupt = number == 2
+
+    out = answers(pipe, 2, callback_on_step_end=stop)
+    lengths = [len(tokens) for tokens in out.tokens]
+    assert sum(lengths) <= 2 * 2
+    assert lengths[4:] == [0] * 3
+    assert out.text[4:] == [""] * 3
+
+
+def test_of_bad_sizes(pipe):
+    pipe.disable_speculation()
+    with pytest.raises(InputError, match="batch_size"):
+        answers(pipe, 0)
+    with pytest.raises(InputError, match="leave streamer or batch_size out"):
+        answers(pipe, 2, streamer=TextStreamer(pipe.tokenizer))
+    pipe.listener = object()
+    try:
+        with pytest.raises(InputError, match="leave batch_size out"):
+            answers(pipe, 2)
+    finally:
+        pipe.listener = None
