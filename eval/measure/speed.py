@@ -132,14 +132,11 @@ def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
     rates = [1 / per_token(line, which) for line in lines]
     out = Throughput(len(lines), statistics.median(rates))
     if which == "seconds":
-        first, last = (
-            [seconds for line in lines for seconds in line["stats"].get(name, []) if seconds]
-            for name in ("first_token", "last_token")
-        )
-        if first:
-            out.first_token_seconds = statistics.median(first)
+        waits = [pair for line in lines for pair in line["stats"].get("latency", []) if any(pair)]
+        if waits:
+            out.first_token_seconds = statistics.median(first for first, _ in waits)
             tokens = sum(output_tokens(line["stats"]) for line in lines)
-            out.tokens_per_second_each = tokens / sum(last)
+            out.tokens_per_second_each = tokens / sum(last for _, last in waits)
     if all("head_calls" in line["stats"] for line in lines):
         out.head_calls = statistics.fmean(line["stats"]["head_calls"] for line in lines)
     if lines is not plain:

@@ -49,9 +49,9 @@ class Seats:
         for row, count in enumerate(context.emitted):
             if count:
                 sample = row if context.samples is None else context.samples[row]
-                stats.last_token[sample] = now - self._began[row]
-                if context.base[row] == count:
-                    stats.first_token[sample] = stats.last_token[sample]
+                last = now - self._began[row]
+                first = last if context.base[row] == count else stats.latency[sample][0]
+                stats.latency[sample] = first, last
 
     def fill(self, context: Context, stats: SpecStats) -> None:
         """Let samples that wait take the rows of those that are over."""

@@ -52,8 +52,8 @@ class SpecStats:
         seconds: wall-clock per phase: prefill, draft, target, verify, resample (local rules),
             update, the pipeline's own.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
-        first_token, last_token: seconds from when each row's prompt was read to its first and its
-            last token; of rows without one, nothing.
+        latency: seconds from when a row began until it had its first token, and until it had its
+            last, per row; 0 where there is none.
         fault: why the drafter was given up in the middle; None: it was not.
         inner: counters of the rounds in which a drafter drafted for the drafter; None: none did.
     """
@@ -71,8 +71,7 @@ class SpecStats:
     alone: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     own_drafts: float = 0.0
-    first_token: list[float] = field(default_factory=list)
-    last_token: list[float] = field(default_factory=list)
+    latency: list[tuple[float, float]] = field(default_factory=list)
     fault: str | None = None
     inner: SpecStats | None = None
 
@@ -80,7 +79,7 @@ class SpecStats:
         """Zero the counters of `rows` rows."""
         for name in _ROWS:
             setattr(self, name, [0] * rows)
-        self.first_token, self.last_token = [0.0] * rows, [0.0] * rows
+        self.latency = [(0.0, 0.0)] * rows
         self.judged_at, self.accepted_at, self.rounds = [], [], []
         self.alone = 0
 

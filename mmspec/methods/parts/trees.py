@@ -8,6 +8,7 @@ from ..options import option
 from ..part import Drafter, DraftOptions, Offers, Preset
 from .heads import head_preset
 from .shared import SiblingsOptions
+from .windows import WindowOptions
 
 
 class WidthsOptions(DraftOptions):
@@ -24,6 +25,15 @@ class WidthsOptions(DraftOptions):
             level *= width
             nodes += level
         return nodes
+
+
+class ProactiveOptions(WidthsOptions, WindowOptions):
+    def first(self, stride: int) -> int:
+        return self.window
+
+    def nodes(self, depth: int) -> int:
+        widths = self.tree_widths[:depth]
+        return depth + super().nodes(depth) - len(widths)  # of every level one is the window's
 
 
 class RecyclingOptions(WidthsOptions):
@@ -144,6 +154,19 @@ PARTS = (
         paper="Zbib et al. 2026",
     ),
     Drafter(
+        "proactive-jacobi",
+        ".jacobi.proactive:ProactiveDrafter",
+        "a coupled window whose first positions have other candidates, too",
+        ProactiveOptions,
+        {"init": "jacobi_init", "row": "stride", "widths": "tree_widths"},
+        tree=True,
+        knob="window",
+        depth="window",
+        window=True,
+        settled=True,
+        paper="Kang et al. 2026",
+    ),
+    Drafter(
         "recycling",
         ".tree.token_recycling:RecyclingDrafter",
         "the target's own runners-up draft a tree",
@@ -168,6 +191,13 @@ PARTS = (
                 "eagle", "a one-layer head on the target's features drafts a chain", 6
             )
         },
+    ),
+    Preset(
+        "sjd-pac",
+        "proactive-jacobi",
+        "recursive",
+        "coupled Jacobi with other candidates at the first positions",
+        settings={"tree_widths": (3, 3)},
     ),
     Preset("merged", "merged", "recursive", "several drafters' trees, fused"),
     Preset(

@@ -247,7 +247,8 @@ def timeless(out: Path) -> list[str]:
     for line in lines(out):
         for name in TIMES:
             line.pop(name, None)
-        line.get("stats", {}).pop("seconds", None)
+        for name in ("seconds", "latency"):
+            line.get("stats", {}).pop(name, None)
         found.append(json.dumps(line, sort_keys=True))
     return sorted(found)
 

@@ -51,7 +51,8 @@ def timeless(folder: Path) -> list[str]:
         line = json.loads(text)
         for name in (*TIMES, "energy", "environment", "date", "checksum"):
             line.pop(name, None)
-        line.get("stats", {}).pop("seconds", None)
+        for name in ("seconds", "latency"):
+            line.get("stats", {}).pop(name, None)
         out.append(json.dumps(line, sort_keys=True))
     return sorted(out)
 

@@ -150,7 +150,8 @@ def timeless(folder: Path) -> list[str]:
     for line in map(json.loads, (folder / "samples.jsonl").read_text().splitlines()):
         for name in (*TIMES, "date", "checksum"):
             line.pop(name, None)
-        line.get("stats", {}).pop("seconds", None)
+        for name in ("seconds", "latency"):
+            line.get("stats", {}).pop(name, None)
         line.get("choice", {}).pop("seconds", None)
         out.append(json.dumps(line, sort_keys=True))
     return sorted(out)
