@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,8 +12,11 @@ from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical, WithoutReplacement
 from ...methods.parts.windows import JacobiInit
+from ..tree.shape import TreeShape
 from ..tree.siblings import draw_siblings
 from .coupled import CoupledJacobiDrafter
+
+_DRAWS = 256  # more than a window has: others have draws of their own
 
 
 class ProactiveDrafter(CoupledJacobiDrafter):
@@ -54,29 +56,52 @@ class ProactiveDrafter(CoupledJacobiDrafter):
         if not window.nodes:
             return window
         assert isinstance(window.law, Categorical)
-        shape, probs = self._shape(window.nodes), window.law.probs
-        own = window.tokens[:, : shape.levels]
-        left, more = self.left(probs[:, : shape.levels], own), max(shape.most - 1, 1)
-        others = draw_siblings(left, more, "without-replacement", coins, window.nodes)
-        candidates = torch.cat([own[..., None], others], dim=2)  # [B, L, K]
-        tokens = candidates[:, shape.depth, shape.rank]
-        # a row with less room than others has its window alone
-        lengths = window.lengths
-        full = lengths == window.nodes
-        parents = torch.cat([torch.arange(-1, window.nodes - 1), shape.parents])
-        return Draft(
-            torch.cat([window.tokens, tokens], dim=1),
-            torch.where(full, lengths + len(shape.parents), lengths),
-            WithoutReplacement(torch.cat([probs, probs[:, shape.depth]], dim=1)),
-            parents.to(tokens.device).expand(context.rows, -1),
-            bounds=(window.nodes, shape.most),
+        shape, laws, device = self._shape(window), window.law.probs, window.tokens.device
+        levels, ends = len(shape.widths), shape.ends
+        depth = torch.tensor([d for d in range(levels) for _ in range(ends[d], ends[d + 1])])
+        rank = torch.tensor(
+            [
+                n % width
+                for d, width in enumerate(shape.widths)
+                for n in range(ends[d + 1] - ends[d])
+            ]
         )
+        depth, rank = depth.to(device), rank.to(device)
+        behind = torch.arange(levels, window.nodes, device=device)  # of the tree: the window alone
+        tokens = self._candidates(window.tokens, laws, coins)[:, depth, rank]
+        # the window's own token is the first of its level
+        last = torch.tensor([ends[levels - 1]], device=device)
+        parents = torch.cat([last, ends[-1] + behind[:-1] - levels])[: len(behind)]
+        nodes = torch.tensor(ends, device=device)  # of as many levels as a row has room for
+        nodes = torch.cat([nodes, ends[-1] + 1 + behind - levels])
+        return Draft(
+            torch.cat([tokens, window.tokens[:, levels:]], dim=1),
+            nodes[window.lengths],
+            WithoutReplacement(torch.cat([laws[:, depth], laws[:, levels:]], dim=1)),
+            torch.cat([shape.parents.to(device), parents]).expand(context.rows, -1),
+            bounds=(window.nodes, max(shape.widths)),
+        )
+
+    def _candidates(self, tokens: Tensor, laws: Tensor, coins: RoundCoins) -> Tensor:
+        """Candidates `[B, L, K]` of the tree's positions: the window's tokens, and others.
+
+        Args:
+            tokens, laws: of the window `[B, W]`, `[B, W, V]`.
+        """
+        # of a window that is shorter than the tree, too: numbers of draws are always the same
+        levels = torch.arange(len(self.widths), device=tokens.device).clamp_max(tokens.shape[1] - 1)
+        own, count = tokens[:, levels], max(self.widths) - 1
+        if not count:
+            return own[..., None]
+        left = self.left(laws[:, levels], own)
+        others = draw_siblings(left, count, "without-replacement", coins, _DRAWS)
+        return torch.cat([own[..., None], others], dim=2)
 
     def left(self, laws: Tensor, tokens: Tensor) -> Tensor:
         """Weights `[B, L, V]` that the others of the first positions are drawn by.
 
         Args:
-            laws, tokens: of the window `[B, L, V]`, `[B, L]`.
+            laws, tokens: of the window there `[B, L, V]`, `[B, L]`.
         """
         left = laws.scatter(2, tokens[..., None], 0.0)
         # a law with one token alone has no others: it is drawn again, and never stands
@@ -89,62 +114,20 @@ class ProactiveDrafter(CoupledJacobiDrafter):
             return
         # Positions that the path did not reach are seen behind its end, as far as the tree goes
         # there: their laws know more of the output than those behind the window's own tokens.
-        shape = self._shape(window.nodes)
-        way = torch.arange(window.nodes, device=draft.tokens.device).repeat(context.rows, 1)
-        for level in range(shape.levels):
+        shape = self._shape(window)
+        levels, ends = len(shape.widths), shape.ends
+        place = torch.arange(window.nodes, device=draft.tokens.device)
+        way = (ends[-1] + place - levels).repeat(context.rows, 1)
+        for level, width in enumerate(shape.widths):
+            eldest = torch.zeros_like(way[:, 0])
+            if level:
+                eldest = ends[level] + width * (way[:, level - 1] - ends[level - 1])
             kept = level < verdict.accepted
-            below = way[:, level] if not level else shape.first.to(way.device)[way[:, level - 1]]
-            way[:, level] = torch.where(kept, verdict.path[:, level], below)
+            way[:, level] = torch.where(kept, verdict.path[:, level], eldest)
         slots = torch.nn.functional.pad(way + 1, (1, 0))
         seen = replace(scores, laws=pick(scores.probs, slots))
         super().observe(context, window, seen, verdict)
 
-    def _shape(self, width: int) -> _Shape:
-        return shape_of(width, self.widths[:width])
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """Tree beside a window of W nodes, which come first.
-
-    Attributes:
-        parents, depth, rank: of the E others, `[E]`: the node that each follows, how many stand
-            above it, and which of its position's candidates it is.
-        first: the eldest child `[W + E]` of every node that has any, else itself.
-        levels, most: levels of the tree, and most candidates of a position.
-    """
-
-    parents: Tensor
-    depth: Tensor
-    rank: Tensor
-    first: Tensor
-    levels: int
-    most: int
-
-
-@cache
-def shape_of(width: int, widths: tuple[int, ...]) -> _Shape:
-    """The tree with `widths` candidates beside the first nodes of a window of `width` nodes."""
-    parents: list[int] = []
-    depth: list[int] = []
-    rank: list[int] = []
-    first = [*range(1, width), width - 1]
-    above = [-1]
-    for level, count in enumerate(widths):
-        nodes = [level]
-        for parent in above:
-            own = parent == level - 1  # the window's: its eldest child is there
-            for n in range(own, count):
-                node = width + len(parents)
-                parents.append(parent)
-                depth.append(level)
-                rank.append(n)
-                first.append(node)
-                nodes.append(node)
-                if not own and not n:
-                    first[parent] = node
-        above = nodes
-    parents_, depth_, rank_, first_ = (
-        torch.tensor(x, dtype=torch.long) for x in (parents, depth, rank, first)
-    )
-    return _Shape(parents_, depth_, rank_, first_, len(widths), max(widths, default=1))
+    def _shape(self, window: Draft) -> TreeShape:
+        """The tree, as far as the window goes."""
+        return TreeShape(self.widths[: window.nodes])
