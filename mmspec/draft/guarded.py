@@ -8,7 +8,7 @@ import torch
 
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Interrupted, Scores, Verdict
-from ..engine.laws import Categorical, ContractError, WithoutReplacement
+from ..engine.laws import Categorical, ContractError, TargetError, WithoutReplacement
 from ..engine.protocols import Drafter, Seatable
 from .null import NullDrafter
 from .sound_laws import faults, sound, without_faults
@@ -87,8 +87,8 @@ class GuardedDrafter:
             self._give_up(error)
 
     def _give_up(self, why: Exception | str) -> None:
-        """Warn and draft no more; raise interrupts, and broken contracts, the caller's mistake."""
-        if isinstance(why, ContractError | Interrupted):
+        """Warn and draft no more; raise what is none of its faults, but the caller's or target's."""
+        if isinstance(why, ContractError | Interrupted | TargetError):
             raise why
         self.fault = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
         logger.warning("the drafter failed (%s); decoding goes on without it", self.fault)

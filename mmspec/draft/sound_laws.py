@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..engine.accept.chain import pick
 from ..engine.draft import Context, Draft
-from ..engine.laws import Categorical, WithoutReplacement
+from ..engine.laws import Categorical, TargetError, WithoutReplacement
 from .tree.shape import renumbered
 
 _OFF = 1e-2  # how far from 1 a sum may be: laws in bfloat16 are
@@ -22,6 +22,19 @@ _OFF = 1e-2  # how far from 1 a sum may be: laws in bfloat16 are
 def sound(laws: Tensor) -> Tensor:
     """True for those of `laws [..., V]` that are laws `[...]`: nothing below 0, and a sum of 1."""
     return (laws.amin(-1) >= 0) & ((laws.sum(-1) - 1).abs() < _OFF)  # of a NaN neither is true
+
+
+def check_target(laws: Tensor, places: Tensor) -> None:
+    """Raise a `TargetError` if laws `[B, n, V]` of the target, at `places [B, n]`, are none.
+
+    For drafters that draw with the target itself, and whom nobody judges.
+    """
+    wrong = laws[..., 0].isnan()  # such a law has no numbers at all
+    if bool(wrong.any()):
+        row, n = wrong.nonzero()[0].tolist()
+        raise TargetError(
+            f"the target's laws behind token {int(places[row, n])} of row {row} are no numbers"
+        )
 
 
 def mended(laws: Tensor) -> tuple[Tensor, Tensor]:

@@ -232,14 +232,16 @@ class GuidedDecoder:
         Args:
             positions: positions `[B, n]`; -1 is the prefix's last column.
             reach: the largest of them, known to the host.
-            known: positions `[limit]` whose entries may be read; None: all.
+            known: positions `[limit]` whose entries may be read, or those of every token's own
+                `[B, n, limit]`; None: all.
         """
         assert self.cache is not None, "start() comes first"
         x, slots = self._embedded(tokens, positions < 0), positions + self.offset
         length = reach + self.offset + 1
         mask = self.keys[:length] <= slots[..., None]
         if known is not None:
-            mask = mask & F.pad(known, (self.offset, self.room - self.limit), value=True)[:length]
+            read = F.pad(known, (self.offset, self.room - self.limit), value=True)
+            mask = mask & read[..., :length]
         return self._laws(self._at(x, slots, slots, length, mask), positions)
 
     def _places(self, start: list[int], n: int, draft: Draft | None) -> Tensor:

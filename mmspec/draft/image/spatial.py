@@ -13,7 +13,7 @@ from ...engine.accept.chain import pick
 from ...engine.accept.local import LocalRule
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
-from ...engine.laws import Categorical
+from ...engine.laws import Categorical, ContractError
 from ...models.guided import GuidedDecoder
 from ...models.llamagen.spatial_heads import SpatialDecoder, guided_states, mean_state, places_above
 from ..jacobi.coupled import CoupledJacobiDrafter
@@ -63,6 +63,9 @@ class SpatialDrafter(CoupledJacobiDrafter):
         self._base = [0] * context.rows  # where the last draft began
         self._reach = [0] * context.rows  # how far it went
         self._judged = [0] * context.rows  # cells in front of these have a state, and a law
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        raise ContractError("heads of pictures take in no sample while others run")
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         self._reach, width, device = list(budget), max(budget), context.tokens.device

@@ -11,6 +11,7 @@ from ...engine.laws import Opaque
 from ...engine.protocols import Drafter
 from ...models.guided import GuidedDecoder
 from ...models.token_grid import TokenGrid
+from ..sound_laws import check_target
 
 
 class ZipArDrafter(Drafter):
@@ -54,9 +55,9 @@ class ZipArDrafter(Drafter):
             laws = self.model.extend_at(words, places, last, readable.to(device))  # [B, n, V]
             at = torch.tensor([inputs.index(place - 1) for place in now], device=device)
             positions = torch.tensor(now, device=device).expand(context.rows, -1)
-            tokens[:, positions[0] + 1] = coins.draw(
-                pick(laws, at.expand(context.rows, -1)), positions
-            )
+            laws = pick(laws, at.expand(context.rows, -1))
+            check_target(laws, positions)
+            tokens[:, positions[0] + 1] = coins.draw(laws, positions)
             known[now], drawn = True, now
             calls, read = calls + 1, read + len(inputs)
         lengths = torch.tensor(budget, device=device)

@@ -34,6 +34,14 @@ class ZipArOptions(NullOptions):
     )
 
 
+class ParallelOptions(NullOptions):
+    parallel_rows: int = option(3, "rows of the picture that are drawn side by side", 1, 64)
+    parallel_window: int = option(3, "tokens that are guessed in each of them", 1, 256)
+    parallel_lag: int = option(
+        1, "tokens that a row is behind the one above at least; fewer is faster", 1, 256
+    )
+
+
 class LocalOptions(NearestOptions):
     local_threshold: float = option(
         0.1, "probability that a drafted token must reach; less is faster", 0, 1
@@ -99,6 +107,18 @@ PARTS = (
         unjudged="always",
         paper="He et al. 2024",
     ),
+    Drafter(
+        "parallel-jacobi",
+        ".image.parallel_jacobi:ParallelJacobiDrafter",
+        "rows of the picture are drawn side by side, each in a window",
+        ParallelOptions,
+        {
+            "model": "target",
+            **{name: f"parallel_{name}" for name in ("rows", "window", "lag")},
+        },
+        unjudged="always",
+        paper="Liao et al. 2026",
+    ),
     Rule(
         "local",
         ".local:LocalRule",
@@ -157,6 +177,15 @@ PARTS = (
         role="sceptic",
         knob="zipar_window",
         sweep=(8, 4, 2, 1),
+        serves=("image",),
+    ),
+    Preset(
+        "pjd",
+        "parallel-jacobi",
+        "unverified",
+        "several rows at a time, each by its own Jacobi window",
+        knob="parallel_rows",
+        sweep=(1, 2, 3, 4),
         serves=("image",),
     ),
     Preset(
