@@ -87,7 +87,7 @@ class GuardedDrafter:
             self._give_up(error)
 
     def _give_up(self, why: Exception | str) -> None:
-        """Warn and draft no more; raise what is none of its faults, but the caller's or target's."""
+        """Warn and draft no more; raise what is the caller's fault, or the target's."""
         if isinstance(why, ContractError | Interrupted | TargetError):
             raise why
         self.fault = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
