@@ -103,7 +103,7 @@ def test_arguments_of_calls_are_the_pipelines(name):
     declared = set(MODALITIES[name].arguments)
     assert declared <= taken
     own = {"self", "prompt", "image", "class_labels", "generator", "output_type", "return_dict"}
-    own |= {"window", "resume", "streamer", "memory"}
+    own |= {"window", "resume", "streamer", "memory", "batch_size"}
     left = {one for one in taken - declared - own if not one.startswith(("num_", "callback_"))}
     assert not left
 

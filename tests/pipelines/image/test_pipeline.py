@@ -25,7 +25,11 @@ from mmspec.pipelines.model_folders import locate
 PRESETS = serving("image")
 METHODS = list(PRESETS)
 # tokens that were scored behind others, which fell or were still to come: no greedy decoding
-TARGETED = [n for n in METHODS if PRESETS[n].rule not in ("local", "unverified")]
+TARGETED = [
+    n
+    for n in METHODS
+    if PRESETS[n].role != "sceptic" and PRESETS[n].rule not in ("local", "unverified")
+]
 # a call of the target a round, and a token of its own in each
 CALL_A_ROUND = [name for name in METHODS if PRESETS[name].rule not in ("local", "unverified")]
 PROMPT = "a photo of a red circle"
