@@ -16,7 +16,7 @@ from mmspec.pipelines.stopping import Stops, StopStrings, StopText
 
 
 def context(base: list[int], tokens: torch.Tensor) -> SimpleNamespace:
-    return SimpleNamespace(base=base, tokens=tokens)
+    return SimpleNamespace(base=base, tokens=tokens, samples=None)
 
 
 def first(words, strings, prompt, done, more) -> list[int]:
