@@ -252,9 +252,13 @@ def _load_tokenizer(name: str) -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the library's warnings that a model made without weights has none."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+
+    def grave(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.WARNING
+
+    # it warns by the root logger itself; those of others, in other threads too, are left alone
+    logging.root.addFilter(grave)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.root.removeFilter(grave)
