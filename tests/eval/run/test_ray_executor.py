@@ -33,7 +33,7 @@ from mmspec.methods import SpecConfig
 pytestmark = pytest.mark.slow
 
 # what a clock or a meter gives; all else is a function of the job
-MEASURED = {"seconds", "decode_seconds", "bare_seconds", "phase_seconds", "costs"}
+MEASURED = {"seconds", "decode_seconds", "bare_seconds", "phase_seconds", "latency", "costs"}
 MEASURED |= {"peak_memory", "energy"}
 METHODS = {name: SpecConfig(method=name) for name in ("plain", "draft", "sjd")}
 QUALITY = [Unit("quality", first, 3, method) for first in (0, 3) for method in METHODS]
