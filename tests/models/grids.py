@@ -1,9 +1,13 @@
-"""Small pictures, with and without tokens that end their rows, and plain decoding of them."""
+"""Small pictures, with and without tokens that end their rows, and plain decoding of them.
+
+And the methods that decode so, whatever they draft.
+"""
 
 from __future__ import annotations
 
 import torch
 
+from mmspec.methods import serving
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.llamagen.decoder import LlamaGenDecoder
 from mmspec.models.setting import Setting
@@ -12,6 +16,13 @@ from mmspec.models.token_grid import TokenGrid
 SIDE = 4
 SQUARE = TokenGrid(SIDE, SIDE)
 LINES = TokenGrid(3, 4, end_of_row=18, tail=(19,))  # 16 tokens
+UNORDERED = ("local", "unverified")  # rules that keep tokens scored behind others that may fall
+# at temperature 0 these draw the target's greedy picture
+GREEDY = [
+    name
+    for name, preset in serving("image").items()
+    if preset.role != "sceptic" and preset.rule not in UNORDERED
+]
 
 
 def plain(guided, rows=2) -> torch.Tensor:

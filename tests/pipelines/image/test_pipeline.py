@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from grids import GREEDY, UNORDERED
 from knobs import precision, with_knobs
 
 from mmspec import ImagePipeline, SpecConfig
@@ -24,14 +25,8 @@ from mmspec.pipelines.model_folders import locate
 
 PRESETS = serving("image")
 METHODS = list(PRESETS)
-# tokens that were scored behind others, which fell or were still to come: no greedy decoding
-TARGETED = [
-    n
-    for n in METHODS
-    if PRESETS[n].role != "sceptic" and PRESETS[n].rule not in ("local", "unverified")
-]
 # a call of the target a round, and a token of its own in each
-CALL_A_ROUND = [name for name in METHODS if PRESETS[name].rule not in ("local", "unverified")]
+CALL_A_ROUND = [name for name in METHODS if PRESETS[name].rule not in UNORDERED]
 PROMPT = "a photo of a red circle"
 PROMPTS = [PROMPT, "a photo of three stars", "a photo of a blue square left of a white ring"]
 
@@ -272,7 +267,7 @@ def test_no_guidance_no_unconditional_rows(pipe, monkeypatch, scale, rows):
     assert seen == [rows, rows]
 
 
-@pytest.mark.parametrize("method", TARGETED)
+@pytest.mark.parametrize("method", GREEDY)
 def test_greedy_methods_agree(pipe, method):
     plain = draw(pipe, PROMPTS, temperature=0)
     speculate(pipe, method)
