@@ -46,9 +46,7 @@ class AnsweringPipeline(SpeculativePipeline):
         if "heads" in loading.parts:
             return {}
         homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
-        return {
-            "heads": {home.name: load_head(home, loading.dtype, loading.variant) for home in homes}
-        }
+        return {"heads": {home.name: load_head(home, loading.dtype) for home in homes}}
 
     def answer(
         self,

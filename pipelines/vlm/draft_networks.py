@@ -8,18 +8,17 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from ...draft.feature.head_model import AnyDecoder, head_decoder, head_model
+from ...draft.feature.head_model import head_model
 from ...errors import InputError
 from ...methods import ResolvedConfig
 from ...methods.parts.heads import BranchOptions
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
-from ...models.heads.decoder import FeatureHeadDecoder
-from ...models.heads.loading import AnyHead, name_of
+from ...models.heads.published.base_decoder import PublishedDecoder
+from ...models.heads.published.decoder import published_decoder
 from ...models.heads.published.eagle_decoder import PublishedEagleDecoder
 from ...models.heads.published.head import PublishedHead
 from ...models.heads.published.specvlm import SpecVlmNetwork
-from ...models.heads.specvlm import SpecVlmHead
 from ...models.loading import cast
 from ...models.rounded_copy import RoundedCopy
 from ...models.transformers.probe import probed
@@ -53,7 +52,7 @@ class Drafting:
         target: PromptedDecoder,
         config: ResolvedConfig,
         drafter: PreTrainedModel | None = None,
-        head: AnyHead | None = None,
+        head: PublishedHead | None = None,
     ) -> None:
         self.target, self.config, self.head = target, config, head
         self.networks = drafter, head
@@ -63,11 +62,11 @@ class Drafting:
         weights = config.draft_weights
         self.rounded = target.rounded(weights) if config.rounds and weights else None
         self._check_needs()
-        self._head: AnyDecoder | None = None
+        self._head: PublishedDecoder | None = None
         self._made_of: list[int] = []  # its weights, as they were then
         self.refresh()
         # the blocks of some heads reach further than what is asked of them
-        self.scratch = config.draft_size().most_read + int(getattr(head, "block_size", 0))
+        self.scratch = config.draft_size().most_read + (0 if head is None else head.block_size)
         self._shorteners: dict[PromptedDecoder, PictureShortener] = {}
         for decoder, slot in ((self.target, "target"), (self.drafter, "draft")):
             name = getattr(config.config, f"{slot}_compressor")
@@ -95,9 +94,9 @@ class Drafting:
             )
         if head is not None and wants is None:
             raise InputError(f"method {name!r} has no draft head; leave head out")
-        if head is not None and name_of(head) != wants:
+        if head is not None and head.method != wants:
             raise InputError(
-                f"method {name!r} needs a head of {wants!r}, and this is one of {name_of(head)!r}"
+                f"method {name!r} needs a head of {wants!r}, and this is one of {head.method!r}"
             )
         if wanted and drafter is None:
             raise InputError(
@@ -136,11 +135,9 @@ class Drafting:
         kept = None if self._head is None else self._head.embeddings
         where = (weight.device, weight.dtype)
         if kept is None or (kept.device, kept.dtype) != where or self._made_of != made_of:
-            self._head, self._made_of = head_decoder(head, self.target), made_of
+            self._head, self._made_of = published_decoder(head, self.target), made_of
         branch = self.config.of(BranchOptions).branch
-        if isinstance(head, SpecVlmHead):
-            head.choose = branch or head.config.choose
-        if isinstance(head, PublishedHead) and isinstance(head.network, SpecVlmNetwork):
+        if isinstance(head.network, SpecVlmNetwork):
             head.network.choose = branch or head.network.saved
 
     @contextmanager
@@ -203,7 +200,7 @@ class Drafting:
 
     def tell(self, stats: VlmStats) -> None:
         """Record what a head made of the pictures of the last generation."""
-        if isinstance(self._head, FeatureHeadDecoder | PublishedEagleDecoder):
+        if isinstance(self._head, PublishedEagleDecoder):
             rows = len(stats.calls)  # those without a condition stand behind them
             stats.draft_visual_tokens = self._head.visual()[:rows]
             stats.branches = self._head.branches()[:rows]

@@ -21,7 +21,6 @@ from ...engine.loop import run
 from ...engine.protocols import Engine
 from ...errors import InputError, reason
 from ...methods import SpecConfig, config_of
-from ...models.heads.loading import AnyHead, name_of
 from ...models.heads.published.head import PublishedHead
 from ...models.token_grid import TokenGrid
 from ...models.transformers.causal import CACHE_NAMES
@@ -62,7 +61,7 @@ def enable_speculation(
     model: PreTrainedModel,
     config: SpecConfig | str | None = None,
     drafter: PreTrainedModel | None = None,
-    head: AnyHead | None = None,
+    head: PublishedHead | None = None,
     listener: Listener | None = None,
 ) -> None:
     """Let `model.generate(...)` speculate from now on; nothing else has to change.
@@ -116,11 +115,10 @@ def disable_speculation(model: PreTrainedModel) -> None:
             vars(model)["generate"] = speculation.before
 
 
-def _of_head(head: AnyHead) -> SpecConfig:
+def _of_head(head: PublishedHead) -> SpecConfig:
     """How to draft with a head where nobody says: as many tokens as its files name."""
-    length = head.length if isinstance(head, PublishedHead) else None
-    given: dict[str, Any] = {"num_draft_tokens": length} if length else {}
-    return SpecConfig(name_of(head), **given)
+    given: dict[str, Any] = {"num_draft_tokens": head.length} if head.length else {}
+    return SpecConfig(head.method, **given)
 
 
 class SpeculativeGeneration:
@@ -148,7 +146,7 @@ class SpeculativeGeneration:
         model: PreTrainedModel,
         config: SpecConfig | str | None,
         drafter: PreTrainedModel | None = None,
-        head: AnyHead | None = None,
+        head: PublishedHead | None = None,
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")

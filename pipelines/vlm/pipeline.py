@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
 from ...errors import InputError
-from ...models.heads.loading import AnyHead
+from ...models.heads.published.head import PublishedHead
 from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
@@ -68,7 +68,7 @@ class VlmPipeline(AnsweringPipeline):
         processor: Any,
         drafter: PreTrainedModel | None = None,
         drafter_processor: Any = None,
-        heads: Mapping[str, AnyHead] | None = None,
+        heads: Mapping[str, PublishedHead] | None = None,
     ) -> None:
         super().__init__(locals())
         check_family(model.config.model_type)

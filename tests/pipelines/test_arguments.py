@@ -174,7 +174,7 @@ def test_text(llama):
         ((llama, "draft", "small"), "drafter must be a PreTrainedModel or None, not 'small'"),
         (
             (llama, None, None, "eagle"),
-            "head must be a DraftHead, a PublishedHead or None, not 'eagle'",
+            "head must be a PublishedHead or None, not 'eagle'",
         ),
         (("gpt", None), "model must be a PreTrainedModel, not 'gpt'"),
     ):

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ....methods import SpecConfig
 from ....models.heads.columns import Columns
-from ....models.heads.feature import FeatureHead
-from ....models.heads.loading import AnyHead, DraftHeads, head_class
+from ....models.heads.loading import DraftHeads, network_class
 from ....models.heads.published.eagle1 import EagleNetwork
 from ....models.heads.published.eagle3 import Eagle3Network
 from ....models.heads.published.head import PublishedHead
@@ -36,8 +35,8 @@ def looks(config: SpecConfig) -> bool:
     parts = config.resolve("vlm")
     if parts.head is not None:
         # with fewer columns than the pictures have, the target's of grey ones would not fit
-        kinds = FeatureHead, EagleNetwork, Eagle3Network
-        return issubclass(head_class(parts.head.name), kinds) and not config.target_compressor
+        kinds = EagleNetwork, Eagle3Network
+        return issubclass(network_class(parts.head.name), kinds) and not config.target_compressor
     return "drafter" in parts.needs and not parts.drafter_only
 
 
@@ -92,16 +91,9 @@ class GreyHead:
         embedded, before: what it reads there, `[R, T, D]` each, see `Columns`.
     """
 
-    def __init__(self, head: AnyHead) -> None:
-        kind: Any = type(head)
-        network: Any = copy.copy(head)
-        # of this object alone: a head's class says what it is called
-        if isinstance(head, PublishedHead):
-            network.shown = self.columns
-        else:
-            network.look = lambda columns: kind.look(network, self.columns(columns))
-            network.read = lambda columns: kind.read(network, self.columns(columns))
-        self.network: AnyHead = network
+    def __init__(self, head: PublishedHead) -> None:
+        self.network = copy.copy(head)
+        self.network.shown = self.columns
         self.embedded = self.before = torch.zeros(0)
 
     @torch.inference_mode()
@@ -112,13 +104,11 @@ class GreyHead:
         questions: Sequence[str],
     ) -> None:
         """Read off what the target makes of these pictures."""
-        network = self.network.network if isinstance(self.network, PublishedHead) else None
-        reads: tuple[int, ...] = ()
-        if isinstance(self.network, PublishedHead):
-            reads = self.network.reads_of(pipe.model.config.get_text_config().num_hidden_layers)
-        self.embedded, self.before = target_columns(pipe, pictures, questions, reads)
-        if isinstance(network, EagleNetwork | Eagle3Network):
-            self.before = network.fuse(self.before)
+        network = self.network.network
+        assert isinstance(network, EagleNetwork | Eagle3Network)
+        reads = self.network.reads_of(pipe.model.config.get_text_config().num_hidden_layers)
+        self.embedded, before = target_columns(pipe, pictures, questions, reads)
+        self.before = network.fuse(before)
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with the pictures' replaced."""

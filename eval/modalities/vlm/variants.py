@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 from ....methods import SpecConfig
-from ....models.heads.published.head import PublishedHead
 from ....models.heads.published.specvlm import SpecVlmNetwork
-from ....models.heads.specvlm import SpecVlmHead
 from ....pipelines.output import VlmOutput, VlmStats
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...run.job import Job
@@ -42,9 +40,9 @@ class VlmMethod:
         self.pipe.enable_speculation(config)
         self.blank = Blank(self.pipe, config) if blank else None
         head = dict(self.pipe.heads or {}).get(config.resolve("vlm").parts["head"])
-        network = head.network if isinstance(head, PublishedHead) else head
+        network = None if head is None else head.network
         self.clock: CompressorClock | None = None
-        if isinstance(network, SpecVlmHead | SpecVlmNetwork):
+        if isinstance(network, SpecVlmNetwork):
             self.clock = CompressorClock(network)
 
     def prepare(
@@ -83,7 +81,7 @@ def role_of(name: str) -> str | None:
 class CompressorClock:
     """Seconds in the gate and the compressor of a head, of all its calls since it was last read."""
 
-    def __init__(self, head: SpecVlmHead | SpecVlmNetwork) -> None:
+    def __init__(self, head: SpecVlmNetwork) -> None:
         self._spent = self._since = 0.0
         for part in (head.gate, head.compressor):
             part.register_forward_pre_hook(self._begin)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from ...engine.draft import Context
-from ...models.heads.decoder import FeatureHeadDecoder
-from ...models.heads.flash import FlashHead
 from ...models.heads.published.eagle_decoder import PublishedFlashDecoder
 from ...models.heads.published.flash import FlashNetwork
 from .eagle import EagleModel
@@ -19,12 +17,12 @@ class FlashModel(EagleModel):
     tokens, and in front of each the state of the slot that it was drawn from.
     """
 
-    decoder: FeatureHeadDecoder | PublishedFlashDecoder
+    decoder: PublishedFlashDecoder
     _slots: Tensor  # [R, K, D]
 
     def block(self, context: Context, drafted: Tensor) -> Tensor:
         done, network = drafted.shape[1], self.decoder.network
-        assert isinstance(network, FlashHead | FlashNetwork)
+        assert isinstance(network, FlashNetwork)
         if not done:
             root = [b - 1 for b in context.base]
             self._read(context, context.last, root)

@@ -7,12 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ...models.guided import GuidedDecoder
-from ...models.heads.base import DraftHead
 from ...models.heads.columns import Images
-from ...models.heads.decoder import FeatureHeadDecoder, HeadDecoder
-from ...models.heads.feature import FeatureHead
-from ...models.heads.flash import FlashHead
-from ...models.heads.loading import AnyHead
 from ...models.heads.published.base_decoder import PublishedDecoder
 from ...models.heads.published.decoder import (
     PublishedDFlashDecoder,
@@ -35,23 +30,9 @@ from .flash import FlashModel
 from .hydra import HydraModel, PrefixHydraModel
 from .peagle import PEagleModel
 
-AnyDecoder = HeadDecoder | PublishedDecoder
-
-
-def head_decoder(head: AnyHead, target: CausalDecoder) -> AnyDecoder:
-    """The head as it runs at inference, for any number of generations.
-
-    Raises:
-        InputError: it was made for another target.
-    """
-    if isinstance(head, PublishedHead):
-        return published_decoder(head, target)
-    assert isinstance(head, FeatureHead)
-    return FeatureHeadDecoder(head, target)
-
 
 def head_model(
-    head: AnyHead | AnyDecoder,
+    head: PublishedHead | PublishedDecoder,
     target: GuidedDecoder,
     images: Images | None = None,
     warp: Callable[[Tensor], Tensor] | None = None,
@@ -59,7 +40,7 @@ def head_model(
     """The head as the draft model of one generation, for an `EagleDrafter`.
 
     Args:
-        head: the network, or what `head_decoder` made of it.
+        head: the network, or what `published_decoder` made of it.
         target: the target of this generation, before it starts.
         images: where its prompt has pictures.
         warp: see `FeatureModel`.
@@ -67,12 +48,9 @@ def head_model(
     Raises:
         InputError: it was made for another target, or drafts more than the target can take.
     """
-    if isinstance(head, DraftHead | PublishedHead):
+    if isinstance(head, PublishedHead):
         assert isinstance(target.decoder, CausalDecoder)
-        head = head_decoder(head, target.decoder)
-    if isinstance(head, FeatureHeadDecoder):
-        kind = FlashModel if isinstance(head.network, FlashHead) else EagleModel
-        return kind(head, target, images, warp)
+        head = published_decoder(head, target.decoder)
     if isinstance(head, PublishedFlashDecoder):
         return FlashModel(head, target, images, warp)
     if isinstance(head, PublishedPEagleDecoder):

@@ -30,20 +30,20 @@ def head_preset(head: str, summary: str, length: int, drafter: str = "model") ->
 PARTS = (
     Head(
         "eagle",
-        ".feature:EagleVlmHead",
+        ".published.eagle1:EagleNetwork",
         "one layer on the target's features",
         paper="Li et al. 2024",
     ),
     Head(
         "vispec",
-        ".vispec:ViSpecHead",
+        ".published.vispec:ViSpecNetwork",
         "eagle's; a picture is a vector or two, and one for all text",
         sees=True,
         paper="Kang et al. 2025",
     ),
     Head(
         "specvlm",
-        ".specvlm:SpecVlmHead",
+        ".published.specvlm:SpecVlmNetwork",
         "eagle's; the question chooses how a picture is shortened",
         BranchOptions,
         sees=True,
@@ -51,7 +51,7 @@ PARTS = (
     ),
     Head(
         "msd",
-        ".feature:MsdHead",
+        ".published.eagle1:MsdNetwork",
         "eagle's; pictures and text come in by ways of their own",
         sees=True,
         paper="Lin et al. 2025",
@@ -64,7 +64,7 @@ PARTS = (
     ),
     Head(
         "flash",
-        ".flash:FlashHead",
+        ".published.flash:FlashNetwork",
         "pictures are pooled, a call says several tokens",
         blocks=True,
         sees=True,

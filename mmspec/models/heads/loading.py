@@ -13,33 +13,22 @@ from torch import nn
 from ...errors import InputError, reason
 from ...files import read_object
 from ...methods.registry import HEADS
-from ..loading import cast, load_model
-from .base import DraftHead
+from ..loading import cast
 from .formats.files import HeadFiles
 from .formats.registry import read_head
 from .published.head import PublishedHead
 
-AnyHead = DraftHead | PublishedHead
 
-
-def head_class(name: str) -> type[DraftHead]:
-    """The class of the head called `name`."""
+def network_class(name: str) -> type[nn.Module]:
+    """The class of the network of the head called `name`."""
     return HEADS.get(name).load()
-
-
-def name_of(head: AnyHead) -> str:
-    """The name of a head's kind."""
-    if isinstance(head, PublishedHead):
-        return head.method
-    return next(name for name in HEADS.names() if head_class(name) is type(head))
 
 
 def load_head(
     folder: str | Path,
     dtype: torch.dtype = torch.float32,
-    variant: str | None = None,
     kind: str | None = None,
-) -> AnyHead:
+) -> PublishedHead:
     """A draft head from its files, in `dtype`, on the CPU.
 
     Published heads of many formats are read, see `docs/draft_heads.md`; the format is told by
@@ -47,7 +36,6 @@ def load_head(
 
     Args:
         folder: a path, or the name of a repository on the hub.
-        variant: of the weights' files, such as "fp16"; None: those without.
         kind: "msd" for a head of MSD, whose files look like EAGLE-1's; None: told by the files.
 
     Raises:
@@ -55,9 +43,6 @@ def load_head(
     """
     folder = head_folder(folder)
     name = read_object(Path(folder) / "config.json").get("_class_name")
-    kinds = {kind.__name__: kind for kind in map(head_class, HEADS.names())}
-    if name in kinds and issubclass(kinds[name], DraftHead):
-        return load_model(kinds[name], folder, dtype, variant)
     if name is not None:
         raise InputError(f"{folder} holds a {name}, no draft head")
     head = read_head(HeadFiles.read(folder), kind)
@@ -85,10 +70,10 @@ class DraftHeads(nn.ModuleDict):
         InputError: a head is of another kind than its name says.
     """
 
-    def __init__(self, heads: Mapping[str, AnyHead]) -> None:
+    def __init__(self, heads: Mapping[str, PublishedHead]) -> None:
         for name, head in heads.items():
-            if name != name_of(head):
-                raise InputError(f"the head {name!r} is one of {name_of(head)!r}; call it that")
+            if name != head.method:
+                raise InputError(f"the head {name!r} is one of {head.method!r}; call it that")
         super().__init__(heads)
 
     @property
@@ -101,8 +86,8 @@ class DraftHeads(nn.ModuleDict):
         """The device of the weights."""
         return next(self.parameters()).device
 
-    def save_pretrained(self, folder: Path, **how: Any) -> None:
-        """Write every head into a folder of its name."""
+    def save_pretrained(self, folder: Path, max_shard_size: str = "") -> None:
+        """Write every head into a folder of its name, each in one file."""
         heads: dict[str, Any] = dict(self)
         for name, head in heads.items():
-            head.save_pretrained(folder / name, **how)
+            head.save_pretrained(folder / name)

@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 
 from ...engine.draft import Context
 from ...errors import InputError
-from ...models.heads.loading import AnyHead
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt
@@ -73,14 +72,14 @@ class OnlineLearner:
     def __init__(
         self,
         model: PreTrainedModel,
-        head: AnyHead,
+        head: PublishedHead,
         rate: float | None = None,
         objective: str = "kl",
         kept: int = 64,
         fallen: bool = True,
     ) -> None:
-        if not isinstance(head, PublishedHead) or head.method not in CURRICULA:
-            raise InputError("only heads in a published layout that can be trained learn online")
+        if head.method not in CURRICULA:
+            raise InputError(f"heads of {head.method!r} can't be trained, so none learns online")
         self.head, self.fallen, self.heard = head, fallen, 0
         self.objective, self.curriculum = objective_of(objective), CURRICULA[head.method]
         # steps are small: in half precision they would be lost

@@ -132,8 +132,8 @@ class HeadRecipe(BaseRecipe):
         """A head of the folder, of the same method."""
         folder = self.pipeline / name
         head = load_head(folder, kind=None)
-        if not isinstance(head, PublishedHead) or head.method != self.method:
-            raise InputError(f"{folder} is no head of {self.method!r} in its published layout")
+        if head.method != self.method:
+            raise InputError(f"{folder} is no head of {self.method!r}")
         return head.to(self.config.device)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
