@@ -77,7 +77,7 @@ def placeholders(token: int) -> Callable[..., FeatureModel]:
         decoder = _decoder(head, target)
         usual = decoder.read
 
-        def read(prefix: Tensor, before: Tensor) -> Tensor:
+        def read(prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
             if images is not None:
                 visual = images.visual(torch.zeros_like(prefix[..., 0], dtype=torch.bool))
                 one = decoder.embed(torch.tensor(token, device=prefix.device))
@@ -97,7 +97,7 @@ def lagged(
     decoder = _decoder(head, target)
     usual = decoder.read
 
-    def read(prefix: Tensor, before: Tensor) -> Tensor:
+    def read(prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
         return usual(F.pad(prefix[:, :-1], (0, 0, 1, 0)), before)
 
     vars(decoder)["read"] = read

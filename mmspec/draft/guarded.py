@@ -8,8 +8,8 @@ import torch
 
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Interrupted, Scores, Verdict
-from ..engine.laws import Categorical, ContractError, TargetError, WithoutReplacement
-from ..engine.protocols import Drafter, Seatable
+from ..engine.laws import Categorical, ContractError, WithoutReplacement
+from ..engine.protocols import Drafter, seatable
 from .null import NullDrafter
 from .sound_laws import faults, sound, without_faults
 
@@ -55,11 +55,9 @@ class GuardedDrafter:
     def seat(self, context: Context, rows: list[int]) -> None:
         if self.fault is not None:
             return
-        if not isinstance(self.drafter, Seatable):
-            name = type(self.drafter).__name__
-            raise ContractError(f"{name} takes in no sample while others run")
+        drafter = seatable(self.drafter)
         try:
-            self.drafter.seat(context, rows)
+            drafter.seat(context, rows)
         except Exception as error:
             self._give_up(error)
 
@@ -87,8 +85,8 @@ class GuardedDrafter:
             self._give_up(error)
 
     def _give_up(self, why: Exception | str) -> None:
-        """Warn and draft no more; raise what is the caller's fault, or the target's."""
-        if isinstance(why, ContractError | Interrupted | TargetError):
+        """Warn and draft no more; raise what is the caller's fault."""
+        if isinstance(why, ContractError | Interrupted):
             raise why
         self.fault = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
         logger.warning("the drafter failed (%s); decoding goes on without it", self.fault)

@@ -18,7 +18,7 @@ from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from ..engine.laws import Categorical
 from ..engine.loop import advance
-from ..engine.protocols import AcceptanceRule, Drafter, Seatable, Target
+from ..engine.protocols import AcceptanceRule, Drafter, Target, seatable
 from ..engine.stats import SpecStats
 from ..models.rounded_copy import RoundedCopy
 from ..models.target import TokenTarget
@@ -59,8 +59,7 @@ class NestedDrafter:
 
     def seat(self, context: Context, rows: list[int]) -> None:
         for part in (self.middle, self.inner):
-            assert isinstance(part, Seatable), type(part)
-            part.seat(context, rows)
+            seatable(part).seat(context, rows)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         device, depth = context.tokens.device, max(budget)

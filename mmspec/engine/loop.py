@@ -140,8 +140,9 @@ def advance(
     ).tolist()
     for row, finished in enumerate(context.finished):
         if wrong[row] and not finished:
+            sample = row if context.samples is None else context.samples[row]
             raise TargetError(
-                f"the target's laws behind token {context.base[row]} of row {row} are no numbers"
+                f"the target's laws behind token {context.base[row]} of row {sample} are no numbers"
             )
         over = base[row] - context.limit  # a draft may not have left room for the target's token
         if over > 0:

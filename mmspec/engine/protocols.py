@@ -11,7 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from .coins import Coins, RoundCoins
 from .draft import Context, Draft, Scores, Verdict
-from .laws import Contract
+from .laws import Contract, ContractError
 
 
 class Drafter(Protocol):
@@ -88,6 +88,17 @@ class Seatable(Protocol):
 
     def seat(self, context: Context, rows: list[int]) -> None:
         """Forget what these rows held: other samples begin in them, see `Context.samples`."""
+
+
+def seatable(part: object) -> Seatable:
+    """The part itself.
+
+    Raises:
+        ContractError: it takes in no samples.
+    """
+    if not isinstance(part, Seatable):
+        raise ContractError(f"{type(part).__name__} takes in no sample while others run")
+    return part
 
 
 Stop = Callable[[Context, Tensor], Tensor]

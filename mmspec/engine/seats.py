@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 
 from .draft import Context
-from .laws import ContractError
-from .protocols import Engine, Seatable
+from .protocols import Engine, Seatable, seatable
 from .stats import SpecStats
 
 
@@ -33,13 +32,10 @@ class Seats:
         self._over: dict[int, list[int]] = {}  # tokens of samples that have left their row
         self._began = [time.perf_counter()] * context.rows
         parts = engine.coins, engine.length, engine.target, engine.drafter
-        self._parts = [part for part in parts if isinstance(part, Seatable)]
+        self._parts: list[Seatable] = []
         if samples == context.rows:
             return
-        for part in parts:
-            if not isinstance(part, Seatable):
-                name = type(part).__name__
-                raise ContractError(f"{name} takes in no sample while others run")
+        self._parts = [seatable(part) for part in parts]
         context.samples = [*range(context.rows)]
         self._parts[0].seat(context, context.samples)
 

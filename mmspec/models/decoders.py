@@ -112,11 +112,19 @@ class TokenHeadDecoder(HeadDecoder, Protocol):
             Its prefix `[R, T', D]`, of which only the width counts, and its mask `[R, T']`.
         """
 
-    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        """Inputs `[R, T', D]` of the prefix in `view`, of the features `[R, T, D]` in front."""
+    def read(self, prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the layers read of the rows that run, of the features `[R, T, D]` in front.
 
-    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        """Inputs `[R, n, D]` of tokens with `embeddings` and the features in front of them."""
+        Returns:
+            Inputs `[R, T', D]` of the prefix in `view`, and what all text behind it is joined with
+            `[R, 1, D]`; None: nothing.
+        """
+
+    def joined(self, embedded: Tensor, features: Tensor, context: Tensor | None = None) -> Tensor:
+        """Inputs `[R, n, D]` of tokens with `embeddings` and the features in front of them.
+
+        `context` is what `read` gave for these rows.
+        """
 
 
 class BlockHeadDecoder(HeadDecoder, Protocol):

@@ -47,7 +47,8 @@ class RunningRows:
         return len(self.samples)
 
     def seat(self, samples: Sequence[int]) -> None:
-        """Let these samples have the rows, all of which run."""
+        """Let these samples have the rows; none has left."""
+        assert self.numbers is None, "a row that has left takes no sample"
         self.samples = list(samples)
 
     def lines(self, row: int) -> slice:

@@ -19,7 +19,6 @@ from ..arguments import checked, is_chat
 from ..base import OnStep, SpeculativePipeline
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
-from ..prompts import check_between
 from ..vlm.answering import AnsweringPipeline, check_how
 from ..vlm.chat import Message, conversation
 from ..vlm.memory import Memory
@@ -111,8 +110,10 @@ class TextPipeline(AnsweringPipeline):
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
                 "stats": …})` after every verify round, see `TokenImagePipeline`; set
                 `pipe.interrupt = True` in it to stop.
-            batch_size: prompts that are answered at a time, as in transformers' pipelines; as soon
-                as one is done the next takes its place. Answers are the same. None: all prompts.
+            batch_size: prompts that are answered at a time, as in transformers' pipelines; the
+                next takes its row as soon as one is done. Answers are the same. A callback's
+                context is of these rows, and its `samples` say whose they are. All prompts are
+                read in first, padded to the longest. None: all at a time.
             memory: of a conversation, whose prompt it is that goes on: what the model has read of
                 it stays read. See `Chat`.
 
@@ -127,28 +128,13 @@ class TextPipeline(AnsweringPipeline):
         if memory is not None and len(prompts) > 1:
             raise InputError(f"{len(prompts)} prompts for one memory; a conversation has one")
         check_how(max_new_tokens, temperature, top_k, top_p)
-        if batch_size is not None:
-            self._check_batch(batch_size, len(prompts), streamer)
+        self.check_batch(batch_size, len(prompts), streamer)
         told = [one if isinstance(one, str) else _turns(one) for one in prompts]
         inputs = process_texts(self.tokenizer, told, self.model.device)
         how = max_new_tokens, temperature, top_k, top_p, stop
         beside = generator, streamer, callback_on_step_end, memory, batch_size
         out = self.answer(inputs, None, self.tokenizer, *how, *beside)
         return out if return_dict else (out.text, out.stats)
-
-    def _check_batch(self, size: int, prompts: int, streamer: BaseStreamer | None) -> None:
-        """Raise an `InputError` if prompts can't be answered so many at a time."""
-        check_between("batch_size", size, 1, 2**20)
-        if size < prompts and streamer is not None:
-            raise InputError(
-                f"a streamer tells all answers at once, and here {size} of {prompts} prompts are "
-                "answered at a time; leave streamer or batch_size out"
-            )
-        if size < prompts and self.listener is not None:
-            raise InputError(
-                f"a listener hears of whole batches, and here {size} of {prompts} prompts are "
-                "answered at a time; leave batch_size out"
-            )
 
 
 def _turns(messages: list[Message]) -> list[dict[str, str]]:

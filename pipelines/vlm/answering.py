@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.generation.streamers import BaseStreamer
 
 from ...engine.draft import Context
+from ...errors import InputError
 from ...methods import ResolvedConfig, SpecConfig
 from ...models.heads.loading import DraftHeads, load_head
 from ..base import OnStep, SpeculativePipeline, row_seeds
@@ -90,6 +91,9 @@ class AnsweringPipeline(SpeculativePipeline):
             how |= {"temperature": float(temperature), "top_k": top_k, "top_p": top_p}
         if stop is not None:
             how |= {"stop_strings": stop, "tokenizer": tokenizer}
+        ends = self.model.generation_config
+        if ends.pad_token_id is None and ends.eos_token_id is None:
+            how["pad_token_id"] = 0  # fills up what is cut off below; else the shortest counts
         if drafter_inputs is not None:
             how["drafter_inputs"] = drafter_inputs
         out = speculation.generate(
@@ -101,6 +105,22 @@ class AnsweringPipeline(SpeculativePipeline):
         tokens = [row[:n].tolist() for row, n in zip(answers, stats.emitted, strict=True)]
         text = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return VlmOutput(text=text, tokens=tokens, stats=stats)
+
+    def check_batch(self, size: int | None, prompts: int, streamer: BaseStreamer | None) -> None:
+        """Raise an `InputError` if prompts can't be answered so many at a time."""
+        if size is None:
+            return
+        check_between("batch_size", size, 1, 2**20)
+        if size < prompts and streamer is not None:
+            raise InputError(
+                f"a streamer tells all answers at once, and here {size} of {prompts} prompts are "
+                "answered at a time; leave streamer or batch_size out"
+            )
+        if size < prompts and self.listener is not None:
+            raise InputError(
+                f"a listener hears of whole batches, and here {size} of {prompts} prompts are "
+                "answered at a time; leave batch_size out"
+            )
 
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
         resolved = config.resolve(self.modality)

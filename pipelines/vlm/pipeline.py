@@ -106,6 +106,7 @@ class VlmPipeline(AnsweringPipeline):
         streamer: BaseStreamer | None = None,
         return_dict: bool = True,
         callback_on_step_end: OnStep | None = None,
+        batch_size: int | None = None,
     ) -> VlmOutput | tuple[list[str], VlmStats]:
         """Answer questions.
 
@@ -128,6 +129,10 @@ class VlmPipeline(AnsweringPipeline):
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
                 "stats": …})` after every verify round, see `TokenImagePipeline`; set
                 `pipe.interrupt = True` in it to stop.
+            batch_size: questions that are answered at a time, as in transformers' pipelines; the
+                next takes its row as soon as one is done. Answers are the same. A callback's
+                context is of these rows, and its `samples` say whose they are. All questions are
+                read in first, padded to the longest. None: all at a time.
 
         Raises:
             InputError: an argument is out of range, a picture can't be read, the processor refuses
@@ -135,13 +140,16 @@ class VlmPipeline(AnsweringPipeline):
         """
         pictures, questions = _requests(prompt, image, background)
         check_how(max_new_tokens, temperature, top_k, top_p)
+        self.check_batch(batch_size, len(questions), streamer)
         inputs = process_questions(self.processor, pictures, questions, self.model)
         own = None
         if self.drafter_processor is not None and self.prepared().drafting.drafter is not None:
             own = process_questions(self.drafter_processor, pictures, questions, self.model)
         how = max_new_tokens, temperature, top_k, top_p, stop
         beside = generator, streamer, callback_on_step_end
-        out = self.answer(inputs, own, self.processor.tokenizer, *how, *beside)
+        out = self.answer(
+            inputs, own, self.processor.tokenizer, *how, *beside, batch_size=batch_size
+        )
         return out if return_dict else (out.text, out.stats)
 
 

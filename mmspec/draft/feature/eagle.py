@@ -59,7 +59,7 @@ class EagleModel(ReadingModel):
     ) -> Tensor:
         """The head's states `[R, n, D]` behind tokens with the given states in front of them."""
         embedded = self._embedded(tokens, None)
-        x = self.decoder.joined(embedded, features.expand_as(embedded))
+        x = self.decoder.joined(embedded, features.expand_as(embedded), self._context)
         return self._forward(x, start, draft)
 
     def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
-from ...engine.protocols import Drafter, Seatable
+from ...engine.protocols import Drafter, seatable
 from ...models.decoders import HeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.running_rows import LayersOfRows
@@ -162,8 +162,7 @@ class EagleDrafter:
 
     def seat(self, context: Context, rows: list[int]) -> None:
         self.model.context = context
-        assert isinstance(self.drafter, Seatable), type(self.drafter)
-        self.drafter.seat(context, rows)
+        seatable(self.drafter).seat(context, rows)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         self.model.context = context

@@ -18,19 +18,24 @@ class ReadingModel(TokenFeatureModel):
 
     decoder: TokenHeadDecoder
     _inputs: Tensor  # [R, T', D]: the layers' at the prefix
+    _context: Tensor | None  # [R, 1, D]: see `TokenHeadDecoder.read`
     _settled: list[int]  # per row, positions before it stand on the target's states
 
     def _start(self, rows: int, before: Tensor) -> None:
         self._settled = [-1] * rows
         prefix = self.running.of_samples(self.target.setting.prefix)
-        self._inputs = self.decoder.read(prefix, before)[:, -self.offset :]
+        inputs, self._context = self.decoder.read(prefix, before)
+        self._inputs = inputs[:, -self.offset :]
         GuidedDecoder.start(self, rows)
 
     def _begin(self, rows: list[int], before: Tensor) -> None:
         self._narrow(rows)
         prefix = self.running.of_samples(self.target.setting.prefix)
         at = self.running.entries(rows)
-        self._inputs[at] = self.decoder.read(prefix[at], before[at])[:, -self.offset :]
+        inputs, context = self.decoder.read(prefix[at], before[at])
+        self._inputs[at] = inputs[:, -self.offset :]
+        if self._context is not None and context is not None:
+            self._context[at] = context
         for row in rows:
             self._settled[row] = -1
         self._read_rows(rows)
@@ -64,7 +69,7 @@ class ReadingModel(TokenFeatureModel):
         begin = torch.tensor(first, device=tokens.device)[:, None]
         positions = self._of_all_rows(begin + self.keys[: tokens.shape[1]])
         features = pick(self._features, positions.clamp_min(0))
-        x = self.decoder.joined(self._embedded(tokens, None), features)
+        x = self.decoder.joined(self._embedded(tokens, None), features, self._context)
         if min(first) < 0:
             x = torch.where((positions < 0)[..., None], self._inputs[:, -1:], x)
         return self._forward(x, first), begin

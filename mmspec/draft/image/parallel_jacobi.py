@@ -31,9 +31,9 @@ class ParallelJacobiDrafter(Drafter):
     A place that enters a window is guessed by the law of the place above it.
 
     A row begins `lag` tokens behind the one above. Its first token follows the last one above;
-    where that is still to come, the window's guess of it, or else a copy of the newest token above,
-    stands in. With one row at a time the output is exact; with more, tokens do without the end of
-    the rows above.
+    where that is still to come, the token that the layout forces there, the guess of it, or else a
+    copy of the newest token above stands in. With one row at a time the output is exact; with more,
+    tokens do without the end of the rows above.
 
     Args:
         model: the target.
@@ -66,9 +66,6 @@ class ParallelJacobiDrafter(Drafter):
             draws = _Draws(coins, calls, limit, device)
             if calls:
                 self._enter(tokens, laws, pictures, plans, draws)
-            for row, plan in enumerate(plans):
-                for place, source in plan.stand_ins:
-                    tokens[row, place + 1] = tokens[row, source + 1]
             found, at = self._call(tokens, pictures, plans)
             if not calls:
                 laws = found.new_full((context.rows, limit + 2, found.shape[-1]), 1.0)
@@ -109,7 +106,13 @@ class ParallelJacobiDrafter(Drafter):
         places = torch.tensor(lines, device=tokens.device)
         rows = zip(pictures, plans, lines, strict=True)
         seen = torch.stack([picture.seen(line, plan) for picture, plan, line in rows])
-        words, reach = tokens.gather(1, places + 1), max(map(max, lines))
+        heard = tokens.clone()  # a copy that stands in is no guess of its place
+        for row, plan in enumerate(plans):
+            for place, source in plan.stand_ins:
+                heard[row, place + 1] = tokens[row, source + 1]
+        forced = F.pad(self.grid.forced.to(heard.device), (1, 1), value=-1)
+        words = torch.where(forced >= 0, forced, heard).gather(1, places + 1)
+        reach = max(map(max, lines))
         found = self.model.extend_at(words, places, reach, seen.to(tokens.device))
         return found, [{place: n for n, place in enumerate(plan.inputs)} for plan in plans]
 
@@ -209,7 +212,8 @@ class _Plan:
     Attributes:
         lines: rows that are judged.
         inputs: places that are read; -1 is the prefix's last column.
-        stand_ins: places whose token is still to come, and where the copy in it is from.
+        stand_ins: ends of rows that do not stand and are read by the row below alone, and where
+            the token is from that is read there: the place itself, if it holds a guess.
     """
 
     lines: list[_Line]
@@ -251,7 +255,9 @@ class _Picture:
             lines.append(_Line(n, first, end, min(self._held[n], end - first), end < last))
             root = first - 1
             if root >= 0 and not self._stands[root] and root not in inputs:
-                stand_ins.append((root, self._first[n - 1] - 1))
+                stands = self._first[n - 1]
+                guessed = root < stands + self._held[n - 1]
+                stand_ins.append((root, root if guessed else stands - 1))
             inputs |= {root, *range(first, end)}
         return _Plan(lines, sorted(inputs), stand_ins)
 

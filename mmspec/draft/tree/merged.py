@@ -16,7 +16,7 @@ from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical, ContractError, OneHot
 from ...engine.laws import WithoutReplacement as Without
-from ...engine.protocols import Drafter, Seatable
+from ...engine.protocols import Drafter, seatable
 from ..jacobi.coupled import CoupledJacobiDrafter
 from ..shared_coins import OffsetCoins
 
@@ -58,8 +58,7 @@ class MergedDrafter:
 
     def seat(self, context: Context, rows: list[int]) -> None:
         for drafter in self.drafters:
-            assert isinstance(drafter, Seatable), type(drafter)
-            drafter.seat(context, rows)
+            seatable(drafter).seat(context, rows)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         return self._merge(

@@ -30,8 +30,10 @@ def runners_up(scores: Scores, count: int) -> Tensor:
     return torch.where(known, seen.indices, others.gather(-1, place.clamp_min(0)))
 
 
-def runners_up_of_prefix(target: GuidedDecoder, count: int, vocab_size: int) -> Tensor | None:
-    """The likeliest of `vocab_size` tokens `[B, n, count]` behind the columns just read.
+def runners_up_of_prefix(
+    target: GuidedDecoder, rows: list[int], count: int, vocab_size: int
+) -> Tensor | None:
+    """The likeliest of `vocab_size` tokens `[len(rows), n, count]` behind columns just read.
 
     Those are the ones that `start` and `seat` read, the prefix's last but one. None: nothing was
     read, or the model does more with its hidden states than its output layer does.
@@ -42,7 +44,7 @@ def runners_up_of_prefix(target: GuidedDecoder, count: int, vocab_size: int) -> 
     try:
         best = [
             target.decoder.logits(part)[..., :vocab_size].topk(count).indices
-            for part in hidden.split(_COLUMNS, dim=1)
+            for part in hidden[rows].split(_COLUMNS, dim=1)
         ]
     except InputError:
         return None
@@ -89,5 +91,6 @@ class SuccessorTable:
     def _learn(self, row: Tensor) -> None:
         """Join what a row has learnt in this generation."""
         assert self._whole is not None
+        assert self._learnt is not None
         changed = (row != self._whole).any(-1, keepdim=True)
-        self._learnt = row if self._learnt is None else torch.where(changed, row, self._learnt)
+        self._learnt = torch.where(changed, row, self._learnt)

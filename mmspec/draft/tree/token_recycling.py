@@ -67,11 +67,14 @@ class RecyclingDrafter:
         self._told = (self._root[:, 0] >= 0).tolist()
         if self.target is None:
             return
-        found = runners_up_of_prefix(self.target, self._table.shape[2], self.vocab_size)
-        if found is not None:
-            told = torch.full_like(prompt, -1)
-            told[rows] = prompt[rows]
-            self._learn(told[:, -1 - found.shape[1] : -1], found)
+        count = self._table.shape[2]
+        found = runners_up_of_prefix(self.target, rows, count, self.vocab_size)
+        if found is None:
+            return
+        told = prompt.new_full((context.rows, found.shape[1]), -1)
+        best = found.new_zeros(context.rows, *found.shape[1:])
+        told[rows], best[rows] = prompt[rows, -1 - found.shape[1] : -1], found
+        self._learn(told, best)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         tokens = context.tokens[:, :0]

@@ -64,15 +64,15 @@ class GoodputLength:
         self.experience, self.news = experience, news
         self.most = len(experience.seconds) - 1
         self._rows: list[_RowGoodput] = []
+        self._stands: list[float] = []  # thought of positions as the generation began
 
     def start(self, rows: int) -> None:
-        stands = self.experience.stands()
-        self._rows = [_RowGoodput(stands) for _ in range(rows)]
+        self._stands = self.experience.stands()
+        self._rows = [_RowGoodput(self._stands) for _ in range(rows)]
 
     def seat(self, context: Context, rows: list[int]) -> None:
-        stands = self.experience.stands()
         for row in rows:
-            self._rows[row] = _RowGoodput(stands)
+            self._rows[row] = _RowGoodput(self._stands)
 
     def budget(self) -> list[int]:
         return [row.choose(self.experience.seconds) for row in self._rows]

@@ -14,6 +14,7 @@ class Images:
     """Places of M pictures among the columns of R rows, P columns at most each.
 
     Attributes:
+        spans: of every row, in order, the first column of every picture and how many it has.
         sizes: columns of every picture, on the host.
         row: the row of every picture `[M]`.
         place: what `picked` and `put` move, N columns in all: their row, their column, their
@@ -21,6 +22,7 @@ class Images:
         ends: the column behind every picture `[M]`.
     """
 
+    spans: Sequence[Sequence[tuple[int, int]]]
     sizes: list[int]
     row: Tensor
     place: Tensor
@@ -40,11 +42,16 @@ class Images:
             for n in range(columns)
         ]
         return cls(
+            spans,
             [columns for _, _, columns in found],
             torch.tensor([row for row, _, _ in found], device=device),
             torch.tensor(place, device=device).T,
             torch.tensor([first + columns for _, first, columns in found], device=device),
         )
+
+    def of_rows(self, rows: Sequence[int]) -> Images | None:
+        """The pictures of these rows, numbered as they are here; None: they have none."""
+        return Images.of([self.spans[row] for row in rows], self.row.device)
 
     @property
     def width(self) -> int:

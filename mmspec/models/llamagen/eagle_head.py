@@ -176,10 +176,10 @@ class EagleDecoder(LlamaGenDecoder):
     ) -> tuple[Tensor, Tensor]:
         return prefix, mask
 
-    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        return self.joined(self._of_inputs(prefix), before)
+    def read(self, prefix: Tensor, before: Tensor) -> tuple[Tensor, None]:
+        return self.joined(self._of_inputs(prefix), before), None
 
-    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
+    def joined(self, embedded: Tensor, features: Tensor, context: Tensor | None = None) -> Tensor:
         return embedded + self._feature(features)
 
     def _of_inputs(self, embedded: Tensor) -> Tensor:

@@ -21,13 +21,15 @@ class QwenVlDecoder(VlmDecoder):
 
     Qwen3-VL adds features of its vision tower's middle layers to the hidden states behind its
     first layers (DeepStack), in the pictures' columns alone: these are in the prompt, so only the
-    calls that read prompts have any.
+    calls that read prompts have any. They read neighbouring slots, the last of them in front of the
+    prompt's last column.
     """
 
     guidable = False  # transformers turns the unconditional rows by the conditional ones' distance
 
     _deep: VisualPrompt | None = None  # the prompt, if it has deep features
     _ends_on_picture = False
+    _last = 0  # slot of the prompt's last column, behind what is padding in every row
     _running: Sequence[int] | None = None  # rows of the prompt; None: all
 
     def prompt(self, ids: Tensor, mask: Tensor, limit: int, **inputs: Any) -> VisualPrompt:
@@ -77,6 +79,7 @@ class QwenVlDecoder(VlmDecoder):
         assert isinstance(prompt, VisualPrompt)
         self._deep = None if prompt.deep is None else prompt
         self._ends_on_picture = bool(prompt.visual[:, -1].any())
+        self._last = int(prompt.mask.any(0).sum()) - 1
         self._running = None
 
     def narrow(self, rows: Sequence[int] | None) -> None:
@@ -85,9 +88,9 @@ class QwenVlDecoder(VlmDecoder):
 
     def forward(self, x: Tensor, rotary: Tensor, *args: Any, **inputs: Any) -> Tensor:
         slots = args[1]
-        begins = isinstance(slots, int) and slots == 0
-        # the prompt's last column is an input of the call behind the first
-        if self._deep is not None and (begins or self._ends_on_picture):
+        reads = isinstance(slots, int) and slots < self._last
+        # the prompt's last column is an input of the call behind
+        if self._deep is not None and (reads or self._ends_on_picture):
             inputs |= deep_inputs(self._deep, rotary, self._running)
         return super().forward(x, rotary, *args, **inputs)
 

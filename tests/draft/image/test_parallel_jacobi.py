@@ -102,6 +102,19 @@ def test_forced_tokens_stand_where_they_must(tiny_llamagen, guided_rows):
     assert fast.calls < exact.calls
 
 
+def test_a_guess_is_no_copy_for_its_own_row():
+    """Rows of 4; the second waits for the first, whose last place is guessed, and so the third."""
+    picture = _Picture(16, 4)
+    picture._first, picture._held = [3, 6, 8, 12], [1, 2, 0, 0]
+    picture._stands[[0, 1, 2, 4, 5]] = True
+    plan = picture.plan(rows=3, window=2, lag=2)
+    assert [line.number for line in plan.lines] == [0, 2]
+    assert plan.stand_ins == [(7, 7)]
+    seen = picture.seen(plan.inputs, plan)
+    # what else its own row guesses has not been read as it is now
+    assert seen[plan.inputs.index(7)].nonzero()[:, 0].tolist() == [0, 1, 2, 4, 5, 7]
+
+
 def test_a_picture_does_not_depend_on_its_neighbours(tiny_llamagen, guided_rows):
     """Which come further in a call, or less far."""
     with torch.inference_mode():

@@ -65,6 +65,16 @@ def test_a_drafter_without_numbers(pipe, caplog, method):
     assert out.stats.emitted == [16]
 
 
+def test_a_sibling_without_numbers(pipe, caplog):
+    """It draws the small picture by itself, and yet the target is not to blame."""
+    spoil(pipe.sibling)
+    pipe.enable_speculation("mulo-sd")
+    with caplog.at_level(logging.WARNING):
+        out = draw(pipe)
+    assert [r.message.split(" (")[0] for r in caplog.records] == ["the drafter failed"]
+    assert out.stats.emitted == [16]
+
+
 def test_a_sound_drafter_has_no_fault(pipe):
     pipe.enable_speculation(SpecConfig(method="draft"))
     assert draw(pipe).stats.fault is None

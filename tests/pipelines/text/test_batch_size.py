@@ -10,9 +10,10 @@ from transformers import TextStreamer
 
 import mmspec
 from mmspec import InputError, SpecConfig
+from mmspec.engine.length.goodput import Experience, GoodputLength
 from mmspec.methods import serving
-from mmspec.models.heads.loading import name_of
 from mmspec.models.transformers.causal import CausalDecoder
+from mmspec.pipelines.costs import Costs
 
 PROMPTS = [f"{'the cat saw the dog and ' * (n % 3)}the {word}" for n, word in enumerate("abcdefg")]
 RESOLVED = {name: SpecConfig(name).resolve("vlm") for name in serving("vlm")}
@@ -54,12 +55,30 @@ def test_answers_are_the_same(pipe, method, temperature):
         check_same(answers(pipe, size, temperature), whole)
 
 
-@pytest.mark.parametrize("name", ["eagle", "eagle3", "flash", "dflash", "medusa", "hydra"])
+LENGTHS = ["heuristic", "goodput", "confidence", "specdec++"]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths_are_a_sample_s_own(pipe, length, monkeypatch):
+    pipe.to(torch.float64)
+    # seconds are no sample's own: here none is measured, or learnt of
+    seconds = [1 + n / 10 for n in range(6)]
+    monkeypatch.setattr(Costs, "experience", lambda *_, **__: Experience(seconds))
+    monkeypatch.setattr(GoodputLength.__init__, "__defaults__", (0.0,))
+    pipe.enable_speculation(SpecConfig("draft", length=length))
+    whole = answers(pipe, None)
+    for size in (1, 3):
+        check_same(answers(pipe, size), whole)
+
+
+@pytest.mark.parametrize(
+    "name", ["eagle", "eagle3", "flash", "dflash", "medusa", "hydra", "vispec"]
+)
 def test_heads(name):
     words = texts.tokenizer()
     model = texts.model(words)
     head = tiny_head(name, model)
-    method = name_of(head)
+    method = head.method
     pipe = mmspec.TextPipeline(model, words, heads={method: head})
     pipe.model.generation_config.eos_token_id = [*range(0, len(words), 5)]
     pipe.enable_speculation(SpecConfig(method))
@@ -97,13 +116,14 @@ def test_rows_are_full_as_long_as_prompts_wait(pipe):
     running = []
 
     def watch(pipe, number, done, state):
-        running.append(3 - sum(state["context"].finished))
+        running.append(sum(count > 0 for count in state["context"].emitted))
 
     out = answers(pipe, 3, callback_on_step_end=watch)
     ends = [0] * 3
     for tokens in out.tokens:
         ends[ends.index(min(ends))] += len(tokens)
     assert len(running) == max(ends)
+    assert running == [sum(end > number for end in ends) for number in range(max(ends))]
     assert len(out.stats.rounds) == max(ends)
 
 

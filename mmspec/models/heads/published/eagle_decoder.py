@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,19 +25,38 @@ from .layer import Attend
 TokenNetwork = EagleNetwork | Eagle3Network | PrefixHydraNetwork
 
 
+class PromptColumns(NamedTuple):
+    """What a head reads of a prompt.
+
+    Attributes:
+        mask: its real columns `[R, T]`.
+        read, kept: those that it reads, see `kept_columns`.
+        images: where its pictures are.
+    """
+
+    mask: Tensor
+    read: Tensor
+    kept: Tensor
+    images: Images | None
+
+    def of_rows(self, rows: Sequence[int]) -> PromptColumns:
+        """The same of these rows alone."""
+        mask, read, kept = (x[[*rows]] for x in self[:3])
+        return PromptColumns(mask, read, kept, self.images and self.images.of_rows(rows))
+
+
 class PublishedEagleDecoder(PublishedDecoder):
     """A head of EAGLE's kind, for `EagleModel`.
 
     Its input at a column is the token's embedding and the hidden state in front of it. As
     published, a row's first column has none and is not read, and a pair stands at its hidden
     state's position.
-
-    Attributes:
-        look: what it made of the last prompt's pictures.
     """
 
     network: TokenNetwork
-    look: Look
+    _prompt: PromptColumns  # of the rows that run
+    _prompt_of_all: PromptColumns
+    _choice: Tensor | None = None  # see `Look`
 
     def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
         super().__init__(head, target)
@@ -48,56 +68,57 @@ class PublishedEagleDecoder(PublishedDecoder):
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
-        self._mask, self._images = mask, images
-        columns = self._seen(prefix, torch.zeros_like(prefix))
-        self._index, self._kept = read_columns(columns, self.network.look(columns))
-        self._of_all = self._mask, self._index, self._kept
+        columns = self._seen(prefix, torch.zeros_like(prefix), mask, images)
+        look = self.network.look(columns)
+        index, kept = read_columns(columns, look)
+        self._prompt = self._prompt_of_all = PromptColumns(mask, index, kept, images)
+        self._choice = look.choice
         place = columns.positions()
         if self.head.rotary is not None and self.head.rotary.axes == 3:
             stand = continued(self.target.places(), positions)  # a few more than there are columns
         else:
             stand = continued(place, positions)
         stand = F.pad(stand[..., :-1], (1, 0))
-        index = self._index.expand(*stand.shape[:-1], -1)
         behind = stand[..., mask.shape[1] :]
-        self.place(torch.cat([stand.gather(-1, index), behind], dim=-1))
-        return pick(prefix, self._index), self._kept
+        read = stand.gather(-1, index.expand(*stand.shape[:-1], -1))
+        self.place(torch.cat([read, behind], dim=-1))
+        return pick(prefix, index), kept
 
     def narrow(self, rows: Sequence[int] | None) -> None:
         super().narrow(rows)
-        own = self._of_all if rows is None else tuple(x[[*rows]] for x in self._of_all)
-        assert rows is None or self._images is None, "rows with pictures run all at once"
-        self._mask, self._index, self._kept = own
+        whole = self._prompt_of_all
+        self._prompt = whole if rows is None else whole.of_rows(rows)
 
     def visual(self) -> list[int]:
         """Columns of pictures that it reads of the last prompt, per row."""
-        if self._images is None:
-            return [0] * len(self._of_all[1])
-        found = self._images.visual(self._mask)
-        counts: list[int] = (found.gather(1, self._index) & self._kept).sum(1).tolist()
+        mask, index, kept, images = self._prompt_of_all
+        if images is None:
+            return [0] * len(mask)
+        counts: list[int] = (images.visual(mask).gather(1, index) & kept).sum(1).tolist()
         return counts
 
     def branches(self) -> list[dict[str, float]]:
         """Weights of its compressor's branches for the last prompt, those above 0, per row."""
-        if self.look.choice is None:
+        if self._choice is None:
             return []
         return [
             {name: weight for name, weight in zip(BRANCHES, row, strict=True) if weight > 0}
-            for row in self.look.choice.tolist()
+            for row in self._choice.tolist()
         ]
 
-    def read(self, prefix: Tensor, before: Tensor) -> Tensor:
-        columns = self._seen(prefix, before)
-        self.look = self.network.look(columns)
-        return inputs_of(self.network, columns, self.look, self._index)
+    def read(self, prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
+        mask, index, _, images = self._prompt
+        columns = self._seen(prefix, before, mask, images)
+        look = self.network.look(columns)
+        behind = None if look.context is None else look.context[:, -1:]
+        return inputs_of(self.network, columns, look, index), behind
 
-    def _seen(self, prefix: Tensor, before: Tensor) -> Columns:
-        columns = Columns(prefix, before, self._mask, self._mask, self._images)
+    def _seen(self, prefix: Tensor, before: Tensor, mask: Tensor, images: Images | None) -> Columns:
+        columns = Columns(prefix, before, mask, mask, images)
         return columns if self.head.shown is None else self.head.shown(columns)
 
-    def joined(self, embedded: Tensor, features: Tensor) -> Tensor:
-        context = self.look.context
-        return self.network.joined(embedded, features, None if context is None else context[:, -1:])
+    def joined(self, embedded: Tensor, features: Tensor, context: Tensor | None = None) -> Tensor:
+        return self.network.joined(embedded, features, context)
 
     def logits(self, hidden: Tensor) -> Tensor:
         assert isinstance(self.network, EagleNetwork | Eagle3Network)
