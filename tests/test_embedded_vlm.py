@@ -23,7 +23,7 @@ from mmspec.worlds.shapes.exchanges import (
 )
 
 FOLDER = embedded_folder(VlmPipeline.embedded)
-HEADS = ["eagle", "flash", "msd", "specvlm", "vispec"]
+HEADS = ["dflash", "eagle", "flash", "hydra", "msd", "specvlm", "vispec"]
 EXPERTS = ["drafter", "charts", "scenes"]
 
 
