@@ -46,16 +46,18 @@ class Experience:
 
 
 class GoodputLength:
-    """Chooses γ per row to maximize E[tokens] / seconds; 0 where drafting does not pay.
+    """Chooses γ to maximize E[tokens] / seconds of a round; 0 where drafting does not pay.
 
-    How often position i stands, given that those before it did, is a running average of the row's
-    own rounds, so E[tokens] = 1 + a_1 + a_1 a_2 + … A row that drafts nothing learns nothing: it
-    tries again after a number of rounds that doubles with every failure.
+    A round of a batch takes as long as its longest draft, so its rows draft alike: γ is what brings
+    the most tokens of all rows a second. How often a row's position i stands, given that those
+    before it did, is a running average of its own rounds, and E[tokens] = 1 + a_1 + a_1 a_2 + … A
+    batch that drafts nothing learns nothing: it tries again after a number of rounds that doubles
+    with every failure.
 
     Args:
         experience: of earlier generations; the largest γ is the last that it has seconds for. It
             goes on to learn, but what rows think of positions at the start of a generation is
-            settled then: of their neighbours they share the clock alone.
+            settled then.
         news: weight of a round's seconds in what such rounds are thought to take. Above 0, lengths
             follow the clock: the same seed may give another sample, of the same law.
     """
@@ -64,26 +66,49 @@ class GoodputLength:
         self.experience, self.news = experience, news
         self.most = len(experience.seconds) - 1
         self._rows: list[_RowGoodput] = []
+        self._over: list[bool] = []
         self._stands: list[float] = []  # thought of positions as the generation began
+        self._idle, self._patience = 0, _PATIENCE
 
     def start(self, rows: int) -> None:
         self._stands = self.experience.stands()
         self._rows = [_RowGoodput(self._stands) for _ in range(rows)]
+        self._over = [False] * rows
+        self._idle, self._patience = 0, _PATIENCE
 
     def seat(self, context: Context, rows: list[int]) -> None:
         for row in rows:
-            self._rows[row] = _RowGoodput(self._stands)
+            self._rows[row], self._over[row] = _RowGoodput(self._stands), False
 
     def budget(self) -> list[int]:
-        return [row.choose(self.experience.seconds) for row in self._rows]
+        rows = zip(self._rows, self._over, strict=True)
+        expected = [row.expected() for row, over in rows if not over]
+        tokens = map(sum, zip(*expected, strict=True))
+        rates = [t / s for t, s in zip(tokens, self.seconds, strict=bool(expected))]
+        best = rates.index(max(rates)) if rates else 0
+        if not best:
+            self._idle += 1
+            best = int(self._idle > self._patience)
+        return [0 if over else best for over in self._over]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Those of a round that drafts 0, 1, 2, … tokens, as known by now."""
+        return self.experience.seconds
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
-        known, seconds = self.experience, self.experience.seconds
-        for row, n, kept in zip(self._rows, context.reached, context.accepted, strict=True):
+        known, seconds = self.experience, self.seconds
+        told = [*zip(self._rows, self._over, context.reached, context.accepted, strict=True)]
+        if self._idle and draft.levels:
+            tried = [1 + kept for _, over, _, kept in told if not over]
+            pays = sum(tried) / len(tried) * seconds[0] > seconds[min(draft.levels, self.most)]
+            self._idle, self._patience = 0, _PATIENCE if pays else 2 * self._patience
+        for row, _, n, kept in told:
             row.learn(n, kept)
             for position in range(min(kept + 1, n, self.most)):
                 known.stood[position] = _FADE * known.stood[position] + (position < kept)
                 known.judged[position] = _FADE * known.judged[position] + 1
+        self._over = list(context.finished)
         n = draft.levels  # filling is scored as well
         if context.seconds and n <= self.most:
             surprise = self.news * math.log(min(context.seconds / seconds[n], _HICCUP))
@@ -93,38 +118,25 @@ class GoodputLength:
 
 
 class _RowGoodput:
-    """Acceptance and times that one row has seen."""
+    """Acceptance that one row has seen."""
 
     def __init__(self, stands: list[float]) -> None:
         self.stands = stands  # thought before anything is seen
         self.stood, self.judged = [0.0] * len(stands), [0.0] * len(stands)
-        self.idle, self.patience = 0, _PATIENCE
 
-    def choose(self, seconds: list[float]) -> int:
-        best, rate = 0, 1 / seconds[0]
-        tokens = reach = 1.0
-        surprise = 1.0
-        told = zip(self.stands, self.stood, self.judged, strict=True)
-        for n, (thought, stood, judged) in enumerate(told, start=1):
+    def expected(self) -> list[float]:
+        """Tokens of a round that drafts 0, 1, 2, … of them."""
+        tokens, reach, surprise = [1.0], 1.0, 1.0
+        for thought, stood, judged in zip(self.stands, self.stood, self.judged, strict=True):
             # what positions in front have shown moves the ones that were not seen as well
             stands = (stood + _WEIGHT * min(1.0, thought * surprise)) / (judged + _WEIGHT)
             surprise = stands / thought if thought else 1.0
             reach *= stands
-            tokens += reach
-            if tokens / seconds[n] > rate:
-                best, rate = n, tokens / seconds[n]
-        if best:
-            return best
-        self.idle += 1
-        return 1 if self.idle > self.patience else 0
+            tokens.append(tokens[-1] + reach)
+        return tokens
 
     def learn(self, drafted: int, accepted: int) -> None:
-        if not drafted:
-            return
         for position in range(min(accepted + 1, drafted, len(self.stood))):
             stood = float(position < accepted)
             self.stood[position] = _DECAY * self.stood[position] + stood
             self.judged[position] = _DECAY * self.judged[position] + 1
-        if self.idle:
-            self.patience = _PATIENCE if accepted else 2 * self.patience
-            self.idle = 0
