@@ -229,7 +229,11 @@ class ResolvedConfig:
     def build_length(self, offers: Offers, stride: int = 1) -> Any:
         """The draft-length policy."""
         size = self.draft_size(stride)
-        own = {"first": lambda: size.first_drafted, "most": lambda: size.deepest}
+        own = {
+            "first": lambda: size.first_drafted,
+            "most": lambda: size.deepest,
+            "settled": lambda: self.drafter.settled,
+        }
         length, options = next(c for c in self.chosen if isinstance(c.part, Length))
         return length.build(options, {**offers, **own})
 

@@ -23,11 +23,15 @@ class Experience:
         seconds: of a round that drafts 0, 1, 2, … tokens, drafting included; measured by the caller
             for a start, and kept up to date with the rounds as they go.
         stood, judged: by draft position, how often it stood, and was judged.
+        windows: of a `SettledLength`, tokens and seconds of the latest generations with a window.
+        chosen: how often it has chosen one of those that it knew.
     """
 
     seconds: list[float]
     stood: list[float] = field(default_factory=list)
     judged: list[float] = field(default_factory=list)
+    windows: dict[int, tuple[float, float]] = field(default_factory=dict)
+    chosen: int = 0
 
     def __post_init__(self) -> None:
         self.stood = self.stood or [0.0] * (len(self.seconds) - 1)

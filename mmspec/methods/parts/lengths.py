@@ -42,7 +42,7 @@ PARTS = (
     ),
     Length(
         "goodput",
-        ".goodput:GoodputLength",
+        ".settled:goodput_length",
         "as far as expected tokens a second still grow",
         MostOptions,
         depth="window",

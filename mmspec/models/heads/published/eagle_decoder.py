@@ -26,7 +26,7 @@ TokenNetwork = EagleNetwork | Eagle3Network | PrefixHydraNetwork
 
 
 class PromptColumns(NamedTuple):
-    """What a head reads of a prompt.
+    """Columns that a head reads of a prompt.
 
     Attributes:
         mask: its real columns `[R, T]`.
