@@ -113,7 +113,7 @@ class TokenHeadDecoder(HeadDecoder, Protocol):
         """
 
     def read(self, prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the layers read of the rows that run, of the features `[R, T, D]` in front.
+        """Read the prefix in the rows that run, with the features `[R, T, D]` in front.
 
         Returns:
             Inputs `[R, T', D]` of the prefix in `view`, and what all text behind it is joined with

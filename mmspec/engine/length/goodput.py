@@ -97,7 +97,7 @@ class GoodputLength:
 
     @property
     def seconds(self) -> list[float]:
-        """Those of a round that drafts 0, 1, 2, … tokens, as known by now."""
+        """Duration of a round that drafts 0, 1, 2, … tokens, as known by now."""
         return self.experience.seconds
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
