@@ -44,6 +44,11 @@ class GuardedDrafter:
         self._told = False
         self._plain = NullDrafter()
 
+    @property
+    def wraps(self) -> tuple[Drafter, ...]:
+        """The drafter."""
+        return (self.drafter,)
+
     def start(self, context: Context) -> None:
         self.fault, self._told = None, False
         self._plain.start(context)
@@ -55,9 +60,8 @@ class GuardedDrafter:
     def seat(self, context: Context, rows: list[int]) -> None:
         if self.fault is not None:
             return
-        drafter = seatable(self.drafter)
         try:
-            drafter.seat(context, rows)
+            seatable(self.drafter).seat(context, rows)
         except Exception as error:
             self._give_up(error)
 

@@ -52,6 +52,11 @@ class NestedDrafter:
         self.rule = rule or RecursiveRule()
         self.stats = SpecStats()
 
+    @property
+    def wraps(self) -> tuple[Target, Drafter]:
+        """The copy of the target, and what drafts for it."""
+        return self.middle, self.inner
+
     def start(self, context: Context) -> None:
         self.stats.start(context.rows)
         self.middle.start(context.rows)

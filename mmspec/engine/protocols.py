@@ -69,7 +69,10 @@ class AcceptanceRule(Protocol):
 
 
 class DraftLength(Protocol):
-    """Says how far to speculate, row by row: a row's output must not depend on its neighbours."""
+    """Says how far to speculate, row by row.
+
+    A row's law never depends on its neighbours, and its sample only where the policy says so.
+    """
 
     def start(self, rows: int) -> None:
         """A new batch begins."""
@@ -91,13 +94,15 @@ class Seatable(Protocol):
 
 
 def seatable(part: object) -> Seatable:
-    """The part itself.
+    """The part itself; those that it `wraps` are asked, too.
 
     Raises:
         ContractError: it takes in no samples.
     """
     if not isinstance(part, Seatable):
         raise ContractError(f"{type(part).__name__} takes in no sample while others run")
+    for inner in getattr(part, "wraps", ()):
+        seatable(inner)
     return part
 
 

@@ -15,8 +15,9 @@ from .stats import SpecStats
 class Seats:
     """Rows of a batch, and the samples that wait for one.
 
-    A sample's coins, lengths and drafts are those that it would have in a row of its own from the
-    start, so its output does not depend on when it is seated, or behind whom.
+    A sample's coins and drafts are those that it would have in a row of its own from the start, and
+    so are lengths that are not chosen for the batch, as `GoodputLength` does: then its output does
+    not depend on when it is seated, or behind whom.
 
     Args:
         engine: whose parts take the samples in.

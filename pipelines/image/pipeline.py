@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
 from ...engine.draft import Interrupted
+from ...engine.laws import TargetError
 from ...engine.loop import run
 from ...errors import InputError
 from ...methods import ResolvedConfig, SpecConfig
@@ -161,7 +162,10 @@ class ImagePipeline(TokenImagePipeline):
         def picture() -> Tensor:
             drawn, over = ImageStats(), lambda _: self.interrupt
             engine = self._engine(self.sibling, asked, _SMALL.resolve("image"), drawn)
-            context = run(engine, len(seeds), small.length, drawn, over, self.device)
+            try:
+                context = run(engine, len(seeds), small.length, drawn, over, self.device)
+            except TargetError as error:
+                raise ValueError(f"of the sibling: {error}") from error
             stats.sibling_calls = drawn.calls
             if self.interrupt:
                 raise Interrupted

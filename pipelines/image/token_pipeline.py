@@ -135,7 +135,7 @@ class TokenImagePipeline(SpeculativePipeline):
                 the family's own.
             num_images_per_prompt: pictures per caption.
             generator: one for all pictures, or a list with one each; the same seed gives the same
-                picture, alone or in a batch (goodput lengths follow the clock and may not).
+                picture, alone or in a batch (but for goodput lengths: clock and batch choose them).
             output_type: "pil", "np", "pt" or "tokens": the codes, without forced tokens.
             return_dict: an `ImageOutput`, else the tuple (images, stats).
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,

@@ -123,14 +123,14 @@ class VlmPipeline(AnsweringPipeline):
             stop: strings that end an answer, which keeps them.
             background: the colour that shows where a picture is transparent.
             generator: one for all answers, or a list with one each; the same seed gives the same
-                answer, alone or in a batch (goodput lengths follow the clock and may not).
+                answer, alone or in a batch (but for goodput lengths: clock and batch choose them).
             streamer: of transformers; it is given tokens as soon as every answer has them.
             return_dict: a `VlmOutput`, else the tuple (text, stats).
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
                 "stats": …})` after every verify round, see `TokenImagePipeline`; set
                 `pipe.interrupt = True` in it to stop.
             batch_size: questions that are answered at a time, as in transformers' pipelines; the
-                next takes its row as soon as one is done. Answers are the same. A callback's
+                next takes its row as soon as one is done. Answers stay the same. A callback's
                 context is of these rows, and its `samples` say whose they are. All questions are
                 read in first, padded to the longest. None: all at a time.
 

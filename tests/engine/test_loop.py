@@ -15,10 +15,11 @@ from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi.jacobi import JacobiDrafter
 from mmspec.draft.null import NullDrafter
 from mmspec.draft.prompt_lookup import PromptLookupDrafter
+from mmspec.draft.tree.merged import MergedDrafter
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Context, Draft, Interrupted, Scores, Verdict
-from mmspec.engine.laws import OneHot, Opaque
+from mmspec.engine.laws import ContractError, OneHot, Opaque
 from mmspec.engine.length.constant import ConstantLength, HeuristicLength
 from mmspec.engine.loop import advance, run
 from mmspec.engine.protocols import Engine
@@ -517,3 +518,23 @@ def test_vectors_join_where_each_row_stands():
     assert context.base == [4, 2]
     assert context.tokens[0, :, 0].tolist() == [100, 103, 200, 203]
     assert context.tokens[1, :2].tolist() == [[106, 107, 108], [206, 207, 208]]
+
+
+def test_who_takes_in_no_sample_is_refused_before_any_is_drawn():
+    """However deep it stands."""
+
+    class Unseated:
+        def start(self, context):
+            raise AssertionError("it begins")
+
+        propose = observe = start
+
+    class Seated(TableTarget):
+        def seat(self, context, rows):
+            pass
+
+    drafter = GuardedDrafter(MergedDrafter([NullDrafter(), Unseated()], 8), 2, 8)
+    parts = TokenRule(), ConstantLength(2), ProductionCoins([0, 1, 2])
+    engine = Engine(Seated(Table(2, 7)), drafter, *parts)
+    with pytest.raises(ContractError, match="Unseated takes in no sample while others run"):
+        run(engine, 3, 4, SpecStats(), at_once=2)

@@ -156,6 +156,11 @@ class EagleDrafter:
     def __init__(self, model: FeatureModel, drafter: Drafter) -> None:
         self.model, self.drafter = model, drafter
 
+    @property
+    def wraps(self) -> tuple[Drafter, ...]:
+        """The drafter."""
+        return (self.drafter,)
+
     def start(self, context: Context) -> None:
         self.model.context = context
         self.drafter.start(context)

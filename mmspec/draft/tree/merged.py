@@ -52,6 +52,11 @@ class MergedDrafter:
         self._drafts: list[Draft] = []  # those of their nodes that fit
         self._places: list[Tensor] = []  # [B, N_i]: where each draft's nodes stand in the whole
 
+    @property
+    def wraps(self) -> Sequence[Drafter]:
+        """The drafters."""
+        return self.drafters
+
     def start(self, context: Context) -> None:
         for drafter in self.drafters:
             drafter.start(context)

@@ -44,7 +44,10 @@ def load_head(
     folder = head_folder(folder)
     name = read_object(Path(folder) / "config.json").get("_class_name")
     if name is not None:
-        raise InputError(f"{folder} holds a {name}, no draft head")
+        raise InputError(
+            f"{folder} holds a {name}, no draft head in a published layout; train it again (mmspec "
+            "train vlm-head), or load the pipeline with heads=None"
+        )
     head = read_head(HeadFiles.read(folder), kind)
     return cast(head, dtype)
 

@@ -78,10 +78,11 @@ class OnlineLearner:
         kept: int = 64,
         fallen: bool = True,
     ) -> None:
-        if head.method not in CURRICULA:
-            raise InputError(f"heads of {head.method!r} can't be trained, so none learns online")
+        method = getattr(head, "method", type(head).__name__)
+        if method not in CURRICULA:
+            raise InputError(f"{method!r} is no kind of head that can be trained, so none learns")
         self.head, self.fallen, self.heard = head, fallen, 0
-        self.objective, self.curriculum = objective_of(objective), CURRICULA[head.method]
+        self.objective, self.curriculum = objective_of(objective), CURRICULA[method]
         # steps are small: in half precision they would be lost
         self._own = copy.deepcopy(head).to(model.device).float().train()
         rate = rate or GENTLE * RATE * 256 / head.target_size

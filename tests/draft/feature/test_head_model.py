@@ -280,7 +280,7 @@ def test_the_heads_own_prefix_is_shorter(name, left, monkeypatch):
     begun = left == PICTURE  # a row's first column is not read
     assert lengths == [3 + 2 * left, 2, 1 + left - begun]
     # every kept column stands where it stood, and a picture's last columns for the whole
-    own = drafts.decoder._index[0].tolist()
+    own = drafts.decoder._prompt.read[0].tolist()
     first = [*range(1 + PICTURE - left, 1 + PICTURE)]
     second = [*range(3 + 2 * PICTURE - left, 3 + 2 * PICTURE)]
     if name != "specvlm-pruning":
@@ -288,7 +288,7 @@ def test_the_heads_own_prefix_is_shorter(name, left, monkeypatch):
     pads = [0, 4 + 2 * PICTURE - 3, 3 + PICTURE]
     turns = drafts.decoder._turns
     for row, pad in enumerate(pads):
-        place = drafts.decoder._index[row, -1] - pad + torch.arange(6)
+        place = drafts.decoder._prompt.read[row, -1] - pad + torch.arange(6)
         expected = drafts.decoder.head.rotary(place[None] - 1, torch.float64)
         for all_turns, own_turns in zip(turns, expected, strict=True):
             assert torch.equal(all_turns[row, drafts.offset - 1 : drafts.offset + 5], own_turns[0])

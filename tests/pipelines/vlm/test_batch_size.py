@@ -65,6 +65,7 @@ def test_heads(family, name):
     for size in (1, 2):
         check_same(answers(model, size, **how), whole)
     assert sum(whole[1].accepted) > 0
+    assert len(whole[1].branches) == (name.startswith("specvlm") * len(PICTURES))
 
 
 def test_prompts_that_end_on_a_picture():

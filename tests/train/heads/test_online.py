@@ -176,5 +176,5 @@ def test_enabled_models_and_bad_input():
     )
     with pytest.raises(InputError, match="and here another network gives them"):
         pipe.model.generate(torch.tensor([[5, 9, 12]]), **call)
-    with pytest.raises(InputError, match="that can be trained learn online"):
+    with pytest.raises(InputError, match="'Linear' is no kind of head that can be trained"):
         OnlineLearner(model, torch.nn.Linear(2, 2))

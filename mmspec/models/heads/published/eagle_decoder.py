@@ -54,8 +54,8 @@ class PublishedEagleDecoder(PublishedDecoder):
     """
 
     network: TokenNetwork
-    _prompt: PromptColumns  # of the rows that run
-    _prompt_of_all: PromptColumns
+    _prompt: PromptColumns
+    _rows: Sequence[int] | None = None  # those that run; None: all
     _choice: Tensor | None = None  # see `Look`
 
     def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
@@ -71,7 +71,7 @@ class PublishedEagleDecoder(PublishedDecoder):
         columns = self._seen(prefix, torch.zeros_like(prefix), mask, images)
         look = self.network.look(columns)
         index, kept = read_columns(columns, look)
-        self._prompt = self._prompt_of_all = PromptColumns(mask, index, kept, images)
+        self._prompt, self._rows = PromptColumns(mask, index, kept, images), None
         self._choice = look.choice
         place = columns.positions()
         if self.head.rotary is not None and self.head.rotary.axes == 3:
@@ -86,12 +86,11 @@ class PublishedEagleDecoder(PublishedDecoder):
 
     def narrow(self, rows: Sequence[int] | None) -> None:
         super().narrow(rows)
-        whole = self._prompt_of_all
-        self._prompt = whole if rows is None else whole.of_rows(rows)
+        self._rows = rows
 
     def visual(self) -> list[int]:
         """Columns of pictures that it reads of the last prompt, per row."""
-        mask, index, kept, images = self._prompt_of_all
+        mask, index, kept, images = self._prompt
         if images is None:
             return [0] * len(mask)
         counts: list[int] = (images.visual(mask).gather(1, index) & kept).sum(1).tolist()
@@ -107,7 +106,8 @@ class PublishedEagleDecoder(PublishedDecoder):
         ]
 
     def read(self, prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
-        mask, index, _, images = self._prompt
+        mine = self._prompt if self._rows is None else self._prompt.of_rows(self._rows)
+        mask, index, _, images = mine
         columns = self._seen(prefix, before, mask, images)
         look = self.network.look(columns)
         behind = None if look.context is None else look.context[:, -1:]
