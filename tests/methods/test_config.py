@@ -32,6 +32,8 @@ OTHER: dict[str, Any] = {  # than the default
     "window": 5,
     "draft_rows": 2,
     "jacobi_init": "uniform",
+    "refinements": 3,
+    "trust": 2.0,
     "exit_layer": 2,
     "inner": "recycling",
     "inner_draft_tokens": 2,

@@ -52,11 +52,7 @@ class CoupledJacobiDrafter(JacobiDrafter):
         index = index.clamp_max(last.nodes - 1)
         q, old = pick(last.law.probs, index), last.tokens.gather(1, index)
         stays = self.stays(laws, q, old, last.lengths - self._shift, coins) & stood
-        residual = (laws - q).clamp_min_(0)
-        # nothing is left over where p = q up to rounding: then p itself
-        moved = stood & (residual.sum(-1) > 0)
-        drawn = coins.draw(torch.where(moved.unsqueeze(-1), residual, laws))
-        return torch.where(stays, old, drawn)
+        return settled(laws, q, old, stays, coins, stood)
 
     def stays(
         self, laws: Tensor, q: Tensor, tokens: Tensor, lengths: Tensor, coins: RoundCoins
@@ -66,3 +62,26 @@ class CoupledJacobiDrafter(JacobiDrafter):
         Entries of row b from `lengths[b]` on do not matter.
         """
         return coins.accept(token_probs(laws, tokens) / token_probs(q, tokens), lengths)
+
+
+def settled(
+    laws: Tensor,
+    q: Tensor,
+    tokens: Tensor,
+    stays: Tensor,
+    coins: RoundCoins,
+    stood: Tensor | None = None,
+) -> Tensor:
+    """Tokens `[B, W]` that follow `laws [B, W, V]`, of such as followed `q`.
+
+    Args:
+        tokens: those that followed `q`.
+        stays: which of them stay, see `CoupledJacobiDrafter.stays`.
+        stood: places that had one; None: all.
+    """
+    residual = (laws - q).clamp_min_(0)
+    # nothing is left over where p = q up to rounding: then p itself
+    moved = residual.sum(-1) > 0
+    moved = moved if stood is None else stood & moved
+    drawn = coins.draw(torch.where(moved.unsqueeze(-1), residual, laws))
+    return torch.where(stays, tokens, drawn)

@@ -18,6 +18,14 @@ class WindowOptions(DraftOptions):
         return self.window
 
 
+class RefinedOptions(WindowOptions):
+    refinements: int = option(2, "times a drafter corrects the window before a target's call", 1, 8)
+    trust: float = option(8.0, "most that it may multiply a probability by", 1, 1000)
+
+    def calls(self, depth: int) -> list[int]:
+        return [1 + depth] * (1 + self.refinements) if depth else []
+
+
 def _window(name: str, module: str, kind: str, summary: str, **more: Any) -> Drafter:
     """A Jacobi window."""
     reference = f".jacobi.{module}:{kind}"
@@ -52,6 +60,19 @@ PARTS = (
         settled=True,
         paper="So et al. 2025",
     ),
+    Drafter(
+        "refined-jacobi",
+        ".jacobi.refined:RefinedJacobiDrafter",
+        "a coupled window; a smaller model corrects its laws as tokens change",
+        RefinedOptions,
+        {"init": "jacobi_init", "row": "stride"},
+        needs=("drafter",),
+        depth="window",
+        knob="window",
+        window=True,
+        settled=True,
+        one_law=lambda options: True,
+    ),
     Preset(
         "sjd",
         "jacobi",
@@ -67,6 +88,14 @@ PARTS = (
         "Jacobi whose tokens stay put (coupled)",
         knob="window",
         sweep=(4, 8, 16, 32),
+    ),
+    Preset(
+        "scd-refined",
+        "refined-jacobi",
+        "token",
+        "the same, and a smaller model corrects the window as it changes",
+        knob="window",
+        sweep=(8, 16, 32, 48),
     ),
     Preset(
         "scd-gumbel", "gumbel-jacobi", "token", "Jacobi whose tokens stay put (one noise per place)"

@@ -41,6 +41,7 @@ from .head_losses import head_loss
 from .objectives import objective_of
 from .pool import LessonPool, told_of
 from .teacher import Teacher, acceptance_figures
+from .tempered import temper, untempered
 
 RATE = 3e-3  # learning rate at width 256; it falls as width grows
 DRAFTED = 7  # tokens a round of an evaluation
@@ -101,6 +102,8 @@ class HeadRecipe(BaseRecipe):
         self.reference = None if reference is None else self._head(f"heads/{reference}").eval()
         self.pool = LessonPool(self.lessons, config.device)
         self.draw = self.pool.draw
+        if method == "msd":
+            temper(self.model.network, teacher.on_device(self.pool.batch(0, True)))
 
     @property
     @abstractmethod
@@ -174,6 +177,7 @@ class HeadRecipe(BaseRecipe):
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, PublishedHead)
         folder = self.pipeline / "heads" / self.method
+        untempered(model)
         with atomic_folder(folder) as part:
             model.half().save_pretrained(part)
         heat = ", ".join(f"{temperature:g}" for temperature in self.teacher.temperatures)

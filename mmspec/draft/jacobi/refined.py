@@ -1,0 +1,111 @@
+"""A coupled window that a small model refines between the target's calls."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...engine.accept.chain import pick, token_probs
+from ...engine.coins import RoundCoins
+from ...engine.draft import Context, Draft, Scores, Verdict
+from ...engine.laws import Categorical
+from ...methods.parts.windows import JacobiInit
+from ..draft_model import TokenModel, catch_up
+from ..shared_coins import InnerCoins
+from ..sound_laws import mended
+from .coupled import CoupledJacobiDrafter, settled
+
+_FLOOR = 1e-4  # added to a drafter's probabilities before they are divided by each other
+
+
+class RefinedJacobiDrafter(CoupledJacobiDrafter):
+    """A coupled window whose laws a small model corrects for the tokens that have changed.
+
+    The target gave its law P at a place behind the tokens that stood in front of it then. Some of
+    them have moved since, so its next law is another. The drafter reads the window as it was and as
+    it is: its laws D there say how far a law moves with its context, and P · D_now / D_then, with a
+    bounded ratio, foresees the target's. Where the target has given no law yet, the drafter's own
+    is the guess. Each token moves on to the new law by the same coupling, and that changes what
+    stands in front of others: so it goes on for a few refinements, a call of the drafter each, and
+    one more reads what the target will read.
+
+    The output is exact: a law follows from what was drawn in front of its place alone, and given
+    that its token follows it, however often it moved on.
+
+    Args:
+        model: the drafter.
+        vocab_size, init, row: see `JacobiDrafter`.
+        refinements: in front of every call of the target.
+        trust: bound of the ratio, and of its inverse.
+    """
+
+    _known: list[int]  # per row, places before this one are in the drafter's cache as committed
+
+    def __init__(
+        self,
+        model: TokenModel,
+        vocab_size: int,
+        init: JacobiInit = "previous",
+        row: int = 1,
+        refinements: int = 2,
+        trust: float = 8.0,
+    ) -> None:
+        super().__init__(vocab_size, init, row)
+        self.model, self.refinements, self.trust = model, refinements, trust
+        self._read: Tensor | None = None  # [B, 1 + W, V]: the drafter's laws at the last window
+
+    def start(self, context: Context) -> None:
+        super().start(context)
+        self.model.start(context.rows)
+        self._known, self._read = [-1] * context.rows, None
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        super().seat(context, rows)
+        self.model.seat(context, rows)
+        for row in rows:
+            self._known[row] = -1
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        # where the window's places stood in the last one, and whether the target gave laws there
+        shift, before = None if self._laws is None else self._shift, self._last
+        window = super().propose(context, budget, coins)
+        if not window.nodes:
+            self._read = None
+            return window
+        assert isinstance(window.law, Categorical)
+        given = law = window.law.probs
+        tokens, read = window.tokens, self._read
+        foreseen = torch.zeros_like(tokens, dtype=torch.bool)
+        if shift is not None and before is not None and read is not None:
+            index = shift[:, None] + self._places
+            foreseen = index <= before.lengths[:, None]
+            read = pick(read, index.clamp_max(read.shape[1] - 1))
+        for number in range(self.refinements):
+            now = self._laws_at(context, tokens)[:, : window.nodes]
+            after = now
+            if read is not None:
+                ratio = (now + _FLOOR) / (read + _FLOOR)
+                corrected = given * ratio.clamp(1 / self.trust, self.trust)
+                corrected = corrected / corrected.sum(-1, keepdim=True)
+                after = torch.where(foreseen[..., None], corrected, now)
+            own = InnerCoins(coins, 1 + number)
+            stays = own.accept(
+                token_probs(after, tokens) / token_probs(law, tokens), window.lengths
+            )
+            tokens, law = settled(after, law, tokens, stays, own), after
+        self._read = self._laws_at(context, tokens)
+        return Draft(tokens, window.lengths, Categorical(law))
+
+    def _laws_at(self, context: Context, tokens: Tensor) -> Tensor:
+        """The drafter's laws `[B, 1 + W, V]` at the window and behind it."""
+        inputs, first = catch_up(context, self._known)
+        laws = self.model.extend(torch.cat([inputs, tokens], dim=1), first)
+        self._known = [base - 1 for base in context.base]
+        return mended(laws[:, inputs.shape[1] - 1 :])[0]
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        super().observe(context, draft, scores, verdict)
+        # what was accepted has been read as it stands, and the token behind it has not
+        if draft.nodes:
+            kept = zip(self._known, context.accepted, context.emitted, strict=True)
+            self._known = [known + 1 + stood if new else known for known, stood, new in kept]

@@ -1,0 +1,91 @@
+"""A window that a smaller model refines: exact by enumeration, and what it is for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toys import EXACT, Table, TableModel, TableTarget, distance, whole_loop
+
+from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
+from mmspec.draft.jacobi.refined import RefinedJacobiDrafter
+from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.protocols import Engine
+from mmspec.engine.stats import SpecStats
+
+
+@pytest.mark.parametrize(
+    ("refinements", "vocab", "limit", "window"),
+    [(1, 2, 4, 2), (2, 2, 4, 2), (1, 2, 4, 3), (1, 3, 3, 2)],
+    ids=str,
+)
+def test_joint_law_of_the_whole_loop(refinements, vocab, limit, window):
+    target, small = Table(vocab, 7), Table(vocab, 8)
+    law = whole_loop(
+        limit,
+        TableTarget(target),
+        lambda: RefinedJacobiDrafter(TableModel(small), vocab, refinements=refinements),
+        length=ConstantLength(window),
+    )
+    assert distance(law, target.joint(limit)) < EXACT
+
+
+def emitted(drafter, target, rows=200, limit=24) -> SpecStats:
+    stats = SpecStats()
+    parts = TokenRule(), ConstantLength(8), ProductionCoins([*range(rows)])
+    run(Engine(TableTarget(target), drafter, *parts), rows, limit, stats)
+    return stats
+
+
+def near(table: Table, share: float, seed: int) -> Table:
+    """Laws that are a table's in part and another's in part."""
+    other = Table(table.vocab, seed)
+
+    class Mixed(Table):
+        def __call__(self, prefix):
+            both = zip(table(prefix), other(prefix), strict=True)
+            return [share * one + (1 - share) * two for one, two in both]
+
+    return Mixed(table.vocab, seed)
+
+
+def test_a_drafter_that_knows_the_target_makes_windows_last():
+    """As its own drafter it foresees itself, a place further with every refinement."""
+    target = Table(6, 3)
+    coupled = emitted(CoupledJacobiDrafter(6), target).mean_acceptance_length
+    known = [
+        emitted(RefinedJacobiDrafter(TableModel(near(target, share, 5)), 6, refinements=n), target)
+        for share, n in ((0.8, 2), (1.0, 1), (1.0, 2), (1.0, 8))
+    ]
+    lengths = [stats.mean_acceptance_length for stats in known]
+    assert coupled < lengths[0] < lengths[2]
+    assert lengths[1] < lengths[2] < lengths[3]
+    assert lengths[3] == 24 / 3  # 9 at a time
+
+
+def test_rows_draft_what_they_would_alone():
+    target, small = Table(4, 3), Table(4, 5)
+
+    def texts(seeds):
+        drafter = RefinedJacobiDrafter(TableModel(small), 4)
+        parts = TokenRule(), ConstantLength(5), ProductionCoins(seeds)
+        context = run(Engine(TableTarget(target), drafter, *parts), len(seeds), 12, SpecStats())
+        return context.tokens[:, :12].tolist()
+
+    assert texts([3, 4, 5]) == [texts([seed])[0] for seed in (3, 4, 5)]
+
+
+def test_a_drafter_without_laws_is_an_even_one():
+    """The token that no law gives is never drawn for it, and the output stays the target's."""
+
+    class Broken(TableModel):
+        def extend(self, tokens, start, draft=None):
+            return torch.full_like(super().extend(tokens, start), float("nan"))
+
+    target = Table(2, 7)
+    law = whole_loop(
+        3, TableTarget(target), lambda: RefinedJacobiDrafter(Broken(Table(2, 8)), 2, refinements=1)
+    )
+    assert distance(law, target.joint(3)) < EXACT
