@@ -52,8 +52,9 @@ def temper(network: nn.Module, example: HeadBatch) -> None:
     pictures = example.embedded[example.images.visual(example.mask)].float()
     size = example.features[example.mask].float().square().mean()
     spread, ways = torch.linalg.eigh(pictures.T @ pictures / len(pictures))
-    factor = (ways * (1 + spread.clamp_min(0) / size).rsqrt()) @ ways.T
     attention = network.layers[0].self_attn
+    factor = (ways * (1 + spread.clamp_min(0) / size).rsqrt()) @ ways.T
+    factor = factor.to(attention.k_proj.weight)
     for name in ("k_proj", "v_proj"):
         setattr(attention, name, Tempered(getattr(attention, name), factor))
 
